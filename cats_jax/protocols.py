@@ -1,0 +1,188 @@
+"""What the search asks of the outside world: continuations, scores, and sameness of answers.
+
+Three small protocols and the frozen values that pass through them. Everything is batched: one
+call carries the requests of every open question. A path is always a tuple of steps, from the
+search to the scorer; it is never re-split from joined text. No value here has a field for a
+gold answer, so that nothing below this line can look at one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question as the search sees it.
+
+    Attributes:
+        id: stable and unique within a run; seeds and result rows are derived from it.
+        text: the question in plain text.
+    """
+
+    id: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One reasoning step as sampled.
+
+    Attributes:
+        text: the step without its closing separator.
+        token_ids: the policy's token ids as sampled, including the closing separator or
+            end-of-text token, so that a continuation never re-tokenises text.
+    """
+
+    text: str
+    token_ids: tuple[int, ...]
+
+
+Path = tuple[Step, ...]
+
+Finish = Literal["step", "end", "length", "context"]
+"""Why sampling stopped: step separator, end of text, the step's token limit, the context's end."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepRequest:
+    """Sample `len(seeds)` continuations of one path.
+
+    Attributes:
+        question: the question being answered.
+        path: the steps so far, oldest first; empty at the root.
+        seeds: one unsigned 64-bit seed per wanted sample; a sample depends on nothing else.
+        temperature: 0 means greedy, otherwise the softmax temperature, > 0.
+        top_p: nucleus mass in (0, 1]; 1 switches it off.
+        top_k: number of most likely tokens kept; 0 switches it off.
+        to_end: lift the step stop: the rest of the answer is one step.
+    """
+
+    question: Question
+    path: Path
+    seeds: tuple[int, ...]
+    temperature: float
+    top_p: float
+    top_k: int
+    to_end: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StepSample:
+    """One sampled continuation.
+
+    Attributes:
+        step: what was written.
+        finish: why it ended. Only "step" and "end" are usable; the others are cut text.
+        log_prob: summed log-probability of the step's tokens under the policy at temperature 1,
+            untruncated, in nats.
+    """
+
+    step: Step
+    finish: Finish
+    log_prob: float
+
+
+@dataclass(frozen=True, slots=True)
+class TokenUsage:
+    """Tokens one request cost: `computed` went through the model, `cached` were reused,
+    `generated` were sampled (each sampled token that was fed back also counts as computed)."""
+
+    computed: int = 0
+    cached: int = 0
+    generated: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """Answer to a batch of `StepRequest`s.
+
+    Attributes:
+        samples: `samples[i][j]` belongs to request i and its seed j.
+        usage: one per request.
+        inside_seconds: time in forward passes and in sampling token ids, for the whole batch.
+    """
+
+    samples: list[list[StepSample]]
+    usage: list[TokenUsage]
+    inside_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Scoring:
+    """Answer to a batch of paths.
+
+    Attributes:
+        scores: one in [0, 1] per path: the score of its LAST step.
+        usage: one per path (`generated` is 0).
+        inside_seconds: time in forward passes, for the whole batch.
+    """
+
+    scores: list[float]
+    usage: list[TokenUsage]
+    inside_seconds: float
+
+
+class StepGenerator(Protocol):
+    """A policy: a frozen language model that writes candidate steps.
+
+    Attributes:
+        num_parameters: for the ledger's FLOP estimate.
+        name: short name for tables and manifests.
+    """
+
+    name: str
+    num_parameters: int
+
+    def check_question(self, question: Question) -> None:
+        """Raise BadInputError if the question can't fit the model's context."""
+        ...
+
+    def generate(self, requests: Sequence[StepRequest]) -> Generation:
+        """Sample every request. A sample is a function of its path, parameters and seed alone."""
+        ...
+
+    def keep_only(self, question: Question, paths: Sequence[Path]) -> None:
+        """Of this question, forget cached state that is no prefix of `paths` (empty: all)."""
+        ...
+
+
+class StepScorer(Protocol):
+    """A process reward model.
+
+    Attributes:
+        num_parameters: for the ledger's FLOP estimate.
+        name: short name for tables and manifests.
+        sparsity_total, sparsity_last_layer: share of weights below 1e-4, in [0, 1].
+    """
+
+    name: str
+    num_parameters: int
+    sparsity_total: float
+    sparsity_last_layer: float
+
+    def score(self, questions: Sequence[Question], paths: Sequence[Path]) -> Scoring:
+        """Score the last step of each path; `questions[i]` is the question of `paths[i]`.
+
+        Earlier steps were scored when they were last: a causal model can't change its mind.
+        Raises ScorerContractError naming question and step on NaN or a blank step.
+        """
+        ...
+
+    def keep_only(self, question: Question, paths: Sequence[Path]) -> None:
+        """Of this question, forget cached state that is no prefix of `paths` (empty: all)."""
+        ...
+
+
+class AnswerJudge(Protocol):
+    """Decides which answers are the same; sees no gold answer during a search."""
+
+    def extract(self, steps: Sequence[str]) -> str | None:
+        """The final answer a path gives, or None."""
+        ...
+
+    def equivalent(self, first: str, second: str) -> bool:
+        """Whether two answers are the same; an equivalence relation."""
+        ...

@@ -1,0 +1,82 @@
+"""The discrete actions of the controller: how much more to sample, how, and what to keep."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Int
+
+from .types import Action
+
+MAX_ACTIONS = 128
+"""The actor's cost grows with the table; 128 entries keep it below that of the search itself."""
+
+
+@dataclass(frozen=True)
+class ActionTable:
+    """A hashable table of actions; row `a` is what the policy means by action `a`.
+
+    Attributes:
+        rows: (num_extra, num_retain, temperature, top_p, top_k) per action. num_extra >= 0,
+            num_retain >= 1, temperature >= 0 (0 = greedy), top_p in (0, 1], top_k >= 0 (0 = off).
+
+    Raises:
+        ValueError: an entry is out of range, the table is empty, has over 128 entries, or has
+            no action with num_extra = 0 (which must stay legal when nothing is left).
+    """
+
+    rows: tuple[tuple[int, int, float, float, int], ...]
+
+    def __post_init__(self) -> None:
+        if not 1 <= len(self.rows) <= MAX_ACTIONS:
+            raise ValueError(
+                f"an action table has 1..{MAX_ACTIONS} entries, got {len(self.rows)}: "
+                "drop values from one of its axes"
+            )
+        if all(row[0] > 0 for row in self.rows):
+            raise ValueError("an action table needs an entry with num_extra = 0: add one")
+        for index, (num_extra, num_retain, temperature, top_p, top_k) in enumerate(self.rows):
+            in_range = num_extra >= 0 and num_retain >= 1 and temperature >= 0.0
+            if not (in_range and 0.0 < top_p <= 1.0 and top_k >= 0):
+                raise ValueError(
+                    f"action {index} is out of range: num_extra={num_extra} (>= 0), "
+                    f"num_retain={num_retain} (>= 1), temperature={temperature} (>= 0), "
+                    f"top_p={top_p} (in (0, 1]), top_k={top_k} (>= 0)"
+                )
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @classmethod
+    def product(
+        cls,
+        *,
+        num_extra: tuple[int, ...] = (0, 1, 2, 4, 8),
+        num_retain: tuple[int, ...] = (1, 2, 4),
+        temperature: tuple[float, ...] = (0.6, 1.0, 1.4),
+        top_p: tuple[float, ...] = (0.9, 1.0),
+        top_k: tuple[int, ...] = (0,),
+    ) -> ActionTable:
+        """All combinations of the given values, in that order; 90 entries by default."""
+        return cls(tuple(itertools.product(num_extra, num_retain, temperature, top_p, top_k)))
+
+    def num_extra(self) -> Int[Array, " A"]:
+        """Column `num_extra`."""
+        return jnp.asarray([row[0] for row in self.rows], jnp.int32)
+
+    def lookup(self, index: Int[Array, " N"]) -> Action:
+        """The action of each row's index."""
+        columns = list(zip(*self.rows, strict=True))
+        return Action(
+            num_extra=jnp.asarray(columns[0], jnp.int32)[index],
+            num_retain=jnp.asarray(columns[1], jnp.int32)[index],
+            temperature=jnp.asarray(columns[2], jnp.float32)[index],
+            top_p=jnp.asarray(columns[3], jnp.float32)[index],
+            top_k=jnp.asarray(columns[4], jnp.int32)[index],
+        )
+
+    def legal(self, available: Int[Array, ""]) -> Bool[Array, " A"]:
+        """Actions whose num_extra is still affordable; num_extra = 0 always is."""
+        return self.num_extra() <= jnp.maximum(available, 0)

@@ -1,0 +1,103 @@
+"""Path scores: from the scores of a path's steps to one number on the [0, 1] scale.
+
+Every comparison, feature, margin and maximum of a search uses the path score. A product of many
+scores underflows float32 (forty scores of 0.1 are 1e-40), so an aggregation carries two
+functions: `value`, on [0, 1], for features and rewards, and `key`, strictly increasing in the
+exact path score, for comparisons.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int
+
+from .types import Paths
+
+
+class Aggregation(NamedTuple):
+    """A pair of pure functions of `(step_scores[*B, T], depth[*B])`.
+
+    Attributes:
+        value: path score in [0, 1].
+        key: increases with the exact path score; compares paths where `value` may underflow.
+    """
+
+    value: Callable[[jax.Array, jax.Array], jax.Array]
+    key: Callable[[jax.Array, jax.Array], jax.Array]
+
+
+def path_scores(paths: Paths, aggregation: Aggregation) -> Float[Array, " N"]:
+    """Path score of every row, in [0, 1]; 1 for a path without steps."""
+    return aggregation.value(paths.step_scores, paths.depth)
+
+
+def path_keys(paths: Paths, aggregation: Aggregation) -> Float[Array, " N"]:
+    """Comparison key of every row: larger is better."""
+    return aggregation.key(paths.step_scores, paths.depth)
+
+
+def last(step_scores: Float[Array, "*B T"], depth: Int[Array, "*B"]) -> Float[Array, "*B"]:
+    """Score of the newest step; 1 for a path without steps."""
+    is_last = _positions(step_scores) == depth[..., None] - 1
+    return jnp.where(depth > 0, jnp.sum(jnp.where(is_last, step_scores, 0.0), axis=-1), 1.0)
+
+
+def minimum(step_scores: Float[Array, "*B T"], depth: Int[Array, "*B"]) -> Float[Array, "*B"]:
+    """Score of the worst step; 1 for a path without steps."""
+    return jnp.min(jnp.where(_taken(step_scores, depth), step_scores, 1.0), axis=-1, initial=1.0)
+
+
+def mean(step_scores: Float[Array, "*B T"], depth: Int[Array, "*B"]) -> Float[Array, "*B"]:
+    """Arithmetic mean of the step scores; 1 for a path without steps."""
+    total = jnp.sum(jnp.where(_taken(step_scores, depth), step_scores, 0.0), axis=-1)
+    count = jnp.maximum(depth, 1).astype(step_scores.dtype)
+    return jnp.where(depth > 0, total / count, 1.0)
+
+
+def product(step_scores: Float[Array, "*B T"], depth: Int[Array, "*B"]) -> Float[Array, "*B"]:
+    """Product of the step scores; 1 for a path without steps. Compare by `log_product`."""
+    return jnp.prod(jnp.where(_taken(step_scores, depth), step_scores, 1.0), axis=-1)
+
+
+def log_product(step_scores: Float[Array, "*B T"], depth: Int[Array, "*B"]) -> Float[Array, "*B"]:
+    """Sum of the logarithms of the step scores: the ranking key of `product`, nats.
+
+    A score of 0 counts as the smallest normal float, so that of two paths with a zero the one
+    with the better other steps still ranks first, and no infinity meets a subtraction.
+    """
+    smallest = jnp.finfo(step_scores.dtype).tiny
+    # The guard is inside the logarithm: an outer one alone leaves NaN gradients at padding.
+    guarded = jnp.where(_taken(step_scores, depth), jnp.maximum(step_scores, smallest), 1.0)
+    return jnp.sum(jnp.log(guarded), axis=-1)
+
+
+AGGREGATIONS: Mapping[str, Aggregation] = MappingProxyType(
+    {
+        "min": Aggregation(minimum, minimum),
+        "last": Aggregation(last, last),
+        "mean": Aggregation(mean, mean),
+        "product": Aggregation(product, log_product),
+    }
+)
+"""Name -> aggregation; "min" is the default of every strategy."""
+
+
+def aggregation(name: str) -> Aggregation:
+    """The aggregation of that name. Raises ValueError naming the known ones."""
+    if name not in AGGREGATIONS:
+        raise ValueError(f"unknown aggregation {name!r}: choose one of {', '.join(AGGREGATIONS)}")
+    return AGGREGATIONS[name]
+
+
+def _positions(step_scores: Float[Array, "*B T"]) -> Int[Array, "*B T"]:
+    return lax.broadcasted_iota(jnp.int32, step_scores.shape, step_scores.ndim - 1)
+
+
+def _taken(step_scores: Float[Array, "*B T"], depth: Int[Array, "*B"]) -> Bool[Array, "*B T"]:
+    return _positions(step_scores) < depth[..., None]

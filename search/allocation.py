@@ -1,0 +1,33 @@
+"""Contention: who gets the candidates that are left."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+
+def allocate(
+    wanted: Int[Array, " N"],
+    keys: Float[Array, " N"],
+    valid: Bool[Array, " N"],
+    available: Int[Array, ""],
+) -> Int[Array, " N"]:
+    """Grant `wanted` samples greedily in order of path score, the last slot perhaps in part.
+
+    Args:
+        wanted: samples each slot asks for, >= 0.
+        keys: comparison keys; the best slot is served first (ties: lower slot).
+        valid: slots that may ask at all.
+        available: candidates left for this step and for the whole budget.
+
+    Returns:
+        Samples granted; their sum is at most `available`.
+    """
+    wanted = jnp.where(valid, wanted, 0)
+    rows = jnp.arange(keys.shape[0], dtype=jnp.int32)
+    better = keys[None, :] > keys[:, None]
+    tie = (keys[None, :] == keys[:, None]) & (rows[None, :] < rows[:, None])
+    served_before = jnp.sum(
+        jnp.where((better | tie) & valid[None, :], wanted[None, :], 0), axis=1, dtype=jnp.int32
+    )
+    return jnp.clip(available - served_before, 0, wanted)

@@ -1,0 +1,40 @@
+"""Ranks within segments, and the two ways a search drops paths: retain and prune."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+
+def segment_ranks(
+    scores: Float[Array, " N"], segments: Int[Array, " N"], valid: Bool[Array, " N"]
+) -> Int[Array, " N"]:
+    """Rank of each valid row among the valid rows of its segment: 0 is the best.
+
+    Higher scores come first; ties go to the lower row. Rows that are not valid get N. All pairs
+    are compared: for N <= 256 that is faster than sorting on a CPU, and needs no sort on a GPU.
+    """
+    rows = jnp.arange(scores.shape[0], dtype=jnp.int32)
+    better = scores[None, :] > scores[:, None]
+    tie = (scores[None, :] == scores[:, None]) & (rows[None, :] < rows[:, None])
+    rival = valid[None, :] & (segments[None, :] == segments[:, None])
+    ranks = jnp.sum((better | tie) & rival, axis=1, dtype=jnp.int32)
+    return jnp.where(valid, ranks, jnp.int32(scores.shape[0]))
+
+
+def retain(
+    scores: Float[Array, " N"],
+    parent: Int[Array, " N"],
+    valid: Bool[Array, " N"],
+    num_retain: Int[Array, " S"],
+) -> Bool[Array, " N"]:
+    """Mark the best `num_retain[parent]` valid rows of each parent (ties: lower row)."""
+    return valid & (segment_ranks(scores, parent, valid) < num_retain[parent])
+
+
+def prune(
+    scores: Float[Array, " N"], keep: Bool[Array, " N"], width: Int[Array, ""]
+) -> Bool[Array, " N"]:
+    """Of the rows marked in `keep`, mark the best `width` (ties: lower row)."""
+    one_segment = jnp.zeros(scores.shape, jnp.int32)
+    return keep & (segment_ranks(scores, one_segment, keep) < width)

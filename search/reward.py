@@ -1,0 +1,58 @@
+"""The reward of a decision (the paper's r(s, a), with its cost put on a scale that works)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+
+@dataclass(frozen=True)
+class RewardWeights:
+    """Weights of the reward and the discount.
+
+    Attributes:
+        cost: lambda_c, of the share of N that the decision sampled.
+        margin: lambda_m, of the gap between kept and discarded children.
+        score: lambda_r, of the best child's path score.
+        discount: gamma of the TD target, in [0, 1].
+    """
+
+    cost: float = 0.2
+    margin: float = 0.5
+    score: float = 0.3
+    discount: float = 0.9
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.discount <= 1.0:
+            raise ValueError(f"discount must be in [0, 1], got {self.discount}")
+
+
+def step_reward(
+    scores: Float[Array, " N"],
+    parent: Int[Array, " N"],
+    valid: Bool[Array, " N"],
+    kept: Bool[Array, " N"],
+    num_extra: Int[Array, " S"],
+    num_candidates: Int[Array, ""],
+    weights: RewardWeights,
+) -> Float[Array, " S"]:
+    """r = -cost * C + margin * (min kept - max discarded) + score * max R, per frontier slot.
+
+    C is the number of extra samples granted divided by N. The paper prints a raw count, with
+    which any C >= 5 loses to C = 0 (reward at most 0.8 - 0.2 C). The margin is 0 where nothing
+    is discarded. `scores` are path scores of the children after extra sampling, before the
+    global prune; slots without a valid child get the cost term only.
+    """
+    slots = jnp.arange(num_extra.shape[0], dtype=jnp.int32)
+    child = valid[None, :] & (parent[None, :] == slots[:, None])
+    kept_child = child & kept[None, :]
+    dropped_child = child & ~kept[None, :]
+    # Scores are in [0, 1], so 1 and 0 are neutral for the minimum and the maximum.
+    worst_kept = jnp.min(jnp.where(kept_child, scores[None, :], 1.0), axis=1, initial=1.0)
+    best_dropped = jnp.max(jnp.where(dropped_child, scores[None, :], 0.0), axis=1, initial=0.0)
+    margin = jnp.where(jnp.any(dropped_child, axis=1), worst_kept - best_dropped, 0.0)
+    best = jnp.max(jnp.where(child, scores[None, :], 0.0), axis=1, initial=0.0)
+    cost = num_extra.astype(jnp.float32) / num_candidates.astype(jnp.float32)
+    return -weights.cost * cost + weights.margin * margin + weights.score * best

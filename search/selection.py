@@ -1,0 +1,40 @@
+"""The final answer: which of the finished paths speaks for the search.
+
+Each function returns the row of the chosen path, or -1 when no valid row has an answer. Votes
+are over classes of equal answers, never over strings.
+"""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+
+def best(
+    keys: Float[Array, " N"], answer: Int[Array, " N"], valid: Bool[Array, " N"]
+) -> Int[Array, ""]:
+    """The path with the largest key that has an answer (ties: lower row)."""
+    return _first_of_largest(keys, valid & (answer >= 0))
+
+
+def majority_vote(answer: Int[Array, " N"], valid: Bool[Array, " N"]) -> Int[Array, ""]:
+    """The most frequent answer's first path (ties: the class that appears first)."""
+    return weighted_vote(jnp.ones(answer.shape, jnp.float32), answer, valid)
+
+
+def weighted_vote(
+    weights: Float[Array, " N"], answer: Int[Array, " N"], valid: Bool[Array, " N"]
+) -> Int[Array, ""]:
+    """First path of the answer with the largest sum of weights (ties: the first class).
+
+    Weights are >= 0; path scores, usually.
+    """
+    voter = valid & (answer >= 0)
+    same = voter[None, :] & (answer[None, :] == answer[:, None])
+    votes = jnp.sum(jnp.where(same, weights[None, :], 0.0), axis=1)
+    return _first_of_largest(votes, voter)
+
+
+def _first_of_largest(values: Float[Array, " N"], valid: Bool[Array, " N"]) -> Int[Array, ""]:
+    row = jnp.argmax(jnp.where(valid, values, -jnp.inf)).astype(jnp.int32)
+    return jnp.where(jnp.any(valid), row, -1)

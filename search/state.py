@@ -1,0 +1,173 @@
+"""The beginning and the end of a search, and how rows move between its arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Int
+
+from .features import FEATURE_NAMES
+from .strategy.base import Strategy
+from .types import Decision, Paths, SearchState
+
+MAX_CANDIDATES = 256
+"""Largest N: the arrays are padded to at most this many candidates."""
+
+
+def init(
+    root: Any,
+    *,
+    strategy: Strategy,
+    num_candidates: int | jax.Array,
+    max_depth: int | jax.Array,
+    width: int | jax.Array | None = None,
+    budget: int | jax.Array | None = None,
+    prm_features: jax.Array | None = None,
+    capacity: int = MAX_CANDIDATES,
+    frontier_capacity: int | None = None,
+    depth_capacity: int | None = None,
+) -> SearchState:
+    """State before the first tick: one frontier path without steps.
+
+    Args:
+        root: embedding of the question, a pytree without the leading `[N]`.
+        strategy: gives the width and the memory.
+        num_candidates: N in 1..capacity, cap on the candidates of one step; may be traced.
+        max_depth: steps, in 1..depth_capacity; may be traced.
+        width: K in 1..N, cap on finished + frontier; default `strategy.width(num_candidates)`;
+            may be traced.
+        budget: cap on all candidates; default `num_candidates * max_depth`.
+        prm_features: f32[P], the PRM's sparsity (total, last layer) as shares; zeros by default.
+        capacity: rows of the pool, static; a small bucket (16, 64, 256) saves time.
+        frontier_capacity: rows of frontier and finished, static, at least K; default `capacity`.
+        depth_capacity: `T`, static; default `max_depth`, which must then be concrete.
+
+    Raises:
+        ValueError: a concrete size breaks its range. Traced sizes are the caller's to check.
+    """
+    frontier_capacity = capacity if frontier_capacity is None else frontier_capacity
+    if depth_capacity is None:
+        if not isinstance(max_depth, int):
+            raise ValueError("depth_capacity must be given when max_depth is traced")
+        depth_capacity = max_depth
+    width = strategy.width(num_candidates) if width is None else width
+    _check_range("num_candidates", num_candidates, capacity, "the pool's capacity")
+    _check_range("width", width, frontier_capacity, "the frontier's capacity")
+    _check_range("max_depth", max_depth, depth_capacity, "the depth capacity")
+    if isinstance(width, int) and isinstance(num_candidates, int) and width > num_candidates:
+        raise ValueError(f"width must be at most num_candidates: {width} > {num_candidates}")
+    if isinstance(budget, int) and budget < 0:
+        raise ValueError(f"budget must be >= 0, got {budget}")
+    if budget is None:
+        budget = num_candidates * max_depth
+    if prm_features is None:
+        prm_features = jnp.zeros((2,), jnp.float32)
+
+    empty_frontier = empty_paths(frontier_capacity, depth_capacity, root)
+    frontier = empty_frontier.replace(
+        valid=empty_frontier.valid.at[0].set(True),
+        weight=empty_frontier.weight.at[0].set(1.0),
+        embedding=jax.tree.map(
+            lambda rows, leaf: rows.at[0].set(leaf), empty_frontier.embedding, root
+        ),
+    )
+    state = SearchState(
+        frontier=frontier,
+        pool=empty_paths(capacity, depth_capacity, root),
+        finished=empty_frontier,
+        pending=empty_decision(frontier_capacity),
+        num_candidates=_int32(num_candidates),
+        width=_int32(width),
+        max_depth=_int32(max_depth),
+        budget=_int32(budget),
+        spent=_int32(0),
+        used=_int32(0),
+        step=_int32(0),
+        phase=_int32(0),
+        prm_features=prm_features,
+        memory=(),
+    )
+    return state.replace(memory=strategy.init_memory(state))
+
+
+def is_terminal(state: SearchState) -> Bool[Array, ""]:
+    """Whether the search has ended; only ever between two steps (phase 0).
+
+    |finished| >= K, or nothing left to grow, or the budget is spent, or the depth is reached.
+    """
+    ended = (
+        (count(state.finished) >= state.width)
+        | ~jnp.any(state.frontier.valid)
+        | (state.spent >= state.budget)
+        | (state.step >= state.max_depth)
+    )
+    return ended & (state.phase == 0)
+
+
+def count(paths: Paths) -> Int[Array, ""]:
+    """Number of valid rows."""
+    return jnp.sum(paths.valid, dtype=jnp.int32)
+
+
+def empty_paths(capacity: int, depth_capacity: int, root: Any) -> Paths:
+    """Padding: `capacity` rows that are not valid. `root` gives the embedding's structure."""
+    return Paths(
+        valid=jnp.zeros((capacity,), bool),
+        done=jnp.zeros((capacity,), bool),
+        parent=jnp.zeros((capacity,), jnp.int32),
+        group=jnp.zeros((capacity,), jnp.int32),
+        depth=jnp.zeros((capacity,), jnp.int32),
+        step_scores=jnp.zeros((capacity, depth_capacity), jnp.float32),
+        log_prob=jnp.zeros((capacity,), jnp.float32),
+        num_tokens=jnp.zeros((capacity,), jnp.int32),
+        answer=jnp.full((capacity,), -1, jnp.int32),
+        text=jnp.full((capacity,), -1, jnp.int32),
+        weight=jnp.zeros((capacity,), jnp.float32),
+        embedding=jax.tree.map(
+            lambda leaf: jnp.zeros((capacity, *jnp.shape(leaf)), jnp.asarray(leaf).dtype), root
+        ),
+    )
+
+
+def empty_decision(capacity: int) -> Decision:
+    """`capacity` frontier slots without a decision."""
+    return Decision(
+        features=jnp.zeros((capacity, len(FEATURE_NAMES)), jnp.float32),
+        action=jnp.zeros((capacity,), jnp.int32),
+        log_prob=jnp.zeros((capacity,), jnp.float32),
+        reward=jnp.zeros((capacity,), jnp.float32),
+        valid=jnp.zeros((capacity,), bool),
+    )
+
+
+def compact(paths: Paths, marked: Bool[Array, " N"], into: Paths) -> Paths:
+    """Append the marked rows of `paths`, in row order, behind the valid rows of `into`.
+
+    Rows beyond the capacity of `into` are dropped, so callers mark at most as many as fit.
+    """
+    capacity = into.valid.shape[0]
+    offset = count(into)
+    # Index `capacity` is out of bounds on purpose: mode="drop" then writes nothing.
+    target = jnp.where(marked, offset + jnp.cumsum(marked, dtype=jnp.int32) - 1, capacity)
+    return jax.tree.map(lambda old, new: old.at[target].set(new, mode="drop"), into, paths)
+
+
+def select(condition: Bool[Array, ""], on_true: Any, on_false: Any) -> Any:
+    """`jnp.where` over two pytrees of equal structure."""
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), on_true, on_false)
+
+
+def take(rows: Any, index: Int[Array, " N"]) -> Any:
+    """Rows of a pytree by index; every index must be in bounds."""
+    return jax.tree.map(lambda leaf: leaf[index], rows)
+
+
+def _int32(value: int | jax.Array) -> jax.Array:
+    return jnp.asarray(value, jnp.int32)
+
+
+def _check_range(name: str, value: int | jax.Array, upper: int, what: str) -> None:
+    if isinstance(value, int) and not 1 <= value <= upper:
+        raise ValueError(f"{name} must be in 1..{upper} ({what}), got {value}")

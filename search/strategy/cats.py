@@ -1,0 +1,194 @@
+"""CATS: a learned policy decides, node by node and round by round, what more is worth sampling.
+
+Algorithms 1 and 2 of the paper, vectorised over the frontier. Phase 0 gives each node its base
+children (Algorithm 2's "legal actions"). In each round the policy sees the features of the
+children and picks an action: how many more to sample, with which parameters, how many to keep.
+A node that samples no more is closed for this step; the others decide again in the next round.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jaxtyping import Array, Bool, Float, Int
+
+from ..actions import ActionTable
+from ..aggregation import aggregation
+from ..features import EXTRA_FEATURES, check_feature_names, feature_mask, num_children
+from ..reward import RewardWeights
+from ..types import Action, Decision, SearchState
+from .base import (
+    Sampling,
+    Strategy,
+    answer_rule,
+    no_decision,
+    retain_children,
+    sample_action,
+    share_of_candidates,
+)
+
+Policy = Callable[
+    [Any, jax.Array, Float[Array, "N F"], Bool[Array, " A"]],
+    tuple[Int[Array, " N"], Float[Array, " N"]],
+]
+"""`(params, key, features, legal) -> (action, log_prob)`; consumes `key`."""
+
+
+@dataclass(frozen=True)
+class CatsConfig:
+    """What is fixed about a CATS search beside its policy.
+
+    Attributes:
+        rounds: R >= 1, decisions a node may take per step. The paper is R = 1.
+        num_base: children each node gets before its first decision, >= 1 (at most N).
+        base: how those are sampled.
+        factor: width K = max(1, N // factor).
+        path_score: name of the aggregation.
+        vote: answer rule, "best", "weighted" or "majority".
+        reward: weights of the reward and the discount.
+        excluded_features: names of features the policy sees as 0.
+        actions: the action table.
+    """
+
+    rounds: int = 1
+    num_base: int = 2
+    base: Sampling = Sampling()
+    factor: int = 4
+    path_score: str = "min"
+    vote: str = "best"
+    reward: RewardWeights = RewardWeights()
+    excluded_features: tuple[str, ...] = EXTRA_FEATURES
+    actions: ActionTable = ActionTable.product()
+
+    def __post_init__(self) -> None:
+        if self.rounds < 1:
+            raise ValueError(f"rounds must be >= 1, got {self.rounds}")
+        if self.num_base < 1:
+            raise ValueError(f"num_base must be >= 1, got {self.num_base}")
+        check_feature_names(self.excluded_features)
+
+
+PAPER = CatsConfig()
+"""The paper's setting: one round, two base children, its features, its reward."""
+
+CATS = CatsConfig(
+    rounds=3,
+    num_base=1,
+    base=Sampling(temperature=0.6),
+    vote="weighted",
+    excluded_features=(),
+)
+"""Ours: a cheap start, then up to three rounds per step, with the extra features."""
+
+
+class CatsMemory(struct.PyTreeNode):
+    """Per frontier slot, within one step."""
+
+    is_open: jax.Array  # bool[N]; may decide again in this step
+    num_retain: jax.Array  # i32[N]; of the latest decision
+
+
+@functools.cache
+def cats(policy: Policy, config: CatsConfig = CATS) -> Strategy:
+    """Compute-aware tree search with the given policy.
+
+    Args:
+        policy: for example `learners.make_policy(actor, mode="argmax")`.
+        config: everything else.
+    """
+    aggregated = aggregation(config.path_score)
+    return Strategy(
+        name="cats",
+        num_phases=1 + config.rounds,
+        uses_scores=True,
+        width=share_of_candidates(config.factor),
+        aggregation=aggregated,
+        reward=config.reward,
+        init_memory=_open_all,
+        decide=_make_decide(policy, config),
+        retain=retain_children(aggregated),
+        answer=answer_rule(config.vote, aggregated),
+    )
+
+
+def random_policy(
+    params: Any, key: jax.Array, features: Float[Array, "N F"], legal: Bool[Array, " A"]
+) -> tuple[Int[Array, " N"], Float[Array, " N"]]:
+    """Every legal action with the same probability; `params` is not read."""
+    del params
+    logits = jnp.where(legal, 0.0, jnp.finfo(features.dtype).min)
+    action = jax.random.categorical(key, logits, shape=(features.shape[0],)).astype(jnp.int32)
+    log_prob = -jnp.log(jnp.sum(legal, dtype=features.dtype))
+    return action, jnp.full((features.shape[0],), log_prob, features.dtype)
+
+
+def constant_policy(
+    params: Int[Array, ""], key: jax.Array, features: Float[Array, "N F"], legal: Bool[Array, " A"]
+) -> tuple[Int[Array, " N"], Float[Array, " N"]]:
+    """The action with index `params`; where it is not legal, action 0 (legal by convention).
+
+    The log-probability is 0: the choice is certain.
+    """
+    del key
+    action = jnp.where(legal[params], params, 0).astype(jnp.int32)
+    nodes = features.shape[0]
+    return jnp.full((nodes,), action, jnp.int32), jnp.zeros((nodes,), features.dtype)
+
+
+def _make_decide(policy: Policy, config: CatsConfig) -> Callable[..., Any]:
+    def base_phase(
+        params: Any, key: jax.Array, state: SearchState, features: Float[Array, "N F"]
+    ) -> tuple[Action, Decision, CatsMemory]:
+        del params, key, features
+        slots = state.frontier.valid.shape[0]
+        num_base = jnp.minimum(config.num_base, state.num_candidates)
+        action = sample_action(state, jnp.full((slots,), num_base, jnp.int32), config.base)
+        return action, no_decision(state), _open_all(state)
+
+    def decide_phase(
+        params: Any, key: jax.Array, state: SearchState, features: Float[Array, "N F"]
+    ) -> tuple[Action, Decision, CatsMemory]:
+        features = features * feature_mask(config.excluded_features)[None, :]
+        available = jnp.minimum(
+            state.num_candidates - state.used, state.budget - state.spent
+        )
+        index, log_prob = policy(params, key, features, config.actions.legal(available))
+        deciding = state.frontier.valid & (num_children(state) > 0) & state.memory.is_open
+        chosen = config.actions.lookup(index)
+        memory = CatsMemory(
+            is_open=deciding & (chosen.num_extra > 0),
+            num_retain=jnp.where(deciding, chosen.num_retain, state.memory.num_retain),
+        )
+        action = chosen.replace(
+            num_extra=jnp.where(deciding, chosen.num_extra, 0), num_retain=memory.num_retain
+        )
+        decision = Decision(
+            features=jnp.where(deciding[:, None], features, 0.0),
+            action=jnp.where(deciding, index, 0),
+            log_prob=jnp.where(deciding, log_prob, 0.0),
+            reward=jnp.zeros_like(log_prob),
+            valid=deciding,
+        )
+        return action, decision, memory
+
+    def decide(
+        params: Any, key: jax.Array, state: SearchState, features: Float[Array, "N F"]
+    ) -> tuple[Action, Decision, CatsMemory]:
+        arguments = (params, key, state, features)
+        # Under vmap both branches run: questions of one batch may be in different phases.
+        return jax.lax.cond(state.phase == 0, base_phase, decide_phase, *arguments)
+
+    return decide
+
+
+def _open_all(state: SearchState) -> CatsMemory:
+    return CatsMemory(
+        is_open=jnp.ones(state.frontier.valid.shape, bool),
+        num_retain=jnp.ones(state.frontier.valid.shape, jnp.int32),
+    )

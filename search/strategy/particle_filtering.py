@@ -1,0 +1,83 @@
+"""Particle filtering: paths are resampled in proportion to their PRM score, then grow by one.
+
+Puri et al.: "A Probabilistic Inference Approach to Inference-Time Scaling of LLMs using
+Particle-Based Monte Carlo Methods" (2025). There finished particles go on being resampled; here
+they keep their place and the others are resampled among themselves.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from ..aggregation import aggregation, path_scores
+from ..reward import RewardWeights
+from ..state import count
+from ..types import Action, Decision, Paths, Plan, SearchState
+from .base import Sampling, Strategy, answer_rule, no_decision, no_memory, sample_action
+
+
+@functools.cache
+def particle_filtering(
+    *, path_score: str = "last", vote: str = "weighted", sampling: Sampling = Sampling()
+) -> Strategy:
+    """N particles; a path's number of children is drawn by systematic resampling."""
+    aggregated = aggregation(path_score)
+
+    def decide(
+        params: Any, key: jax.Array, state: SearchState, features: Float[Array, "N F"]
+    ) -> tuple[Action, Decision, Any]:
+        del params, features
+        places = state.width - count(state.finished)
+        weights = jnp.where(state.frontier.valid, path_scores(state.frontier, aggregated), 0.0)
+        multiplicity = systematic_resample(key, weights, state.frontier.valid, places)
+        return sample_action(state, multiplicity, sampling), no_decision(state), state.memory
+
+    def retain(state: SearchState, plan: Plan) -> tuple[Paths, Bool[Array, " N"], Any]:
+        pool = state.pool
+        # After resampling every particle stands for the same mass, up to its newest score.
+        weight = jnp.where(pool.valid, path_scores(pool, aggregated), 0.0)
+        return pool.replace(weight=weight), pool.valid, plan.memory
+
+    return Strategy(
+        name="particle_filtering",
+        num_phases=1,
+        uses_scores=True,
+        width=_all_candidates,
+        aggregation=aggregated,
+        reward=RewardWeights(),
+        init_memory=no_memory,
+        decide=decide,
+        retain=retain,
+        answer=answer_rule(vote, aggregated),
+    )
+
+
+def systematic_resample(
+    key: jax.Array,
+    weights: Float[Array, " N"],
+    valid: Bool[Array, " N"],
+    total: Int[Array, ""],
+) -> Int[Array, " N"]:
+    """Numbers of copies, proportional to `weights` up to rounding, that sum to `total`.
+
+    One uniform offset decides all roundings, so that a row's copies are the floor or the ceiling
+    of its expected number. Where all weights are 0 the valid rows share equally.
+    """
+    mass = jnp.where(valid, weights, 0.0)
+    mass = jnp.where(jnp.sum(mass) > 0, mass, valid.astype(weights.dtype))
+    shares = jnp.cumsum(mass) / jnp.maximum(jnp.sum(mass), jnp.finfo(weights.dtype).tiny)
+    offset = jax.random.uniform(key, (), weights.dtype)
+    bounds = jnp.floor(shares * total.astype(weights.dtype) + offset).astype(jnp.int32)
+    # Rounding may leave the last valid row's bound one off; the sum must be exact.
+    is_last = jnp.cumsum(mass) >= jnp.sum(mass)
+    bounds = jnp.where(is_last, total, jnp.minimum(bounds, total))
+    return jnp.diff(bounds, prepend=jnp.zeros((1,), jnp.int32))
+
+
+def _all_candidates(num_candidates: Any) -> Any:
+    return num_candidates
