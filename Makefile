@@ -1,0 +1,79 @@
+# Every target makes `.venv` and installs into it what it needs; nothing has to be done before.
+#
+#   make demo SEED=7 QUESTIONS=50     another seed, fewer questions
+#   make test PYTHON=python3.12       another interpreter for a new .venv
+
+PYTHON    ?= python3
+JOBS      ?= 2
+SEED      ?= 0
+QUESTIONS ?= 100
+
+BIN    := .venv/bin
+STAMP  := .venv/.installed
+PIP    := $(BIN)/python -m pip --disable-pip-version-check -qq
+PYTEST := $(BIN)/python -m pytest -n $(JOBS) --durations 5
+
+# Tests see one device, no hub and one thread per process: two workers with several threads each
+# slow one another down many times over.
+TEST_ENV := JAX_PLATFORMS=cpu HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test test-slow lint format docs mutants world bench
+
+help:
+	@echo 'make demo        search the embedded world with every strategy (SEED=, QUESTIONS=)'
+	@echo 'make test        fast tests'
+	@echo 'make test-slow   the rest of the tests'
+	@echo 'make lint        formatting, lint, types, direction of imports'
+	@echo 'make format      apply the formatter and the safe fixes'
+	@echo 'make docs        the documentation, warnings are errors (docs/_build/html)'
+	@echo 'make mutants     break the code in known ways; each must fail a test'
+	@echo 'make bench       speed of the search core and of training'
+	@echo 'make world       rebuild the embedded world from scratch (an hour or two)'
+
+install: $(STAMP)
+
+# hatchling comes first, so that the editable build uses the pinned one.
+$(STAMP): pyproject.toml constraints.txt
+	@python=$(BIN)/python; test -x $$python || python=$(PYTHON); \
+	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo 'cats-jax needs Python 3.11 or newer and found' \
+	    "$$($$python --version 2>/dev/null || echo none) as \"$$python\";" \
+	    'remove .venv if there is one, and name another: make PYTHON=python3.12 ...' >&2; exit 1; }
+	@echo 'Installing into .venv (a minute or two, 2 GB) ...'
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(PIP) install -c constraints.txt hatchling editables
+	@$(PIP) install -c constraints.txt --no-build-isolation -e '.[hf,dev]'
+	@touch $@
+
+demo: $(STAMP)
+	@$(BIN)/cats-jax demo --seed $(SEED) --questions $(QUESTIONS)
+
+test: $(STAMP)
+	@$(TEST_ENV) $(PYTEST) -m 'not slow and not gpu'
+
+test-slow: $(STAMP)
+	@$(TEST_ENV) $(PYTEST) -m 'slow and not gpu'
+
+# All four run even when one fails: one run shows everything.
+lint: $(STAMP)
+	@failed=0; for check in 'ruff format --check .' 'ruff check .' pyright lint-imports; do \
+	  echo "$$check"; $(BIN)/$$check || failed=1; done; exit $$failed
+
+format: $(STAMP)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+docs: $(STAMP)
+	@JAX_PLATFORMS=cpu $(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
+	@echo 'docs/_build/html/index.html'
+
+mutants: $(STAMP)
+	@$(TEST_ENV) $(BIN)/python tests/mutants.py
+
+world: $(STAMP)
+	@OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 $(BIN)/python -m cats_jax.world.build
+
+bench: $(STAMP)
+	@set -e; for script in benchmarks/*.py; do \
+	  echo "== $$script"; JAX_PLATFORMS=cpu OMP_NUM_THREADS=1 $(BIN)/python $$script; done

@@ -1,0 +1,66 @@
+"""Compute-Aware Tree Search: the impure shell around the pure packages.
+
+`search`, `learners` and `theory` are pure JAX and numpy; `cats_jax` is everything that touches
+language models, files, the clock or the terminal. Names are imported on first use, so that
+`import cats_jax` loads neither torch nor jax.
+"""
+
+import importlib
+import importlib.util
+import pathlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cats_jax.protocols import Question
+    from cats_jax.results import SearchResult
+    from cats_jax.searcher import Searcher
+
+__version__ = "0.1.0"
+
+__all__ = ["Question", "SearchResult", "Searcher", "__version__"]
+
+_HOME = pathlib.Path(__file__).resolve().parents[1]
+
+
+def _check_neighbours() -> None:
+    """Refuse to run with another module of the same name in the place of a sibling package.
+
+    The names are generic: a `search.py` in the working directory comes first on the path under
+    `python -c` and `python -m`, and what it breaks later would not name it.
+    """
+    for name in ("search", "learners", "theory"):
+        spec = importlib.util.find_spec(name)
+        found: str | None = None
+        if spec is not None:
+            # A folder without __init__.py has no origin, only locations.
+            found = spec.origin or next(iter(spec.submodule_search_locations or ()), None)
+        if found is None or _HOME / name not in (
+            path := pathlib.Path(found).resolve(),
+            path.parent,
+        ):
+            raise ImportError(
+                f"`{name}` resolves to {found!r}, not to the package beside cats_jax in "
+                f"{str(_HOME)!r}. Rename that file, or start Python from another folder, or with "
+                f"`python -P`, which leaves the working directory off the path."
+            )
+
+
+_check_neighbours()
+
+_HOMES = {
+    "Question": "cats_jax.protocols",
+    "SearchResult": "cats_jax.results",
+    "Searcher": "cats_jax.searcher",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,93 @@
+"""What every test runs under: types checked, JAX strict, and in CI no test skipped."""
+
+import os
+import pathlib
+
+# Tests compile many small programs and run each briefly: compile fast, not well. Before jax.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+
+import hypothesis  # noqa: E402
+import jax  # noqa: E402
+import pytest  # noqa: E402
+from jaxtyping import install_import_hook  # noqa: E402
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+IN_CI = os.environ.get("CI", "").lower() in ("1", "true")
+
+
+def _function_modules() -> list[str]:
+    """The modules whose annotations are checked: all but `types` and the packages themselves.
+
+    Pytrees are left alone because unflattening calls their constructor with whatever a transform
+    put into the leaves (tracers, shapes, batched arrays). The hook also takes everything below a
+    name, so naming a package would take its `types` with it.
+    """
+    return [
+        ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        for package in ("search", "learners", "theory")
+        for path in sorted((ROOT / package).rglob("*.py"))
+        if path.name not in ("types.py", "__init__.py")
+    ]
+
+
+# Before any import of the project: a module that is already loaded is never checked.
+install_import_hook(_function_modules(), "beartype.beartype")
+
+jax.config.update("jax_numpy_rank_promotion", "raise")
+jax.config.update("jax_numpy_dtype_promotion", "strict")
+# Golden runs depend on this one.
+jax.config.update("jax_threefry_partitionable", True)
+
+# Compilation makes the first example slow, so a deadline would only fail at random. In CI the
+# same examples run every time: a failure there must be reproducible here.
+hypothesis.settings.register_profile("local", deadline=None, max_examples=25)
+hypothesis.settings.register_profile("ci", deadline=None, max_examples=25, derandomize=True)
+hypothesis.settings.load_profile("ci" if IN_CI else "local")
+
+
+@pytest.fixture
+def key() -> jax.Array:
+    """A typed random key, the same in every test."""
+    return jax.random.key(0)
+
+
+class _NoSkips:
+    """Fails the session when a test not marked `gpu` was skipped.
+
+    With xdist it works in the controlling process, which gets every worker's reports.
+    """
+
+    def __init__(self) -> None:
+        self.skipped: list[str] = []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        # An expected failure is reported as skipped too; it did run.
+        if report.skipped and not hasattr(report, "wasxfail") and "gpu" not in report.keywords:
+            self.skipped.append(f"{report.nodeid}: {_reason(report)}")
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.skipped:
+            self.skipped.append(f"{report.nodeid}: {_reason(report)}")
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if self.skipped and session.exitstatus in (
+            pytest.ExitCode.OK,
+            pytest.ExitCode.NO_TESTS_COLLECTED,
+        ):
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if self.skipped:
+            terminalreporter.section("skipped in CI, which counts as a failure", red=True)
+            for line in self.skipped:
+                terminalreporter.write_line(line)
+
+
+def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:
+    return str(report.longrepr[2]) if isinstance(report.longrepr, tuple) else ""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    in_worker = hasattr(config, "workerinput")
+    if IN_CI and not in_worker:
+        config.pluginmanager.register(_NoSkips(), "no-skips")
