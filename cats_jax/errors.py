@@ -12,4 +12,13 @@ class ScorerContractError(RuntimeError):
     """A process reward model broke its contract: wrong number of scores, NaN, or outside [0, 1].
 
     Names the question and the step. It fails that question; it is never turned into a score.
+
+    Attributes:
+        question_id: of the question that fails, so that the others of its batch can go on.
+        step: index of the offending step in its path.
     """
+
+    def __init__(self, message: str, *, question_id: str | None = None, step: int | None = None):
+        super().__init__(message)
+        self.question_id = question_id
+        self.step = step

@@ -87,8 +87,13 @@ class StepSample:
 
 @dataclass(frozen=True, slots=True)
 class TokenUsage:
-    """Tokens one request cost: `computed` went through the model, `cached` were reused,
-    `generated` were sampled (each sampled token that was fed back also counts as computed)."""
+    """Tokens one request cost.
+
+    Attributes:
+        computed: went through the model.
+        cached: were reused, from an earlier call or from a sample with the same history.
+        generated: were sampled; each that was fed back also counts as computed or cached.
+    """
 
     computed: int = 0
     cached: int = 0

@@ -33,6 +33,7 @@ from .reward import RewardWeights as RewardWeights
 from .reward import step_reward as step_reward
 from .rollout import ExpandFn as ExpandFn
 from .rollout import rollout as rollout
+from .rollout import tick as tick
 from .rollout import tick_keys as tick_keys
 from .selection import best as best
 from .selection import majority_vote as majority_vote

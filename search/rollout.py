@@ -40,14 +40,30 @@ def rollout(
         end change nothing and have weight 0.
     """
 
-    def tick(state: SearchState, index: jax.Array) -> tuple[SearchState, StepOutput]:
-        plan_key, expand_key = tick_keys(key, index)
-        planned = plan(params, plan_key, state, strategy=strategy)
-        expansion = expand_fn(expand_params, expand_key, planned.request)
-        return commit(state, planned, expansion, strategy=strategy)
+    def one_tick(state: SearchState, index: jax.Array) -> tuple[SearchState, StepOutput]:
+        return tick(
+            params, expand_params, key, state, index, strategy=strategy, expand_fn=expand_fn
+        )
 
     num_ticks = strategy.num_phases * state.pool.step_scores.shape[1]
-    return lax.scan(tick, state, jax.numpy.arange(num_ticks, dtype=jax.numpy.int32))
+    return lax.scan(one_tick, state, jax.numpy.arange(num_ticks, dtype=jax.numpy.int32))
+
+
+def tick(
+    params: Any,
+    expand_params: Any,
+    key: jax.Array,
+    state: SearchState,
+    index: jax.Array,
+    *,
+    strategy: Strategy,
+    expand_fn: ExpandFn,
+) -> tuple[SearchState, StepOutput]:
+    """One tick of `rollout`, number `index`; `key` is the whole search's."""
+    plan_key, expand_key = tick_keys(key, index)
+    planned = plan(params, plan_key, state, strategy=strategy)
+    expansion = expand_fn(expand_params, expand_key, planned.request)
+    return commit(state, planned, expansion, strategy=strategy)
 
 
 def tick_keys(key: jax.Array, tick: jax.Array | int) -> tuple[jax.Array, jax.Array]:

@@ -53,6 +53,7 @@ def init(
             raise ValueError("depth_capacity must be given when max_depth is traced")
         depth_capacity = max_depth
     width = strategy.width(num_candidates) if width is None else width
+    _check_range("capacity", capacity, MAX_CANDIDATES, "the largest N")
     _check_range("num_candidates", num_candidates, capacity, "the pool's capacity")
     _check_range("width", width, frontier_capacity, "the frontier's capacity")
     _check_range("max_depth", max_depth, depth_capacity, "the depth capacity")
@@ -135,6 +136,7 @@ def empty_decision(capacity: int) -> Decision:
     """`capacity` frontier slots without a decision."""
     return Decision(
         features=jnp.zeros((capacity, len(FEATURE_NAMES)), jnp.float32),
+        available=jnp.zeros((capacity,), jnp.int32),
         action=jnp.zeros((capacity,), jnp.int32),
         log_prob=jnp.zeros((capacity,), jnp.float32),
         reward=jnp.zeros((capacity,), jnp.float32),
@@ -147,11 +149,24 @@ def compact(paths: Paths, marked: Bool[Array, " N"], into: Paths) -> Paths:
 
     Rows beyond the capacity of `into` are dropped, so callers mark at most as many as fit.
     """
-    capacity = into.valid.shape[0]
-    offset = count(into)
-    # Index `capacity` is out of bounds on purpose: mode="drop" then writes nothing.
+    source, is_new = pack(marked, into.valid.shape[0], count(into))
+    return where_rows(is_new, take(paths, source), into)
+
+
+def pack(
+    marked: Bool[Array, " N"], capacity: int, offset: int | Int[Array, ""] = 0
+) -> tuple[Int[Array, " S"], Bool[Array, " S"]]:
+    """Where `capacity` slots take their rows from: slot offset + i is the i-th marked row.
+
+    Returns:
+        Row of each slot (0 where there is none), and which slots have one.
+    """
+    rows = jnp.arange(marked.shape[0], dtype=jnp.int32)
+    # Index `capacity` is out of bounds on purpose: mode="drop" then writes nothing. Only row
+    # numbers are scattered, the rows follow by a gather: scatters are slow on a CPU.
     target = jnp.where(marked, offset + jnp.cumsum(marked, dtype=jnp.int32) - 1, capacity)
-    return jax.tree.map(lambda old, new: old.at[target].set(new, mode="drop"), into, paths)
+    source = jnp.full((capacity,), -1, jnp.int32).at[target].set(rows, mode="drop")
+    return jnp.maximum(source, 0), source >= 0
 
 
 def select(condition: Bool[Array, ""], on_true: Any, on_false: Any) -> Any:
@@ -162,6 +177,15 @@ def select(condition: Bool[Array, ""], on_true: Any, on_false: Any) -> Any:
 def take(rows: Any, index: Int[Array, " N"]) -> Any:
     """Rows of a pytree by index; every index must be in bounds."""
     return jax.tree.map(lambda leaf: leaf[index], rows)
+
+
+def where_rows(condition: Bool[Array, " N"], on_true: Any, on_false: Any) -> Any:
+    """Row-wise `jnp.where` over two pytrees of equal structure."""
+
+    def pick(a: jax.Array, b: jax.Array) -> jax.Array:
+        return jnp.where(condition.reshape(condition.shape + (1,) * (a.ndim - 1)), a, b)
+
+    return jax.tree.map(pick, on_true, on_false)
 
 
 def _int32(value: int | jax.Array) -> jax.Array:

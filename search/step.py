@@ -18,7 +18,17 @@ from .allocation import allocate
 from .features import extract
 from .ranking import prune, retain
 from .reward import step_reward
-from .state import compact, count, empty_decision, empty_paths, is_terminal, select, take
+from .state import (
+    compact,
+    count,
+    empty_decision,
+    empty_paths,
+    is_terminal,
+    pack,
+    select,
+    take,
+    where_rows,
+)
 from .strategy.base import Strategy
 from .types import (
     Decision,
@@ -99,17 +109,17 @@ def commit(
     transition = transition.replace(weight_t=jnp.where(active, transition.weight_t, 0.0))
     output = StepOutput(
         transition=transition,
+        decision=plan.decision.replace(reward=jnp.where(decided, reward, 0.0), valid=decided),
         num_samples=num_samples,
         decided=decided,
         reward=jnp.where(decided, reward, 0.0),
+        path_score=path_scores(grown.pool, strategy.aggregation),
         active=active,
     )
     return select(active, after, state), output
 
 
-def _append_children(
-    state: SearchState, expansion: Expansion, granted: Int[Array, ""]
-) -> Paths:
+def _append_children(state: SearchState, expansion: Expansion, granted: Int[Array, ""]) -> Paths:
     """Write expansion rows 0..granted-1 to pool rows used..used+granted-1."""
     pool, frontier = state.pool, state.frontier
     rows = jnp.arange(pool.valid.shape[0], dtype=jnp.int32)
@@ -119,7 +129,9 @@ def _append_children(
     parent = jnp.where(is_new, child.parent, 0)
     is_child = is_new & child.valid
     parent_depth = frontier.depth[parent]
-    newest = jnp.arange(pool.step_scores.shape[1], dtype=jnp.int32)[None, :] == parent_depth[:, None]
+    newest = (
+        jnp.arange(pool.step_scores.shape[1], dtype=jnp.int32)[None, :] == parent_depth[:, None]
+    )
     # At the root there is no group to inherit: N children form K groups of equal size.
     group = jnp.where(
         state.step == 0, rows * state.width // state.num_candidates, frontier.group[parent]
@@ -138,7 +150,7 @@ def _append_children(
         weight=frontier.weight[parent],
         embedding=child.embedding,
     )
-    return _where_rows(is_child, children, pool)
+    return where_rows(is_child, children, pool)
 
 
 def _decision_reward(state: SearchState, plan: Plan, strategy: Strategy) -> jax.Array:
@@ -169,6 +181,7 @@ def _continue_pending(
     ends = pending.valid & (state.phase == 1) & ~decided
     return Transition(
         features_tm1=pending.features,
+        available_tm1=pending.available,
         action_tm1=pending.action,
         log_prob_tm1=pending.log_prob,
         reward_t=pending.reward,
@@ -184,12 +197,10 @@ def _update_pending(
     keeps_old = state.pending.valid & ~(decided | (state.phase == 1))
     new = plan.decision.replace(reward=reward, valid=decided)
     old = state.pending.replace(valid=keeps_old)
-    return _where_rows(decided, new, old)
+    return where_rows(decided, new, old)
 
 
-def _end_step(
-    state: SearchState, plan: Plan, strategy: Strategy
-) -> tuple[SearchState, Transition]:
+def _end_step(state: SearchState, plan: Plan, strategy: Strategy) -> tuple[SearchState, Transition]:
     """Retain, prune, move finished paths, empty the pool.
 
     Retained children of all nodes, done or not, compete by path score for the K - |finished|
@@ -219,12 +230,14 @@ def _end_step(
     ended = is_terminal(stepped)
     no_pending = empty_decision(frontier.valid.shape[0])
     stays_pending = inherited.valid & ~ended
-    stepped = stepped.replace(pending=_where_rows(stays_pending, inherited, no_pending))
+    stepped = stepped.replace(pending=where_rows(stays_pending, inherited, no_pending))
 
-    last_words = take(pending, paths.parent)
-    emits = last_words.valid & (finishes | (grows & ended))
+    leaving, leaves = pack(finishes | (grows & ended), frontier.valid.shape[0])
+    last_words = take(pending, paths.parent[leaving])
+    emits = leaves & last_words.valid
     transition = Transition(
         features_tm1=last_words.features,
+        available_tm1=last_words.available,
         action_tm1=last_words.action,
         log_prob_tm1=last_words.log_prob,
         reward_t=last_words.reward,
@@ -239,12 +252,3 @@ def _blank_like(paths: Paths) -> Paths:
     capacity, depth_capacity = paths.step_scores.shape
     root = jax.tree.map(lambda leaf: leaf[0], paths.embedding)
     return empty_paths(capacity, depth_capacity, root)
-
-
-def _where_rows(condition: Bool[Array, " N"], on_true: Any, on_false: Any) -> Any:
-    """Row-wise `jnp.where` over two pytrees of equal structure."""
-
-    def pick(a: jax.Array, b: jax.Array) -> jax.Array:
-        return jnp.where(condition.reshape(condition.shape + (1,) * (a.ndim - 1)), a, b)
-
-    return jax.tree.map(pick, on_true, on_false)

@@ -35,6 +35,7 @@ class Decision(struct.PyTreeNode):
     """What the policy saw and chose at each frontier slot."""
 
     features: jax.Array  # f32[N, F]
+    available: jax.Array  # i32[N]; candidates the action could ask for: what was legal
     action: jax.Array  # i32[N]; row of the action table
     log_prob: jax.Array  # f32[N]; of the action under the policy, nats
     reward: jax.Array  # f32[N]; filled in by commit
@@ -113,6 +114,7 @@ class Transition(struct.PyTreeNode):
     """Steps of experience in rlax's time suffixes: decide at t-1, next decision at t."""
 
     features_tm1: jax.Array  # f32[N, F]
+    available_tm1: jax.Array  # i32[N]; candidates the action could ask for: what was legal
     action_tm1: jax.Array  # i32[N]
     log_prob_tm1: jax.Array  # f32[N]; of the action under the policy that took it
     reward_t: jax.Array  # f32[N]
@@ -124,8 +126,10 @@ class Transition(struct.PyTreeNode):
 class StepOutput(struct.PyTreeNode):
     """What one tick reports beside the new state."""
 
-    transition: Transition  # [frontier + retained paths] rows
+    transition: Transition  # [2 * frontier] rows: decisions followed by one, then by an end
+    decision: Decision  # [frontier] rows; of this tick, valid where one was taken
     num_samples: jax.Array  # i32[N]; candidates granted to each frontier slot
     decided: jax.Array  # bool[N]; frontier slots that took a decision
     reward: jax.Array  # f32[N]; of those decisions
+    path_score: jax.Array  # f32[N]; of every pool row, before a step's end empties the pool
     active: jax.Array  # bool[]; False for a tick after the end

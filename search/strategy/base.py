@@ -85,9 +85,7 @@ def no_memory(state: SearchState) -> tuple[()]:
     return ()
 
 
-def sample_action(
-    state: SearchState, num_extra: Int[Array, " N"], sampling: Sampling
-) -> Action:
+def sample_action(state: SearchState, num_extra: Int[Array, " N"], sampling: Sampling) -> Action:
     """Every slot samples `num_extra` children the same way and keeps all of them."""
     slots = state.frontier.valid.shape[0]
     return Action(
@@ -104,6 +102,7 @@ def no_decision(state: SearchState) -> Decision:
     slots = state.frontier.valid.shape[0]
     return Decision(
         features=jnp.zeros((slots, len(FEATURE_NAMES)), jnp.float32),
+        available=jnp.zeros((slots,), jnp.int32),
         action=jnp.zeros((slots,), jnp.int32),
         log_prob=jnp.zeros((slots,), jnp.float32),
         reward=jnp.zeros((slots,), jnp.float32),
@@ -173,5 +172,3 @@ def share_of_candidates(factor: int) -> Callable[[Any], Any]:
         return jnp.maximum(num_candidates // factor, 1)
 
     return width
-
-

@@ -15,7 +15,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from flax import struct
 from jaxtyping import Array, Bool, Float, Int
 
 from ..actions import ActionTable
@@ -32,6 +31,7 @@ from .base import (
     sample_action,
     share_of_candidates,
 )
+from .types import CatsMemory
 
 Policy = Callable[
     [Any, jax.Array, Float[Array, "N F"], Bool[Array, " A"]],
@@ -87,13 +87,6 @@ CATS = CatsConfig(
 """Ours: a cheap start, then up to three rounds per step, with the extra features."""
 
 
-class CatsMemory(struct.PyTreeNode):
-    """Per frontier slot, within one step."""
-
-    is_open: jax.Array  # bool[N]; may decide again in this step
-    num_retain: jax.Array  # i32[N]; of the latest decision
-
-
 @functools.cache
 def cats(policy: Policy, config: CatsConfig = CATS) -> Strategy:
     """Compute-aware tree search with the given policy.
@@ -131,12 +124,12 @@ def random_policy(
 def constant_policy(
     params: Int[Array, ""], key: jax.Array, features: Float[Array, "N F"], legal: Bool[Array, " A"]
 ) -> tuple[Int[Array, " N"], Float[Array, " N"]]:
-    """The action with index `params`; where it is not legal, action 0 (legal by convention).
+    """The action with index `params`; where it is not legal, the first legal one.
 
     The log-probability is 0: the choice is certain.
     """
     del key
-    action = jnp.where(legal[params], params, 0).astype(jnp.int32)
+    action = jnp.where(legal[params], params, jnp.argmax(legal)).astype(jnp.int32)
     nodes = features.shape[0]
     return jnp.full((nodes,), action, jnp.int32), jnp.zeros((nodes,), features.dtype)
 
@@ -155,9 +148,7 @@ def _make_decide(policy: Policy, config: CatsConfig) -> Callable[..., Any]:
         params: Any, key: jax.Array, state: SearchState, features: Float[Array, "N F"]
     ) -> tuple[Action, Decision, CatsMemory]:
         features = features * feature_mask(config.excluded_features)[None, :]
-        available = jnp.minimum(
-            state.num_candidates - state.used, state.budget - state.spent
-        )
+        available = jnp.minimum(state.num_candidates - state.used, state.budget - state.spent)
         index, log_prob = policy(params, key, features, config.actions.legal(available))
         deciding = state.frontier.valid & (num_children(state) > 0) & state.memory.is_open
         chosen = config.actions.lookup(index)
@@ -170,6 +161,7 @@ def _make_decide(policy: Policy, config: CatsConfig) -> Callable[..., Any]:
         )
         decision = Decision(
             features=jnp.where(deciding[:, None], features, 0.0),
+            available=jnp.where(deciding, jnp.maximum(available, 0), 0),
             action=jnp.where(deciding, index, 0),
             log_prob=jnp.where(deciding, log_prob, 0.0),
             reward=jnp.zeros_like(log_prob),

@@ -14,13 +14,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from flax import struct
 from jax import lax
 from jaxtyping import Array, Bool, Int
 
-from ..aggregation import Aggregation, aggregation, path_scores
+from ..aggregation import Aggregation, aggregation, path_keys, path_scores
+from ..ranking import prune
 from ..reward import RewardWeights
-from ..state import compact, empty_paths
+from ..state import compact, count, empty_paths, pack
 from ..types import Paths, Plan, SearchState
 from .base import (
     Sampling,
@@ -29,16 +29,7 @@ from .base import (
     fixed_sampling,
     share_of_candidates,
 )
-
-
-class Tree(struct.PyTreeNode):
-    """The strategy's memory: all nodes so far; node 0 is the root."""
-
-    paths: Paths  # [M]; `parent` is the node's parent in this tree
-    visits: jax.Array  # f32[M]
-    value_sum: jax.Array  # f32[M]
-    is_leaf: jax.Array  # bool[M]; not grown yet and not done
-    node_of_slot: jax.Array  # i32[N]; tree node of each frontier slot
+from .types import Tree
 
 
 @functools.cache
@@ -107,14 +98,20 @@ def _make_retain(path_score: Aggregation, exploration: float) -> Callable[..., A
 
         visits, value_sum = tree.visits, tree.value_sum
         leaves = jnp.maximum(state.width, 1)
-        tree, reached = lax.fori_loop(
-            0, leaves, descend_once, (tree, jnp.zeros((capacity,), bool))
+        tree, reached = lax.fori_loop(0, leaves, descend_once, (tree, jnp.zeros((capacity,), bool)))
+        # The prune of the loop, done here already: a slot must know the node it grows, and a leaf
+        # that gets no place stays a leaf.
+        competes = reached | (is_new & paths.done)
+        free = state.width - count(state.finished)
+        keep = prune(path_keys(paths, path_score), competes, free)
+        node_of_slot, _ = pack(keep & ~paths.done, tree.node_of_slot.shape[0])
+        tree = tree.replace(
+            visits=visits,
+            value_sum=value_sum,
+            is_leaf=tree.is_leaf | (reached & ~keep),
+            node_of_slot=node_of_slot,
         )
-        slots = tree.node_of_slot.shape[0]
-        place = jnp.where(reached, jnp.cumsum(reached, dtype=jnp.int32) - 1, slots)
-        node_of_slot = jnp.zeros((slots,), jnp.int32).at[place].set(nodes, mode="drop")
-        tree = tree.replace(visits=visits, value_sum=value_sum, node_of_slot=node_of_slot)
-        return paths, reached | (is_new & paths.done), tree
+        return paths, keep, tree
 
     return retain
 
@@ -137,9 +134,14 @@ def _back_up(tree: Tree, at: Bool[Array, " M"], values: Any) -> Tree:
 def _descend(tree: Tree, exploration: float) -> Int[Array, ""]:
     """From the root along the best UCT child to a leaf; the root itself if there is none."""
     nodes = jnp.arange(tree.visits.shape[0], dtype=jnp.int32)
-    has_leaf = _back_up(
-        tree.replace(visits=jnp.zeros_like(tree.visits)), tree.is_leaf, jnp.zeros_like(tree.visits)
-    ).visits > 0
+    has_leaf = (
+        _back_up(
+            tree.replace(visits=jnp.zeros_like(tree.visits)),
+            tree.is_leaf,
+            jnp.zeros_like(tree.visits),
+        ).visits
+        > 0
+    )
 
     def uct(node: Int[Array, ""]) -> Int[Array, ""]:
         child = tree.paths.valid & (tree.paths.parent == node) & (nodes != 0) & has_leaf
@@ -148,6 +150,4 @@ def _descend(tree: Tree, exploration: float) -> Int[Array, ""]:
         value = tree.value_sum / visits + bonus
         return jnp.argmax(jnp.where(child, value, -jnp.inf)).astype(jnp.int32)
 
-    return lax.while_loop(
-        lambda node: has_leaf[node] & ~tree.is_leaf[node], uct, jnp.int32(0)
-    )
+    return lax.while_loop(lambda node: has_leaf[node] & ~tree.is_leaf[node], uct, jnp.int32(0))

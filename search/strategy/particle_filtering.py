@@ -70,11 +70,12 @@ def systematic_resample(
     """
     mass = jnp.where(valid, weights, 0.0)
     mass = jnp.where(jnp.sum(mass) > 0, mass, valid.astype(weights.dtype))
-    shares = jnp.cumsum(mass) / jnp.maximum(jnp.sum(mass), jnp.finfo(weights.dtype).tiny)
+    cumulative = jnp.cumsum(mass)
+    shares = cumulative / jnp.maximum(cumulative[-1], jnp.finfo(weights.dtype).tiny)
     offset = jax.random.uniform(key, (), weights.dtype)
     bounds = jnp.floor(shares * total.astype(weights.dtype) + offset).astype(jnp.int32)
     # Rounding may leave the last valid row's bound one off; the sum must be exact.
-    is_last = jnp.cumsum(mass) >= jnp.sum(mass)
+    is_last = cumulative >= cumulative[-1]
     bounds = jnp.where(is_last, total, jnp.minimum(bounds, total))
     return jnp.diff(bounds, prepend=jnp.zeros((1,), jnp.int32))
 

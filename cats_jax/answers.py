@@ -1,0 +1,54 @@
+"""Final answers: finding the one a path gives, and telling whether two are the same.
+
+Text written by a language model is hostile: it is only ever scanned and compared here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+_MAX_INTEGER_DIGITS = 100
+"""Longer digit strings are compared as text: turning them into integers takes quadratic time."""
+
+
+def extract_boxed(text: str) -> str | None:
+    r"""Content of the last closed `\boxed{...}`, nested braces included, or None.
+
+    An unclosed `\boxed{` is no answer. The scan is linear in the length of the text.
+    """
+    marker = "\\boxed{"
+    end = len(text)
+    start = text.rfind(marker)
+    while start >= 0:
+        depth = 1
+        for position in range(start + len(marker), end):
+            depth += {"{": 1, "}": -1}.get(text[position], 0)
+            if depth == 0:
+                return text[start + len(marker) : position].strip()
+        # An unclosed last marker hides the text behind it; look at the marker before, up to it.
+        end = start
+        start = text.rfind(marker, 0, end)
+    return None
+
+
+class BoxedIntegerJudge:
+    r"""Judge for tasks whose answers are integers in `\boxed{}`: the embedded world.
+
+    Two answers are the same if they are the same integer in ASCII digits, or the same text.
+    """
+
+    def extract(self, steps: Sequence[str]) -> str | None:
+        r"""The last closed `\boxed{}` of the newest step, or None."""
+        return extract_boxed(steps[-1]) if steps else None
+
+    def equivalent(self, first: str, second: str) -> bool:
+        """Whether both are the same integer, or the same text."""
+        return _normalise(first) == _normalise(second)
+
+
+def _normalise(answer: str) -> int | str:
+    answer = answer.strip()
+    digits = answer.removeprefix("-")
+    if digits.isascii() and digits.isdigit() and len(digits) <= _MAX_INTEGER_DIGITS:
+        return int(answer)
+    return answer

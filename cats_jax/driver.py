@@ -1,0 +1,631 @@
+"""The host loop: the core's `plan` and `commit` around a real policy and a real PRM.
+
+A `Cohort` holds a fixed number of slots, one question each, as one batched `SearchState`. Each
+tick plans all slots, asks the policy once, the PRM once, and commits all slots. Keys and seeds
+derive from the question, never from its slot or its neighbours.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+import threading
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import search
+
+from .errors import ScorerContractError
+from .protocols import (
+    AnswerJudge,
+    Question,
+    Scoring,
+    StepGenerator,
+    StepRequest,
+    StepSample,
+    StepScorer,
+)
+from .results import ROOT, Candidate, DecisionRow, SearchPath, SearchResult, Status
+from .seeds import stable_seed
+from .timings import Timings
+from .tree import SearchTree
+
+_BUCKETS = (4, 16, 64, 256)
+"""Array capacities; one compilation serves every N and K up to a bucket."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits per question; None is no limit.
+
+    Attributes:
+        max_tokens: tokens computed, policy and PRM together.
+        max_seconds: seconds spent on the question, as in its ledger.
+    """
+
+    max_tokens: int | None = None
+    max_seconds: float | None = None
+
+    def exceeded(self, tree: SearchTree) -> tuple[Status, str] | None:
+        """The limit a question has hit, with one line of reason, or None."""
+        tokens, seconds = tree.ledger.tokens_computed, tree.ledger.seconds
+        if self.max_tokens is not None and tokens >= self.max_tokens:
+            return "max_tokens", f"{tokens} tokens computed, limit {self.max_tokens}"
+        if self.max_seconds is not None and seconds >= self.max_seconds:
+            return "max_seconds", f"{seconds:.1f} s spent, limit {self.max_seconds}"
+        return None
+
+
+@dataclass(frozen=True)
+class SearchSettings:
+    """What is fixed for all questions of a run; checked by `Searcher`."""
+
+    strategy: search.Strategy
+    num_candidates: int
+    max_depth: int
+    budget: int
+    seed: int
+    limits: Limits
+
+    @property
+    def capacity(self) -> int:
+        """Pool rows."""
+        return _bucket(self.num_candidates)
+
+    @property
+    def frontier_capacity(self) -> int:
+        """Rows of frontier and finished."""
+        return _bucket(self.strategy.width(self.num_candidates))
+
+
+class Locks:
+    """What the cohorts of a run share: each serves one cohort at a time.
+
+    While one cohort is sampled the other can be scored. The core is locked too, or both cohorts
+    would compile the same program at once.
+    """
+
+    def __init__(self) -> None:
+        self.policy = threading.Lock()
+        self.scorer = threading.Lock()
+        self.core = threading.Lock()
+
+
+@dataclass(slots=True)
+class _Slot:
+    """A question in progress."""
+
+    tree: SearchTree
+    step: int = 0
+    phase: int = 0
+    used: int = 0
+    valid_in_step: int = 0
+    num_recorded: int = 0
+    failure: str | None = None
+
+
+@dataclass(slots=True)
+class _Asked:
+    """A request sent to the policy, and where its children go."""
+
+    slot: int
+    parent_slot: int
+    parent: int
+    first_row: int
+    request: StepRequest
+
+
+class Cohort:
+    """A batch of questions that advance together."""
+
+    def __init__(
+        self,
+        *,
+        settings: SearchSettings,
+        params: Any,
+        policy: StepGenerator,
+        scorer: StepScorer | None,
+        judge: AnswerJudge,
+        waiting: deque[Question],
+        slots: int,
+        locks: Locks,
+        finish: Callable[[SearchResult], None],
+        timings: Timings,
+    ) -> None:
+        """`waiting` is shared with the other cohorts; `finish` gets each result."""
+        self._settings = settings
+        self._params = params
+        self._policy = policy
+        self._scorer = scorer
+        self._judge = judge
+        self._waiting = waiting
+        self._locks = locks
+        self._finish = finish
+        self._timings = timings
+        self._stopped = threading.Event()
+        self._slots: list[_Slot | None] = [None] * slots
+        prm_features = (
+            jnp.zeros((2,), jnp.float32)
+            if scorer is None
+            else jnp.asarray([scorer.sparsity_total, scorer.sparsity_last_layer], jnp.float32)
+        )
+        self._fresh = search.init(
+            jnp.int32(ROOT),
+            strategy=settings.strategy,
+            num_candidates=settings.num_candidates,
+            max_depth=settings.max_depth,
+            budget=settings.budget,
+            prm_features=prm_features,
+            capacity=settings.capacity,
+            frontier_capacity=settings.frontier_capacity,
+        )
+        # A budget of 0 makes a slot terminal from the start: an idle slot asks for nothing.
+        idle = self._fresh.replace(budget=jnp.int32(0))
+        self._state = jax.tree.map(lambda leaf: jnp.stack([leaf] * slots), idle)
+        self._keys = jax.random.split(jax.random.key(0), slots)
+
+    def stop(self) -> None:
+        """End `run` at the next tick."""
+        self._stopped.set()
+
+    def run(self) -> None:
+        """Search until no question is left."""
+        self._refill()
+        while any(slot is not None for slot in self._slots) and not self._stopped.is_set():
+            self._tick()
+            self._refill()
+
+    # One tick, in the order in which it happens.
+
+    def _tick(self) -> None:
+        started = time.perf_counter()
+        busy = _Stopwatch()
+        strategy = self._settings.strategy
+
+        with self._locked(self._locks.core, busy), busy("core"):
+            ticks = [
+                0 if slot is None else slot.step * strategy.num_phases + slot.phase
+                for slot in self._slots
+            ]
+            planned = _plan(self._params, self._keys, jnp.asarray(ticks), self._state, strategy)
+            request = jax.device_get(planned.request)
+        asked = self._requests(request)
+        samples = self._generate(asked, busy)
+        expansion = self._grow(asked, samples, busy)
+        with self._locked(self._locks.core, busy), busy("core"):
+            self._state, output = _commit(self._state, planned, expansion, strategy)
+            observed = jax.device_get(_observe(planned, self._state, output, strategy))
+        self._record(observed)
+        self._charge(time.perf_counter() - started, busy)
+        self._settle(observed)
+
+    def _requests(self, request: search.Request) -> list[_Asked]:
+        settings = self._settings
+        asked: list[_Asked] = []
+        for index, slot in enumerate(self._slots):
+            if slot is None or slot.failure is not None:
+                continue
+            row = slot.used
+            for parent_slot in np.flatnonzero(request.num_samples[index]):
+                count = int(request.num_samples[index, parent_slot])
+                parent = int(request.embedding[index, parent_slot])
+                seeds = tuple(
+                    stable_seed(
+                        settings.seed, slot.tree.question.id, slot.step, slot.phase, row + offset
+                    )
+                    for offset in range(count)
+                )
+                step_request = StepRequest(
+                    question=slot.tree.question,
+                    path=slot.tree.path(parent),
+                    seeds=seeds,
+                    temperature=float(request.temperature[index, parent_slot]),
+                    top_p=float(request.top_p[index, parent_slot]),
+                    top_k=int(request.top_k[index, parent_slot]),
+                    to_end=bool(request.to_end[index, parent_slot]),
+                )
+                asked.append(_Asked(index, int(parent_slot), parent, row, step_request))
+                row += count
+        return asked
+
+    def _generate(self, asked: list[_Asked], busy: _Stopwatch) -> list[list[StepSample]]:
+        if not asked:
+            return []
+        with self._locked(self._locks.policy, busy), busy("policy"):
+            generation = self._policy.generate([item.request for item in asked])
+        busy.split("policy", generation.inside_seconds)
+        total = sum(usage.computed + usage.generated for usage in generation.usage) or 1
+        called: set[int] = set()
+        for item, usage in zip(asked, generation.usage, strict=True):
+            ledger = self._tree(item.slot).ledger
+            ledger.candidates += len(item.request.seeds)
+            ledger.prompt_computed += usage.computed
+            ledger.prompt_cached += usage.cached
+            ledger.generated += usage.generated
+            ledger.flops += 2.0 * self._policy.num_parameters * usage.computed
+            share = (usage.computed + usage.generated) / total
+            ledger.policy_seconds += generation.inside_seconds * share
+            ledger.policy_calls += item.slot not in called
+            called.add(item.slot)
+        return generation.samples
+
+    def _grow(
+        self, asked: list[_Asked], samples: list[list[StepSample]], busy: _Stopwatch
+    ) -> search.Expansion:
+        """Add the samples to the trees, score them, and write the expansion arrays."""
+        slots, capacity = len(self._slots), self._settings.capacity
+        arrays = _blank_expansion(slots, capacity)
+        grown: list[tuple[int, int, Candidate]] = []
+        next_row = [0] * slots
+        for item, children in zip(asked, samples, strict=True):
+            slot = self._slots[item.slot]
+            assert slot is not None
+            for offset, sample in enumerate(children):
+                candidate = slot.tree.add(
+                    item.parent,
+                    sample,
+                    step=slot.step,
+                    phase=slot.phase,
+                    pool_row=item.first_row + offset,
+                )
+                row = next_row[item.slot]
+                next_row[item.slot] += 1
+                arrays["parent"][item.slot, row] = item.parent_slot
+                grown.append((item.slot, row, candidate))
+        usable = [entry for entry in grown if entry[2].invalid is None]
+        if self._scorer is not None and usable:
+            self._score(usable, busy)
+        for slot_index, row, candidate in usable:
+            slot = self._slots[slot_index]
+            assert slot is not None
+            slot.valid_in_step += 1
+            arrays["valid"][slot_index, row] = slot.failure is None
+            arrays["score"][slot_index, row] = candidate.score or 0.0
+            arrays["done"][slot_index, row] = candidate.done
+            arrays["answer"][slot_index, row] = slot.tree.answer_class(candidate.answer)
+            arrays["text"][slot_index, row] = slot.tree.text_class(candidate.text)
+            arrays["log_prob"][slot_index, row] = candidate.log_prob
+            arrays["num_tokens"][slot_index, row] = candidate.num_tokens
+            arrays["embedding"][slot_index, row] = candidate.id
+        return search.Expansion(**arrays)
+
+    def _score(self, usable: list[tuple[int, int, Candidate]], busy: _Stopwatch) -> None:
+        """Ask the PRM for the newest step of each candidate.
+
+        If the batch breaks the PRM's contract the questions are scored one by one, so that only
+        the guilty one fails.
+        """
+        assert self._scorer is not None
+        with self._locked(self._locks.scorer, busy), busy("prm"):
+            try:
+                inside = self._score_batch(usable)
+            except ScorerContractError:
+                inside = 0.0
+                for slot_index in sorted({entry[0] for entry in usable}):
+                    slot = self._slots[slot_index]
+                    assert slot is not None
+                    try:
+                        inside += self._score_batch([e for e in usable if e[0] == slot_index])
+                    except ScorerContractError as error:
+                        slot.failure = str(error)
+        busy.split("prm", inside)
+
+    def _score_batch(self, usable: list[tuple[int, int, Candidate]]) -> float:
+        assert self._scorer is not None
+        trees = [self._tree(slot_index) for slot_index, _, _ in usable]
+        paths = [
+            tree.path(candidate.id) for tree, (_, _, candidate) in zip(trees, usable, strict=True)
+        ]
+        scoring = self._scorer.score([tree.question for tree in trees], paths)
+        _check_scores(scoring, trees, [candidate for _, _, candidate in usable])
+        total = sum(usage.computed for usage in scoring.usage) or 1
+        called: set[int] = set()
+        for tree, (slot_index, _, candidate), score, usage in zip(
+            trees, usable, scoring.scores, scoring.usage, strict=True
+        ):
+            candidate.score = float(score)
+            ledger = tree.ledger
+            ledger.prm_computed += usage.computed
+            ledger.prm_cached += usage.cached
+            ledger.flops += 2.0 * self._scorer.num_parameters * usage.computed
+            ledger.prm_seconds += scoring.inside_seconds * usage.computed / total
+            ledger.prm_calls += slot_index not in called
+            called.add(slot_index)
+        return scoring.inside_seconds
+
+    def _record(self, observed: dict[str, Any]) -> None:
+        """Write this tick's decisions and the fate of its candidates into the trees."""
+        for index, slot in enumerate(self._slots):
+            if slot is None:
+                continue
+            for node_slot in np.flatnonzero(observed["decided"][index]):
+                slot.tree.decisions.append(_decision_row(slot, observed, index, int(node_slot)))
+            for candidate in slot.tree.candidates[slot.num_recorded :]:
+                if self._scorer is not None and candidate.invalid is None:
+                    path_score = observed["path_score"][index, candidate.pool_row]
+                    candidate.path_score = float(path_score)
+            slot.num_recorded = len(slot.tree.candidates)
+            slot.step = int(observed["step"][index])
+            slot.phase = int(observed["phase"][index])
+            slot.used = int(observed["used"][index])
+            if slot.phase == 0:
+                for node in self._alive(observed, index, "frontier"):
+                    slot.tree.candidates[node - 1].kept = True
+                for node in self._alive(observed, index, "finished"):
+                    slot.tree.candidates[node - 1].kept = True
+
+    def _charge(self, wall: float, busy: _Stopwatch) -> None:
+        """Share what is not any one question's among the open ones."""
+        waiting = busy.seconds("waiting")
+        inside = busy.seconds("policy inside") + busy.seconds("prm inside")
+        core = busy.seconds("core")
+        rest = max(0.0, wall - waiting - inside - core)
+        open_slots = [slot for slot in self._slots if slot is not None]
+        for slot in open_slots:
+            slot.tree.ledger.core_seconds += core / len(open_slots)
+            slot.tree.ledger.rest_seconds += rest / len(open_slots)
+        for part, seconds in busy.parts():
+            self._timings.add(part, seconds)
+        self._timings.add("host", wall - sum(seconds for _, seconds in busy.parts()))
+
+    def _settle(self, observed: dict[str, Any]) -> None:
+        """Close questions that ended, failed or hit a limit; free what the others don't need."""
+        for index, slot in enumerate(self._slots):
+            if slot is None:
+                continue
+            at_step_end = slot.phase == 0
+            limit = self._settings.limits.exceeded(slot.tree)
+            if slot.failure is None and at_step_end and slot.valid_in_step == 0:
+                slot.failure = f"every candidate of step {slot.step - 1} is invalid"
+            if slot.failure is not None:
+                self._close(index, observed, "failed", slot.failure)
+            elif observed["terminal"][index]:
+                cut = bool(observed["cut_by_budget"][index])
+                reason = f"budget of {self._settings.budget} candidates spent" if cut else ""
+                self._close(index, observed, "budget" if cut else "answered", reason)
+            elif limit is not None:
+                self._close(index, observed, *limit)
+            elif at_step_end:
+                slot.valid_in_step = 0
+                live = slot.tree.forget_steps_outside(self._alive(observed, index, "frontier"))
+                self._keep_only(slot.tree.question, live)
+
+    def _close(self, index: int, observed: dict[str, Any], status: Status, reason: str) -> None:
+        slot = self._slots[index]
+        assert slot is not None
+        tree = slot.tree
+        finished = self._alive(observed, index, "finished")
+        row = int(observed["chosen"][index])
+        chosen = None if row < 0 or status == "failed" else row
+        paths = [_path(tree, node) for node in finished]
+        answer = None if chosen is None else paths[chosen].answer
+        if status in ("answered", "no_answer"):
+            status = "no_answer" if answer is None else "answered"
+        self._slots[index] = None
+        self._state = _put(
+            self._state, self._fresh.replace(budget=jnp.int32(0)), jnp.int32(index)
+        )
+        self._keep_only(tree.question, [])
+        self._finish(
+            SearchResult(
+                question=tree.question,
+                answer=answer,
+                chosen=chosen,
+                status=status,
+                reason=reason,
+                steps=slot.step,
+                paths=paths,
+                candidates=tree.candidates,
+                decisions=tree.decisions,
+                ledger=tree.ledger,
+            )
+        )
+
+    # Helpers.
+
+    def _refill(self) -> None:
+        for index, slot in enumerate(self._slots):
+            if slot is None:
+                try:
+                    question = self._waiting.popleft()
+                except IndexError:
+                    return
+                self._slots[index] = _Slot(SearchTree(question, self._judge))
+                key = jax.random.key(stable_seed(self._settings.seed, question.id) % 2**31)
+                self._keys = self._keys.at[index].set(key)
+                self._state = _put(self._state, self._fresh, jnp.int32(index))
+
+    @contextlib.contextmanager
+    def _locked(self, lock: threading.Lock, busy: _Stopwatch) -> Iterator[None]:
+        with busy("waiting"):
+            lock.acquire()
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def _tree(self, index: int) -> SearchTree:
+        slot = self._slots[index]
+        assert slot is not None
+        return slot.tree
+
+    def _alive(self, observed: dict[str, Any], index: int, part: str) -> list[int]:
+        valid = observed[f"{part}_valid"][index]
+        return [int(node) for node in observed[f"{part}_embedding"][index][valid] if node != ROOT]
+
+    def _keep_only(self, question: Question, live: list[tuple[Any, ...]]) -> None:
+        with self._locks.policy:
+            self._policy.keep_only(question, live)
+        if self._scorer is not None:
+            with self._locks.scorer:
+                self._scorer.keep_only(question, live)
+
+
+@functools.partial(jax.jit, static_argnames="strategy")
+def _plan(
+    params: Any, keys: jax.Array, ticks: jax.Array, state: search.SearchState, strategy: Any
+) -> search.Plan:
+    def one(key: jax.Array, tick: jax.Array, state: search.SearchState) -> search.Plan:
+        plan_key, _ = search.tick_keys(key, tick)
+        return search.plan(params, plan_key, state, strategy=strategy)
+
+    return jax.vmap(one)(keys, ticks, state)
+
+
+@functools.partial(jax.jit, static_argnames="strategy")
+def _commit(
+    state: search.SearchState, plan: search.Plan, expansion: search.Expansion, strategy: Any
+) -> tuple[search.SearchState, search.StepOutput]:
+    return jax.vmap(functools.partial(search.commit, strategy=strategy))(state, plan, expansion)
+
+
+@functools.partial(jax.jit, static_argnames="strategy")
+def _observe(
+    plan: search.Plan,
+    state: search.SearchState,
+    output: search.StepOutput,
+    strategy: search.Strategy,
+) -> dict[str, jax.Array]:
+    """What the host reads of a tick, in one transfer."""
+    return {
+        "decided": output.decided,
+        "granted": output.num_samples,
+        "reward": output.reward,
+        "features": plan.decision.features,
+        "action": plan.decision.action,
+        "num_extra": plan.action.num_extra,
+        "num_retain": plan.action.num_retain,
+        "temperature": plan.action.temperature,
+        "top_p": plan.action.top_p,
+        "top_k": plan.action.top_k,
+        "decision_node": plan.request.embedding,
+        "path_score": output.path_score,
+        "frontier_valid": state.frontier.valid,
+        "frontier_embedding": state.frontier.embedding,
+        "finished_valid": state.finished.valid,
+        "finished_embedding": state.finished.embedding,
+        "chosen": jax.vmap(strategy.answer)(state.finished),
+        "terminal": jax.vmap(search.is_terminal)(state),
+        "cut_by_budget": _cut_by_budget(state),
+        "step": state.step,
+        "phase": state.phase,
+        "used": state.used,
+    }
+
+
+def _cut_by_budget(state: search.SearchState) -> jax.Array:
+    """bool[B]: paths could still grow, had the budget not been spent."""
+    can_grow = jnp.any(state.frontier.valid, axis=1) & (state.step < state.max_depth)
+    full = jnp.sum(state.finished.valid, axis=1) >= state.width
+    return (state.spent >= state.budget) & can_grow & ~full
+
+
+@jax.jit
+def _put(
+    states: search.SearchState, one: search.SearchState, index: jax.Array
+) -> search.SearchState:
+    return jax.tree.map(lambda rows, leaf: rows.at[index].set(leaf), states, one)
+
+
+def _blank_expansion(slots: int, capacity: int) -> dict[str, np.ndarray]:
+    shape = (slots, capacity)
+    return {
+        "valid": np.zeros(shape, bool),
+        "parent": np.zeros(shape, np.int32),
+        "score": np.zeros(shape, np.float32),
+        "done": np.zeros(shape, bool),
+        "answer": np.full(shape, -1, np.int32),
+        "text": np.full(shape, -1, np.int32),
+        "log_prob": np.zeros(shape, np.float32),
+        "num_tokens": np.zeros(shape, np.int32),
+        "embedding": np.zeros(shape, np.int32),
+    }
+
+
+def _check_scores(
+    scoring: Scoring, trees: list[SearchTree], candidates: list[Candidate]
+) -> None:
+    if len(scoring.scores) != len(candidates):
+        raise ScorerContractError(
+            f"the PRM returned {len(scoring.scores)} scores for {len(candidates)} paths, "
+            f"the first of question {trees[0].question.id!r}, step {candidates[0].step}"
+        )
+    for tree, candidate, score in zip(trees, candidates, scoring.scores, strict=True):
+        if not (math.isfinite(score) and 0.0 <= score <= 1.0):
+            raise ScorerContractError(
+                f"the PRM scored step {candidate.step} of question {tree.question.id!r} with "
+                f"{score}: a score must be in [0, 1]"
+            )
+
+
+def _decision_row(
+    slot: _Slot, observed: dict[str, Any], index: int, node_slot: int
+) -> DecisionRow:
+    where = (index, node_slot)
+    return DecisionRow(
+        step=slot.step,
+        phase=slot.phase,
+        node=int(observed["decision_node"][where]),
+        features=tuple(float(value) for value in observed["features"][where]),
+        action=int(observed["action"][where]),
+        num_extra=int(observed["num_extra"][where]),
+        num_retain=int(observed["num_retain"][where]),
+        temperature=float(observed["temperature"][where]),
+        top_p=float(observed["top_p"][where]),
+        top_k=int(observed["top_k"][where]),
+        granted=int(observed["granted"][where]),
+        reward=float(observed["reward"][where]),
+    )
+
+
+def _path(tree: SearchTree, node: int) -> SearchPath:
+    nodes = tree.nodes(node)
+    candidates = [tree.candidates[index - 1] for index in nodes]
+    last = candidates[-1]
+    scores = tuple(candidate.score for candidate in candidates if candidate.score is not None)
+    return SearchPath(
+        steps=tuple(candidate.text for candidate in candidates),
+        step_scores=scores,
+        path_score=last.path_score,
+        answer=last.answer,
+        nodes=tuple(nodes),
+    )
+
+
+def _bucket(size: int) -> int:
+    return next(bucket for bucket in _BUCKETS if bucket >= size)
+
+
+class _Stopwatch:
+    """Seconds by part within one tick."""
+
+    def __init__(self) -> None:
+        self._seconds: defaultdict[str, float] = defaultdict(float)
+
+    @contextlib.contextmanager
+    def __call__(self, part: str) -> Iterator[None]:
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._seconds[part] += time.perf_counter() - started
+
+    def split(self, part: str, inside: float) -> None:
+        """Divide the seconds of an engine call into inside and outside."""
+        total = self._seconds.pop(part)
+        self._seconds[f"{part} inside"] += inside
+        self._seconds[f"{part} outside"] += total - inside
+
+    def seconds(self, part: str) -> float:
+        return self._seconds[part]
+
+    def parts(self) -> list[tuple[str, float]]:
+        return list(self._seconds.items())

@@ -1,0 +1,115 @@
+"""Accuracy against compute as a picture: one panel per PRM, readable in greyscale."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Sequence
+
+from .report import Group
+
+# Marker, line and grey differ together, so that no two series need colour to be told apart.
+_STYLES = (
+    ("o", "-", "#000000"),
+    ("s", "--", "#1f5fa8"),
+    ("^", "-.", "#b3541e"),
+    ("D", ":", "#4d8c4a"),
+    ("v", "-", "#7a4fa3"),
+    ("P", "--", "#6b6b6b"),
+    ("X", "-.", "#a8325e"),
+    ("*", ":", "#8a7a1f"),
+)
+_TOKENS = "tokens_computed"
+
+
+def plot_accuracy(found: Sequence[Group], path: str | pathlib.Path, title: str) -> pathlib.Path:
+    """Write a PNG of accuracy, with 95 % intervals, against tokens computed per question.
+
+    Strategies without a PRM stand in every panel.
+
+    Args:
+        found: groups of one run.
+        path: of the PNG.
+        title: above the panels.
+
+    Returns:
+        The path.
+    """
+    # Not through pyplot: no global state, no display.
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    prms = list(dict.fromkeys(group.prm for group in found if group.prm is not None)) or [None]
+    series = list(dict.fromkeys(group.strategy for group in found))
+    figure = Figure(figsize=(6.4 * len(prms), 4.8), layout="constrained")
+    FigureCanvasAgg(figure)
+    panels = figure.subplots(1, len(prms), sharey=True, squeeze=False)[0]
+    for axes, prm in zip(panels, prms, strict=True):
+        for index, strategy in enumerate(series):
+            line = [g for g in found if g.strategy == strategy and g.prm in (None, prm)]
+            if line:
+                _draw_series(axes, line, *_STYLES[index % len(_STYLES)])
+        axes.set_xscale("log")
+        axes.set_xlabel("tokens computed per question, policy and PRM")
+        axes.set_title("no PRM" if prm is None else f"PRM {prm}", fontsize=10)
+        axes.grid(True, which="both", color="#dddddd", linewidth=0.5)
+        axes.margins(x=0.22)
+        _label_series(axes, found, prm, series)
+    panels[0].set_ylabel("accuracy, 95 % interval")
+    figure.suptitle(title, fontsize=11)
+    path = pathlib.Path(path)
+    figure.savefig(path, dpi=130)
+    return path
+
+
+def _draw_series(axes, line: Sequence[Group], marker: str, style: str, color: str) -> None:
+    accuracy = [group.accuracy() for group in line]
+    axes.errorbar(
+        [group.mean(_TOKENS) for group in line],
+        [value.value for value in accuracy],
+        yerr=[
+            [value.value - value.low for value in accuracy],
+            [value.high - value.value for value in accuracy],
+        ],
+        marker=marker,
+        linestyle=style,
+        color=color,
+        markersize=5,
+        linewidth=1.3,
+        elinewidth=0.8,
+        capsize=2,
+    )
+    for group, value in zip(line, accuracy, strict=True):
+        if group.prm is not None or len(line) > 1:
+            axes.annotate(
+                str(group.num_candidates),
+                (group.mean(_TOKENS), value.value),
+                xytext=(0, -9),
+                textcoords="offset points",
+                ha="center",
+                fontsize=6,
+                color=color,
+            )
+
+
+def _label_series(axes, found: Sequence[Group], prm: str | None, series: Sequence[str]) -> None:
+    """Names beside the last point of each line, pushed apart where they would overlap."""
+    ends = []
+    for index, strategy in enumerate(series):
+        line = [g for g in found if g.strategy == strategy and g.prm in (None, prm)]
+        if line:
+            last = max(line, key=lambda group: group.mean(_TOKENS))
+            ends.append((last.accuracy().value, last.mean(_TOKENS), strategy, index))
+    low, high = axes.get_ylim()
+    gap = 0.035 * (high - low)
+    height = -float("inf")
+    for value, tokens, strategy, index in sorted(ends):
+        height = max(value, height + gap)
+        axes.annotate(
+            strategy,
+            (tokens, value),
+            xytext=(tokens * 1.09, height),
+            textcoords="data",
+            va="center",
+            fontsize=8,
+            color=_STYLES[index % len(_STYLES)][2],
+        )

@@ -1,0 +1,29 @@
+"""Allocation order: which frontier slot each row of an expansion belongs to."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Int
+
+
+def children_of(
+    num_samples: Int[Array, " S"], capacity: int
+) -> tuple[Int[Array, " N"], Bool[Array, " N"]]:
+    """The parent slot of each row of an expansion, for any expand function.
+
+    Slot by slot, `num_samples` consecutive rows each, then padding.
+
+    Args:
+        num_samples: children granted to each frontier slot, >= 0, `capacity` at most together.
+        capacity: rows of the expansion, static.
+
+    Returns:
+        Parent slot of each row (0 at padding), and which rows were granted.
+    """
+    ends = jnp.cumsum(num_samples, dtype=jnp.int32)
+    # One count per slot at the row where its children end, summed up: linear in slots and rows.
+    # Row `capacity` catches the slots that end at the very last row; `drop` those beyond.
+    steps = jnp.zeros((capacity + 1,), jnp.int32).at[ends].add(1, mode="drop")
+    parent = jnp.cumsum(steps[:capacity], dtype=jnp.int32)
+    granted = jnp.arange(capacity, dtype=jnp.int32) < ends[-1]
+    return jnp.where(granted, parent, 0), granted

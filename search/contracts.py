@@ -1,0 +1,189 @@
+"""What every expand function owes the search, as checks that any implementation can be put to.
+
+The checks look at values, so they run outside `jit`, in tests.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .rollout import ExpandFn
+from .types import Expansion, Request
+
+_DTYPES = {
+    "valid": jnp.bool_,
+    "parent": jnp.int32,
+    "score": jnp.float32,
+    "done": jnp.bool_,
+    "answer": jnp.int32,
+    "text": jnp.int32,
+    "log_prob": jnp.float32,
+    "num_tokens": jnp.int32,
+}
+_SAMPLING = ((1.0, 1.0, 0), (0.6, 0.9, 0), (1.4, 1.0, 5), (0.0, 1.0, 0))
+
+
+def check_expand_fn(
+    expand_fn: ExpandFn,
+    params: Any,
+    root: Any,
+    *,
+    capacity: int,
+    max_depth: int = 3,
+    num_slots: int = 4,
+    seed: int = 0,
+    uses_scores: bool = True,
+) -> None:
+    """Put an expand function to requests of every shape and check what comes back.
+
+    An empty request; then from the root, with several sampling parameters (greedy among them),
+    steps until `max_depth - 1`, each from the children of the one before, with ragged numbers of
+    samples, slots that ask for nothing and a full expansion; last a step to the end.
+
+    Args:
+        expand_fn: what is checked.
+        params: its first argument.
+        root: embedding of a question, without the leading `[N]`.
+        capacity: most rows it is asked for; the number of rows of its expansions.
+        max_depth: steps, the last of them to the end; >= 1.
+        num_slots: frontier slots of the requests, >= 1.
+        seed: of everything that is drawn.
+        uses_scores: whether the PRM is asked; if not, all scores must be 0.
+
+    Raises:
+        AssertionError: a rule is broken; the message says which.
+    """
+    rng = np.random.default_rng(seed)
+    keys = iter(jax.random.split(jax.random.key(seed), len(_SAMPLING) * max_depth + 1))
+    start = jax.tree.map(lambda leaf: jnp.stack([jnp.asarray(leaf)] * num_slots), root)
+    nothing = np.zeros(num_slots, np.int32)
+    _check_one(
+        expand_fn, params, next(keys), _request(nothing, start, 0), capacity, uses_scores
+    )
+    for sampling in _SAMPLING:
+        embedding, growing = start, np.arange(num_slots) == 0
+        for depth in range(max_depth):
+            shares = rng.dirichlet(np.ones(num_slots)) * growing
+            wanted = np.floor(capacity * shares).astype(np.int32)
+            # Depth 0 fills the expansion to the last row.
+            wanted[0] = capacity if depth == 0 else wanted[0]
+            is_last = depth == max_depth - 1
+            request = _request(wanted, embedding, depth, sampling, to_end=is_last)
+            expansion = _check_one(
+                expand_fn, params, next(keys), request, capacity, uses_scores
+            )
+            grows = np.flatnonzero(np.asarray(expansion.valid & ~expansion.done))
+            rows = np.resize(grows if grows.size else [0], num_slots)
+            growing = np.arange(num_slots) < grows.size
+            embedding = jax.tree.map(lambda leaf, rows=rows: leaf[rows], expansion.embedding)
+
+
+def check_expansion(
+    request: Request, expansion: Expansion, *, capacity: int, uses_scores: bool = True
+) -> None:
+    """Check one expansion against the request it answers; see `types.Expansion`.
+
+    Raises:
+        AssertionError: a rule is broken; the message says which.
+    """
+    for name, dtype in _DTYPES.items():
+        field = getattr(expansion, name)
+        _require(field.dtype == dtype, f"{name} has dtype {field.dtype}, not {dtype.__name__}")
+        _require(field.shape == (capacity,), f"{name} has shape {field.shape}, not ({capacity},)")
+    for leaf, asked in zip(
+        jax.tree.leaves(expansion.embedding), jax.tree.leaves(request.embedding), strict=True
+    ):
+        _require(
+            leaf.shape == (capacity, *asked.shape[1:]) and leaf.dtype == asked.dtype,
+            f"an embedding leaf is {leaf.dtype}{leaf.shape}; parents have {asked.dtype}"
+            f"{asked.shape}",
+        )
+
+    num_samples = np.asarray(request.num_samples)
+    parents = np.repeat(np.arange(num_samples.size), num_samples)
+    granted = np.arange(capacity) < parents.size
+    _require(parents.size <= capacity, f"{parents.size} samples granted, {capacity} rows")
+    row = {name: np.asarray(getattr(expansion, name)) for name in _DTYPES}
+    valid = row["valid"]
+    _require(not np.any(valid & ~granted), "a row is valid that was not granted")
+    _require(
+        np.array_equal(row["parent"][granted], parents),
+        f"rows are not in allocation order: parents {row['parent'][granted]}, not {parents}",
+    )
+    blank = {"score": 0, "done": False, "answer": -1}
+    for name, value in blank.items():
+        _require(
+            bool(np.all(row[name][~valid] == value)),
+            f"{name} of a row that is not valid must be {value}",
+        )
+    score, log_prob = row["score"], row["log_prob"]
+    _require(bool(np.all((score >= 0) & (score <= 1))), "a score lies outside [0, 1]")
+    _require(uses_scores or not np.any(score), "the PRM was not asked, but there are scores")
+    _require(
+        bool(np.all(np.isfinite(log_prob)) and np.all(log_prob <= 0)),
+        "a log-probability is positive or not finite",
+    )
+    _require(bool(np.all(row["num_tokens"] >= 0)), "a number of tokens is negative")
+    _require(bool(np.all(row["text"][valid] >= 0)), "a valid row has no text id")
+    _require(bool(np.all(row["answer"] >= -1)), "an answer class is below -1")
+    _require(
+        bool(np.all(row["answer"][~row["done"]] == -1)), "a path that is not done has an answer"
+    )
+    to_end = np.asarray(request.to_end)[row["parent"]]
+    _require(bool(np.all(row["done"][valid & to_end])), "a step to the end does not end its path")
+    same_text: dict[tuple[int, int], int] = {}
+    for index in np.flatnonzero(valid):
+        twin = same_text.setdefault((row["parent"][index], row["text"][index]), int(index))
+        _require(
+            bool(np.abs(score[twin] - score[index]) <= 1e-5),
+            f"rows {twin} and {index} have one parent and text, but different scores",
+        )
+
+
+def _check_one(
+    expand_fn: ExpandFn,
+    params: Any,
+    key: jax.Array,
+    request: Request,
+    capacity: int,
+    uses_scores: bool,
+) -> Expansion:
+    expansion = expand_fn(params, key, request)
+    check_expansion(request, expansion, capacity=capacity, uses_scores=uses_scores)
+    again = expand_fn(params, key, request)
+    for name in ("valid", "done", "answer", "text", "num_tokens"):
+        _require(
+            bool(jnp.array_equal(getattr(expansion, name), getattr(again, name))),
+            f"the same key and request gave another {name}",
+        )
+    return expansion
+
+
+def _request(
+    num_samples: np.ndarray,
+    embedding: Any,
+    depth: int,
+    sampling: tuple[float, float, int] = _SAMPLING[0],
+    *,
+    to_end: bool = False,
+) -> Request:
+    slots = num_samples.size
+    temperature, top_p, top_k = sampling
+    return Request(
+        num_samples=jnp.asarray(num_samples, jnp.int32),
+        temperature=jnp.full((slots,), temperature, jnp.float32),
+        top_p=jnp.full((slots,), top_p, jnp.float32),
+        top_k=jnp.full((slots,), top_k, jnp.int32),
+        to_end=jnp.full((slots,), to_end),
+        depth=jnp.full((slots,), depth, jnp.int32),
+        embedding=embedding,
+    )
+
+
+def _require(condition: bool, rule: str) -> None:
+    if not condition:
+        raise AssertionError(f"expand function: {rule}")

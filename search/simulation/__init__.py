@@ -1,0 +1,27 @@
+"""An in-graph stand-in for language model and PRM: `expand` of a world fitted to samples.
+
+`reset` draws a question and slices the world's tables for it; `simulator(capacity)` is the
+`ExpandFn` for `search.rollout`. Training a controller then runs entirely in one compiled program::
+
+    expand_params, root, prm_features, max_depth, answer = reset(params, key)
+    state = search.init(root, strategy=strategy, num_candidates=16, max_depth=max_depth,
+                        prm_features=prm_features, capacity=16, depth_capacity=10)
+    final, outputs = search.rollout((), expand_params, key, state, strategy=strategy,
+                                    expand_fn=simulator(16))
+"""
+
+from .expansion import NUM_KINDS as NUM_KINDS
+from .expansion import NUM_POPULAR_ANSWERS as NUM_POPULAR_ANSWERS
+from .expansion import NUM_WRONG_TEXTS as NUM_WRONG_TEXTS
+from .expansion import SCORE_GRID_END as SCORE_GRID_END
+from .expansion import expand as expand
+from .expansion import simulator as simulator
+from .question import from_dict as from_dict
+from .question import question as question
+from .question import reset as reset
+from .question import to_dict as to_dict
+from .toy import toy_params as toy_params
+from .types import Latent as Latent
+from .types import QuestionModel as QuestionModel
+from .types import SamplingTables as SamplingTables
+from .types import SimulatorParams as SimulatorParams

@@ -1,0 +1,86 @@
+"""Counter-based randomness: cheap draws that are functions of 32-bit words.
+
+`jax.random` would cost more per candidate than all the rest of the simulator. A draw here is a
+hash of what it belongs to (a node's seed, or the tick's key with slot and sibling), so that equal
+texts have equal scores, and no draw depends on how many other rows there are.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float, Int, UInt32
+
+_GOLDEN = 0x9E3779B9
+
+
+def absorb(state: UInt32[Array, "*B"], word: UInt32[Array, "*B"]) -> UInt32[Array, "*B"]:
+    """The state after one more word; the order of words matters."""
+    return _scramble((state ^ word) + jnp.uint32(_GOLDEN))
+
+
+def branch(state: UInt32[Array, "*B"], purpose: int) -> UInt32[Array, "*B"]:
+    """An unrelated state for each purpose, a constant >= 0."""
+    return _scramble(state + jnp.uint32((purpose + 1) * _GOLDEN & 0xFFFFFFFF))
+
+
+def words(key: jax.Array) -> UInt32[Array, ""]:
+    """32 bits of a key, which is consumed."""
+    return jax.random.bits(key, (), jnp.uint32)
+
+
+def uniform(state: UInt32[Array, "*B"], purpose: int) -> Float[Array, "*B"]:
+    """In the open interval (0, 1), a multiple of 2**-24 plus 2**-25."""
+    bits = (branch(state, purpose) >> 8).astype(jnp.float32)
+    return bits * jnp.float32(2.0**-24) + jnp.float32(2.0**-25)
+
+
+def normal(state: UInt32[Array, "*B"], purpose: int) -> Float[Array, "*B"]:
+    """Standard normal; within 5.5 of 0."""
+    return jnp.float32(2.0**0.5) * lax.erf_inv(2.0 * uniform(state, purpose) - 1.0)
+
+
+def power_law(
+    u: Float[Array, "*B"], exponent: Float[Array, "*B"], num_classes: int
+) -> Int[Array, "*B"]:
+    """Class 0..K-1 of a bounded Pareto variable rounded down, by inverse CDF.
+
+    X in [1, K + 1) has density proportional to x**-exponent; the class is floor(X) - 1. At u -> 0
+    it is class 0, the most likely one for any exponent >= 0.
+
+    Args:
+        u: uniform in [0, 1).
+        exponent: >= 0.
+        num_classes: K, static.
+    """
+    q = _nonzero(1.0 - exponent)
+    top = jnp.power(jnp.float32(num_classes + 1), q)
+    x = jnp.power(1.0 + u * (top - 1.0), 1.0 / q)
+    return jnp.clip(x.astype(jnp.int32) - 1, 0, num_classes - 1)
+
+
+def power_law_log_prob(exponent: Float[Array, ""], num_classes: int) -> Float[Array, " K"]:
+    """Logarithms of the class probabilities of `power_law`, nats."""
+    q = _nonzero(1.0 - exponent)
+    edges = jnp.arange(1, num_classes + 2, dtype=jnp.float32)
+    powers = jnp.power(edges, q)
+    shares = (powers[1:] - powers[:-1]) / (powers[-1] - powers[0])
+    return jnp.log(jnp.maximum(shares, jnp.finfo(jnp.float32).tiny))
+
+
+def _nonzero(q: Float[Array, "*B"]) -> Float[Array, "*B"]:
+    # At exponent 1 the formulas are 0 / 0; this close to it nobody can tell the difference.
+    return jnp.where(jnp.abs(q) < 1e-3, jnp.float32(1e-3), q)
+
+
+def _scramble(x: UInt32[Array, "*B"]) -> UInt32[Array, "*B"]:
+    """A bijection of 32-bit words that flips each output bit with probability close to 1/2.
+
+    The constants are the "lowbias32" of Ellis, github.com/skeeto/hash-prospector.
+    """
+    x = x ^ (x >> 16)
+    x = x * jnp.uint32(0x7FEB352D)
+    x = x ^ (x >> 15)
+    x = x * jnp.uint32(0x846CA68B)
+    return x ^ (x >> 16)

@@ -1,0 +1,182 @@
+"""The simulator's questions: drawing one, and slicing the world's tables for it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from .draws import branch, normal, power_law_log_prob, words
+from .expansion import NUM_KINDS, NUM_WRONG_TEXTS, answer_class
+from .types import Latent, QuestionModel, SamplingTables, SimulatorParams
+
+
+def reset(
+    params: SimulatorParams, key: jax.Array
+) -> tuple[QuestionModel, Latent, Float[Array, " 2"], Int[Array, ""], Int[Array, ""]]:
+    """A random question, judged by a random PRM; every level and PRM has the same chance.
+
+    Args:
+        params: the world.
+        key: consumed.
+
+    Returns:
+        The parameters of `expand`, the root's latent for `search.init`, the PRM's features, the
+        maximal depth, and the class of the right answer. The answer's class is a hash, so that
+        no strategy could learn it.
+    """
+    level_key, prm_key, question_key = jax.random.split(key, 3)
+    num_levels, num_prms = params.margin.shape[0], params.prm_features.shape[0]
+    level = jax.random.randint(level_key, (), 0, num_levels)
+    prm = jax.random.randint(prm_key, (), 0, num_prms)
+    return question(params, question_key, level, prm)
+
+
+def question(
+    params: SimulatorParams,
+    key: jax.Array,
+    level: int | Int[Array, ""],
+    prm: int | Int[Array, ""],
+) -> tuple[QuestionModel, Latent, Float[Array, " 2"], Int[Array, ""], Int[Array, ""]]:
+    """A random question of a level, judged by a given PRM. As `reset` otherwise.
+
+    Args:
+        params: the world.
+        key: consumed; the same key gives the same question whatever the PRM.
+        level: index into the tables, 0-based.
+        prm: index into the tables.
+    """
+    seed = words(key)
+    question_scale, node_scale = params.question_scale[level], params.node_scale[level]
+    # Where neither varies there is no ease to speak of: any positive divisor gives 0.
+    spread = jnp.sqrt(jnp.maximum(question_scale**2 + node_scale**2, 1e-12))
+    deviation = question_scale * normal(seed, 0)
+    loading = params.score_loading[prm]
+    rest = jnp.sqrt(jnp.maximum(1.0 - jnp.sum(loading**2, axis=-1, keepdims=True), 0.0))
+    tables = params.sampling
+    at_one = tables.exponent[_nearest(tables.temperature, 1.0), -1]
+    margin = params.margin[level] + deviation
+    rest_margin, rest_tokens = _rest(margin, params.num_tokens[level], params.end[level, 1])
+    model = QuestionModel(
+        seed=seed,
+        answer=answer_class(branch(seed, 1)),
+        margin=margin,
+        rest_margin=rest_margin,
+        rest_tokens=rest_tokens,
+        difficulty=deviation / spread,
+        node_scale=node_scale,
+        node_share=node_scale / spread,
+        wrong_shift=params.wrong_shift[level],
+        alternative=params.alternative[level],
+        end=params.end[level],
+        sampling=tables,
+        lucky=params.lucky[level],
+        popular=params.popular[level],
+        no_answer=params.no_answer[level],
+        num_tokens=params.num_tokens[level],
+        text_log_prob=power_law_log_prob(at_one, NUM_WRONG_TEXTS),
+        score_logit=params.score_logit[prm, :, level],
+        score_loading=jnp.concatenate([loading, rest], axis=-1),
+    )
+    root = Latent(
+        seed=branch(seed, 2),
+        answer_seed=branch(seed, 3),
+        right=jnp.bool_(True),
+        score=normal(seed, 4),
+    )
+    return model, root, params.prm_features[prm], params.max_depth, model.answer
+
+
+def to_dict(params: SimulatorParams) -> dict[str, Any]:
+    """Nested lists of numbers by field name, for JSON."""
+
+    def plain(value: Any) -> Any:
+        if dataclasses.is_dataclass(value):
+            names = [field.name for field in dataclasses.fields(value)]
+            return {name: plain(getattr(value, name)) for name in names}
+        return jnp.asarray(value).tolist()
+
+    return plain(params)
+
+
+def from_dict(values: Mapping[str, Any]) -> SimulatorParams:
+    """The inverse of `to_dict`.
+
+    Raises:
+        ValueError: a field is missing, unknown, or of another shape than the others say.
+    """
+    nested = dict(values)
+    sampling = _fields(SamplingTables, nested.pop("sampling", {}), "sampling")
+    rest = _fields(SimulatorParams, nested, "simulator", but=("sampling",))
+    params = SimulatorParams(sampling=SamplingTables(**sampling), **rest)
+    _check_shapes(params)
+    return params
+
+
+def _fields(
+    kind: type, values: Mapping[str, Any], what: str, but: tuple[str, ...] = ()
+) -> dict[str, jax.Array]:
+    names = [field.name for field in dataclasses.fields(kind) if field.name not in but]
+    if set(names) != set(values):
+        raise ValueError(
+            f"{what} parameters need exactly the fields {', '.join(names)}; "
+            f"differing: {', '.join(sorted(set(names) ^ set(values)))}"
+        )
+    return {
+        name: jnp.asarray(values[name], jnp.int32 if name == "max_depth" else jnp.float32)
+        for name in names
+    }
+
+
+def _check_shapes(params: SimulatorParams) -> None:
+    levels, depths = params.margin.shape
+    prms = params.prm_features.shape[0]
+    points = params.score_logit.shape[-1]
+    grid = (*params.sampling.temperature.shape, *params.sampling.top_p.shape)
+    per_level = ("question_scale", "node_scale", "wrong_shift", "lucky", "popular", "no_answer")
+    expected = {
+        **dict.fromkeys(per_level, (levels,)),
+        **dict.fromkeys(("margin", "alternative", "num_tokens"), (levels, depths)),
+        "end": (levels, 2, depths),
+        "score_logit": (prms, NUM_KINDS, levels, points),
+        "score_loading": (prms, NUM_KINDS, 3),
+        "prm_features": (prms, 2),
+        "max_depth": (),
+    }
+    on_grid = {
+        **dict.fromkeys(("slope", "shift", "exponent"), grid),
+        "invalid": (2, *grid),
+        **dict.fromkeys(("top_k_slope", "top_k_shift"), ()),
+    }
+    for holder, shapes in ((params, expected), (params.sampling, on_grid)):
+        for name, shape in shapes.items():
+            found = getattr(holder, name).shape
+            if found != shape:
+                raise ValueError(f"simulator parameter {name} has shape {found}, not {shape}")
+
+
+def _rest(
+    margin: Float[Array, " T"], num_tokens: Float[Array, " T"], end: Float[Array, " T"]
+) -> tuple[Float[Array, " T"], Float[Array, " T"]]:
+    """Log-odds that all steps behind each depth are right, and their mean tokens.
+
+    A right path ends at the first depth where `end` is above one half.
+    """
+    goes_on = jnp.cumprod((end <= 0.5).astype(jnp.float32))
+    is_written = jnp.concatenate([jnp.ones((1,), jnp.float32), goes_on[:-1]])
+    log_right = jnp.where(is_written > 0, jax.nn.log_sigmoid(margin), 0.0)
+    log_rest = jnp.sum(log_right) - jnp.cumsum(log_right)
+    tokens = is_written * num_tokens
+    # log(p / (1 - p)), infinite where nothing is left to write.
+    log_wrong = jnp.log(-jnp.expm1(jnp.minimum(log_rest, 0.0)))
+    is_last = jnp.flip(jnp.cumsum(jnp.flip(is_written))) - is_written <= 0
+    rest_margin = jnp.where(is_last, jnp.inf, log_rest - jnp.where(is_last, 0.0, log_wrong))
+    return rest_margin, jnp.sum(tokens) - jnp.cumsum(tokens)
+
+
+def _nearest(grid: Float[Array, " H"], value: float) -> Int[Array, ""]:
+    return jnp.argmin(jnp.abs(grid - value)).astype(jnp.int32)

@@ -1,0 +1,87 @@
+"""Hand-made worlds with known answers, for tests and for a first look."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .expansion import NUM_KINDS, SCORE_GRID_END
+from .question import from_dict
+from .types import SimulatorParams
+
+_POINTS = 29
+
+
+def toy_params(
+    *,
+    num_steps: tuple[int, ...] = (3, 4),
+    step_probability: float = 0.7,
+    question_scale: float = 0.0,
+    node_scale: float = 0.0,
+    separations: tuple[float, ...] = (4.0, 0.0),
+    score_scale: float = 1.0,
+    loading: tuple[float, float, float] = (0.0, 0.0, 0.0),
+    alternative: float = 0.0,
+    exponent: float = 1.0,
+    invalid: float = 0.0,
+    lucky: float = 0.0,
+    popular: float = 0.0,
+    no_answer: float = 0.0,
+    max_depth: int = 8,
+) -> SimulatorParams:
+    """A world whose figures can be worked out by hand.
+
+    Args:
+        num_steps: steps of a solution, one number per level; every path ends there.
+        step_probability: that a step after a right one is right, at a margin of mean difficulty.
+        question_scale, node_scale: sds of the margins; 0 makes steps independent.
+        separations: one PRM each: mean logit of a right step's score, minus that of a wrong one.
+        score_scale: sd of the score's logit; 0 makes the PRM a function of right and wrong.
+        loading: of every kind of step; see `QuestionModel`.
+        alternative, exponent, invalid, lucky, popular, no_answer: the same for every level,
+            depth and sampling parameter; see `SimulatorParams`.
+        max_depth: steps a search may take, >= the largest `num_steps`.
+
+    Returns:
+        A world with one level per entry of `num_steps` and one PRM per entry of `separations`;
+        PRM p has sparsities (0.1 p, 0).
+    """
+    levels, depths, prms = len(num_steps), max(num_steps), len(separations)
+    end = np.zeros((levels, 2, depths))
+    for level, steps in enumerate(num_steps):
+        end[level, :, steps - 1 :] = 1.0
+    temperature = np.array([0.0, 0.5, 1.0, 2.0])
+    grid = (temperature.size, 2)
+    slope = np.broadcast_to(1.0 / np.maximum(temperature, 0.25)[:, None], grid)
+    quantiles = score_scale * np.linspace(-SCORE_GRID_END, SCORE_GRID_END, _POINTS)
+    # Kinds come in pairs (not the last step, the last step): right, first wrong, after a wrong one.
+    sign = np.array([0.5, 0.5, -0.5, -0.5, -0.5, -0.5])
+    centre = np.array(separations)[:, None] * sign[None, :]
+    logit = centre[:, :, None, None] + quantiles[None, None, None, :]
+    return from_dict(
+        {
+            "margin": np.full((levels, depths), np.log(step_probability / (1 - step_probability))),
+            "question_scale": np.full(levels, question_scale),
+            "node_scale": np.full(levels, node_scale),
+            "wrong_shift": np.zeros(levels),
+            "alternative": np.full((levels, depths), alternative),
+            "end": end,
+            "sampling": {
+                "temperature": temperature,
+                "top_p": np.array([0.9, 1.0]),
+                "slope": slope,
+                "shift": np.zeros(grid),
+                "exponent": np.full(grid, exponent),
+                "invalid": np.full((2, *grid), invalid),
+                "top_k_slope": 0.0,
+                "top_k_shift": 0.0,
+            },
+            "lucky": np.full(levels, lucky),
+            "popular": np.full(levels, popular),
+            "no_answer": np.full(levels, no_answer),
+            "num_tokens": np.full((levels, depths), 10.0),
+            "score_logit": np.broadcast_to(logit, (prms, NUM_KINDS, levels, _POINTS)),
+            "score_loading": np.broadcast_to(np.array(loading), (prms, NUM_KINDS, 3)),
+            "prm_features": np.stack([0.1 * np.arange(prms), np.zeros(prms)], axis=1),
+            "max_depth": max_depth,
+        }
+    )

@@ -1,0 +1,87 @@
+"""The pytrees of the simulator: its parameters, the slice one question needs, a path's latent.
+
+`L` levels, `T` depths, `P` PRMs, `H` temperatures, `J` values of top-p, `K` classes of wrong
+texts, `Z` points of a quantile table. A *margin* is the log-odds of writing the right step at
+temperature 1 without truncation.
+"""
+
+from __future__ import annotations
+
+import jax
+from flax import struct
+
+
+class SamplingTables(struct.PyTreeNode):
+    """What temperature, top-p and top-k do; linear between grid points, constant outside.
+
+    With sampling parameters x the log-odds of the right step are slope(x) * margin + shift(x):
+    lower temperatures sharpen what the policy leans to, higher ones let more of everything in.
+    At temperature 0 (or top-k 1) the step is right iff margin + shift > 0.
+    """
+
+    temperature: jax.Array  # f32[H]; ascending, the first is 0
+    top_p: jax.Array  # f32[J]; ascending, the last is 1
+    slope: jax.Array  # f32[H, J]; > 0; 1 at temperature 1 and top-p 1; unused at temperature 0
+    shift: jax.Array  # f32[H, J]; 0 at temperature 1 and top-p 1
+    exponent: jax.Array  # f32[H, J]; of the wrong texts' power law; large = one popular mistake
+    invalid: jax.Array  # f32[2, H, J]; share of blank or cut samples after a wrong | right path
+    top_k_slope: jax.Array  # f32[]; log of the slope's factor at top-k k, times k
+    top_k_shift: jax.Array  # f32[]; change of the shift at top-k k, times k
+
+
+class SimulatorParams(struct.PyTreeNode):
+    """A world: its questions, its policy and its PRMs."""
+
+    margin: jax.Array  # f32[L, T]; mean margin of the step at each depth of a right path
+    question_scale: jax.Array  # f32[L]; sd of the margins of one level's questions
+    node_scale: jax.Array  # f32[L]; sd of the margins of one question's nodes
+    wrong_shift: jax.Array  # f32[L]; change of the margin after a wrong step
+    alternative: jax.Array  # f32[L, T]; share of right steps that reduce another operation first
+    end: jax.Array  # f32[L, 2, T]; chance that a step ends a wrong | right path
+    sampling: SamplingTables
+    lucky: jax.Array  # f32[L]; chance that a wrong path ends in the right answer
+    popular: jax.Array  # f32[L]; chance that a wrong answer is one of the question's popular ones
+    no_answer: jax.Array  # f32[L]; chance that a wrong path ends without an answer
+    num_tokens: jax.Array  # f32[L, T]; mean tokens of a step, separator included
+    score_logit: jax.Array  # f32[P, 6, L, Z]; quantiles of a step's score, see `QuestionModel`
+    score_loading: jax.Array  # f32[P, 6, 3]; see `QuestionModel`
+    prm_features: jax.Array  # f32[P, 2]; sparsity total, last layer
+    max_depth: jax.Array  # i32[]; steps a search may take
+
+
+class QuestionModel(struct.PyTreeNode):
+    """The slice of `SimulatorParams` for one question and one PRM: the params of `expand`.
+
+    A step's *kind* is 2 * c + e with c = 0 right, 1 first wrong, 2 after a wrong one, and e = 1
+    where it ends the path. Its score is sigmoid(quantile(z)), where the normal score z =
+    a * (parent's z) + b * (factor of the parent node) + g * (margin's normal score) + rest.
+    """
+
+    seed: jax.Array  # u32[]
+    answer: jax.Array  # i32[]; the right answer's class
+    margin: jax.Array  # f32[T]; the question's own difficulty included
+    rest_margin: jax.Array  # f32[T]; log-odds that all steps behind this one are right; or inf
+    rest_tokens: jax.Array  # f32[T]; mean tokens behind this step
+    difficulty: jax.Array  # f32[]; of the question, in sds of a node's margin
+    node_scale: jax.Array  # f32[]
+    node_share: jax.Array  # f32[]; node_scale in sds of a node's margin
+    wrong_shift: jax.Array  # f32[]
+    alternative: jax.Array  # f32[T]
+    end: jax.Array  # f32[2, T]
+    sampling: SamplingTables
+    lucky: jax.Array  # f32[]
+    popular: jax.Array  # f32[]
+    no_answer: jax.Array  # f32[]
+    num_tokens: jax.Array  # f32[T]
+    text_log_prob: jax.Array  # f32[K]; of the wrong texts, given a wrong step, at temperature 1
+    score_logit: jax.Array  # f32[6, Z]; at z = -3.5, ..., 3.5, linear beyond
+    score_loading: jax.Array  # f32[6, 4]; a, b, g, and the weight of the rest
+
+
+class Latent(struct.PyTreeNode):
+    """Embedding of a path: all that its future depends on beside the question."""
+
+    seed: jax.Array  # u32; of the node: equal for equal texts
+    answer_seed: jax.Array  # u32; of the value the written steps lead to; a slip changes it
+    right: jax.Array  # bool; no wrong step so far
+    score: jax.Array  # f32; normal score z of the newest step's PRM score

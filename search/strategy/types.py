@@ -1,0 +1,25 @@
+"""Memories of the strategies that have one."""
+
+from __future__ import annotations
+
+import jax
+from flax import struct
+
+from ..types import Paths
+
+
+class CatsMemory(struct.PyTreeNode):
+    """Per frontier slot, within one step."""
+
+    is_open: jax.Array  # bool[N]; may decide again in this step
+    num_retain: jax.Array  # i32[N]; of the latest decision
+
+
+class Tree(struct.PyTreeNode):
+    """The strategy's memory: all nodes so far; node 0 is the root."""
+
+    paths: Paths  # [M]; `parent` is the node's parent in this tree
+    visits: jax.Array  # f32[M]
+    value_sum: jax.Array  # f32[M]
+    is_leaf: jax.Array  # bool[M]; not grown yet and not done
+    node_of_slot: jax.Array  # i32[N]; tree node of each frontier slot

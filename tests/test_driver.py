@@ -1,0 +1,384 @@
+"""The host driver: same states as in the graph, same results whatever runs beside a question."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections import Counter
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import search
+from cats_jax import driver
+from cats_jax.errors import BadInputError
+from cats_jax.protocols import Generation, Question, Scoring, Step, StepSample, TokenUsage
+from cats_jax.searcher import Searcher
+from cats_jax.seeds import stable_seed
+from search import simulation
+
+QUESTIONS = [Question(f"q{index}", f"text {index}") for index in range(9)]
+
+
+class LetterPolicy:
+    """Writes letters; a function of path and seed alone, like a real bridge."""
+
+    name = "letters"
+    num_parameters = 1000
+
+    def __init__(self, invalid_percent: int = 0, longest: int = 5) -> None:
+        self.invalid_percent = invalid_percent
+        self.longest = longest
+        self.requests: list = []
+        self.live: dict[str, list] = {}
+
+    def check_question(self, question) -> None:
+        if len(question.text) > 100:
+            raise BadInputError(f"question {question.id!r} is too long")
+
+    def generate(self, requests) -> Generation:
+        self.requests.extend(requests)
+        samples = [[self._sample(request, seed) for seed in request.seeds] for request in requests]
+        usage = [
+            TokenUsage(computed=2 * len(r.seeds), cached=len(r.path), generated=len(r.seeds))
+            for r in requests
+        ]
+        return Generation(samples, usage, 0.0)
+
+    def _sample(self, request, seed) -> StepSample:
+        if seed % 100 < self.invalid_percent:
+            finish = ("step", "length", "context")[seed % 3]
+            text = "  " if finish == "step" else "cut off"
+            return StepSample(Step(text, (1, 2)), finish, -1.0)
+        depth = len(request.path)
+        ends = request.to_end or depth + 1 >= self.longest or (depth >= 1 and seed % 3 == 0)
+        letter = "abcde"[seed % (2 if request.temperature < 0.7 else 5)]
+        text = f"{letter} \\boxed{{{seed % 4}}}" if ends else letter
+        return StepSample(Step(text, (seed % 7, 3)), "end" if ends else "step", -0.5)
+
+    def keep_only(self, question, paths) -> None:
+        self.live[question.id] = list(paths)
+
+
+class HashScorer:
+    """A path's score is a hash of its texts on a coarse grid, so that ties occur."""
+
+    name = "hash"
+    num_parameters = 500
+    sparsity_total = 0.25
+    sparsity_last_layer = 0.5
+
+    def __init__(self, change=None) -> None:
+        self.change = change
+        self.seen: list[tuple] = []
+
+    def score(self, questions, paths) -> Scoring:
+        scores = []
+        for question, path in zip(questions, paths, strict=True):
+            texts = tuple(step.text for step in path)
+            self.seen.append((question.id, texts))
+            value = (stable_seed(question.id, *texts) % 17) / 16
+            scores.append(value if self.change is None else self.change(question, texts, value))
+        return Scoring(scores, [TokenUsage(computed=3)] * len(paths), 0.0)
+
+    def keep_only(self, question, paths) -> None:
+        del question, paths
+
+
+def run(strategy, *, policy=None, scorer=None, questions=QUESTIONS, **options):
+    searcher = Searcher(
+        policy=LetterPolicy(5) if policy is None else policy,
+        scorer=HashScorer() if scorer is None else scorer,
+        strategy=strategy,
+        params=jnp.int32(40),
+        **{"num_candidates": 8, "max_depth": 6, "seed": 3, **options},
+    )
+    return searcher.run(questions)
+
+
+def signature(result):
+    """All of a result that must not depend on what ran beside it."""
+    costs = {
+        name: value for name, value in result.ledger.as_dict().items() if "seconds" not in name
+    }
+    return (
+        dataclasses.replace(result, ledger=None, candidates=[], decisions=[]),
+        [dataclasses.astuple(candidate) for candidate in result.candidates],
+        [dataclasses.astuple(decision) for decision in result.decisions],
+        costs,
+    )
+
+
+@pytest.mark.parametrize("name", ["best_of_n", "beam", "mcts", "cats_random"])
+def test_result_does_not_depend_on_the_neighbours(name):
+    strategy = search.strategies[name]
+    together = run(strategy)
+    few = run(strategy, in_flight=3)
+    alone = [run(strategy, questions=[question])[0] for question in reversed(QUESTIONS[:3])]
+    assert [signature(r) for r in together] == [signature(r) for r in few]
+    assert [signature(r) for r in together[:3]] == [signature(r) for r in reversed(alone)]
+
+
+@pytest.mark.parametrize("name", list(search.strategies))
+def test_limits_ledger_and_tree_agree(name):
+    strategy, budget = search.strategies[name], 19
+    policy, scorer = LetterPolicy(20), HashScorer()
+    results = run(strategy, policy=policy, scorer=scorer, budget=budget)
+    asked: Counter = Counter()
+    for request in policy.requests:
+        asked[request.question.id] += len(request.seeds)
+    width = strategy.width(8)
+    for result in results:
+        rows = result.candidates
+        assert [row.id for row in rows] == list(range(1, len(rows) + 1))
+        assert result.ledger.candidates == len(rows) == asked[result.question.id] <= budget
+        assert max(Counter(row.step for row in rows).values()) <= 8
+        assert len(result.paths) <= width
+        assert result.ledger.generated == len(rows)
+        for row in rows:
+            parent = None if row.parent == 0 else rows[row.parent - 1]
+            assert parent is None or (parent.kept and not parent.done and parent.invalid is None)
+            assert not (row.kept and row.invalid)
+            assert (row.score is not None) == (row.invalid is None and strategy.uses_scores)
+            if row.score is not None and strategy.aggregation is search.AGGREGATIONS["min"]:
+                above = 1.0 if parent is None else parent.path_score
+                assert row.path_score == pytest.approx(min(above, row.score), abs=1e-6)
+        for path in result.paths:
+            assert path.nodes and rows[path.nodes[-1] - 1].done
+            assert path.steps == tuple(rows[node - 1].text for node in path.nodes)
+        if result.answer is not None:
+            assert result.paths[result.chosen].answer == result.answer
+        assert policy.live[result.question.id] == []
+    if not strategy.uses_scores:
+        assert scorer.seen == []
+    blank = [text for _, texts in scorer.seen for text in texts if not text.strip()]
+    assert blank == [] and not any("cut off" in texts for _, texts in scorer.seen)
+
+
+def test_seeds_differ_between_candidates_and_not_between_strategies():
+    seeds = {}
+    for name in ("best_of_n", "beam"):
+        policy = LetterPolicy()
+        run(search.strategies[name], policy=policy, questions=QUESTIONS[:2])
+        seeds[name] = [
+            (request.question.id, len(request.path), request.seeds) for request in policy.requests
+        ]
+        all_seeds = [seed for _, _, row in seeds[name] for seed in row]
+        assert len(set(all_seeds)) == len(all_seeds)
+    roots = [{row for row in rows if row[1] == 0} for rows in seeds.values()]
+    assert roots[0] == roots[1]
+    other = LetterPolicy()
+    run(search.strategies["beam"], policy=other, questions=QUESTIONS[:2], seed=4)
+    assert not {s for r in other.requests for s in r.seeds} & {
+        s for _, _, row in seeds["beam"] for s in row
+    }
+
+
+@pytest.mark.parametrize("bad", [math.nan, -0.25, 1.5, math.inf])
+def test_a_bad_score_fails_its_question_by_name_and_no_other(bad):
+    victim = QUESTIONS[4]
+
+    def change(question, texts, value):
+        return bad if question == victim and len(texts) == 2 else value
+
+    undisturbed = run(search.strategies["beam"])
+    results = run(search.strategies["beam"], scorer=HashScorer(change))
+    for result, good in zip(results, undisturbed, strict=True):
+        if result.question == victim:
+            assert (result.status, result.answer) == ("failed", None)
+            assert "q4" in result.reason and "step 1" in result.reason
+        else:
+            assert result.answer == good.answer and result.status == good.status
+
+
+def test_wrong_number_of_scores_fails_the_question_it_came_from():
+    class Short(HashScorer):
+        def score(self, questions, paths):
+            scoring = super().score(questions, paths)
+            if any(question.id == "q1" for question in questions):
+                return dataclasses.replace(scoring, scores=scoring.scores[:-1])
+            return scoring
+
+    results = run(search.strategies["beam"], scorer=Short())
+    assert [r.question.id for r in results if r.status == "failed"] == ["q1"]
+    assert "q1" in results[1].reason
+
+
+def test_a_question_without_any_valid_candidate_fails():
+    results = run(search.strategies["beam"], policy=LetterPolicy(100))
+    assert {result.status for result in results} == {"failed"}
+    assert all("every candidate of step 0 is invalid" in result.reason for result in results)
+    assert {c.invalid for r in results for c in r.candidates} == {"blank", "length", "context"}
+
+
+def test_limits_are_statuses():
+    assert {r.status for r in run(search.strategies["beam"], max_tokens=1)} == {"max_tokens"}
+    assert {r.status for r in run(search.strategies["beam"], max_seconds=0.0)} == {"max_seconds"}
+    spent = run(search.strategies["majority"], budget=8)
+    assert {r.status for r in spent} == {"budget"}
+    # Nobody ever finishes and the last step has run to its end: no answer, but no failure.
+    unfinished = run(search.strategies["greedy"], policy=LetterPolicy(longest=99), max_depth=1)
+    assert {r.status for r in unfinished} <= {"answered", "no_answer"}
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"num_candidates": 0}, ["num_candidates", "1..256"]),
+        ({"num_candidates": 257}, ["num_candidates", "1..256"]),
+        ({"max_depth": 0}, ["max_depth"]),
+        ({"budget": 0}, ["budget"]),
+        ({"in_flight": 0}, ["in_flight"]),
+        ({"questions": [QUESTIONS[0], QUESTIONS[0]]}, ["q0", "twice"]),
+        ({"questions": [Question("long", "x" * 101)]}, ["long"]),
+    ],
+)
+def test_bad_input_is_named_before_any_call(options, words):
+    policy = LetterPolicy()
+    with pytest.raises(BadInputError) as error:
+        run(search.strategies["beam"], policy=policy, **options)
+    assert all(word in str(error.value) for word in words) and "\n" not in str(error.value)
+    assert policy.requests == []
+
+
+def test_a_strategy_that_reads_scores_needs_a_scorer():
+    with pytest.raises(BadInputError, match="beam"):
+        Searcher(policy=LetterPolicy(), strategy=search.beam(), num_candidates=4)
+
+
+def test_an_error_in_the_policy_stops_the_run():
+    class Broken(LetterPolicy):
+        def generate(self, requests):
+            if any(request.path for request in requests):
+                raise OSError("engine died")
+            return super().generate(requests)
+
+    with pytest.raises(OSError, match="engine died"):
+        run(search.strategies["beam"], policy=Broken())
+
+
+class Replay:
+    """Policy and PRM that hand back the recorded expansions of one simulated search."""
+
+    name = "replay"
+    num_parameters = 1
+    sparsity_total = 0.0
+    sparsity_last_layer = 0.0
+
+    def __init__(self, expansions) -> None:
+        self._ticks = iter(expansions)
+        self._scores: list[float] = []
+
+    def check_question(self, question) -> None:
+        del question
+
+    def generate(self, requests) -> Generation:
+        tick, granted = next(self._ticks)
+        assert sum(len(request.seeds) for request in requests) == granted
+        rows = [self._sample(tick, row) for row in range(granted)]
+        self._scores = [float(tick.score[row]) for row in range(granted) if tick.valid[row]]
+        ends = np.cumsum([len(request.seeds) for request in requests])[:-1]
+        samples = [list(part) for part in np.split(np.array(rows, object), ends)]
+        return Generation(samples, [TokenUsage()] * len(requests), 0.0)
+
+    def _sample(self, tick, row) -> StepSample:
+        step = Step(f"t{tick.text[row]}", (1,) * int(tick.num_tokens[row]))
+        if tick.answer[row] >= 0:
+            step = dataclasses.replace(step, text=f"{step.text} \\boxed{{{tick.answer[row]}}}")
+        finish = "end" if tick.done[row] else "step"
+        return StepSample(step, finish if tick.valid[row] else "length", float(tick.log_prob[row]))
+
+    def score(self, questions, paths) -> Scoring:
+        assert len(paths) == len(self._scores)
+        return Scoring(self._scores, [TokenUsage()] * len(paths), 0.0)
+
+    def keep_only(self, question, paths) -> None:
+        del question, paths
+
+
+@pytest.mark.parametrize("name", ["best_of_n", "dvts", "particle_filtering", "mcts", "cats_random"])
+def test_driver_and_rollout_give_identical_states(name, monkeypatch):
+    """The same plan and commit around a bridge and in one scan, field by field, every tick."""
+    strategy = search.strategies[name]
+    params = simulation.toy_params(num_steps=(4,), invalid=0.1, lucky=0.2, max_depth=5)
+    expand_params, root, prm_features, max_depth, _ = simulation.question(
+        params, jax.random.key(5), 0, 0
+    )
+    expand = simulation.simulator(16)
+    expand_once = jax.jit(expand)
+    sizes = {"strategy": strategy, "num_candidates": 9, "max_depth": 5, "capacity": 16}
+    frontier_capacity = 4 if strategy.width(9) <= 4 else 16
+    assert int(max_depth) == 5
+    state = search.init(
+        root, prm_features=prm_features * 0, frontier_capacity=frontier_capacity, **sizes
+    )
+    seed, question = 11, Question("replayed", "?")
+    key = jax.random.key(stable_seed(seed, question.id) % 2**31)
+    final, _ = search.rollout((), expand_params, key, state, strategy=strategy, expand_fn=expand)
+
+    plan = jax.jit(functools.partial(search.plan, strategy=strategy))
+    commit_one = jax.jit(functools.partial(search.commit, strategy=strategy))
+    graph_states, expansions = [], []
+    for tick in range(strategy.num_phases * 5):
+        if search.is_terminal(state):
+            break
+        plan_key, expand_key = search.tick_keys(key, tick)
+        planned = plan((), plan_key, state)
+        expansion = expand_once(expand_params, expand_key, planned.request)
+        state, _ = commit_one(state, planned, expansion)
+        granted = int(planned.request.num_samples.sum())
+        graph_states.append(jax.device_get(state))
+        if granted:
+            expansions.append((jax.device_get(expansion), granted))
+    _assert_same(jax.device_get(final), graph_states[-1], strategy)
+
+    host_states = []
+    commit = driver._commit
+
+    def recording_commit(*arguments):
+        after, output = commit(*arguments)
+        host_states.append(jax.device_get(jax.tree.map(lambda leaf: leaf[0], after)))
+        return after, output
+
+    monkeypatch.setattr(driver, "_commit", recording_commit)
+    replay = Replay(expansions)
+    del sizes["capacity"]
+    Searcher(policy=replay, scorer=replay, seed=seed, **sizes).run([question])
+    assert len(host_states) == len(graph_states)
+    for host, graph in zip(host_states, graph_states, strict=True):
+        _assert_same(host, graph, strategy)
+
+
+def _assert_same(host, graph, strategy):
+    """Equal in every field but the ids the host gives to texts, answers and embeddings."""
+
+    def comparable(state):
+        blank = {"text": 0, "answer": 0, "embedding": 0}
+        parts = {
+            part: getattr(state, part).replace(**blank) for part in ("frontier", "pool", "finished")
+        }
+        memory = () if strategy.name == "mcts" else state.memory
+        return state.replace(memory=memory, **parts)
+
+    host_leaves, graph_leaves = jax.tree.leaves(comparable(host)), jax.tree.leaves(comparable(graph))
+    for a, b in zip(host_leaves, graph_leaves, strict=True):
+        np.testing.assert_array_equal(a, b)
+    for part in ("frontier", "pool", "finished"):
+        ours, theirs = getattr(host, part), getattr(graph, part)
+        for a, b in ((ours.answer, theirs.answer), (ours.text, theirs.text)):
+            same_here = (a[:, None] == a[None, :]) & _siblings(theirs)
+            same_there = (b[:, None] == b[None, :]) & _siblings(theirs)
+            np.testing.assert_array_equal(same_here, same_there)
+
+
+def _siblings(paths):
+    """bool[N, N]: valid rows of one parent; only those share classes of texts."""
+    return (
+        paths.valid[:, None]
+        & paths.valid[None, :]
+        & (paths.parent[:, None] == paths.parent[None, :])
+        & (paths.depth[:, None] == paths.depth[None, :])
+    )
