@@ -37,6 +37,7 @@ def plot_accuracy(found: Sequence[Group], path: str | pathlib.Path, title: str) 
     # Not through pyplot: no global state, no display.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
     prms = list(dict.fromkeys(group.prm for group in found if group.prm is not None)) or [None]
     series = list(dict.fromkeys(group.strategy for group in found))
@@ -49,10 +50,13 @@ def plot_accuracy(found: Sequence[Group], path: str | pathlib.Path, title: str) 
             if line:
                 _draw_series(axes, line, *_STYLES[index % len(_STYLES)])
         axes.set_xscale("log")
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+        axes.xaxis.set_minor_formatter(NullFormatter())
         axes.set_xlabel("tokens computed per question, policy and PRM")
         axes.set_title("no PRM" if prm is None else f"PRM {prm}", fontsize=10)
         axes.grid(True, which="both", color="#dddddd", linewidth=0.5)
-        axes.margins(x=0.22)
+        axes.margins(x=0.2)
         _label_series(axes, found, prm, series)
     panels[0].set_ylabel("accuracy, 95 % interval")
     figure.suptitle(title, fontsize=11)
@@ -93,6 +97,9 @@ def _draw_series(axes, line: Sequence[Group], marker: str, style: str, color: st
 
 def _label_series(axes, found: Sequence[Group], prm: str | None, series: Sequence[str]) -> None:
     """Names beside the last point of each line, pushed apart where they would overlap."""
+    from matplotlib.patheffects import withStroke
+
+    halo = [withStroke(linewidth=2.5, foreground="white")]
     ends = []
     for index, strategy in enumerate(series):
         line = [g for g in found if g.strategy == strategy and g.prm in (None, prm)]
@@ -112,4 +119,6 @@ def _label_series(axes, found: Sequence[Group], prm: str | None, series: Sequenc
             va="center",
             fontsize=8,
             color=_STYLES[index % len(_STYLES)][2],
+            path_effects=halo,
+            zorder=10,
         )

@@ -1,0 +1,1 @@
+"""Bridges to language models: the one impure point of a search. Import the module you need."""

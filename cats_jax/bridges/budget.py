@@ -1,0 +1,57 @@
+"""Micro-batches under a token budget that halves itself when memory runs out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import torch
+
+Item = TypeVar("Item")
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an allocation failed, on any device. The CPU has no exception type of its own."""
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    message = str(error)
+    return isinstance(error, RuntimeError) and (
+        "DefaultCPUAllocator" in message or "not enough memory" in message
+    )
+
+
+class TokenBudget:
+    """How many tokens (rows x width) one micro-batch may hold.
+
+    Attributes:
+        tokens: the present limit. It only ever falls: what failed once would fail again.
+    """
+
+    def __init__(self, tokens: int):
+        if tokens < 1:
+            raise ValueError(f"a token budget must be at least 1, got {tokens}")
+        self.tokens = tokens
+
+    def run(self, items: Sequence[Item], width: int, run: Callable[[Sequence[Item]], None]) -> None:
+        """Calls `run` on consecutive slices of `items`, each of at most `tokens // width` items.
+
+        When `run` fails for want of memory, the budget becomes half of what that slice held and
+        the same items are tried again in smaller slices; so `run` must keep no partial result of
+        a failed call. One item alone is tried whatever the budget; if even that fails, the error
+        goes to the caller.
+        """
+        start = 0
+        while start < len(items):
+            size = min(max(1, self.tokens // width), len(items) - start)
+            try:
+                run(items[start : start + size])
+            except Exception as error:
+                if size == 1 or not is_out_of_memory(error):
+                    raise
+                self.tokens = max(1, size * width // 2)
+            else:
+                start += size
+                continue
+            # Outside the handler: the traceback would keep the failed call's tensors alive.
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()

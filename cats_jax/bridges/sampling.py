@@ -1,0 +1,155 @@
+"""Choosing the next token: pure functions of logits, parameters and (seed, token index).
+
+Every function works row by row: a row's result depends on nothing in the other rows, bit for bit.
+Randomness is counter-based (a hash of the seed and the token's index), so no generator state ties
+rows together or has to be carried along. All arithmetic is in float64, so that the inverse CDF of
+a large vocabulary has no rounding bias worth the name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+# Elements of one [rows, vocabulary] float64 block (128 MiB): large vocabularies go block by block.
+_BLOCK_ELEMENTS = 1 << 24
+
+# splitmix64 (Steele, Lea, Flood 2014): increment and the two multipliers, unsigned.
+_GAMMA = 0x9E3779B97F4A7C15
+_MIX_1 = 0xBF58476D1CE4E5B9
+_MIX_2 = 0x94D049BB133111EB
+
+
+def seed_tensor(seeds: Sequence[int], device: torch.device) -> Tensor:
+    """Unsigned 64-bit seeds as i64[S] with the same bits.
+
+    Raises:
+        OverflowError: a seed outside 0..2**64 - 1.
+    """
+    return torch.from_numpy(np.array(seeds, dtype=np.uint64).view(np.int64)).to(device)
+
+
+def uniforms(seeds: Tensor, index: int) -> Tensor:
+    """Uniform numbers in [0, 1) for token `index` of each row.
+
+    Two rounds of splitmix64, the second keyed by the first's output, so that neighbouring seeds
+    and neighbouring indices both give unrelated numbers.
+
+    Args:
+        seeds: i64[S], the bits of unsigned seeds.
+        index: 0-based index of the token within its step.
+
+    Returns:
+        f64[S], multiples of 2**-53.
+    """
+    bits = _splitmix(_splitmix(seeds) + _signed(index * _GAMMA))
+    return _shift_right(bits, 11).double() * 2.0**-53
+
+
+def choose_tokens(
+    log_probs: Tensor,
+    uniform: Tensor,
+    temperature: Tensor,
+    top_p: Tensor,
+    top_k: Tensor,
+    *,
+    truncated: bool,
+) -> Tensor:
+    """One token per row by inverse CDF over the filtered distribution, in vocabulary order.
+
+    The order of the filters is the usual one: temperature, then top-k, then top-p on what top-k
+    left (renormalised). Among equal probabilities the lower id counts as the more likely.
+
+    Args:
+        log_probs: f64[S, V] at temperature 1.
+        uniform: f64[S] in [0, 1).
+        temperature: f64[S]; 0 takes the most likely token.
+        top_p: f64[S] in (0, 1]; 1 keeps all.
+        top_k: i64[S]; 0 keeps all.
+        truncated: whether any row has top_p < 1 or top_k > 0; the sort is skipped otherwise. A
+            row that keeps all gets the same token either way.
+
+    Returns:
+        i64[S] token ids.
+    """
+    block = max(1, _BLOCK_ELEMENTS // log_probs.shape[1])
+    if log_probs.shape[0] <= block:
+        return _choose(log_probs, uniform, temperature, top_p, top_k, truncated)
+    pieces = [slice(start, start + block) for start in range(0, log_probs.shape[0], block)]
+    return torch.cat(
+        [
+            _choose(log_probs[p], uniform[p], temperature[p], top_p[p], top_k[p], truncated)
+            for p in pieces
+        ]
+    )
+
+
+def _choose(
+    log_probs: Tensor,
+    uniform: Tensor,
+    temperature: Tensor,
+    top_p: Tensor,
+    top_k: Tensor,
+    truncated: bool,
+) -> Tensor:
+    greedy = temperature == 0
+    weights = filtered_weights(
+        log_probs, torch.where(greedy, 1.0, temperature), top_p, top_k, truncated=truncated
+    )
+    cumulative = weights.cumsum(-1)
+    target = uniform * cumulative[:, -1]
+    # The first token whose cumulated weight exceeds the target. Tokens of weight 0 add no width,
+    # so none of them can be it; the minimum guards against rounding at the far end.
+    token = (cumulative <= target[:, None]).sum(-1)
+    last = weights.shape[1] - 1 - (weights.flip(-1) > 0).to(torch.uint8).argmax(-1)
+    return torch.where(greedy, log_probs.argmax(-1), torch.minimum(token, last))
+
+
+def filtered_weights(
+    log_probs: Tensor, temperature: Tensor, top_p: Tensor, top_k: Tensor, *, truncated: bool
+) -> Tensor:
+    """Probabilities after temperature, with what top-k and top-p cut set to 0 (not renormalised).
+
+    Args:
+        log_probs: f64[S, V].
+        temperature: f64[S], > 0.
+        top_p, top_k, truncated: as in `choose_tokens`.
+
+    Returns:
+        f64[S, V]; at least one entry of every row is positive.
+    """
+    probs = (log_probs / temperature[:, None]).softmax(-1)
+    if not truncated:
+        return probs
+    ranked, order = probs.sort(dim=-1, descending=True, stable=True)
+    rank = torch.arange(probs.shape[1], device=probs.device)
+    in_top_k = (rank < top_k[:, None]) | (top_k == 0)[:, None]
+    ranked = torch.where(in_top_k, ranked, 0.0)
+    mass_before = ranked.cumsum(-1) - ranked
+    # The smallest set of mass >= top_p: whoever starts below it. top_p = 1 means "off", also where
+    # rounding lets the mass reach 1 before the tail.
+    in_top_p = (mass_before < top_p[:, None] * ranked.sum(-1, keepdim=True)) | (top_p >= 1)[:, None]
+    # The first always stays: a top_p so small that it underflows must not empty the row.
+    keep = in_top_k & (in_top_p | (rank == 0))
+    return torch.where(torch.zeros_like(keep).scatter(-1, order, keep), probs, 0.0)
+
+
+def _splitmix(state: Tensor) -> Tensor:
+    """One splitmix64 output for each state; i64 in, i64 out, wrapping."""
+    z = state + _signed(_GAMMA)
+    z = (z ^ _shift_right(z, 30)) * _signed(_MIX_1)
+    z = (z ^ _shift_right(z, 27)) * _signed(_MIX_2)
+    return z ^ _shift_right(z, 31)
+
+
+def _shift_right(x: Tensor, bits: int) -> Tensor:
+    """Logical shift: torch's `>>` on int64 copies the sign."""
+    return (x >> bits) & ((1 << (64 - bits)) - 1)
+
+
+def _signed(x: int) -> int:
+    """The signed 64-bit integer with the low 64 bits of x: torch has no arithmetic on uint64."""
+    return (x + (1 << 63)) % (1 << 64) - (1 << 63)
