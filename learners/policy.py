@@ -1,0 +1,66 @@
+"""From an actor's logits to the policy of a CATS search."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from search.strategy.cats import Policy
+
+ILLEGAL_LOGIT = -1e9
+"""Stands for minus infinity. Finite, so that 0 times it is 0 in entropies and gradients."""
+
+
+@functools.cache
+def make_policy(apply: Callable[[Any, jax.Array], jax.Array], mode: str = "sample") -> Policy:
+    """`(params, key, features, legal) -> (action, log_prob)` for `search.cats`.
+
+    Equal arguments give the same object, so that nothing recompiles.
+
+    Args:
+        apply: of an actor, see `make_actor`; its params are the policy's.
+        mode: "sample" to train, "argmax" to use. Either way `log_prob` is the chosen action's
+            under the stochastic policy, nats.
+
+    Raises:
+        ValueError: unknown mode.
+    """
+    if mode not in ("sample", "argmax"):
+        raise ValueError(f"mode must be 'sample' or 'argmax', got {mode!r}")
+
+    def policy(
+        params: Any, key: jax.Array, features: Float[Array, "N F"], legal: Bool[Array, " A"]
+    ) -> tuple[Int[Array, " N"], Float[Array, " N"]]:
+        logits = apply(params, features)
+        log_probs = legal_log_probs(logits, jnp.broadcast_to(legal[None, :], logits.shape))
+        if mode == "sample":
+            action = _sample(key, log_probs)
+        else:
+            action = jnp.argmax(log_probs, axis=1).astype(jnp.int32)
+        return action, log_prob_of(log_probs, action)
+
+    return policy
+
+
+def legal_log_probs(logits: Float[Array, "N A"], legal: Bool[Array, "N A"]) -> Float[Array, "N A"]:
+    """Logarithms of the softmax over legal actions; about -1e9 for the others."""
+    return jax.nn.log_softmax(jnp.where(legal, logits, ILLEGAL_LOGIT), axis=1)
+
+
+def log_prob_of(log_probs: Float[Array, "N A"], action: Int[Array, " N"]) -> Float[Array, " N"]:
+    """Each row's entry for its action."""
+    return jnp.take_along_axis(log_probs, action[:, None], axis=1)[:, 0]
+
+
+def _sample(key: jax.Array, log_probs: Float[Array, "N A"]) -> Int[Array, " N"]:
+    """Inverse CDF: one random number a row, where the Gumbel trick takes one an action."""
+    cumulative = jnp.cumsum(jnp.exp(log_probs), axis=1)
+    # uniform < 1 is a multiple of 2**-23, so the product is below the total after rounding too;
+    # an illegal action adds exactly 0 and is never the first to exceed it.
+    bound = jax.random.uniform(key, log_probs.shape[:1])[:, None] * cumulative[:, -1:]
+    return jnp.sum(cumulative <= bound, axis=1, dtype=jnp.int32)

@@ -1,0 +1,168 @@
+"""Checkpoints: what is saved comes back, and what does not fit is refused by name."""
+
+import dataclasses
+import json
+
+import jax
+import numpy as np
+import pytest
+
+import learners
+import search
+from cats_jax import checkpoint
+from cats_jax.errors import BadInputError
+
+ACTIONS = search.ActionTable.product(num_extra=(0, 2), num_retain=(1,), temperature=(0.6, 1.0))
+CONFIG = dataclasses.replace(
+    learners.CATS,
+    cats=dataclasses.replace(search.CATS, actions=ACTIONS, excluded_features=("gap",)),
+    num_candidates=(4, 16),
+)
+
+
+def _state() -> learners.LearnerState:
+    learner = learners.make_learner(
+        learners.make_actor(len(ACTIONS)), learners.make_critic(), ACTIONS, CONFIG.learner
+    )
+    return learner.init(jax.random.key(3))
+
+
+@pytest.fixture(scope="module")
+def state():
+    return _state()
+
+
+@pytest.fixture
+def saved(tmp_path, state):
+    return checkpoint.save(tmp_path / "controller", state, CONFIG, info={"seed": 3})
+
+
+def _edit(path, change):
+    file = path / "checkpoint.json"
+    document = json.loads(file.read_text())
+    change(document)
+    file.write_text(json.dumps(document))
+
+
+def test_round_trip(saved, state):
+    loaded = checkpoint.load(saved)
+    jax.tree.map(np.testing.assert_array_equal, loaded.actor, state.actor)
+    jax.tree.map(np.testing.assert_array_equal, loaded.critic, state.critic)
+    assert loaded.train_config == CONFIG
+    assert loaded.config == CONFIG.cats
+    assert hash(loaded.config) == hash(CONFIG.cats)
+    assert loaded.info == {"seed": 3}
+
+
+def test_is_small(saved, tmp_path):
+    assert sum(file.stat().st_size for file in saved.rglob("*") if file.is_file()) < 1_000_000
+    largest = dataclasses.replace(CONFIG, cats=search.CATS)
+    learner = learners.make_learner(
+        learners.make_actor(90), learners.make_critic(), search.CATS.actions, CONFIG.learner
+    )
+    path = checkpoint.save(tmp_path / "large", learner.init(jax.random.key(0)), largest)
+    assert sum(file.stat().st_size for file in path.rglob("*") if file.is_file()) < 1_000_000
+
+
+@pytest.mark.parametrize("mode", ["sample", "argmax"])
+def test_controller_is_ready_to_search(saved, state, key, mode):
+    strategy, params, info = checkpoint.load_controller(saved, mode)
+    assert info == {"seed": 3}
+    assert strategy.num_phases == 1 + CONFIG.cats.rounds
+    # The same object each time: a second load recompiles nothing.
+    assert checkpoint.load_controller(saved, mode)[0] is strategy
+    start = search.init(np.int32(0), strategy=strategy, num_candidates=8, max_depth=2, capacity=8)
+    plan = search.plan(params, key, start, strategy=strategy)
+    assert plan.request.num_samples[0] == CONFIG.cats.num_base
+    jax.tree.map(np.testing.assert_array_equal, params, state.actor)
+
+
+def test_refuses_to_overwrite_unasked(saved, state):
+    with pytest.raises(BadInputError, match="holds a checkpoint already"):
+        checkpoint.save(saved, state, CONFIG)
+    checkpoint.save(saved, state, CONFIG, overwrite=True)
+    assert checkpoint.load(saved).info == {}
+
+
+def test_refuses_a_missing_folder(tmp_path):
+    with pytest.raises(BadInputError, match=r"nowhere is no checkpoint .*cats-jax train"):
+        checkpoint.load(tmp_path / "nowhere")
+
+
+def test_refuses_an_interrupted_save(saved):
+    (saved / "checkpoint.json").unlink()
+    with pytest.raises(BadInputError, match="is no checkpoint"):
+        checkpoint.load(saved)
+
+
+def test_refuses_missing_arrays(saved):
+    (saved / "params").rename(saved / "elsewhere")
+    with pytest.raises(BadInputError, match="has no folder params/"):
+        checkpoint.load(saved)
+
+
+def test_refuses_damaged_arrays(saved):
+    for file in (saved / "params").rglob("*"):
+        if file.is_file():
+            file.write_bytes(b"")
+    with pytest.raises(BadInputError, match="cannot be read"):
+        checkpoint.load(saved)
+
+
+@pytest.mark.parametrize("text", ["{", "[]"])
+def test_refuses_damaged_json(saved, text):
+    (saved / "checkpoint.json").write_text(text)
+    with pytest.raises(BadInputError, match=r"checkpoint\.json is no"):
+        checkpoint.load(saved)
+
+
+@pytest.mark.parametrize("version", [0, checkpoint.FORMAT_VERSION + 1, None, "1"])
+def test_refuses_another_version(saved, version):
+    _edit(saved, lambda document: document.update(format_version=version))
+    with pytest.raises(BadInputError, match="has checkpoint format"):
+        checkpoint.load(saved)
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (search.FEATURE_NAMES[1:], f"it lacks: {search.FEATURE_NAMES[0]}"),
+        ((*search.FEATURE_NAMES, "mood"), "unknown here: mood"),
+        (search.FEATURE_NAMES[::-1], "another order"),
+        (None, "it lacks"),
+    ],
+)
+def test_refuses_other_features(saved, names, message):
+    _edit(saved, lambda document: document.update(feature_names=names))
+    with pytest.raises(BadInputError, match=f"trained with other features.*{message}"):
+        checkpoint.load(saved)
+
+
+def test_refuses_an_exchanged_action_table(saved):
+    def change(document):
+        document["train_config"]["cats"]["actions"]["rows"][1][2] = 1.4
+
+    _edit(saved, change)
+    with pytest.raises(BadInputError, match=r"the action table .* is not the one"):
+        checkpoint.load(saved)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda document: document.pop("train_config"),
+        lambda document: document["train_config"].update(unknown_option=1),
+        lambda document: document["train_config"]["cats"]["reward"].update(discount=2.0),
+        lambda document: document["train_config"]["cats"]["actions"].update(rows=[]),
+    ],
+)
+def test_refuses_damaged_configurations(saved, change):
+    _edit(saved, change)
+    with pytest.raises(BadInputError, match="is damaged"):
+        checkpoint.load(saved)
+
+
+def test_refuses_to_save_what_does_not_fit(tmp_path, state):
+    other = dataclasses.replace(CONFIG, cats=search.CATS)
+    with pytest.raises(BadInputError, match=r"4 actions|90 actions"):
+        checkpoint.save(tmp_path / "controller", state, other)
