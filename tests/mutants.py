@@ -109,7 +109,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="search/step.py",
         original="free = state.width - count(state.finished)",
         mutated="free = state.width",
-        tests=_loop("beam"),
+        tests=("tests/test_search_loop.py", "-k", "keep_their_places"),
     ),
     Mutant(
         name="the last step is not sampled to its end",

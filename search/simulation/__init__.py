@@ -24,4 +24,5 @@ from .toy import toy_params as toy_params
 from .types import Latent as Latent
 from .types import QuestionModel as QuestionModel
 from .types import SamplingTables as SamplingTables
+from .types import ScoreTables as ScoreTables
 from .types import SimulatorParams as SimulatorParams

@@ -21,7 +21,7 @@ from ..rollout import ExpandFn
 from ..state import MAX_CANDIDATES
 from ..types import Expansion, Request
 from .draws import absorb, branch, normal, power_law, uniform, words
-from .types import Latent, QuestionModel, SamplingTables
+from .types import Latent, QuestionModel, SamplingTables, ScoreTables
 
 NUM_WRONG_TEXTS = 64
 """Classes of wrong texts under one parent, K."""
@@ -30,10 +30,10 @@ NUM_POPULAR_ANSWERS = 8
 """Wrong answers of a question that unrelated mistakes share."""
 
 SCORE_GRID_END = 3.5
-"""The quantile tables of scores cover normal scores from minus this to plus this."""
+"""The tables of scores go from minus this to plus this."""
 
-NUM_KINDS = 6
-"""Kinds of a scored step; see `QuestionModel`."""
+NUM_KINDS = 8
+"""Kinds of a scored step; see `ScoreTables`."""
 
 _FIRST_WRONG_CODE = 2  # texts 0 and 1 are right: the usual operation, another one first
 _POPULAR_EXPONENT = 1.0
@@ -91,13 +91,14 @@ def expand(
     answer = jnp.where(
         right, params.answer, _wrong_answers(params, answer_seed, uniform(seed, 1))
     )
-    kind = 2 * jnp.where(right, 0, jnp.where(node.right, 1, 2)) + done.astype(jnp.int32)
-    normal_score = _normal_scores(params, node, kind, normal(seed, 2))
+    off_path = jnp.where(consistent, 2, 3)
+    kind = 2 * jnp.where(right, 0, jnp.where(node.right, 1, off_path)) + done.astype(jnp.int32)
+    y = _latent_scores(params.scores, node, kind, normal(seed, 2))
     tokens = jnp.maximum(jnp.floor(node.num_tokens + uniform(seed, 3)), 1.0).astype(jnp.int32)
     return Expansion(
         valid=valid,
         parent=jnp.where(granted, parent, 0),
-        score=jnp.where(valid, _scores(params, kind, normal_score), 0.0),
+        score=jnp.where(valid, jax.nn.sigmoid(_interpolated(params.scores.logit, y)), 0.0),
         done=valid & done,
         answer=jnp.where(valid & done, answer, -1),
         text=jnp.where(valid, text, -1),
@@ -107,7 +108,7 @@ def expand(
             seed=jnp.where(valid, seed, jnp.uint32(0)),
             answer_seed=jnp.where(valid, answer_seed, jnp.uint32(0)),
             right=valid & right,
-            score=jnp.where(valid, normal_score, 0.0),
+            score=jnp.where(valid, y, 0.0),
         ),
     )
 
@@ -129,9 +130,9 @@ class _Nodes(NamedTuple):
     end_right: Float[Array, " S"]
     end_wrong: Float[Array, " S"]
     num_tokens: Float[Array, " S"]
-    score: Float[Array, " S"]  # the parent's normal score
+    score: Float[Array, " S"]  # the parent's y
     factor: Float[Array, " S"]  # shared by its children's scores
-    ease: Float[Array, " S"]  # normal score of the margin
+    ease: Float[Array, " S"]
 
 
 def _nodes(params: QuestionModel, request: Request) -> _Nodes:
@@ -177,7 +178,7 @@ def _nodes(params: QuestionModel, request: Request) -> _Nodes:
         num_tokens=params.num_tokens[depth] + rest_tokens,
         score=latent.score,
         factor=normal(latent.seed, 11),
-        ease=params.difficulty + params.node_share * own_ease,
+        ease=params.ease + params.node_share * own_ease,
     )
 
 
@@ -241,28 +242,32 @@ def answer_class(state: UInt32[Array, "*B"]) -> Int[Array, "*B"]:
     return (state >> 1).astype(jnp.int32)
 
 
-def _normal_scores(
-    params: QuestionModel, node: _Nodes, kind: Int[Array, " N"], rest: Float[Array, " N"]
+def _latent_scores(
+    tables: ScoreTables, node: _Nodes, kind: Int[Array, " N"], own: Float[Array, " N"]
 ) -> Float[Array, " N"]:
-    loading = params.score_loading[kind]
-    return (
-        loading[:, 0] * node.score
-        + loading[:, 1] * node.factor
-        + loading[:, 2] * node.ease
-        + loading[:, 3] * rest
-    )
+    """y of `ScoreTables`."""
+    # One gather for all that depends on the kind alone.
+    own_share = jnp.sqrt(jnp.maximum(1.0 - tables.loading[:, 1:2] ** 2, 0.0))
+    by_kind = jnp.concatenate([tables.offset[:, None], tables.loading, own_share], axis=1)[kind]
+    z = by_kind[:, 2] * node.factor + by_kind[:, 4] * own
+    index, weight = _table_position(z, tables.residual.shape[1])
+    lower, upper = tables.residual[kind, index], tables.residual[kind, index + 1]
+    expected = by_kind[:, 0] + by_kind[:, 1] * node.score + by_kind[:, 3] * node.ease
+    return expected + lower + weight * (upper - lower)
 
 
-def _scores(
-    params: QuestionModel, kind: Int[Array, " N"], normal_score: Float[Array, " N"]
-) -> Float[Array, " N"]:
-    """sigmoid of the kind's quantile table, linear between its points and beyond its ends."""
-    points = params.score_logit.shape[1]
-    position = (normal_score + SCORE_GRID_END) * ((points - 1) / (2 * SCORE_GRID_END))
-    index = jnp.clip(position.astype(jnp.int32), 0, points - 2)
-    lower = params.score_logit[kind, index]
-    upper = params.score_logit[kind, index + 1]
-    return jax.nn.sigmoid(lower + (position - index.astype(jnp.float32)) * (upper - lower))
+def _interpolated(table: Float[Array, " Z"], x: Float[Array, " N"]) -> Float[Array, " N"]:
+    index, weight = _table_position(x, table.shape[0])
+    return table[index] + weight * (table[index + 1] - table[index])
+
+
+def _table_position(
+    x: Float[Array, " N"], points: int
+) -> tuple[Int[Array, " N"], Float[Array, " N"]]:
+    """The table's point below x, and how far x is towards the next; beyond the ends, linear."""
+    position = (x + SCORE_GRID_END) * ((points - 1) / (2 * SCORE_GRID_END))
+    index = jnp.clip(jnp.floor(position).astype(jnp.int32), 0, points - 2)
+    return index, position - index.astype(jnp.float32)
 
 
 def _log_probs(

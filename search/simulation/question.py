@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Int
 
 from .draws import branch, normal, power_law_log_prob, words
 from .expansion import NUM_KINDS, NUM_WRONG_TEXTS, answer_class
-from .types import Latent, QuestionModel, SamplingTables, SimulatorParams
+from .types import Latent, QuestionModel, SamplingTables, ScoreTables, SimulatorParams
 
 
 def reset(
@@ -55,8 +55,8 @@ def question(
     # Where neither varies there is no ease to speak of: any positive divisor gives 0.
     spread = jnp.sqrt(jnp.maximum(question_scale**2 + node_scale**2, 1e-12))
     deviation = question_scale * normal(seed, 0)
-    loading = params.score_loading[prm]
-    rest = jnp.sqrt(jnp.maximum(1.0 - jnp.sum(loading**2, axis=-1, keepdims=True), 0.0))
+    scores = jax.tree.map(lambda leaf: leaf[prm], params.scores)
+    scores = scores.replace(offset=scores.offset[:, level])
     tables = params.sampling
     at_one = tables.exponent[_nearest(tables.temperature, 1.0), -1]
     margin = params.margin[level] + deviation
@@ -67,7 +67,7 @@ def question(
         margin=margin,
         rest_margin=rest_margin,
         rest_tokens=rest_tokens,
-        difficulty=deviation / spread,
+        ease=deviation / spread,
         node_scale=node_scale,
         node_share=node_scale / spread,
         wrong_shift=params.wrong_shift[level],
@@ -79,14 +79,13 @@ def question(
         no_answer=params.no_answer[level],
         num_tokens=params.num_tokens[level],
         text_log_prob=power_law_log_prob(at_one, NUM_WRONG_TEXTS),
-        score_logit=params.score_logit[prm, :, level],
-        score_loading=jnp.concatenate([loading, rest], axis=-1),
+        scores=scores,
     )
     root = Latent(
         seed=branch(seed, 2),
         answer_seed=branch(seed, 3),
         right=jnp.bool_(True),
-        score=normal(seed, 4),
+        score=scores.root[0] + scores.root[1] * normal(seed, 4),
     )
     return model, root, params.prm_features[prm], params.max_depth, model.answer
 
@@ -110,9 +109,10 @@ def from_dict(values: Mapping[str, Any]) -> SimulatorParams:
         ValueError: a field is missing, unknown, or of another shape than the others say.
     """
     nested = dict(values)
-    sampling = _fields(SamplingTables, nested.pop("sampling", {}), "sampling")
-    rest = _fields(SimulatorParams, nested, "simulator", but=("sampling",))
-    params = SimulatorParams(sampling=SamplingTables(**sampling), **rest)
+    sampling = SamplingTables(**_fields(SamplingTables, nested.pop("sampling", {}), "sampling"))
+    scores = ScoreTables(**_fields(ScoreTables, nested.pop("scores", {}), "score"))
+    rest = _fields(SimulatorParams, nested, "simulator", but=("sampling", "scores"))
+    params = SimulatorParams(sampling=sampling, scores=scores, **rest)
     _check_shapes(params)
     return params
 
@@ -135,15 +135,13 @@ def _fields(
 def _check_shapes(params: SimulatorParams) -> None:
     levels, depths = params.margin.shape
     prms = params.prm_features.shape[0]
-    points = params.score_logit.shape[-1]
+    points = params.scores.logit.shape[-1]
     grid = (*params.sampling.temperature.shape, *params.sampling.top_p.shape)
     per_level = ("question_scale", "node_scale", "wrong_shift", "lucky", "popular", "no_answer")
     expected = {
         **dict.fromkeys(per_level, (levels,)),
         **dict.fromkeys(("margin", "alternative", "num_tokens"), (levels, depths)),
         "end": (levels, 2, depths),
-        "score_logit": (prms, NUM_KINDS, levels, points),
-        "score_loading": (prms, NUM_KINDS, 3),
         "prm_features": (prms, 2),
         "max_depth": (),
     }
@@ -152,7 +150,15 @@ def _check_shapes(params: SimulatorParams) -> None:
         "invalid": (2, *grid),
         **dict.fromkeys(("top_k_slope", "top_k_shift"), ()),
     }
-    for holder, shapes in ((params, expected), (params.sampling, on_grid)):
+    per_prm = {
+        "logit": (prms, points),
+        "offset": (prms, NUM_KINDS, levels),
+        "loading": (prms, NUM_KINDS, 3),
+        "residual": (prms, NUM_KINDS, points),
+        "root": (prms, 2),
+    }
+    holders = (params, expected), (params.sampling, on_grid), (params.scores, per_prm)
+    for holder, shapes in holders:
         for name, shape in shapes.items():
             found = getattr(holder, name).shape
             if found != shape:

@@ -35,8 +35,9 @@ def toy_params(
         step_probability: that a step after a right one is right, at a margin of mean difficulty.
         question_scale, node_scale: sds of the margins; 0 makes steps independent.
         separations: one PRM each: mean logit of a right step's score, minus that of a wrong one.
-        score_scale: sd of the score's logit; 0 makes the PRM a function of right and wrong.
-        loading: of every kind of step; see `QuestionModel`.
+        score_scale: sd of the residual of the score's logit; 0 makes the PRM a function of right
+            and wrong.
+        loading: a, b, g of every kind of step; see `ScoreTables`. y is the logit.
         alternative, exponent, invalid, lucky, popular, no_answer: the same for every level,
             depth and sampling parameter; see `SimulatorParams`.
         max_depth: steps a search may take, >= the largest `num_steps`.
@@ -52,11 +53,10 @@ def toy_params(
     temperature = np.array([0.0, 0.5, 1.0, 2.0])
     grid = (temperature.size, 2)
     slope = np.broadcast_to(1.0 / np.maximum(temperature, 0.25)[:, None], grid)
-    quantiles = score_scale * np.linspace(-SCORE_GRID_END, SCORE_GRID_END, _POINTS)
-    # Kinds come in pairs (not the last step, the last step): right, first wrong, after a wrong one.
-    sign = np.array([0.5, 0.5, -0.5, -0.5, -0.5, -0.5])
-    centre = np.array(separations)[:, None] * sign[None, :]
-    logit = centre[:, :, None, None] + quantiles[None, None, None, :]
+    points = np.linspace(-SCORE_GRID_END, SCORE_GRID_END, _POINTS)
+    # Kinds come in pairs, not the last step and the last step; the first pair is right.
+    sign = np.where(np.arange(NUM_KINDS) < 2, 0.5, -0.5)
+    offset = np.array(separations)[:, None] * sign[None, :]
     return from_dict(
         {
             "margin": np.full((levels, depths), np.log(step_probability / (1 - step_probability))),
@@ -79,8 +79,13 @@ def toy_params(
             "popular": np.full(levels, popular),
             "no_answer": np.full(levels, no_answer),
             "num_tokens": np.full((levels, depths), 10.0),
-            "score_logit": np.broadcast_to(logit, (prms, NUM_KINDS, levels, _POINTS)),
-            "score_loading": np.broadcast_to(np.array(loading), (prms, NUM_KINDS, 3)),
+            "scores": {
+                "logit": np.broadcast_to(points, (prms, _POINTS)),
+                "offset": np.broadcast_to(offset[:, :, None], (prms, NUM_KINDS, levels)),
+                "loading": np.broadcast_to(np.array(loading), (prms, NUM_KINDS, 3)),
+                "residual": np.broadcast_to(score_scale * points, (prms, NUM_KINDS, _POINTS)),
+                "root": np.broadcast_to(np.array([0.0, 1.0]), (prms, 2)),
+            },
             "prm_features": np.stack([0.1 * np.arange(prms), np.zeros(prms)], axis=1),
             "max_depth": max_depth,
         }

@@ -1,8 +1,9 @@
 """The pytrees of the simulator: its parameters, the slice one question needs, a path's latent.
 
 `L` levels, `T` depths, `P` PRMs, `H` temperatures, `J` values of top-p, `K` classes of wrong
-texts, `Z` points of a quantile table. A *margin* is the log-odds of writing the right step at
-temperature 1 without truncation.
+texts, `C` kinds of scored steps, `Z` points of a table over -3.5..3.5, linear between them and
+beyond. A *margin* is the log-odds of writing the right step at temperature 1 without truncation;
+a node's *ease* is its margin's deviation from the level's mean, in standard deviations.
 """
 
 from __future__ import annotations
@@ -29,6 +30,25 @@ class SamplingTables(struct.PyTreeNode):
     top_k_shift: jax.Array  # f32[]; change of the shift at top-k k, times k
 
 
+class ScoreTables(struct.PyTreeNode):
+    """How a PRM scores a step.
+
+    A step's *kind* is 2 c + e: c = 0 right, 1 the first wrong one, 2 consistent with a wrong path,
+    3 a further mistake on it; e = 1 where the step ends the path. Its score is sigmoid(logit(y)),
+
+        y = offset + a * (parent's y) + g * (parent node's ease) + residual(z),
+        z = b * (factor of the parent node) + sqrt(1 - b^2) * (the step's own draw),
+
+    both draws standard normal. Siblings share the parent's y, the ease and the factor.
+    """
+
+    logit: jax.Array  # f32[Z]; of the score, as a function of y
+    offset: jax.Array  # f32[C]
+    loading: jax.Array  # f32[C, 3]; a, b in [-1, 1], g
+    residual: jax.Array  # f32[C, Z]; quantile of the residual, as a function of z
+    root: jax.Array  # f32[2]; mean and sd of the y that a first step takes for its parent's
+
+
 class SimulatorParams(struct.PyTreeNode):
     """A world: its questions, its policy and its PRMs."""
 
@@ -43,28 +63,22 @@ class SimulatorParams(struct.PyTreeNode):
     popular: jax.Array  # f32[L]; chance that a wrong answer is one of the question's popular ones
     no_answer: jax.Array  # f32[L]; chance that a wrong path ends without an answer
     num_tokens: jax.Array  # f32[L, T]; mean tokens of a step, separator included
-    score_logit: jax.Array  # f32[P, 6, L, Z]; quantiles of a step's score, see `QuestionModel`
-    score_loading: jax.Array  # f32[P, 6, 3]; see `QuestionModel`
+    scores: ScoreTables  # with a leading [P]; `offset` is f32[P, C, L]
     prm_features: jax.Array  # f32[P, 2]; sparsity total, last layer
     max_depth: jax.Array  # i32[]; steps a search may take
 
 
 class QuestionModel(struct.PyTreeNode):
-    """The slice of `SimulatorParams` for one question and one PRM: the params of `expand`.
-
-    A step's *kind* is 2 * c + e with c = 0 right, 1 first wrong, 2 after a wrong one, and e = 1
-    where it ends the path. Its score is sigmoid(quantile(z)), where the normal score z =
-    a * (parent's z) + b * (factor of the parent node) + g * (margin's normal score) + rest.
-    """
+    """The slice of `SimulatorParams` for one question and one PRM: the params of `expand`."""
 
     seed: jax.Array  # u32[]
     answer: jax.Array  # i32[]; the right answer's class
     margin: jax.Array  # f32[T]; the question's own difficulty included
     rest_margin: jax.Array  # f32[T]; log-odds that all steps behind this one are right; or inf
     rest_tokens: jax.Array  # f32[T]; mean tokens behind this step
-    difficulty: jax.Array  # f32[]; of the question, in sds of a node's margin
+    ease: jax.Array  # f32[]; the question's part of a node's ease
     node_scale: jax.Array  # f32[]
-    node_share: jax.Array  # f32[]; node_scale in sds of a node's margin
+    node_share: jax.Array  # f32[]; the node's own part of its ease, per unit
     wrong_shift: jax.Array  # f32[]
     alternative: jax.Array  # f32[T]
     end: jax.Array  # f32[2, T]
@@ -74,8 +88,7 @@ class QuestionModel(struct.PyTreeNode):
     no_answer: jax.Array  # f32[]
     num_tokens: jax.Array  # f32[T]
     text_log_prob: jax.Array  # f32[K]; of the wrong texts, given a wrong step, at temperature 1
-    score_logit: jax.Array  # f32[6, Z]; at z = -3.5, ..., 3.5, linear beyond
-    score_loading: jax.Array  # f32[6, 4]; a, b, g, and the weight of the rest
+    scores: ScoreTables
 
 
 class Latent(struct.PyTreeNode):
@@ -84,4 +97,4 @@ class Latent(struct.PyTreeNode):
     seed: jax.Array  # u32; of the node: equal for equal texts
     answer_seed: jax.Array  # u32; of the value the written steps lead to; a slip changes it
     right: jax.Array  # bool; no wrong step so far
-    score: jax.Array  # f32; normal score z of the newest step's PRM score
+    score: jax.Array  # f32; y of the newest step, see `ScoreTables`

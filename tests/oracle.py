@@ -1,0 +1,596 @@
+"""A slow, obvious search in plain Python: what `search` must do, written from the design alone.
+
+Nothing here is imported from the code it checks. Paths are dictionaries, sets of paths are lists
+without padding, every choice is a `sorted` with its key written out. Numbers are Python floats:
+the scripts of the tests use scores that are multiples of 1/8, whose minima, sums and comparisons
+are exact in float32 as well; where they are not, the tests say with which tolerance they compare.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+NUM_SORTED_SCORES = 16
+
+
+@dataclasses.dataclass(frozen=True)
+class Rules:
+    """A strategy, as data.
+
+    Attributes:
+        kind: greedy, majority, best_of_n, beam, dvts, particle_filtering, mcts or cats.
+        path_score: min, last, mean or product.
+        vote: best, majority or weighted.
+        factor: width K = max(1, N // factor) where the kind has one (MCTS: its branching).
+        rounds: R of CATS; num_base, actions, excluded: of CATS too.
+        weights: of cost, margin and best score in the reward.
+    """
+
+    kind: str
+    path_score: str = "min"
+    vote: str = "best"
+    factor: int = 4
+    rounds: int = 0
+    num_base: int = 2
+    actions: tuple[tuple[int, int, float, float, int], ...] = ()
+    excluded: tuple[str, ...] = ()
+    weights: tuple[float, float, float] = (0.2, 0.5, 0.3)
+    discount: float = 0.9
+    exploration: float = 1.0
+
+    @property
+    def num_phases(self) -> int:
+        return 1 + self.rounds if self.kind == "cats" else 1
+
+    def width(self, num_candidates: int) -> int:
+        if self.kind == "greedy":
+            return 1
+        if self.kind in ("majority", "best_of_n", "particle_filtering"):
+            return num_candidates
+        return max(1, num_candidates // self.factor)
+
+
+@dataclasses.dataclass(frozen=True)
+class World:
+    """What the outside answers, tick by tick.
+
+    Attributes:
+        child: `(tick, row, parent, to_end) -> child`: a dictionary with valid, score, done,
+            answer, text, log_prob, num_tokens, embedding; `row` counts the children of that tick.
+        action: `(tick, slot, legal, features) -> (index, log_prob)`: the policy.
+        offset: `tick -> [0, 1)`: the uniform number of systematic resampling.
+    """
+
+    child: Callable[[int, int, dict[str, Any], bool], dict[str, Any]]
+    action: Callable[[int, int, list[bool], dict[str, float]], tuple[int, float]]
+    offset: Callable[[int], float]
+
+
+@dataclasses.dataclass
+class Tick:
+    """What one tick did, and the state it left behind."""
+
+    state: dict[str, Any]
+    num_samples: list[int]
+    to_end: list[bool]
+    decisions: list[dict[str, Any] | None]  # per slot; None where none was taken
+    decided: list[bool]
+    reward: list[float]
+    path_scores: list[float]  # per pool row, before the end of a step empties the pool
+    transitions: list[dict[str, Any]]
+    active: bool
+
+
+def search(
+    rules: Rules,
+    world: World,
+    *,
+    root: Any,
+    num_candidates: int,
+    width: int,
+    max_depth: int,
+    budget: int,
+    prm_features: Sequence[float],
+    num_ticks: int,
+) -> list[Tick]:
+    """Run `num_ticks` ticks; those after the end repeat the last state."""
+    state = first_state(root, num_candidates, width, max_depth, budget, prm_features)
+    ticks = []
+    for index in range(num_ticks):
+        ticks.append(tick(rules, world, index, state))
+        state = ticks[-1].state
+    return ticks
+
+
+def first_state(
+    root: Any,
+    num_candidates: int,
+    width: int,
+    max_depth: int,
+    budget: int,
+    prm_features: Sequence[float] = (0.0, 0.0),
+) -> dict[str, Any]:
+    """One path without steps."""
+    first = {
+        "done": False,
+        "parent": 0,
+        "group": 0,
+        "depth": 0,
+        "scores": [],
+        "log_prob": 0.0,
+        "num_tokens": 0,
+        "answer": -1,
+        "text": -1,
+        "weight": 1.0,
+        "embedding": root,
+    }
+    return {
+        "frontier": [first],
+        "pool": [],  # None for an invalid candidate
+        "finished": [],
+        "pending": [None],
+        "num_candidates": num_candidates,
+        "width": width,
+        "max_depth": max_depth,
+        "budget": budget,
+        "spent": 0,
+        "used": 0,
+        "step": 0,
+        "phase": 0,
+        "prm_features": list(prm_features),
+        "open": {},  # CATS: slot -> may decide again
+        "open_default": True,  # slots without a path: open until the first decision of a step
+        "num_retain": {},  # CATS: slot -> of its latest decision; 1 before
+        "tree": [_node(first, parent=0)],
+        "node_of_slot": [0],
+    }
+
+
+def ended(state: dict[str, Any]) -> bool:
+    """Whether the search is over: only ever between two steps."""
+    if state["phase"] != 0:
+        return False
+    return (
+        len(state["finished"]) >= state["width"]
+        or len(state["frontier"]) == 0
+        or state["spent"] >= state["budget"]
+        or state["step"] >= state["max_depth"]
+    )
+
+
+def tick(rules: Rules, world: World, index: int, before: dict[str, Any]) -> Tick:
+    """One plan, one expand, one commit."""
+    slots = len(before["frontier"])
+    if ended(before):
+        nothing = [False] * slots
+        return Tick(before, [0] * slots, [], [], nothing, [0.0] * slots, [], [], active=False)
+    state = _copy(before)
+    deciding_phase = rules.kind == "cats" and state["phase"] > 0
+
+    # Plan: what every slot wants, and who gets it.
+    decisions: list[dict[str, Any] | None] = [None] * slots
+    if deciding_phase:
+        wanted = _decide(rules, world, index, state, decisions)
+    else:
+        wanted = _wanted(rules, world, index, state)
+        if rules.kind == "cats":
+            state["open"] = dict.fromkeys(range(slots), True)
+            state["open_default"] = True
+            state["num_retain"] = dict.fromkeys(range(slots), 1)
+    num_samples = _allocate(rules, state, wanted)
+    to_end = [path["depth"] >= state["max_depth"] - 1 for path in state["frontier"]]
+
+    # Expand: slot by slot.
+    row = 0
+    for slot in range(slots):
+        for _ in range(num_samples[slot]):
+            parent = state["frontier"][slot]
+            sample = world.child(index, row, parent, to_end[slot])
+            pool_row = state["used"] + row
+            group = parent["group"]
+            if state["step"] == 0:
+                group = pool_row * state["width"] // state["num_candidates"]
+            child = {
+                "done": sample["done"],
+                "parent": slot,
+                "group": group,
+                "depth": parent["depth"] + 1,
+                "scores": parent["scores"] + [sample["score"]],
+                "log_prob": sample["log_prob"],
+                "num_tokens": sample["num_tokens"],
+                "answer": sample["answer"],
+                "text": sample["text"],
+                "weight": parent["weight"],
+                "embedding": sample["embedding"],
+            }
+            state["pool"].append(child if sample["valid"] else None)
+            row += 1
+    state["spent"] += row
+    state["used"] += row
+
+    # Decisions: rewards, and the transitions that end in them.
+    transitions = []
+    reward = [0.0] * slots
+    for slot in range(slots):
+        decision, waiting = decisions[slot], state["pending"][slot]
+        if decision is not None:
+            reward[slot] = _reward(rules, state, slot, num_samples[slot])
+            if waiting is not None:
+                transitions.append(_transition(waiting, rules.discount, decision["features"]))
+            decision["reward"] = reward[slot]
+            state["pending"][slot] = decision
+        elif state["phase"] == 1 and waiting is not None:
+            transitions.append(_transition(waiting, 0.0, None))
+            state["pending"][slot] = None
+
+    scores = [
+        path_score(rules.path_score, path["scores"] if path else []) for path in state["pool"]
+    ]
+    if state["phase"] == rules.num_phases - 1:
+        transitions += _end_step(rules, state)
+    else:
+        state["phase"] += 1
+    decided = [decision is not None for decision in decisions]
+    return Tick(
+        state, num_samples, to_end, decisions, decided, reward, scores, transitions, active=True
+    )
+
+
+def _copy(state: dict[str, Any]) -> dict[str, Any]:
+    copied = dict(state)
+    for name in ("frontier", "pool", "finished", "pending", "node_of_slot"):
+        copied[name] = list(state[name])
+    copied["tree"] = [dict(node) for node in state["tree"]]
+    for name in ("open", "num_retain"):
+        copied[name] = dict(state[name])
+    return copied
+
+
+# Path scores
+
+
+def path_score(name: str, scores: Sequence[float]) -> float:
+    """On [0, 1]; 1 for a path without steps."""
+    if not scores:
+        return 1.0
+    if name == "min":
+        return min(scores)
+    if name == "last":
+        return scores[-1]
+    if name == "mean":
+        return sum(scores) / len(scores)
+    return math.prod(scores)
+
+
+def path_key(name: str, scores: Sequence[float]) -> float:
+    """What paths are compared by: a product as a sum of logarithms."""
+    if name == "product":
+        return math.fsum(math.log(max(score, 2.0**-126)) for score in scores)
+    return path_score(name, scores)
+
+
+def _best_first(rules: Rules, rows: Sequence[int], paths: Sequence[dict[str, Any]]) -> list[int]:
+    return sorted(rows, key=lambda row: (-path_key(rules.path_score, paths[row]["scores"]), row))
+
+
+def _children(state: dict[str, Any], slot: int) -> list[int]:
+    return [
+        row for row, path in enumerate(state["pool"]) if path is not None and path["parent"] == slot
+    ]
+
+
+# Plan
+
+
+def _wanted(rules: Rules, world: World, tick: int, state: dict[str, Any]) -> list[int]:
+    slots, candidates = len(state["frontier"]), state["num_candidates"]
+    if rules.kind == "greedy":
+        return [1] * slots
+    if rules.kind in ("majority", "best_of_n"):
+        return [candidates if state["step"] == 0 else 1] * slots
+    if rules.kind in ("beam", "dvts"):
+        return [candidates if state["step"] == 0 else candidates // state["width"]] * slots
+    if rules.kind == "mcts":
+        return [min(rules.factor, candidates)] * slots
+    if rules.kind == "particle_filtering":
+        weights = [path_score(rules.path_score, path["scores"]) for path in state["frontier"]]
+        places = state["width"] - len(state["finished"])
+        return systematic_resample(world.offset(tick), weights, places)
+    return [min(rules.num_base, candidates)] * slots
+
+
+def systematic_resample(offset: float, weights: Sequence[float], total: int) -> list[int]:
+    """Copies of each row: one comb of `total` equally spaced teeth over the weights."""
+    if sum(weights) == 0.0:
+        weights = [1.0] * len(weights)
+    mass = sum(weights)
+    copies, done = [], 0
+    for row in range(len(weights)):
+        upto = sum(weights[: row + 1])
+        bound = total if upto == mass else math.floor(upto / mass * total + offset)
+        copies.append(min(bound, total) - done)
+        done = min(bound, total)
+    return copies
+
+
+def _decide(
+    rules: Rules,
+    world: World,
+    tick: int,
+    state: dict[str, Any],
+    decisions: list[dict[str, Any] | None],
+) -> list[int]:
+    left = min(state["num_candidates"] - state["used"], state["budget"] - state["spent"])
+    legal = [action[0] <= max(left, 0) for action in rules.actions]
+    state["open_default"] = False
+    wanted = []
+    for slot in range(len(state["frontier"])):
+        if not _children(state, slot) or not state["open"][slot]:
+            state["open"][slot] = False
+            wanted.append(0)
+            continue
+        features = node_features(rules, state, slot)
+        for name in rules.excluded:
+            features[name] = 0.0
+        index, log_prob = world.action(tick, slot, legal, features)
+        num_extra, num_retain = rules.actions[index][:2]
+        decisions[slot] = {
+            "features": features,
+            "available": left,
+            "action": index,
+            "log_prob": log_prob,
+        }
+        state["open"][slot] = num_extra > 0
+        state["num_retain"][slot] = num_retain
+        wanted.append(num_extra)
+    return wanted
+
+
+def _allocate(rules: Rules, state: dict[str, Any], wanted: list[int]) -> list[int]:
+    left = min(state["num_candidates"] - state["used"], state["budget"] - state["spent"])
+    granted = [0] * len(wanted)
+    for slot in _best_first(rules, range(len(wanted)), state["frontier"]):
+        granted[slot] = min(wanted[slot], left)
+        left -= granted[slot]
+    return granted
+
+
+def node_features(rules: Rules, state: dict[str, Any], slot: int) -> dict[str, float]:
+    """Features of one slot by name; zeros without a valid child."""
+    frontier, finished = state["frontier"], state["finished"]
+    rows = _best_first(rules, _children(state, slot), state["pool"])
+    texts = [state["pool"][row]["text"] for row in rows]
+    scores = [path_score(rules.path_score, state["pool"][row]["scores"]) for row in rows]
+    mean = sum(scores) / max(len(scores), 1)
+    variance = sum((score - mean) ** 2 for score in scores) / max(len(scores), 1)
+    padded = scores[:NUM_SORTED_SCORES] + [0.0] * (NUM_SORTED_SCORES - len(scores))
+    sparsity = [math.log10(max(share, 1e-6)) for share in state["prm_features"]]
+    features = {
+        "num_children": _log_count(len(rows)),
+        **{f"score_{rank}": padded[rank] for rank in range(NUM_SORTED_SCORES)},
+        "mean": mean,
+        "std": math.sqrt(variance),
+        "max": padded[0],
+        "min": min(scores, default=0.0),
+        "gap": scores[0] - scores[1] if len(scores) > 1 else 0.0,
+        "depth": frontier[slot]["depth"] / state["max_depth"],
+        "budget_left": _log_count(state["budget"] - state["spent"]),
+        "step_left": _log_count(state["num_candidates"] - state["used"]),
+        "num_candidates": _log_count(state["num_candidates"]),
+        "sparsity_total": sparsity[0],
+        "sparsity_last_layer": sparsity[1],
+        "round": state["phase"] / 4,
+        "agreement": texts.count(texts[0]) / len(texts) if texts else 0.0,
+        "node_rank": _best_first(rules, range(len(frontier)), frontier).index(slot)
+        / state["width"],
+        "finished_share": len(finished) / state["width"],
+        "path_score": path_score(rules.path_score, frontier[slot]["scores"]),
+    }
+    return features if rows else dict.fromkeys(features, 0.0)
+
+
+def _log_count(value: int) -> float:
+    return math.log2(1 + max(value, 0)) / 8
+
+
+# Commit
+
+
+def _reward(rules: Rules, state: dict[str, Any], slot: int, num_extra: int) -> float:
+    rows = _best_first(rules, _children(state, slot), state["pool"])
+    scores = [path_score(rules.path_score, state["pool"][row]["scores"]) for row in rows]
+    return reward(
+        rules.weights, scores, state["num_retain"][slot], num_extra / state["num_candidates"]
+    )
+
+
+def reward(
+    weights: tuple[float, float, float], best_first: list[float], num_retain: int, cost: float
+) -> float:
+    """-lambda_c C + lambda_m (min kept - max discarded) + lambda_r max R."""
+    num_kept = max(1, num_retain)
+    kept, discarded = best_first[:num_kept], best_first[num_kept:]
+    margin = min(kept) - max(discarded) if discarded else 0.0
+    best = max(best_first, default=0.0)
+    return -weights[0] * cost + weights[1] * margin + weights[2] * best
+
+
+def _transition(
+    decision: dict[str, Any], discount: float, features: dict[str, float] | None
+) -> dict[str, Any]:
+    return {
+        "features_tm1": decision["features"],
+        "available_tm1": decision["available"],
+        "action_tm1": decision["action"],
+        "log_prob_tm1": decision["log_prob"],
+        "reward_t": decision["reward"],
+        "discount_t": discount,
+        "features_t": features,  # None: zeros
+    }
+
+
+def _end_step(rules: Rules, state: dict[str, Any]) -> list[dict[str, Any]]:
+    if rules.kind == "mcts":
+        paths, retained = _grow_tree(rules, state)
+    else:
+        paths, retained = state["pool"], _retain(rules, state)
+    free = state["width"] - len(state["finished"])
+    kept = sorted(_best_first(rules, retained, paths)[:free])
+    grows = [row for row in kept if not paths[row]["done"]]
+    finishes = [row for row in kept if paths[row]["done"]]
+    if rules.kind == "mcts":
+        state["node_of_slot"] = grows
+        for row in set(retained) - set(kept):
+            state["tree"][row]["leaf"] = not paths[row]["done"]  # not taken: may be reached again
+
+    pending = state["pending"]
+    state["frontier"] = [paths[row] for row in grows]
+    state["finished"] = state["finished"] + [paths[row] for row in finishes]
+    state["pool"], state["used"], state["phase"] = [], 0, 0
+    state["step"] += 1
+    if rules.kind != "cats":  # nobody ever decides
+        state["pending"] = [None] * len(grows)
+        return []
+    over = ended(state)
+    state["pending"] = [None if over else pending[paths[row]["parent"]] for row in grows]
+    last_words = [pending[paths[row]["parent"]] for row in kept if over or paths[row]["done"]]
+    return [_transition(words, 0.0, None) for words in last_words if words is not None]
+
+
+def _retain(rules: Rules, state: dict[str, Any]) -> list[int]:
+    pool = state["pool"]
+    if rules.kind == "particle_filtering":
+        pool[:] = [
+            path and {**path, "weight": path_score(rules.path_score, path["scores"])}
+            for path in pool
+        ]
+    retained = []
+    if rules.kind == "dvts":
+        for group in range(state["width"]):
+            rows = [row for row, path in enumerate(pool) if path and path["group"] == group]
+            retained += _best_first(rules, rows, pool)[:1]
+        return retained
+    for slot in range(len(state["frontier"])):
+        rows = _best_first(rules, _children(state, slot), pool)
+        num_retain = state["num_retain"][slot] if rules.kind == "cats" else len(rows)
+        retained += rows[: max(1, num_retain)]
+    return retained
+
+
+# Monte-Carlo tree search
+
+
+def _node(path: dict[str, Any], *, parent: int) -> dict[str, Any]:
+    return {"path": {**path, "parent": parent}, "visits": 0, "value": 0.0, "leaf": False}
+
+
+def _grow_tree(rules: Rules, state: dict[str, Any]) -> tuple[list[dict[str, Any]], list[int]]:
+    tree = state["tree"]
+    old_size = len(tree)
+    for path in state["pool"]:
+        if path is not None:
+            tree.append(_node(path, parent=state["node_of_slot"][path["parent"]]))
+            tree[-1]["leaf"] = not path["done"]
+    for node in range(old_size, len(tree)):
+        _visit(tree, node, path_score(rules.path_score, tree[node]["path"]["scores"]))
+
+    before = [(node["visits"], node["value"]) for node in tree]
+    reached = []
+    for _ in range(state["width"]):
+        leaf = _descend(rules, tree)
+        if leaf is not None:
+            tree[leaf]["leaf"] = False
+            _visit(tree, leaf, 0.0)  # a virtual loss, taken back below
+            reached.append(leaf)
+    for node, (visits, value) in zip(tree, before, strict=True):
+        node["visits"], node["value"] = visits, value
+    paths = [node["path"] for node in tree]
+    done = [node for node in range(old_size, len(tree)) if paths[node]["done"]]
+    return paths, reached + done
+
+
+def _visit(tree: list[dict[str, Any]], node: int, value: float) -> None:
+    while True:
+        tree[node]["visits"] += 1
+        tree[node]["value"] += value
+        if node == 0:
+            return
+        node = tree[node]["path"]["parent"]
+
+
+def _descend(rules: Rules, tree: list[dict[str, Any]]) -> int | None:
+    def children(node: int) -> list[int]:
+        return [row for row in range(1, len(tree)) if tree[row]["path"]["parent"] == node]
+
+    def has_leaf(node: int) -> bool:
+        return tree[node]["leaf"] or any(has_leaf(child) for child in children(node))
+
+    node = 0
+    if not has_leaf(node):
+        return None
+    while not tree[node]["leaf"]:
+        log_visits = math.log(max(tree[node]["visits"], 1))
+
+        def uct(child: int, log_visits: float = log_visits) -> float:
+            visits = max(tree[child]["visits"], 1)
+            return tree[child]["value"] / visits + rules.exploration * math.sqrt(
+                log_visits / visits
+            )
+
+        node = min(
+            (child for child in children(node) if has_leaf(child)),
+            key=lambda child: (-uct(child), child),
+        )
+    return node
+
+
+# The answer
+
+
+def answer(rules: Rules, finished: Sequence[dict[str, Any]]) -> int:
+    """Row of the path that speaks for the search, or -1."""
+    voters = [row for row, path in enumerate(finished) if path["answer"] >= 0]
+    if not voters:
+        return -1
+    if rules.vote == "best":
+        return _best_first(rules, voters, finished)[0]
+    votes: dict[int, float] = {}
+    for row in voters:
+        path = finished[row]
+        score = path["weight"] * path_score(rules.path_score, path["scores"])
+        votes[path["answer"]] = votes.get(path["answer"], 0.0) + (
+            1.0 if rules.vote == "majority" else score
+        )
+    return min(voters, key=lambda row: (-votes[finished[row]["answer"]], row))
+
+
+# Padding, as the code under test has it
+
+
+EMPTY = {
+    "done": False,
+    "parent": 0,
+    "group": 0,
+    "depth": 0,
+    "scores": [],
+    "log_prob": 0.0,
+    "num_tokens": 0,
+    "answer": -1,
+    "text": -1,
+    "weight": 0.0,
+}
+
+
+def padded(
+    paths: Sequence[dict[str, Any] | None], capacity: int, depth_capacity: int
+) -> dict[str, list[Any]]:
+    """Columns of a list of paths, filled up to fixed sizes; None is a row of padding."""
+    rows = list(paths) + [None] * (capacity - len(paths))
+    columns: dict[str, list[Any]] = {"valid": [row is not None for row in rows]}
+    for name in EMPTY:
+        columns[name] = [EMPTY[name] if row is None else row[name] for row in rows]
+    columns["step_scores"] = [
+        list(scores) + [0.0] * (depth_capacity - len(scores)) for scores in columns.pop("scores")
+    ]
+    return columns

@@ -1,0 +1,566 @@
+"""Searches whose outside world is a table, so that three programs can replay the same one.
+
+A `Script` says what child number `row` of tick `tick` looks like and which action the policy
+takes. `expand_fn` and `policy` read it in the graph, `host_expand` reads it with numpy, `world`
+hands it to the oracle. In the graph nobody tells the tick, but every tick has its own key: the
+tables come with the keys of all ticks, and the row is looked up by the key.
+"""
+
+import dataclasses
+import functools
+import random
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import chex
+import hypothesis.strategies as st
+import jax
+import jax.numpy as jnp
+import numpy as np
+import oracle
+
+import search
+
+CAPACITY = 16
+DEPTH_CAPACITY = 5
+MAX_ROUNDS = 3
+MAX_TICKS = (1 + MAX_ROUNDS) * DEPTH_CAPACITY
+ROOT = {"id": np.int32(5), "latent": np.zeros((2,), np.float32)}
+
+ACTIONS = (
+    (2, 1, 0.5, 1.0, 0),  # the first action is not always legal
+    (0, 1, 1.0, 0.5, 3),
+    (0, 2, 0.25, 1.0, 0),
+    (1, 1, 1.0, 1.0, 0),
+    (3, 3, 0.75, 1.0, 0),
+    (4, 2, 1.0, 0.75, 0),
+    (8, 4, 1.5, 1.0, 5),
+)
+
+
+class Script(NamedTuple):
+    """What happens; every leaf is `[ticks, rows]`."""
+
+    valid: Any
+    score: Any
+    done: Any
+    obeys: Any  # ends the answer when it is asked to
+    answer: Any
+    text: Any
+    num_tokens: Any
+    action: Any  # what the policy tries first, per slot
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """One search: its sizes, and the seed and rates of its script."""
+
+    num_candidates: int = CAPACITY
+    width: int | None = None
+    max_depth: int = DEPTH_CAPACITY
+    budget: int | None = None
+    seed: int = 0
+    p_done: float = 0.2
+    p_invalid: float = 0.1
+    p_obeys: float = 1.0
+    levels: int = 8  # scores are 0..levels in eighths; few levels, many ties
+    classes: int = 3
+    texts: int = 3
+    prm_features: tuple[float, float] = (0.25, 0.0)
+
+    @property
+    def key(self) -> jax.Array:
+        """Key of the whole search."""
+        return jax.random.key(self.seed)
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    """Sizes at and near their limits; scripts with ties, early ends and invalid candidates."""
+    num_candidates = draw(st.integers(1, CAPACITY))
+    max_depth = draw(st.integers(1, DEPTH_CAPACITY))
+    tight = st.integers(0, num_candidates * max_depth)
+    return Case(
+        num_candidates=num_candidates,
+        width=draw(st.none() | st.integers(1, num_candidates)),
+        max_depth=max_depth,
+        budget=draw(st.none() | st.sampled_from([0, 1]) | tight),
+        seed=draw(st.integers(0, 2**16)),
+        p_done=draw(st.sampled_from([0.0, 0.2, 0.5, 1.0])),
+        p_invalid=draw(st.sampled_from([0.0, 0.1, 0.5, 1.0])),
+        p_obeys=draw(st.sampled_from([1.0, 0.5])),
+        levels=draw(st.sampled_from([0, 1, 2, 8])),
+        classes=draw(st.integers(1, 4)),
+        texts=draw(st.integers(1, 4)),
+        prm_features=draw(st.sampled_from([(0.0, 0.0), (0.25, 1e-7), (1.0, 0.5)])),
+    )
+
+
+@functools.cache
+def script(case: Case, capacity: int = CAPACITY, exact: bool = True) -> Script:
+    """The tables of a case, padded to `capacity` rows.
+
+    Scores are multiples of 1/8, so that float32 and Python agree on every comparison; with
+    `exact` False they are any numbers (and never tie).
+    """
+    draw = random.Random(case.seed)  # its stream is the same in every version of Python
+
+    def table(value: Callable[[], Any], dtype: type) -> np.ndarray:
+        rows = [[value() for _ in range(CAPACITY)] for _ in range(MAX_TICKS)]
+        return np.pad(np.asarray(rows, dtype), ((0, 0), (0, capacity - CAPACITY)))
+
+    def score() -> float:
+        if not exact:
+            return 0.05 + 0.95 * draw.random()
+        return draw.randint(0, case.levels) / 8
+
+    return Script(
+        valid=table(lambda: draw.random() >= case.p_invalid, bool),
+        score=table(score, np.float32),
+        done=table(lambda: draw.random() < case.p_done, bool),
+        obeys=table(lambda: draw.random() < case.p_obeys, bool),
+        answer=table(lambda: draw.randint(-1, case.classes - 1), np.int32),
+        text=table(lambda: draw.randint(0, case.texts - 1), np.int32),
+        num_tokens=table(lambda: draw.randint(1, 9), np.int32),
+        action=table(lambda: draw.randint(0, len(ACTIONS) - 1), np.int32),
+    )
+
+
+# In the graph
+
+
+def params(
+    case: Case, capacity: int = CAPACITY, *, exact: bool = True, garbage: bool = True
+) -> dict[str, Any]:
+    """Parameters of `expand_fn` and of `policy`: the tables, and the keys to read them by."""
+    plan_keys, expand_keys = _all_tick_keys(case.key)
+    return {
+        "plan_keys": plan_keys,
+        "expand_keys": expand_keys,
+        "script": script(case, capacity, exact),
+        "garbage": np.bool_(garbage),
+    }
+
+
+@jax.jit
+def _all_tick_keys(key: jax.Array) -> tuple[jax.Array, jax.Array]:
+    ticks = jnp.arange(MAX_TICKS, dtype=jnp.int32)
+    plan_keys, expand_keys = jax.vmap(search.tick_keys, (None, 0))(key, ticks)
+    return jax.random.key_data(plan_keys), jax.random.key_data(expand_keys)
+
+
+def _tick_of(key: jax.Array, keys: jax.Array) -> jax.Array:
+    found = jnp.all(keys == jax.random.key_data(key)[None, :], axis=1)
+    return jnp.argmax(found).astype(jnp.int32)
+
+
+def expand_fn(params: Any, key: jax.Array, request: search.Request) -> search.Expansion:
+    """The scripted children; rows of padding hold garbage (NaN, too) unless told otherwise."""
+    tick = _tick_of(key, params["expand_keys"])
+    table = jax.tree.map(lambda leaf: jnp.asarray(leaf)[tick], params["script"])
+    rows = jnp.arange(table.valid.shape[0], dtype=jnp.int32)
+    upto = jnp.cumsum(request.num_samples, dtype=jnp.int32)
+    granted = rows < upto[-1]
+    owner = jnp.sum(upto[None, :] <= rows[:, None], axis=1, dtype=jnp.int32)
+    parent = jnp.where(granted, owner, 0)
+    done = table.done | (request.to_end[parent] & table.obeys)
+    number = request.embedding["id"][parent]
+    latent = request.embedding["latent"][parent] * 0.5
+
+    def fill(value: jax.Array, garbage: Any, neutral: Any) -> jax.Array:
+        padding = jnp.where(
+            params["garbage"], jnp.asarray(garbage, value.dtype), jnp.asarray(neutral, value.dtype)
+        )
+        mask = granted.reshape((-1,) + (1,) * (value.ndim - 1))
+        return jnp.where(mask, value, padding)
+
+    signs = jnp.asarray([[1.0, -1.0]], jnp.float32)
+    return search.Expansion(
+        valid=fill(table.valid, True, False),
+        parent=fill(parent, 10**6, 0),
+        score=fill(table.score, jnp.nan, 0.0),
+        done=fill(done, True, False),
+        answer=fill(jnp.where(done, table.answer, -1), 7, -1),
+        text=fill(table.text, -9, -1),
+        log_prob=fill(-table.num_tokens.astype(jnp.float32) / 8.0, jnp.nan, 0.0),
+        num_tokens=fill(table.num_tokens, -1, 0),
+        embedding={
+            "id": fill((number * 7 + 31 * tick + rows + 1) % 10007, -1, 0),
+            "latent": fill(latent + table.score[:, None] * signs, jnp.nan, 0.0),
+        },
+    )
+
+
+def policy(
+    params: Any, key: jax.Array, features: jax.Array, legal: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Each slot's scripted action, or the next legal one behind it."""
+    slots, actions = features.shape[0], legal.shape[0]
+    tick = _tick_of(key, params["plan_keys"])
+    first = jnp.asarray(params["script"].action)[tick][:slots]
+    order = (first[:, None] + jnp.arange(actions, dtype=jnp.int32)[None, :]) % actions
+    place = jnp.argmax(legal[order], axis=1)
+    index = jnp.take_along_axis(order, place[:, None], axis=1)[:, 0]
+    return index.astype(jnp.int32), -(1.0 + index.astype(jnp.float32)) / 8.0
+
+
+# On the host
+
+
+def host_expand(
+    case: Case, tick: int, request: search.Request, exact: bool = True
+) -> search.Expansion:
+    """What a bridge would do: read the request as numpy, answer row by row, fill up the rest."""
+    table = script(case, exact=exact)
+    to_end, ids = np.asarray(request.to_end), np.asarray(request.embedding["id"])
+    latents = np.asarray(request.embedding["latent"])
+    out = search.Expansion(
+        valid=np.zeros(CAPACITY, bool),
+        parent=np.zeros(CAPACITY, np.int32),
+        score=np.zeros(CAPACITY, np.float32),
+        done=np.zeros(CAPACITY, bool),
+        answer=np.full(CAPACITY, -1, np.int32),
+        text=np.full(CAPACITY, -1, np.int32),
+        log_prob=np.zeros(CAPACITY, np.float32),
+        num_tokens=np.zeros(CAPACITY, np.int32),
+        embedding={
+            "id": np.zeros(CAPACITY, np.int32),
+            "latent": np.zeros((CAPACITY, 2), np.float32),
+        },
+    )
+    row = 0
+    for slot, number in enumerate(np.asarray(request.num_samples).tolist()):
+        for _ in range(number):
+            score = table.score[tick, row]
+            out.valid[row] = table.valid[tick, row]
+            out.parent[row] = slot
+            out.score[row] = score
+            out.done[row] = table.done[tick, row] or (to_end[slot] and table.obeys[tick, row])
+            out.answer[row] = table.answer[tick, row] if out.done[row] else -1
+            out.text[row] = table.text[tick, row]
+            out.num_tokens[row] = table.num_tokens[tick, row]
+            out.log_prob[row] = -out.num_tokens[row] / 8
+            out.embedding["id"][row] = (int(ids[slot]) * 7 + 31 * tick + row + 1) % 10007
+            out.embedding["latent"][row] = latents[slot] * 0.5 + np.stack([score, -score])
+            row += 1
+    return out
+
+
+# For the oracle
+
+
+def world(case: Case, exact: bool = True) -> oracle.World:
+    """The script as plain Python functions."""
+    table = jax.tree.map(lambda leaf: leaf.tolist(), script(case, exact=exact))
+
+    def child(tick: int, row: int, parent: dict[str, Any], to_end: bool) -> dict[str, Any]:
+        done = table.done[tick][row] or (to_end and table.obeys[tick][row])
+        score = table.score[tick][row]
+        (a, b), tokens = parent["embedding"]["latent"], table.num_tokens[tick][row]
+        return {
+            "valid": table.valid[tick][row],
+            "score": score,
+            "done": done,
+            "answer": table.answer[tick][row] if done else -1,
+            "text": table.text[tick][row],
+            "log_prob": -tokens / 8,
+            "num_tokens": tokens,
+            "embedding": {
+                "id": (parent["embedding"]["id"] * 7 + 31 * tick + row + 1) % 10007,
+                "latent": (a * 0.5 + score, b * 0.5 - score),
+            },
+        }
+
+    def action(
+        tick: int, slot: int, legal: list[bool], features: dict[str, float]
+    ) -> tuple[int, float]:
+        del features
+        index = table.action[tick][slot]
+        while not legal[index]:
+            index = (index + 1) % len(legal)
+        return index, -(1 + index) / 8
+
+    def offset(tick: int) -> float:
+        plan_key, _ = search.tick_keys(case.key, tick)
+        return float(jax.random.uniform(plan_key, (), jnp.float32))
+
+    return oracle.World(child=child, action=action, offset=offset)
+
+
+# The strategies, each beside the oracle's rules for it
+
+
+def _cats(
+    rounds: int, path_score: str = "min", **options: Any
+) -> tuple[search.Strategy, oracle.Rules]:
+    config = search.CatsConfig(
+        rounds=rounds, path_score=path_score, actions=search.ActionTable(ACTIONS), **options
+    )
+    rules = oracle.Rules(
+        "cats",
+        path_score,
+        config.vote,
+        rounds=rounds,
+        num_base=config.num_base,
+        actions=ACTIONS,
+        excluded=config.excluded_features,
+    )
+    return search.cats(policy, config), rules
+
+
+EXACT: dict[str, tuple[search.Strategy, oracle.Rules]] = {
+    "greedy": (search.greedy(), oracle.Rules("greedy", vote="majority")),
+    "majority": (search.majority(), oracle.Rules("majority", vote="majority")),
+    "best_of_n": (search.best_of_n(), oracle.Rules("best_of_n")),
+    "best_of_n_weighted": (
+        search.best_of_n(vote="weighted", path_score="last"),
+        oracle.Rules("best_of_n", "last", "weighted"),
+    ),
+    "beam": (search.beam(), oracle.Rules("beam")),
+    "beam_mean": (
+        search.beam(factor=2, path_score="mean"),
+        oracle.Rules("beam", "mean", factor=2),
+    ),
+    "dvts": (search.dvts(), oracle.Rules("dvts")),
+    "particle_filtering": (
+        search.particle_filtering(),
+        oracle.Rules("particle_filtering", "last", "weighted"),
+    ),
+    "mcts": (
+        search.mcts(branching=3, max_nodes=96),
+        oracle.Rules("mcts", vote="weighted", factor=3),
+    ),
+    "cats_one_round": _cats(1),
+    "cats_three_rounds": _cats(
+        3, "last", vote="weighted", num_base=1, excluded_features=("depth", "gap")
+    ),
+}
+"""With scores that are multiples of 1/8, all numbers that are compared are exact."""
+
+PRODUCT: dict[str, tuple[search.Strategy, oracle.Rules]] = {
+    "cats_product": _cats(2, "product", excluded_features=()),
+}
+"""Of a product the sum of logarithms is compared, which breaks exact ties by rounding."""
+
+STRATEGIES = {**EXACT, **PRODUCT}
+
+
+# Running them
+
+
+class Programs(NamedTuple):
+    """The jitted functions of a strategy; a second trace of any of them is an error."""
+
+    rollout: Any
+    plan: Any
+    commit: Any
+    answer: Any
+
+
+@functools.cache
+def programs(name: str) -> Programs:
+    """Of a strategy by name."""
+    strategy, _ = STRATEGIES[name]
+    plan = functools.partial(search.plan, strategy=strategy)
+    commit = functools.partial(search.commit, strategy=strategy)
+    return Programs(
+        rollout=jit_once(rollout_of(name), f"rollout_{name}"),
+        plan=jit_once(plan, f"plan_{name}"),
+        commit=jit_once(commit, f"commit_{name}"),
+        answer=jit_once(strategy.answer, f"answer_{name}"),
+    )
+
+
+def rollout_of(name: str) -> Callable[..., Any]:
+    """`(params, expand_params, key, state) -> (state, outputs)` of a scripted search."""
+    strategy, _ = STRATEGIES[name]
+    return functools.partial(search.rollout, strategy=strategy, expand_fn=expand_fn)
+
+
+def jit_once(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """`jax.jit`, but a second trace is an error. Chex tells functions apart by their name."""
+
+    def traced(*args: Any) -> Any:
+        return function(*args)
+
+    traced.__name__ = name
+    return jax.jit(chex.assert_max_traces(traced, n=1))
+
+
+def first_state(
+    strategy: search.Strategy, case: Case, capacity: int = CAPACITY, **options: Any
+) -> search.SearchState:
+    """`search.init` for a case."""
+    return search.init(
+        ROOT,
+        strategy=strategy,
+        num_candidates=case.num_candidates,
+        width=case.width,
+        max_depth=case.max_depth,
+        budget=case.budget,
+        prm_features=jnp.asarray(case.prm_features, jnp.float32),
+        capacity=capacity,
+        depth_capacity=DEPTH_CAPACITY,
+        **options,
+    )
+
+
+def run_oracle(rules: oracle.Rules, case: Case, exact: bool = True) -> list[oracle.Tick]:
+    """The oracle's search for a case."""
+    budget = case.num_candidates * case.max_depth if case.budget is None else case.budget
+    return oracle.search(
+        rules,
+        world(case, exact),
+        root={"id": 5, "latent": (0.0, 0.0)},
+        num_candidates=case.num_candidates,
+        width=rules.width(case.num_candidates) if case.width is None else case.width,
+        max_depth=case.max_depth,
+        budget=budget,
+        prm_features=case.prm_features,
+        num_ticks=rules.num_phases * DEPTH_CAPACITY,
+    )
+
+
+# Comparing
+
+
+def assert_same(actual: Any, expected: Any) -> None:
+    """Two pytrees: whole numbers and truth values equal, floats to 1e-6."""
+    assert jax.tree.structure(actual) == jax.tree.structure(expected)
+    leaves = jax.tree_util.tree_leaves_with_path(actual)
+    for (path, a), b in zip(leaves, jax.tree.leaves(expected), strict=True):
+        assert_equal(jax.tree_util.keystr(path), a, b)
+
+
+def assert_identical(actual: Any, expected: Any) -> None:
+    """Two pytrees, bit for bit."""
+    assert jax.tree.structure(actual) == jax.tree.structure(expected)
+    leaves = jax.tree_util.tree_leaves_with_path(actual)
+    for (path, a), b in zip(leaves, jax.tree.leaves(expected), strict=True):
+        assert np.asarray(a).tobytes() == np.asarray(b).tobytes(), jax.tree_util.keystr(path)
+
+
+def assert_state(state: search.SearchState, rules: oracle.Rules, expected: dict[str, Any]) -> None:
+    """Every field of a state against the oracle's, padding included."""
+    covered = {"frontier", "pool", "finished", "pending", "memory"}
+    for name in ("frontier", "pool", "finished"):
+        _assert_paths(name, getattr(state, name), expected[name])
+    for name in state.__dataclass_fields__.keys() - covered:
+        assert_equal(name, getattr(state, name), expected[name])
+    _assert_pending(state.pending, expected["pending"])
+    if rules.kind == "cats":
+        slots = state.frontier.valid.shape[0]
+        is_open = [expected["open"].get(slot, expected["open_default"]) for slot in range(slots)]
+        num_retain = [expected["num_retain"].get(slot, 1) for slot in range(slots)]
+        assert_equal("is_open", state.memory.is_open, is_open)
+        assert_equal("num_retain", state.memory.num_retain, num_retain)
+    elif rules.kind == "mcts":
+        _assert_tree(state, expected)
+    else:
+        assert state.memory == ()
+
+
+def assert_tick(
+    plan: search.Plan, output: search.StepOutput, before: search.SearchState, tick: oracle.Tick
+) -> None:
+    """Request and output of one tick against the oracle's. `before`: the state it began in."""
+    slots = len(tick.num_samples)
+    request = plan.request
+    assert_equal("active", output.active, tick.active)
+    for name in ("num_samples", "decided", "reward"):
+        actual = np.asarray(getattr(output, name))
+        assert_equal(name, actual[:slots], getattr(tick, name))
+        assert not actual[slots:].any(), name
+    assert_equal("request.num_samples", request.num_samples, output.num_samples)
+    if not tick.active:
+        assert not np.asarray(output.transition.weight_t).any()
+        return
+    assert_equal("to_end", np.asarray(request.to_end)[:slots], tick.to_end)
+    for slot, decision in enumerate(tick.decisions):
+        if decision is not None:
+            _assert_decision("decision", output.decision, slot, decision)
+            chosen = (request.temperature[slot], request.top_p[slot], request.top_k[slot])
+            np.testing.assert_array_equal(chosen, ACTIONS[decision["action"]][2:])
+    assert_equal("request.depth", request.depth, before.frontier.depth)
+    assert_same(request.embedding, before.frontier.embedding)
+    assert_equal(
+        "path_score", np.asarray(output.path_score)[: len(tick.path_scores)], tick.path_scores
+    )
+    assert_transitions(output.transition, tick.transitions)
+
+
+def assert_transitions(actual: search.Transition, expected: list[dict[str, Any]]) -> None:
+    """The rows of weight 1, in order."""
+    weight = np.asarray(actual.weight_t)
+    assert set(weight.tolist()) <= {0.0, 1.0}
+    rows = np.flatnonzero(weight)
+    assert len(rows) == len(expected)
+    for row, transition in zip(rows, expected, strict=True):
+        assert set(transition) | {"weight_t"} == set(actual.__dataclass_fields__)
+        for name, value in transition.items():
+            value = feature_row(value) if name.startswith("features") else value
+            assert_equal(name, np.asarray(getattr(actual, name))[row], value)
+
+
+def feature_row(features: dict[str, float] | None) -> list[float]:
+    """A feature vector in the order of the code; None is zeros."""
+    if features is None:
+        return [0.0] * len(search.FEATURE_NAMES)
+    assert set(features) == set(search.FEATURE_NAMES)
+    return [features[name] for name in search.FEATURE_NAMES]
+
+
+def _assert_paths(
+    name: str, actual: search.Paths, expected: Sequence[dict[str, Any] | None]
+) -> None:
+    capacity, depth_capacity = actual.step_scores.shape
+    columns = oracle.padded(expected, capacity, depth_capacity)
+    assert columns.keys() | {"embedding"} == actual.__dataclass_fields__.keys()
+    for field, column in columns.items():
+        assert_equal(f"{name}.{field}", getattr(actual, field), column)
+    filled = list(expected) + [None] * (capacity - len(expected))
+    ids = [0 if path is None else path["embedding"]["id"] for path in filled]
+    latents = [(0.0, 0.0) if path is None else path["embedding"]["latent"] for path in filled]
+    assert_equal(f"{name}.embedding.id", actual.embedding["id"], ids)
+    assert_equal(f"{name}.embedding.latent", actual.embedding["latent"], latents)
+
+
+def _assert_pending(actual: search.Decision, expected: list[dict[str, Any] | None]) -> None:
+    valid = np.asarray(actual.valid)
+    filled = list(expected) + [None] * (len(valid) - len(expected))
+    assert_equal("pending.valid", valid, [decision is not None for decision in filled])
+    for slot, decision in enumerate(filled):
+        if decision is not None:
+            _assert_decision("pending", actual, slot, decision)
+
+
+def _assert_decision(
+    name: str, actual: search.Decision, slot: int, expected: dict[str, Any]
+) -> None:
+    assert set(expected) | {"valid"} == set(actual.__dataclass_fields__)
+    for field, value in expected.items():
+        value = feature_row(value) if field == "features" else value
+        assert_equal(f"{name}.{field}", np.asarray(getattr(actual, field))[slot], value)
+
+
+def _assert_tree(state: search.SearchState, expected: dict[str, Any]) -> None:
+    tree, nodes = state.memory, expected["tree"]
+    _assert_paths("tree", tree.paths, [node["path"] for node in nodes])
+    for field, name in (("visits", "visits"), ("value_sum", "value"), ("is_leaf", "leaf")):
+        actual = np.asarray(getattr(tree, field))
+        assert_equal(f"tree.{field}", actual[: len(nodes)], [node[name] for node in nodes])
+        assert not actual[len(nodes) :].any()
+    slots = len(expected["node_of_slot"])
+    actual = np.asarray(tree.node_of_slot)
+    assert_equal("node_of_slot", actual[:slots], expected["node_of_slot"])
+    assert not actual[slots:].any()
+
+
+def assert_equal(name: str, actual: Any, expected: Any) -> None:
+    """Whole numbers and truth values equal, floats to 1e-6."""
+    actual = np.asarray(actual)
+    expected = np.asarray(expected, actual.dtype)
+    if actual.dtype.kind == "f":
+        np.testing.assert_allclose(actual, expected, rtol=1e-6, atol=1e-6, err_msg=name)
+    else:
+        np.testing.assert_array_equal(actual, expected, err_msg=name)

@@ -1,0 +1,268 @@
+"""What must hold for every strategy whatever happens outside, and the degenerate cases by name."""
+
+import functools
+
+import hypothesis
+import hypothesis.strategies as st
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import search_script as script
+from search_script import Case
+
+import search
+
+WIDE = 32
+BATCH = 3
+
+
+@functools.cache
+def batched_rollout(name: str):
+    """The rollout of several questions at once, in arrays twice as large."""
+    rollout = jax.vmap(script.rollout_of(name))
+    return script.jit_once(rollout, f"batched_{name}")
+
+
+def run(name: str, case: Case) -> tuple[search.SearchState, search.StepOutput]:
+    strategy, _ = script.STRATEGIES[name]
+    params = script.params(case, exact=name in script.EXACT)
+    state = script.first_state(strategy, case)
+    return jax.device_get(script.programs(name).rollout(params, params, case.key, state))
+
+
+def paths_of(paths: search.Paths) -> search.Paths:
+    """The valid rows."""
+    rows = np.asarray(paths.valid)
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[rows], paths)
+
+
+def transitions_of(outputs: search.StepOutput) -> search.Transition:
+    rows = outputs.transition.weight_t > 0
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[rows], outputs.transition)
+
+
+# Budgets
+
+
+@pytest.mark.parametrize("name", script.STRATEGIES)
+@hypothesis.settings(max_examples=15)
+@hypothesis.given(case=script.cases())
+def test_budgets_hold(name, case):
+    strategy, rules = script.STRATEGIES[name]
+    final, outputs = run(name, case)
+    granted = outputs.num_samples.sum(axis=1)
+    steps = granted.reshape(-1, strategy.num_phases).sum(axis=1)
+    budget = case.num_candidates * case.max_depth if case.budget is None else case.budget
+    width = rules.width(case.num_candidates) if case.width is None else case.width
+    assert (steps <= case.num_candidates).all()
+    assert granted.sum() == final.spent <= budget
+    assert final.frontier.valid.sum() + final.finished.valid.sum() <= width <= case.num_candidates
+    assert not final.pending.valid.any()  # every decision was closed
+    assert set(transitions_of(outputs).discount_t.tolist()) <= {0.0, float(np.float32(0.9))}
+    for leaf in jax.tree.leaves((final, outputs)):
+        assert np.isfinite(leaf).all()  # the garbage of the padding was NaN
+
+
+# Padding and batching
+
+
+@pytest.mark.parametrize("name", script.EXACT)
+@hypothesis.settings(max_examples=6)
+@hypothesis.given(cases=st.lists(script.cases(), min_size=BATCH, max_size=BATCH))
+def test_neither_padding_nor_neighbours_change_a_search(name, cases):
+    strategy, _ = script.STRATEGIES[name]
+    # Alone: 16 rows, garbage in the padding. Together: 32 rows, clean padding.
+    alone = [run(name, case) for case in cases]
+    params = [script.params(case, WIDE, garbage=False) for case in cases]
+    states = [
+        script.first_state(strategy, case, WIDE, frontier_capacity=script.CAPACITY + 4)
+        for case in cases
+    ]
+    stack = functools.partial(jax.tree.map, lambda *leaves: np.stack(leaves))
+    keys = jnp.stack([case.key for case in cases])
+    batch = stack(*params)
+    together = jax.device_get(batched_rollout(name)(batch, batch, keys, stack(*states)))
+    for index, (final, outputs) in enumerate(alone):
+        other, other_outputs = jax.tree.map(lambda leaf, i=index: leaf[i], together)
+        for group in ("frontier", "finished"):
+            script.assert_same(paths_of(getattr(other, group)), paths_of(getattr(final, group)))
+        script.assert_same(transitions_of(other_outputs), transitions_of(outputs))
+        slots = script.CAPACITY
+        for field in ("num_samples", "decided", "reward"):
+            wide = getattr(other_outputs, field)
+            script.assert_equal(field, wide[:, :slots], getattr(outputs, field))
+            assert not wide[:, slots:].any()
+        np.testing.assert_array_equal(other_outputs.active, outputs.active)
+        assert (other.spent, other.step) == (final.spent, final.step)
+        answer = jax.jit(strategy.answer)
+        assert answer(other.finished) == answer(final.finished)
+
+
+@pytest.mark.parametrize("name", ["beam", "cats_three_rounds"])
+def test_a_frontier_smaller_than_the_pool_changes_nothing(name):
+    strategy, _ = script.STRATEGIES[name]
+    for seed in range(3):
+        case = Case(seed=seed, width=4)
+        final, outputs = run(name, case)
+        small = script.first_state(strategy, case, frontier_capacity=4)
+        params = script.params(case)
+        rollout = jax.jit(script.rollout_of(name))
+        other, other_outputs = jax.device_get(rollout(params, params, case.key, small))
+        for group in ("frontier", "finished"):
+            script.assert_same(paths_of(getattr(other, group)), paths_of(getattr(final, group)))
+        script.assert_same(transitions_of(other_outputs), transitions_of(outputs))
+
+
+def test_what_stands_in_padding_rows_does_not_matter():
+    # A pool with holes, and the same pool with the rows of its holes in another order.
+    strategy, _ = script.STRATEGIES["cats_one_round"]
+    case = Case(num_candidates=12, seed=3)
+    programs, params = script.programs("cats_one_round"), script.params(case)
+    state = script.first_state(strategy, case)
+    rows = np.arange(script.CAPACITY)
+    scores = np.zeros((script.CAPACITY, script.DEPTH_CAPACITY), np.float32)
+    scores[:, 0] = rows / 16
+    pool = state.pool.replace(
+        valid=jnp.asarray(rows % 3 == 0),
+        depth=jnp.ones((script.CAPACITY,), jnp.int32),
+        step_scores=jnp.asarray(scores),
+        text=jnp.asarray(rows % 5, jnp.int32),
+    )
+    order = np.where(rows % 3 == 0, rows, np.where(rows % 3 == 1, rows + 1, rows - 1))
+    order = np.minimum(order, script.CAPACITY - 1)
+    shuffled = jax.tree.map(lambda leaf: leaf[order], pool).replace(valid=pool.valid)
+    state = state.replace(pool=pool, phase=jnp.int32(1))
+    plan = programs.plan(params, case.key, state)
+    other = programs.plan(params, case.key, state.replace(pool=shuffled))
+    assert np.asarray(plan.decision.valid)[0]
+    script.assert_identical(jax.device_get(other), jax.device_get(plan))
+
+
+# After the end
+
+
+@pytest.mark.parametrize("name", script.STRATEGIES)
+def test_ticks_after_the_end_change_nothing(name):
+    case = Case(num_candidates=8, budget=11, seed=1)
+    final, _ = run(name, case)
+    programs, params = script.programs(name), script.params(case, exact=name in script.EXACT)
+    state = jax.device_put(final)
+    plan = programs.plan(params, case.key, state)
+    assert not np.asarray(plan.request.num_samples).any()
+    # Even an expansion that nobody asked for is not taken in.
+    everything = search.Expansion(
+        valid=np.ones(16, bool),
+        parent=np.zeros(16, np.int32),
+        score=np.ones(16, np.float32),
+        done=np.ones(16, bool),
+        answer=np.ones(16, np.int32),
+        text=np.ones(16, np.int32),
+        log_prob=np.full(16, np.nan, np.float32),
+        num_tokens=np.ones(16, np.int32),
+        embedding={"id": np.ones(16, np.int32), "latent": np.ones((16, 2), np.float32)},
+    )
+    after, output = programs.commit(state, plan, everything)
+    script.assert_identical(jax.device_get(after), final)
+    assert not output.active
+    assert not np.asarray(output.transition.weight_t).any()
+    assert not np.asarray(output.decided).any()
+
+
+# Gradients
+
+
+@pytest.mark.parametrize("name", ["beam", "particle_filtering", "cats_three_rounds"])
+def test_gradients_through_a_search_are_finite_and_zero_at_padding(name):
+    case = Case(num_candidates=6, max_depth=3, seed=2, levels=8)
+    strategy, _ = script.STRATEGIES[name]
+    state = script.first_state(strategy, case)
+    params = script.params(case)
+    tables = params["script"]
+
+    def total(scores: jax.Array) -> jax.Array:
+        scripted = {**params, "script": tables._replace(score=scores)}
+        final, outputs = script.rollout_of(name)(params, scripted, case.key, state)
+        paths = final.finished
+        value = strategy.aggregation.value(paths.step_scores, paths.depth)
+        weight = outputs.transition.weight_t
+        return (
+            jnp.sum(jnp.where(paths.valid, value, 0.0))
+            + jnp.sum(outputs.reward)
+            + jnp.sum(weight[..., None] * outputs.transition.features_t)
+        )
+
+    gradient = np.asarray(jax.jit(jax.grad(total))(jnp.asarray(tables.score)))
+    _, outputs = run(name, case)
+    assert np.isfinite(gradient).all()
+    assert gradient.any()
+    for tick, granted in enumerate(outputs.num_samples.sum(axis=1)):
+        assert not gradient[tick, granted:].any()
+
+
+# Degenerate cases
+
+
+@pytest.mark.parametrize("name", script.STRATEGIES)
+class TestDegenerate:
+    def test_nothing_valid(self, name):
+        final, outputs = run(name, Case(p_invalid=1.0))
+        assert not final.frontier.valid.any()
+        assert not final.finished.valid.any()
+        assert not outputs.decided.any()
+        assert final.spent > 0  # they were paid for
+        assert final.step == 1
+        assert script.programs(name).answer(final.finished) == -1
+
+    def test_one_candidate(self, name):
+        final, outputs = run(name, Case(num_candidates=1, p_invalid=0.0, p_done=0.0))
+        steps = script.DEPTH_CAPACITY
+        assert final.spent == steps == final.step
+        assert final.finished.valid.sum() == 1
+        assert final.finished.depth[0] == steps
+        assert (outputs.num_samples.sum(axis=1) <= 1).all()
+
+    def test_zero_budget(self, name):
+        final, outputs = run(name, Case(budget=0))
+        assert not outputs.active.any()
+        assert not outputs.num_samples.any()
+        assert final.step == final.spent == final.finished.valid.sum() == 0
+
+    def test_all_scores_equal(self, name):
+        final, _ = run(name, Case(levels=0, p_invalid=0.0, num_candidates=8))
+        assert final.finished.valid.any()
+
+    def test_width_equal_to_candidates(self, name):
+        final, _ = run(name, Case(width=16, p_invalid=0.0))
+        assert final.finished.valid.sum() + final.frontier.valid.sum() <= 16
+
+    def test_all_children_done_at_once(self, name):
+        final, outputs = run(name, Case(num_candidates=8, p_done=1.0, p_invalid=0.0))
+        assert not final.frontier.valid.any()
+        assert final.finished.valid.any()
+        assert set(final.finished.depth[final.finished.valid].tolist()) == {1}
+        assert not transitions_of(outputs).discount_t.any() or "three" in name or "product" in name
+
+
+def test_greedy_asks_for_temperature_zero_and_ignores_n():
+    case = Case(num_candidates=16)
+    strategy, _ = script.STRATEGIES["greedy"]
+    state = script.first_state(strategy, case)
+    plan = script.programs("greedy").plan(script.params(case), case.key, state)
+    assert plan.request.num_samples.sum() == 1
+    assert plan.request.temperature[0] == 0.0
+
+
+@pytest.mark.parametrize("name", search.strategies)
+def test_every_named_strategy_runs(name):
+    strategy = search.strategies[name]
+    assert strategy.width(8) == int(strategy.width(jnp.int32(8)))
+    # `cats_constant` takes the index of its action as parameters.
+    state = script.first_state(strategy, Case(num_candidates=8))
+    plan = jax.eval_shape(
+        functools.partial(search.plan, strategy=strategy),
+        jnp.int32(0),
+        jax.random.key(0),
+        state,
+    )
+    assert plan.request.num_samples.shape == (16,)

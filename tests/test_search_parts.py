@@ -1,0 +1,433 @@
+"""The parts of a search, each against brute force: scores, ranks, allocation, votes, actions."""
+
+import itertools
+import math
+import random
+
+import hypothesis
+import hypothesis.strategies as st
+import jax
+import jax.numpy as jnp
+import numpy as np
+import oracle
+import pytest
+import search_script as script
+
+import search
+
+N = 12
+SLOTS = 4
+EIGHTHS = st.integers(0, 8).map(lambda number: number / 8)
+
+segment_ranks = jax.jit(search.segment_ranks)
+retain = jax.jit(search.retain)
+prune = jax.jit(search.prune)
+allocate = jax.jit(search.allocate)
+
+
+def rows(element: st.SearchStrategy, size: int = N) -> st.SearchStrategy[list]:
+    return st.lists(element, min_size=size, max_size=size)
+
+
+def f32(values) -> jax.Array:
+    return jnp.asarray(values, jnp.float32)
+
+
+def i32(values) -> jax.Array:
+    return jnp.asarray(values, jnp.int32)
+
+
+# Aggregation
+
+T = 5
+
+
+@pytest.mark.parametrize("name", search.AGGREGATIONS)
+@hypothesis.given(scores=rows(st.floats(0.0078125, 1.0, width=32), T), depth=st.integers(0, T))
+def test_path_score_is_that_of_the_oracle(name, scores, depth):
+    aggregation = search.aggregation(name)
+    value = aggregation.value(f32(scores), jnp.int32(depth))
+    key = aggregation.key(f32(scores), jnp.int32(depth))
+    np.testing.assert_allclose(value, oracle.path_score(name, scores[:depth]), rtol=1e-5)
+    expected = 0.0 if name == "product" and not depth else oracle.path_key(name, scores[:depth])
+    np.testing.assert_allclose(key, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", search.AGGREGATIONS)
+def test_aggregation_takes_any_batch_and_ignores_what_is_beyond_the_depth(name):
+    value, key = search.aggregation(name)
+    scores, depth = f32([[[0.5, 0.25, jnp.nan], [0.75, jnp.nan, jnp.nan]]]), i32([[2, 1]])
+    clean = jnp.nan_to_num(scores)
+    for function in (value, key):
+        np.testing.assert_array_equal(function(scores, depth), function(clean, depth))
+        assert function(scores, depth).shape == (1, 2)
+
+
+@pytest.mark.parametrize("name", search.AGGREGATIONS)
+def test_gradient_through_padding_is_zero(name):
+    scores, depth = f32([0.5, 0.25, 0.0, 0.0]), jnp.int32(2)
+    for function in search.aggregation(name):
+        gradient = jax.grad(lambda s, f=function: f(s, depth))(scores)
+        assert np.isfinite(gradient).all()
+        assert not np.asarray(gradient)[2:].any()
+        assert np.asarray(gradient)[:2].any()
+
+
+def test_forty_scores_of_a_tenth_still_rank_by_product():
+    depth = i32([40, 40, 40, 39])
+    scores = np.full((4, 40), 0.1, np.float32)
+    scores[1, 7] = 0.11
+    scores[2, 39] = 0.09
+    scores[3, 39] = 0.0
+    value, key = search.aggregation("product")
+    assert not value(f32(scores), depth)[:3].any()  # they underflow: 1e-40
+    order = np.argsort(-np.asarray(key(f32(scores), depth)))
+    np.testing.assert_array_equal(order, [3, 1, 0, 2])
+
+
+def test_a_zero_does_not_make_products_incomparable():
+    key = search.log_product(f32([[0.0, 0.5], [0.0, 0.25]]), i32([2, 2]))
+    assert np.isfinite(key).all()
+    assert key[0] > key[1]
+
+
+def test_unknown_aggregation_is_named():
+    with pytest.raises(ValueError, match="unknown aggregation 'median': choose one of min, last"):
+        search.aggregation("median")
+
+
+# Ranking
+
+
+@hypothesis.given(rows(EIGHTHS), rows(st.integers(0, SLOTS - 1)), rows(st.booleans()))
+def test_segment_ranks_sorts_each_segment(scores, segments, valid):
+    expected = [N] * N
+    for segment in range(SLOTS):
+        members = [row for row in range(N) if valid[row] and segments[row] == segment]
+        for rank, row in enumerate(sorted(members, key=lambda row: (-scores[row], row))):
+            expected[row] = rank
+    actual = segment_ranks(f32(scores), i32(segments), jnp.asarray(valid))
+    np.testing.assert_array_equal(actual, expected)
+
+
+@hypothesis.given(
+    rows(EIGHTHS),
+    rows(st.integers(0, SLOTS - 1)),
+    rows(st.booleans()),
+    rows(st.integers(0, 5), SLOTS),
+)
+def test_retain_keeps_the_best_of_each_parent(scores, parent, valid, num_retain):
+    expected = []
+    for slot in range(SLOTS):
+        children = [row for row in range(N) if valid[row] and parent[row] == slot]
+        expected += sorted(children, key=lambda row: (-scores[row], row))[: num_retain[slot]]
+    actual = retain(f32(scores), i32(parent), jnp.asarray(valid), i32(num_retain))
+    np.testing.assert_array_equal(np.flatnonzero(actual), sorted(expected))
+
+
+@hypothesis.given(rows(EIGHTHS), rows(st.booleans()), st.integers(-2, N + 2))
+def test_prune_keeps_the_best(scores, keep, width):
+    candidates = [row for row in range(N) if keep[row]]
+    expected = sorted(candidates, key=lambda row: (-scores[row], row))[: max(width, 0)]
+    actual = prune(f32(scores), jnp.asarray(keep), jnp.int32(width))
+    np.testing.assert_array_equal(np.flatnonzero(actual), sorted(expected))
+
+
+# Allocation
+
+
+@hypothesis.given(rows(st.integers(0, 6)), rows(EIGHTHS), rows(st.booleans()), st.integers(-1, 30))
+def test_allocate_serves_the_best_first(wanted, keys, valid, available):
+    expected, left = [0] * N, max(available, 0)
+    for row in sorted((row for row in range(N) if valid[row]), key=lambda r: (-keys[r], r)):
+        expected[row] = min(wanted[row], left)
+        left -= expected[row]
+    actual = allocate(i32(wanted), f32(keys), jnp.asarray(valid), jnp.int32(available))
+    np.testing.assert_array_equal(actual, expected)
+
+
+# Selection
+
+
+@hypothesis.given(rows(EIGHTHS), rows(st.integers(-1, 3)), rows(st.booleans()))
+def test_votes(weights, answer, valid):
+    voters = [row for row in range(N) if valid[row] and answer[row] >= 0]
+    arrays = (i32(answer), jnp.asarray(valid))
+
+    def winner(value) -> int:
+        return min(voters, key=lambda row: (-value(row), row)) if voters else -1
+
+    def votes(row, weight):
+        return sum(weight[other] for other in voters if answer[other] == answer[row])
+
+    assert search.best(f32(weights), *arrays) == winner(lambda row: weights[row])
+    assert search.majority_vote(*arrays) == winner(lambda row: votes(row, [1] * N))
+    assert search.weighted_vote(f32(weights), *arrays) == winner(lambda row: votes(row, weights))
+
+
+VOTES = [
+    # answers           weights                  best  majority  weighted
+    ([0, 1, 1, 2], [0.875, 0.25, 0.25, 0.5], 0, 1, 0),
+    ([2, 1, 2, 1], [0.25, 0.50, 0.25, 0.0], 1, 0, 0),  # all ties: the first row
+    ([-1, -1, 3, 0], [1.0, 1.0, 0.125, 0.0], 2, 2, 2),  # a path without answer has no voice
+    ([-1, -1, -1, -1], [1.0, 1.0, 1.0, 1.0], -1, -1, -1),
+]
+
+
+@pytest.mark.parametrize(("answer", "weights", "best", "majority", "weighted"), VOTES)
+def test_votes_table(answer, weights, best, majority, weighted):
+    arrays = (i32(answer), jnp.ones((4,), bool))
+    assert search.best(f32(weights), *arrays) == best
+    assert search.majority_vote(*arrays) == majority
+    assert search.weighted_vote(f32(weights), *arrays) == weighted
+
+
+# Reward
+
+#            scores of a node's children, how many are kept, extra samples, N -> reward
+REWARDS = [
+    ([0.75, 0.50], 1, 0, 16, 0.5 * (0.75 - 0.5) + 0.3 * 0.75),
+    ([0.75, 0.50], 2, 0, 16, 0.3 * 0.75),  # nothing discarded, no margin
+    ([0.75, 0.50], 9, 0, 16, 0.3 * 0.75),  # cannot keep more than there are
+    ([0.75, 0.50], 0, 0, 16, 0.5 * 0.25 + 0.3 * 0.75),  # always keeps one
+    ([0.75, 0.50], 1, 8, 16, -0.2 * 0.5 + 0.5 * 0.25 + 0.3 * 0.75),
+    ([0.75, 0.50], 1, 8, 64, -0.2 * 0.125 + 0.5 * 0.25 + 0.3 * 0.75),
+    ([0.5, 0.5, 0.5], 1, 0, 16, 0.3 * 0.5),  # all equal: margin 0
+    ([0.0, 0.0], 1, 1, 4, -0.2 * 0.25),
+    ([], 1, 2, 8, -0.2 * 0.25),  # all invalid: the cost alone
+]
+
+
+@pytest.mark.parametrize(("scores", "num_retain", "extra", "candidates", "expected"), REWARDS)
+def test_reward_table(scores, num_retain, extra, candidates, expected):
+    # Slot 1 is the node; slot 0 and padding around it must not matter.
+    padding = 4 - len(scores)
+    parent = i32([0, *[1] * len(scores), *[1] * padding])
+    valid = jnp.asarray([True, *[True] * len(scores), *[False] * padding])
+    values = f32([1.0, *scores, *[0.9] * padding])
+    kept = search.retain(values, parent, valid, i32([1, max(num_retain, 1)]))
+    rewards = search.step_reward(
+        values, parent, valid, kept, i32([0, extra]), jnp.int32(candidates), search.RewardWeights()
+    )
+    np.testing.assert_allclose(rewards[1], expected, atol=1e-6)
+    cost = extra / candidates
+    np.testing.assert_allclose(
+        oracle.reward((0.2, 0.5, 0.3), sorted(scores)[::-1], num_retain, cost), expected
+    )
+
+
+def test_discount_outside_its_range_is_refused():
+    with pytest.raises(ValueError, match=r"discount must be in \[0, 1\], got 1.5"):
+        search.RewardWeights(discount=1.5)
+
+
+# Features
+
+
+@pytest.mark.parametrize("name", search.AGGREGATIONS)
+@pytest.mark.parametrize("seed", range(4))
+def test_features_are_those_of_the_oracle(name, seed):
+    draw = random.Random(seed)
+    rules = oracle.Rules("beam", name)
+    root = {**oracle.EMPTY, "weight": 1.0, "embedding": script.ROOT}
+
+    def path(depth: int, parent: int = 0) -> dict:
+        scores = [draw.uniform(0.1, 1.0) for _ in range(depth)]
+        text = draw.randint(0, 2)
+        return {**root, "scores": scores, "depth": depth, "parent": parent, "text": text}
+
+    plain = {
+        "frontier": [path(2) for _ in range(5)],
+        # Slot 4 has no child, slot 0 more than the features list.
+        "pool": [draw.choice([path(3, slot), None]) for slot in [*[0] * 40, 1, 1, 1, 2, 3, 3]],
+        "finished": [path(3)] * 2,
+        "max_depth": 5,
+        "num_candidates": 64,
+        "width": 8,
+        "budget": 150,
+        "spent": 101,
+        "used": 46,
+        "phase": 1,
+        "prm_features": [0.3, 0.0],
+    }
+    state = search.init(
+        jnp.int32(0),
+        strategy=search.beam(),
+        num_candidates=64,
+        width=8,
+        max_depth=5,
+        budget=150,
+        prm_features=f32(plain["prm_features"]),
+        capacity=64,
+        frontier_capacity=8,
+    )
+
+    def array(paths: search.Paths, listed: list) -> search.Paths:
+        columns = oracle.padded(listed, *paths.step_scores.shape)
+        fields = {
+            key: jnp.asarray(column, getattr(paths, key).dtype) for key, column in columns.items()
+        }
+        return paths.replace(**fields)
+
+    state = state.replace(
+        spent=jnp.int32(101),
+        used=jnp.int32(46),
+        phase=jnp.int32(1),
+        **{
+            group: array(getattr(state, group), plain[group])
+            for group in ("frontier", "pool", "finished")
+        },
+    )
+    features = search.extract(state, search.aggregation(name))
+    for slot in range(8):
+        expected = oracle.node_features(rules, plain, slot) if slot < 5 else None
+        np.testing.assert_allclose(
+            features[slot], script.feature_row(expected), rtol=1e-5, atol=1e-5
+        )
+
+    def total(scores: jax.Array) -> jax.Array:
+        pool = state.pool.replace(step_scores=scores)
+        return jnp.sum(search.extract(state.replace(pool=pool), search.aggregation(name)))
+
+    gradient = np.asarray(jax.grad(total)(state.pool.step_scores))
+    assert np.isfinite(gradient).all()
+    assert not gradient[~np.asarray(state.pool.valid)].any()
+    assert not gradient[:, 3:].any()
+
+
+def test_feature_names_are_unique_and_an_unknown_one_is_refused():
+    assert len(set(search.FEATURE_NAMES)) == len(search.FEATURE_NAMES)
+    with pytest.raises(ValueError, match="unknown features"):
+        search.CatsConfig(excluded_features=("sparsity",))
+
+
+# Actions
+
+FINE = (0, 1, 1.0, 1.0, 0)
+BAD_ACTIONS = [
+    ((-1, 1, 1.0, 1.0, 0), "action 1 is out of range: num_extra=-1"),
+    ((0, 0, 1.0, 1.0, 0), "action 1 is out of range: .*num_retain=0"),
+    ((0, 1, -0.5, 1.0, 0), "action 1 is out of range: .*temperature=-0.5"),
+    ((0, 1, math.nan, 1.0, 0), "action 1 is out of range: .*temperature=nan"),
+    ((0, 1, 1.0, 0.0, 0), "action 1 is out of range: .*top_p=0.0"),
+    ((0, 1, 1.0, 1.5, 0), "action 1 is out of range: .*top_p=1.5"),
+    ((0, 1, 1.0, 1.0, -1), "action 1 is out of range: .*top_k=-1"),
+]
+
+
+@pytest.mark.parametrize(("row", "message"), BAD_ACTIONS)
+def test_a_bad_action_is_named(row, message):
+    with pytest.raises(ValueError, match=message):
+        search.ActionTable((FINE, row))
+
+
+def test_a_table_is_neither_empty_nor_too_long_and_can_always_sample_nothing():
+    with pytest.raises(ValueError, match=r"1\.\.128 entries, got 0"):
+        search.ActionTable(())
+    with pytest.raises(ValueError, match=r"1\.\.128 entries, got 129"):
+        search.ActionTable((FINE,) * 129)
+    with pytest.raises(ValueError, match="num_extra = 0"):
+        search.ActionTable(((1, 1, 1.0, 1.0, 0),))
+
+
+def test_default_table_is_the_product_of_its_axes():
+    table = search.ActionTable.product()
+    axes = (0, 1, 2, 4, 8), (1, 2, 4), (0.6, 1.0, 1.4), (0.9, 1.0), (0,)
+    assert table.rows == tuple(itertools.product(*axes))
+    assert hash(table) == hash(search.ActionTable.product())
+    action = table.lookup(i32([0, 89, 31]))
+    for name, column in zip(action.__dataclass_fields__, range(5), strict=True):
+        expected = [table.rows[row][column] for row in (0, 89, 31)]
+        script.assert_equal(name, getattr(action, name), expected)
+
+
+@pytest.mark.parametrize("available", [-3, 0, 1, 3, 7, 8, 100])
+def test_legal_actions_are_those_that_can_be_afforded(available):
+    table = search.ActionTable.product()
+    expected = [row[0] <= max(available, 0) for row in table.rows]
+    np.testing.assert_array_equal(table.legal(jnp.int32(available)), expected)
+
+
+def test_policies_only_take_legal_actions(key):
+    legal = jnp.asarray([False, True, False, True])
+    features = jnp.zeros((200, len(search.FEATURE_NAMES)), jnp.float32)
+    action, log_prob = search.random_policy((), key, features, legal)
+    assert set(action.tolist()) == {1, 3}
+    np.testing.assert_allclose(log_prob, math.log(0.5), rtol=1e-6)
+    for wanted, taken in ((3, 3), (2, 1)):  # an illegal one gives way to the first legal one
+        action, log_prob = search.constant_policy(jnp.int32(wanted), key, features, legal)
+        assert set(action.tolist()) == {taken}
+        assert not log_prob.any()
+
+
+# Resampling
+
+
+@hypothesis.given(rows(EIGHTHS), st.integers(1, N), st.integers(0, 12), st.integers(0, 99))
+def test_systematic_resampling_rounds_expected_numbers_and_sums_up(weights, size, total, seed):
+    weights = weights[:size]
+    key = jax.random.key(seed)
+    padded = f32(weights + [0.5] * (N - size))
+    valid = jnp.arange(N) < size
+    resample = search.strategy.particle_filtering.systematic_resample
+    copies = np.asarray(jax.jit(resample)(key, padded, valid, jnp.int32(total)))
+    assert copies.sum() == total
+    assert not copies[size:].any()
+    mass = weights if sum(weights) else [1.0] * size
+    expected = np.asarray(mass) / sum(mass) * total
+    assert (copies[:size] >= np.floor(expected - 1e-5)).all()
+    assert (copies[:size] <= np.ceil(expected + 1e-5)).all()
+    offset = float(jax.random.uniform(key, (), jnp.float32))
+    assert copies[:size].tolist() == oracle.systematic_resample(offset, weights, total)
+
+
+# Bad input of init and of the factories
+
+SIZES = {"num_candidates": 8, "max_depth": 3, "capacity": 16}
+BAD_SIZES = [
+    ({"num_candidates": 0}, r"num_candidates must be in 1\.\.16 .*got 0"),
+    ({"num_candidates": 17}, r"num_candidates must be in 1\.\.16 .*got 17"),
+    ({"num_candidates": 257, "capacity": 256}, r"num_candidates must be in 1\.\.256 .*got 257"),
+    ({"num_candidates": 300, "capacity": 512}, r"capacity must be in 1\.\.256.*got 512"),
+    ({"width": 9}, "width must be at most num_candidates: 9 > 8"),
+    ({"width": 0}, r"width must be in 1\.\.16 .*got 0"),
+    ({"width": 5, "frontier_capacity": 4}, r"width must be in 1\.\.4 .*frontier.*got 5"),
+    ({"max_depth": 0}, r"max_depth must be in 1\.\.\d+ .*got 0"),
+    ({"max_depth": 4, "depth_capacity": 3}, r"max_depth must be in 1\.\.3 .*got 4"),
+    ({"budget": -1}, "budget must be >= 0, got -1"),
+]
+
+
+@pytest.mark.parametrize(("sizes", "message"), BAD_SIZES)
+def test_init_names_the_size_that_is_wrong(sizes, message):
+    with pytest.raises(ValueError, match=message):
+        search.init(jnp.int32(0), strategy=search.beam(), **{**SIZES, **sizes})
+
+
+def test_init_needs_a_depth_capacity_for_a_traced_depth():
+    with pytest.raises(ValueError, match="depth_capacity must be given"):
+        search.init(jnp.int32(0), strategy=search.beam(), num_candidates=8, max_depth=jnp.int32(3))
+
+
+BAD_OPTIONS = [
+    (lambda: search.beam(factor=0), "factor must be >= 1, got 0"),
+    (lambda: search.best_of_n(vote="loudest"), "unknown answer rule 'loudest'"),
+    (lambda: search.dvts(path_score="median"), "unknown aggregation 'median'"),
+    (lambda: search.CatsConfig(rounds=0), "rounds must be >= 1, got 0"),
+    (lambda: search.CatsConfig(num_base=0), "num_base must be >= 1, got 0"),
+    (lambda: search.Sampling(temperature=-1.0), "temperature must be >= 0, got -1.0"),
+    (lambda: search.Sampling(temperature=math.nan), "temperature must be >= 0, got nan"),
+    (lambda: search.Sampling(top_p=0.0), r"top_p must be in \(0, 1\], got 0.0"),
+    (lambda: search.Sampling(top_k=-1), "top_k must be >= 0 .*got -1"),
+]
+
+
+@pytest.mark.parametrize(("build", "message"), BAD_OPTIONS)
+def test_a_bad_option_is_named(build, message):
+    with pytest.raises(ValueError, match=message):
+        build()
+
+
+def test_equal_options_give_the_same_strategy():
+    assert search.beam(factor=4) is search.beam(factor=4)
+    assert search.beam(factor=4) is not search.beam(factor=2)
