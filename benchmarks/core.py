@@ -184,9 +184,11 @@ def _expand(request: search.Request, capacity: int, rng: np.random.Generator) ->
 def _time_core(
     strategy: search.Strategy, params: Any, num_candidates: int, config: Config
 ) -> Timing:
-    plan = jax.jit(
-        jax.vmap(functools.partial(search.plan, strategy=strategy), in_axes=(None, 0, 0))
-    )
+    def plan(params: Any, keys: Any, states: Any, base_phase: bool) -> search.Plan:
+        one = functools.partial(search.plan, strategy=strategy, base_phase=base_phase)
+        return jax.vmap(one, in_axes=(None, 0, 0))(params, keys, states)
+
+    plan = jax.jit(plan, static_argnames="base_phase")
     commit = jax.jit(
         jax.vmap(functools.partial(search.commit, strategy=strategy)), donate_argnums=(0, 1)
     )
@@ -195,9 +197,12 @@ def _time_core(
     rng = np.random.default_rng(config.seed)
     plan_seconds = commit_seconds = 0.0
     valid = 0
-    for _ in range(strategy.num_phases):
+    for phase in range(strategy.num_phases):
+        # As the host driver does: questions in lockstep, the base phase has its own program.
         planned, seconds = _median_time(
-            plan, lambda state=states: (params, keys, state), config.repeats
+            functools.partial(plan, base_phase=phase == 0),
+            lambda state=states: (params, keys, state),
+            config.repeats,
         )
         plan_seconds += seconds
         expansion = _expand(planned.request, num_candidates, rng)

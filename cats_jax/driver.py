@@ -195,7 +195,16 @@ class Cohort:
                 0 if slot is None else slot.step * strategy.num_phases + slot.phase
                 for slot in self._slots
             ]
-            planned = _plan(self._params, self._keys, jnp.asarray(ticks), self._state, strategy)
+            # Questions start together and step together, so that they share their phase.
+            in_base = all(slot is None or slot.phase == 0 for slot in self._slots)
+            planned = _plan(
+                self._params,
+                self._keys,
+                jnp.asarray(ticks),
+                self._state,
+                strategy,
+                base_phase=in_base and strategy.num_phases > 1,
+            )
             request = jax.device_get(planned.request)
         asked = self._requests(request)
         samples = self._generate(asked, busy)
@@ -432,6 +441,9 @@ class Cohort:
     # Helpers.
 
     def _refill(self) -> None:
+        """Put waiting questions into free slots, between two steps of the others."""
+        if any(slot is not None and slot.phase > 0 for slot in self._slots):
+            return
         for index, slot in enumerate(self._slots):
             if slot is None:
                 try:
@@ -469,13 +481,18 @@ class Cohort:
                 self._scorer.keep_only(question, live)
 
 
-@functools.partial(jax.jit, static_argnames="strategy")
+@functools.partial(jax.jit, static_argnames=("strategy", "base_phase"))
 def _plan(
-    params: Any, keys: jax.Array, ticks: jax.Array, state: search.SearchState, strategy: Any
+    params: Any,
+    keys: jax.Array,
+    ticks: jax.Array,
+    state: search.SearchState,
+    strategy: search.Strategy,
+    base_phase: bool,
 ) -> search.Plan:
     def one(key: jax.Array, tick: jax.Array, state: search.SearchState) -> search.Plan:
         plan_key, _ = search.tick_keys(key, tick)
-        return search.plan(params, plan_key, state, strategy=strategy)
+        return search.plan(params, plan_key, state, strategy=strategy, base_phase=base_phase)
 
     return jax.vmap(one)(keys, ticks, state)
 

@@ -13,7 +13,8 @@ class WallTimes:
     Attributes:
         loading: reading models.
         searching: inside `Searcher.run`, without `recording`.
-        recording: grading and writing rows and trees.
+        recording: grading, and making text of rows and trees, in the searches' threads.
+        writing: compressing and writing them, in a thread of its own.
         parts: the searches' own account, summed over its two threads (`Searcher.timings`).
         total: all of `evaluate`.
     """
@@ -21,5 +22,6 @@ class WallTimes:
     loading: float = 0.0
     searching: float = 0.0
     recording: float = 0.0
+    writing: float = 0.0
     total: float = 0.0
     parts: Counter[str] = field(default_factory=Counter)

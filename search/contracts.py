@@ -61,9 +61,7 @@ def check_expand_fn(
     keys = iter(jax.random.split(jax.random.key(seed), len(_SAMPLING) * max_depth + 1))
     start = jax.tree.map(lambda leaf: jnp.stack([jnp.asarray(leaf)] * num_slots), root)
     nothing = np.zeros(num_slots, np.int32)
-    _check_one(
-        expand_fn, params, next(keys), _request(nothing, start, 0), capacity, uses_scores
-    )
+    _check_one(expand_fn, params, next(keys), _request(nothing, start, 0), capacity, uses_scores)
     for sampling in _SAMPLING:
         embedding, growing = start, np.arange(num_slots) == 0
         for depth in range(max_depth):
@@ -73,9 +71,7 @@ def check_expand_fn(
             wanted[0] = capacity if depth == 0 else wanted[0]
             is_last = depth == max_depth - 1
             request = _request(wanted, embedding, depth, sampling, to_end=is_last)
-            expansion = _check_one(
-                expand_fn, params, next(keys), request, capacity, uses_scores
-            )
+            expansion = _check_one(expand_fn, params, next(keys), request, capacity, uses_scores)
             grows = np.flatnonzero(np.asarray(expansion.valid & ~expansion.done))
             rows = np.resize(grows if grows.size else [0], num_slots)
             growing = np.arange(num_slots) < grows.size

@@ -42,7 +42,14 @@ from .types import (
 )
 
 
-def plan(params: Any, key: jax.Array, state: SearchState, *, strategy: Strategy) -> Plan:
+def plan(
+    params: Any,
+    key: jax.Array,
+    state: SearchState,
+    *,
+    strategy: Strategy,
+    base_phase: bool = False,
+) -> Plan:
     """What this tick asks of the language model.
 
     Args:
@@ -50,10 +57,14 @@ def plan(params: Any, key: jax.Array, state: SearchState, *, strategy: Strategy)
         key: consumed.
         state: before the tick. After the end of the search the request is empty.
         strategy: static.
+        base_phase: static; the caller's promise that `state.phase` is 0 in every question of
+            its batch. Under `vmap` a phase per question makes both branches run; with the
+            promise the features and the policy drop out of the program.
     """
     active = ~is_terminal(state)
     features = extract(state, strategy.aggregation)
-    action, decision, memory = strategy.decide(params, key, state, features)
+    known = state.replace(phase=jnp.int32(0)) if base_phase else state
+    action, decision, memory = strategy.decide(params, key, known, features)
     frontier = state.frontier
     num_samples = allocate(
         action.num_extra,

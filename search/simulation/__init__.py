@@ -13,6 +13,7 @@
 from .expansion import NUM_KINDS as NUM_KINDS
 from .expansion import NUM_POPULAR_ANSWERS as NUM_POPULAR_ANSWERS
 from .expansion import NUM_WRONG_TEXTS as NUM_WRONG_TEXTS
+from .expansion import POPULAR_EXPONENT as POPULAR_EXPONENT
 from .expansion import SCORE_GRID_END as SCORE_GRID_END
 from .expansion import expand as expand
 from .expansion import simulator as simulator

@@ -32,11 +32,13 @@ NUM_POPULAR_ANSWERS = 8
 SCORE_GRID_END = 3.5
 """The tables of scores go from minus this to plus this."""
 
+POPULAR_EXPONENT = 1.0
+"""Of the power law by which one of them is chosen."""
+
 NUM_KINDS = 8
 """Kinds of a scored step; see `ScoreTables`."""
 
 _FIRST_WRONG_CODE = 2  # texts 0 and 1 are right: the usual operation, another one first
-_POPULAR_EXPONENT = 1.0
 
 
 @functools.cache
@@ -88,9 +90,7 @@ def expand(
     right = node.right & consistent
     answer_seed = jnp.where(consistent, node.answer_seed, absorb(node.answer_seed, seed))
     done = node.to_end | (uniform(seed, 0) < jnp.where(right, node.end_right, node.end_wrong))
-    answer = jnp.where(
-        right, params.answer, _wrong_answers(params, answer_seed, uniform(seed, 1))
-    )
+    answer = jnp.where(right, params.answer, _wrong_answers(params, answer_seed, uniform(seed, 1)))
     off_path = jnp.where(consistent, 2, 3)
     kind = 2 * jnp.where(right, 0, jnp.where(node.right, 1, off_path)) + done.astype(jnp.int32)
     y = _latent_scores(params.scores, node, kind, normal(seed, 2))
@@ -207,9 +207,7 @@ def _slot_states(key: jax.Array, slots: int) -> UInt32[Array, " S"]:
     return absorb(jnp.full((slots,), words(key)), jnp.arange(slots, dtype=jnp.uint32))
 
 
-def _texts(
-    node: _Nodes, consistent: Bool[Array, " N"], u: Float[Array, " N"]
-) -> Int[Array, " N"]:
+def _texts(node: _Nodes, consistent: Bool[Array, " N"], u: Float[Array, " N"]) -> Int[Array, " N"]:
     """Text ids: 0 or 1 for the two right steps, from 2 on the mistakes, most popular first."""
     # The same u decides between the right texts: only one of the two is read.
     right_text = (u > 1.0 - node.alternative).astype(jnp.int32)
@@ -224,7 +222,7 @@ def _wrong_answers(
     which = uniform(answer_seed, 20)
     popular_class = power_law(
         uniform(answer_seed, 21),
-        jnp.full(answer_seed.shape, _POPULAR_EXPONENT, jnp.float32),
+        jnp.full(answer_seed.shape, POPULAR_EXPONENT, jnp.float32),
         NUM_POPULAR_ANSWERS,
     )
     question_seed = jnp.full(answer_seed.shape, params.seed)
