@@ -1,0 +1,73 @@
+"""The command `cats-jax`: parses, sets the environment up, and turns errors into exit codes.
+
+Exit codes: 0 done, 1 the run failed, 2 bad input (one line on stderr says what and the way out).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+import tyro
+
+from .commands.demo import demo
+from .commands.evaluate import evaluate
+from .commands.report import report
+from .commands.solve import solve
+from .commands.train import train
+from .errors import BadInputError
+
+_COMMANDS = {
+    "demo": demo,
+    "solve": solve,
+    "evaluate": evaluate,
+    "train": train,
+    "report": report,
+}
+
+_ENVIRONMENT = {
+    # The search core is small: on a GPU it would wait for transfers, and JAX would take most of
+    # the memory that the models need.
+    "JAX_PLATFORMS": "cpu",
+    # One thread per process is fastest for tiny models, by far so on a shared machine.
+    "OMP_NUM_THREADS": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+}
+"""Set unless the user has set them; read when JAX and torch are first imported."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point; ends the process."""
+    for name, value in _ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    sys.exit(run(arguments))
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    try:
+        return tyro.extras.subcommand_cli_from_dict(
+            _COMMANDS,
+            args=arguments,
+            prog="cats-jax",
+            description="Compute-Aware Tree Search and its baselines. Commands set "
+            "JAX_PLATFORMS=cpu and OMP_NUM_THREADS=1 unless they are set already.",
+        )
+    except BadInputError as error:
+        print(f"cats-jax: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(
+            "cats-jax: interrupted; `evaluate` goes on where it stopped when started again",
+            file=sys.stderr,
+        )
+        return 1
+    except BrokenPipeError:
+        # The reader of our output is gone (`| head`): nobody is left to tell.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,116 @@
+"""`cats-jax demo`: every strategy on the embedded world, in minutes, searched anew each time."""
+
+from __future__ import annotations
+
+import pathlib
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from ..errors import BadInputError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ..config import Recipe
+    from ..runs import Row, Run
+
+_DEFAULT_CONTROLLER = "cats"
+_CONSTANT_ACTION = {"num_extra": 4, "num_retain": 2, "temperature": 1.0, "top_p": 1.0}
+"""The best constant action on the validation set: `recipes/choose.yaml`."""
+
+_MAX_STEP_TOKENS, _MAX_ANSWER_TOKENS = 32, 64
+"""The longest steps of the task have about half as many."""
+
+
+def demo(
+    *,
+    seed: int = 0,
+    questions: int = 100,
+    num_candidates: tuple[int, ...] = (4, 16, 64),
+    prms: tuple[str, ...] = ("exact",),
+    output: pathlib.Path | None = None,
+) -> int:
+    """Search the embedded world with every strategy; print accuracy, compute and one tree.
+
+    Args:
+        seed: of the questions and of the searches: another seed searches other questions.
+        questions: how many, of the test set, levels taking turns.
+        num_candidates: values of N.
+        prms: process reward models of the embedded world.
+        output: run folder; default: a new one under runs/.
+    """
+    from ..evaluate import prepare
+    from ..terminal import make_console
+    from .evaluate import exit_code, model_source, run_evaluation, show_run, show_timings
+
+    stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
+    folder = pathlib.Path("runs") / f"demo-{seed}-{stamp}" if output is None else output
+    if (folder / "results.jsonl").exists():
+        raise BadInputError(
+            f"{str(folder)!r} has results already, and a demo searches anew: choose another "
+            "--output"
+        )
+    console = make_console()
+    models = model_source()
+    evaluation = prepare(demo_recipe(seed, questions, num_candidates, prms), models)
+    console.print(
+        f"Searching {questions} questions of the embedded world (test set, seed {seed}) with the "
+        f"policy 'weak', PRM {', '.join(prms)}.",
+        soft_wrap=True,
+    )
+    run, times = run_evaluation(console, evaluation, models, folder)
+    show_run(console, run)
+    show_timings(console, times)
+    _show_tree(console, run)
+    console.print(f"run folder: {folder}", markup=False, soft_wrap=True)
+    return exit_code(run)
+
+
+def demo_recipe(
+    seed: int, questions: int, num_candidates: tuple[int, ...], prms: tuple[str, ...]
+) -> Recipe:
+    """What the demo runs. CATS is the shipped controller."""
+    from ..config import parse_recipe
+    from ..strategies import controller_path
+
+    strategies: list[Any] = ["greedy", "majority", "best_of_n", "beam"]
+    if controller_path(_DEFAULT_CONTROLLER).is_dir():
+        strategies.append({"name": "cats", "checkpoint": _DEFAULT_CONTROLLER})
+    strategies += [{"name": "cats_constant", "action": _CONSTANT_ACTION}, "cats_random"]
+    return parse_recipe(
+        {
+            "name": f"demo-{seed}",
+            "policy": {
+                "path": "weak",
+                "max_step_tokens": _MAX_STEP_TOKENS,
+                "max_answer_tokens": _MAX_ANSWER_TOKENS,
+            },
+            "prms": list(prms),
+            "strategies": strategies,
+            "num_candidates": list(num_candidates),
+            "seeds": [seed],
+            "questions": {"world": "test", "count": questions, "seed": seed},
+        }
+    )
+
+
+def _show_tree(console: Console, run: Run) -> None:
+    """Draw one search of this run: of a policy's at the smallest N, the first right answer."""
+    from rich.markup import escape
+
+    from ..draw import LEGEND, describe_result, draw_search
+
+    def worth(row: Row) -> tuple[bool, bool, bool, int]:
+        return (row.strategy != "cats", not row.actions, not row.correct, row.num_candidates)
+
+    rows = sorted((row for row in run.rows if row.tree is not None), key=worth)
+    if not rows:
+        return
+    row = rows[0]
+    prm = "" if row.prm is None else f", PRM {row.prm}"
+    console.print(f"\nOne search: {row.strategy}, N = {row.num_candidates}{prm}", soft_wrap=True)
+    result = run.tree(row)
+    console.print(draw_search(result))
+    console.print(LEGEND)
+    verdict = "right" if row.correct else f"wrong, {row.gold} is right"
+    console.print(escape(f"{describe_result(result)}   ({verdict})"), soft_wrap=True)

@@ -1,0 +1,176 @@
+"""`cats-jax evaluate`: a grid of searches from a recipe, resumable."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
+
+from ..errors import BadInputError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ..evaluate import Evaluation, WallTimes
+    from ..models import ModelSource
+    from ..runs import Run
+
+
+def evaluate(
+    recipe: tyro.conf.Positional[pathlib.Path],
+    *,
+    output: pathlib.Path | None = None,
+    strategies: tuple[str, ...] | None = None,
+    num_candidates: tuple[int, ...] | None = None,
+    prms: tuple[str, ...] | None = None,
+    seeds: tuple[int, ...] | None = None,
+    questions: int | None = None,
+    in_flight: int | None = None,
+    dry_run: bool = False,
+    timings: bool = False,
+    fresh: Annotated[bool, tyro.conf.arg(name="new-only")] = False,
+) -> int:
+    """Search every question with every strategy, N, PRM and seed of a recipe.
+
+    A run that was killed goes on where it stopped when the same command is given again.
+
+    Args:
+        recipe: YAML file, such as recipes/world.yaml.
+        output: run folder; default: runs/ and the recipe's name.
+        strategies: only these of the recipe's, by label.
+        num_candidates: values of N, in place of the recipe's.
+        prms: only these of the recipe's, by label.
+        seeds: run seeds, in place of the recipe's.
+        questions: how many questions, in place of the recipe's count.
+        in_flight: questions searched at once; changes no result.
+        dry_run: print rows, candidates and a bound on sampled tokens, and stop.
+        timings: print where the wall time went.
+        fresh: refuse a folder that has rows already.
+    """
+    from ..config import Recipe, load_recipe
+    from ..evaluate import prepare
+    from ..terminal import make_console
+
+    overrides: dict[str, Any] = {
+        name: value
+        for name, value in (
+            ("num_candidates", num_candidates),
+            ("seeds", seeds),
+            ("in_flight", in_flight),
+        )
+        if value is not None
+    }
+    loaded: Recipe = load_recipe(recipe, overrides)
+    changes: dict[str, Any] = {}
+    if strategies is not None:
+        changes["strategies"] = _chosen(loaded.strategies, strategies, "strategies")
+    if prms is not None:
+        changes["prms"] = _chosen(loaded.prms, prms, "prms")
+    if questions is not None:
+        changes["questions"] = dataclasses.replace(loaded.questions, count=questions)
+    loaded = dataclasses.replace(loaded, **changes)
+    console = make_console()
+    models = model_source()
+    evaluation = prepare(loaded, models)
+    if dry_run:
+        show_bounds(console, evaluation)
+        return 0
+    folder = pathlib.Path("runs") / loaded.name if output is None else output
+    if fresh and (folder / "results.jsonl").exists():
+        raise BadInputError(f"{str(folder)!r} has results already: choose another --output")
+    run, times = run_evaluation(console, evaluation, models, folder)
+    show_run(console, run)
+    if timings and times.searching > 0:
+        show_timings(console, times)
+    console.print(f"run folder: {folder}", markup=False, soft_wrap=True)
+    return exit_code(run)
+
+
+def model_source() -> ModelSource:
+    """Where the commands get their models: local folders."""
+    from ..models import HuggingFaceModels
+
+    return HuggingFaceModels()
+
+
+def run_evaluation(
+    console: Console, evaluation: Evaluation, models: ModelSource, folder: pathlib.Path
+) -> tuple[Run, WallTimes]:
+    """Run with progress bars, and leave a summary and a plot in the folder."""
+    from ..evaluate import evaluate as evaluate_cells
+    from ..terminal import ProgressBars
+
+    with ProgressBars(console, len(evaluation.cells)) as bars:
+        return evaluate_cells(evaluation, models, folder, observer=bars)
+
+
+def show_run(console: Console, run: Run) -> None:
+    """Print the tables of a run and write its summary and plot."""
+    from .. import report
+    from ..plots import plot_accuracy
+    from ..runs import write_summary
+    from ..terminal import show_table
+
+    found = report.groups(run.rows)
+    if not found:
+        raise BadInputError(f"{str(run.folder)!r} has no rows yet: run `cats-jax evaluate` first")
+    name = str(run.manifest["config"]["name"])
+    source = run.manifest["questions"]["source"]
+    count = run.manifest["questions"]["count"]
+    title = f"{name}: {count} questions of {source}"
+    show_table(console, report.accuracy_table(found, title))
+    pairs = report.cats_pairs(found)
+    if pairs:
+        show_table(console, report.paired_table(pairs, report.CATS_PAIRS_TITLE))
+    actions = report.action_table(found, "actions: share of decisions by how many more they ask")
+    if actions is not None:
+        show_table(console, actions)
+    write_summary(run.folder, report.summarize(run))
+    plot = plot_accuracy(found, run.folder / "accuracy.png", title)
+    console.print(f"plot: {plot}", markup=False, soft_wrap=True)
+
+
+def show_bounds(console: Console, evaluation: Evaluation) -> None:
+    """Print what a run would cost at most."""
+    from rich.table import Table
+
+    from ..terminal import show_table
+
+    table = Table(title="at most", title_justify="left")
+    table.add_column("cell", no_wrap=True)
+    for name in ("rows", "candidates", "sampled tokens"):
+        table.add_column(name, justify="right", no_wrap=True)
+    totals = [0, 0, 0]
+    for cell, *bounds in evaluation.bounds():
+        table.add_row(cell.title, *(f"{bound:,}" for bound in bounds))
+        totals = [total + bound for total, bound in zip(totals, bounds, strict=True)]
+    table.add_section()
+    table.add_row("all", *(f"{total:,}" for total in totals))
+    show_table(console, table)
+
+
+def show_timings(console: Console, times: WallTimes) -> None:
+    """Print all parts of an evaluation's wall time."""
+    from ..report import timing_table
+    from ..terminal import show_table
+
+    show_table(console, timing_table(times))
+
+
+def exit_code(run: Run) -> int:
+    """1 if every question of some cell failed, else 0: single failures are rows."""
+    from ..report import groups
+
+    return int(any(all(row.status == "failed" for row in g.rows) for g in groups(run.rows)))
+
+
+def _chosen(specs: tuple[Any, ...], labels: tuple[str, ...], name: str) -> tuple[Any, ...]:
+    known = {spec.label: spec for spec in specs}
+    for label in labels:
+        if label not in known:
+            raise BadInputError(
+                f"--{name}: {label!r} is not in the recipe: it has {', '.join(known) or 'none'}"
+            )
+    return tuple(known[label] for label in labels)

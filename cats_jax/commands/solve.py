@@ -1,0 +1,115 @@
+"""`cats-jax solve`: one question, any strategy, and its search tree in the terminal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+from ..errors import BadInputError
+
+if TYPE_CHECKING:
+    from ..config import PolicySpec
+
+
+def solve(
+    question: tyro.conf.Positional[str],
+    *,
+    strategy: str = "beam",
+    num_candidates: Annotated[int, tyro.conf.arg(aliases=["-n"])] = 16,
+    policy: str = "weak",
+    prm: str = "exact",
+    prm_format: str = "world",
+    checkpoint: str | None = None,
+    width: int | None = None,
+    path_score: str | None = None,
+    max_depth: int = 10,
+    max_step_tokens: int = 256,
+    budget: int | None = None,
+    seed: int = 0,
+    show_dropped: int = 2,
+) -> int:
+    """Search one question and draw the tree: steps, scores, what was kept, the actions taken.
+
+    The embedded world's policies are "weak" and "strong"; its questions look like
+    "((50*4)-21)+15=?".
+
+    Args:
+        question: its text.
+        strategy: greedy, majority, best_of_n, beam, cats, ... (any of `search.strategies`).
+        num_candidates: N, candidates per reasoning step at most.
+        policy: model folder, or a policy of the embedded world.
+        prm: model folder, or a PRM of the embedded world.
+        prm_format: how that PRM reads a solution.
+        checkpoint: of the controller, for --strategy cats.
+        width: K, the number of paths kept; default: the strategy's.
+        path_score: aggregation of step scores: min, last, mean or product.
+        max_depth: reasoning steps.
+        max_step_tokens: a longer step is cut and dropped.
+        budget: candidates in all.
+        seed: of the search.
+        show_dropped: different steps that led to nothing drawn per node.
+    """
+    from rich.markup import escape
+
+    from ..config import PolicySpec, PrmSpec, QuestionSpec, Recipe, StrategySpec
+    from ..draw import LEGEND, describe_result, draw_search
+    from ..models import HuggingFaceModels
+    from ..protocols import Question
+    from ..searcher import Searcher
+    from ..strategies import build_strategy, check_width
+    from ..terminal import make_console
+
+    if not question.strip():
+        raise BadInputError("question is blank: give its text")
+    options = {"checkpoint": checkpoint, "width": width, "path_score": path_score}
+    given = tuple(sorted((name, value) for name, value in options.items() if value is not None))
+    # A recipe of one cell, so that every rule is checked in one place.
+    recipe = Recipe(
+        name="solve",
+        strategies=(StrategySpec(strategy, options=given),),
+        num_candidates=(num_candidates,),
+        questions=QuestionSpec(world="test", count=1),
+        policy=PolicySpec(policy, max_step_tokens=max_step_tokens),
+        prms=(PrmSpec(prm, format=prm_format),),
+        max_depth=max_depth,
+        budget=budget,
+    )
+    built, params = build_strategy(recipe.strategies[0])
+    check_width(built, strategy, num_candidates)
+    _check_question(question, recipe.policy)
+    models = HuggingFaceModels()
+    models.fingerprint(recipe.policy)
+    if built.uses_scores:
+        models.fingerprint(recipe.prms[0])
+    searcher = Searcher(
+        policy=models.policy(recipe.policy),
+        scorer=models.prm(recipe.prms[0]) if built.uses_scores else None,
+        strategy=built,
+        params=params,
+        num_candidates=num_candidates,
+        seed=seed,
+        max_depth=max_depth,
+        budget=budget,
+    )
+    (result,) = searcher.run([Question("question", question)])
+    console = make_console()
+    console.print(draw_search(result, show_dropped))
+    console.print(LEGEND)
+    console.print(escape(describe_result(result)), soft_wrap=True)
+    return int(result.status == "failed")
+
+
+def _check_question(question: str, policy: PolicySpec) -> None:
+    """The embedded world's policies read nothing but its expressions."""
+    from ..models import is_world_policy
+    from ..world import task
+
+    if is_world_policy(policy):
+        try:
+            task.parse_question(question)
+        except ValueError as error:
+            raise BadInputError(
+                f"question {question[:60]!r} is none of the embedded world's ({error}): write one "
+                "like '((50*4)-21)+15=?', or name another model by --policy"
+            ) from error

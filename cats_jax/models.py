@@ -1,0 +1,123 @@
+"""The models of a recipe: found and checked first, loaded when they are needed.
+
+`ModelSource` is what `evaluate` asks; `HuggingFaceModels` answers with local model folders. torch
+and transformers are imported when the first model is loaded.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import pathlib
+from typing import Any, Protocol
+
+from . import world
+from .config import PolicySpec, PrmSpec
+from .errors import BadInputError
+from .prms.format import prm_format
+from .protocols import StepGenerator, StepScorer
+
+
+class ModelSource(Protocol):
+    """Where policies and PRMs come from."""
+
+    def fingerprint(self, spec: PolicySpec | PrmSpec) -> dict[str, Any]:
+        """What identifies the model, as JSON values.
+
+        Raises:
+            BadInputError: the model can't be there; nothing was loaded.
+        """
+        ...
+
+    def policy(self, spec: PolicySpec) -> StepGenerator:
+        """Load a policy."""
+        ...
+
+    def prm(self, spec: PrmSpec) -> StepScorer:
+        """Load a process reward model."""
+        ...
+
+
+class HuggingFaceModels:
+    """Model folders on this machine, and the embedded world's models by name."""
+
+    def fingerprint(self, spec: PolicySpec | PrmSpec) -> dict[str, Any]:
+        """The folder's name and the SHA-256 of its configuration and weights, file by file."""
+        if isinstance(spec, PrmSpec):
+            prm_format(spec.format)
+        folder = model_folder(spec)
+        files = [folder / "config.json", *sorted(folder.glob("*.safetensors"))]
+        return {"name": folder.name, "sha256": {file.name: _file_digest(file) for file in files}}
+
+    def policy(self, spec: PolicySpec) -> StepGenerator:
+        """Load a policy."""
+        from .bridges.hf_generator import HuggingFaceGenerator
+
+        _silence_transformers()
+        return HuggingFaceGenerator(
+            model_folder(spec),
+            step_separator=spec.step_separator,
+            max_step_tokens=spec.max_step_tokens,
+            max_answer_tokens=spec.max_answer_tokens,
+            device=spec.device,
+            dtype=spec.dtype,
+            batch_tokens=spec.batch_tokens,
+            num_threads=spec.num_threads,
+        )
+
+    def prm(self, spec: PrmSpec) -> StepScorer:
+        """Load a process reward model."""
+        from .bridges.hf_scorer import HuggingFaceScorer
+
+        _silence_transformers()
+        return HuggingFaceScorer(
+            model_folder(spec),
+            prm_format(spec.format),
+            device=spec.device,
+            dtype=spec.dtype,
+            batch_tokens=spec.batch_tokens,
+            num_threads=spec.num_threads,
+        )
+
+
+def model_folder(spec: PolicySpec | PrmSpec) -> pathlib.Path:
+    """The folder of a model, by path or by its name in the embedded world.
+
+    Raises:
+        BadInputError: there is no such folder, or it holds no model.
+    """
+    kind = "policy" if isinstance(spec, PolicySpec) else "PRM"
+    names = world.POLICY_NAMES if isinstance(spec, PolicySpec) else world.PRM_NAMES
+    if spec.path in names:
+        find = world.policy_path if isinstance(spec, PolicySpec) else world.prm_path
+        try:
+            return find(spec.path)
+        except FileNotFoundError as error:
+            raise BadInputError(str(error)) from error
+    folder = pathlib.Path(spec.path)
+    if not folder.is_dir():
+        raise BadInputError(
+            f"{kind} folder {spec.path!r} does not exist: give a local model folder, or one of the "
+            f"embedded world's: {', '.join(names)}"
+        )
+    if not (folder / "config.json").is_file() or not any(folder.glob("*.safetensors")):
+        raise BadInputError(
+            f"{kind} folder {spec.path!r} holds no model: it needs config.json and *.safetensors"
+        )
+    return folder
+
+
+def is_world_policy(spec: PolicySpec) -> bool:
+    """Whether this policy reads the embedded world's questions only."""
+    return spec.path in world.POLICY_NAMES
+
+
+def _silence_transformers() -> None:
+    """Its warnings, such as the one about long questions, are errors of our own in one line."""
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+
+
+def _file_digest(path: pathlib.Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,140 @@
+"""Intervals and paired comparisons of accuracies; the unit is the question, not the row.
+
+Runs of one question with several seeds are not independent, so every function takes one mean per
+question. With one run each that mean is 0 or 1 and the classical methods apply.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+CONFIDENCE = 0.95
+_RESAMPLES = 5000
+# Intervals are printed in tables that are compared between runs: the resampling never varies.
+_BOOTSTRAP_SEED = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """An estimate with its confidence interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Paired:
+    """Two strategies on the same questions.
+
+    Attributes:
+        difference: mean accuracy of the first minus the second, with its interval.
+        wins: questions on which the first was better.
+        losses: questions on which the second was better.
+        questions: how many both answered.
+        p_value: two-sided, of no difference: McNemar's exact test with one run a question, else
+            the sign-flip test over questions, which it is a case of.
+    """
+
+    difference: Interval
+    wins: int
+    losses: int
+    questions: int
+    p_value: float
+
+    @property
+    def verdict(self) -> str:
+        """Whether the interval of the difference leaves out 0: "wins", "loses" or "ties"."""
+        if self.difference.low > 0:
+            return "wins"
+        return "loses" if self.difference.high < 0 else "ties"
+
+
+def wilson(successes: int, trials: int) -> Interval:
+    """Share of successes with Wilson's interval.
+
+    Raises:
+        ValueError: no trials, or more successes than trials.
+    """
+    if trials < 1:
+        raise ValueError(f"trials={trials}: an interval needs at least one trial")
+    bounds = stats.binomtest(successes, trials).proportion_ci(CONFIDENCE, method="wilson")
+    return Interval(successes / trials, float(bounds.low), float(bounds.high))
+
+
+def accuracy(shares: Sequence[float]) -> Interval:
+    """Mean of one share of right answers per question.
+
+    Wilson's interval if all are 0 or 1, else the bootstrap over questions.
+    """
+    if all(share in (0.0, 1.0) for share in shares):
+        return wilson(round(sum(shares)), len(shares))
+    return bootstrap_mean(shares)
+
+
+def bootstrap_mean(values: Sequence[float]) -> Interval:
+    """Mean with its percentile bootstrap interval; a point for fewer than two distinct values.
+
+    Raises:
+        ValueError: no values.
+    """
+    sample = np.asarray(values, float)
+    if sample.size == 0:
+        raise ValueError("values is empty: a mean needs at least one")
+    mean = float(sample.mean())
+    if np.ptp(sample) == 0:
+        return Interval(mean, mean, mean)
+    rng = np.random.default_rng(_BOOTSTRAP_SEED)
+    result = stats.bootstrap(
+        (sample,),
+        np.mean,
+        n_resamples=_RESAMPLES,
+        batch=500,
+        method="percentile",
+        confidence_level=CONFIDENCE,
+        rng=rng,
+    )
+    bounds = result.confidence_interval
+    return Interval(mean, float(bounds.low), float(bounds.high))
+
+
+def paired(first: Sequence[float], second: Sequence[float]) -> Paired:
+    """Compare two strategies question by question.
+
+    Args:
+        first: share of right answers per question.
+        second: the same questions in the same order.
+
+    Raises:
+        ValueError: the lengths differ or are 0.
+    """
+    differences = np.asarray(first, float) - np.asarray(second, float)
+    wins, losses = int((differences > 0).sum()), int((differences < 0).sum())
+    return Paired(
+        difference=bootstrap_mean(differences.tolist()),
+        wins=wins,
+        losses=losses,
+        questions=differences.size,
+        p_value=_sign_flip(differences, wins, losses),
+    )
+
+
+def _sign_flip(differences: np.ndarray, wins: int, losses: int) -> float:
+    moved = differences[differences != 0]
+    if moved.size == 0:
+        return 1.0
+    if np.all(np.abs(moved) == 1):
+        return float(stats.binomtest(wins, wins + losses, 0.5).pvalue)
+    result = stats.permutation_test(
+        (moved,),
+        np.mean,
+        permutation_type="samples",
+        n_resamples=_RESAMPLES,
+        batch=500,
+        rng=np.random.default_rng(_BOOTSTRAP_SEED),
+    )
+    return float(result.pvalue)

@@ -1,0 +1,351 @@
+"""The command line: help, exit codes, and one line for each kind of bad input."""
+
+import importlib
+import json
+import pathlib
+import re
+import subprocess
+import sys
+
+import jax
+import pytest
+
+import learners
+from cats_jax import checkpoint, cli, config, models, world
+from cats_jax.commands import evaluate as evaluate_command
+from cats_jax.evaluate import prepare
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.append(str(ROOT / "tests"))
+scripted = importlib.import_module("scripted")
+
+_RECIPE = """
+name: tiny
+strategies: [greedy, beam]
+num_candidates: [4]
+prms: [exact]
+questions: {file: QUESTIONS}
+max_depth: 6
+in_flight: 2
+"""
+
+
+@pytest.fixture
+def no_models(monkeypatch):
+    """Bad input must be found before any model is loaded."""
+
+    def refuse(self, spec):
+        raise AssertionError("a model was loaded")
+
+    monkeypatch.setattr(models.HuggingFaceModels, "policy", refuse)
+    monkeypatch.setattr(models.HuggingFaceModels, "prm", refuse)
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    """Writes a recipe with some text replaced and its question file; returns the path."""
+
+    def write(old="", new="", questions='{"id": "a", "question": "1+2", "answer": "3"}\n'):
+        (tmp_path / "q.jsonl").write_text(questions)
+        assert old in _RECIPE
+        text = _RECIPE.replace(old, new) if old else _RECIPE
+        path = tmp_path / "recipe.yaml"
+        path.write_text(text.replace("QUESTIONS", str(tmp_path / "q.jsonl")))
+        return str(path)
+
+    return write
+
+
+def _refused(capsys, *arguments):
+    """Runs a command that must end with one line on stderr and code 2; returns the line."""
+    assert cli.run(arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    (line,) = captured.err.splitlines()
+    assert line.startswith("cats-jax: ")
+    return line
+
+
+# Help, weight
+
+
+@pytest.mark.parametrize(
+    "command", [(), ("demo",), ("solve",), ("evaluate",), ("train",), ("report",)]
+)
+def test_help(capsys, command):
+    with pytest.raises(SystemExit) as exit_:
+        cli.run([*command, "--help"])
+    assert exit_.value.code == 0
+    assert "usage: cats-jax" in capsys.readouterr().out
+
+
+def test_unknown_arguments_are_code_2():
+    with pytest.raises(SystemExit) as exit_:
+        cli.run(["solve", "1+2=?", "--no-such-option"])
+    assert exit_.value.code == 2
+
+
+def test_the_command_line_is_light():
+    code = (
+        "import cats_jax.cli, sys;"
+        "print({'torch', 'transformers', 'jax', 'scipy', 'matplotlib'} & set(sys.modules))"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert run.stdout.strip() == "set()"
+
+
+def test_jax_is_told_to_stay_on_the_cpu_unless_the_user_says_otherwise():
+    code = (
+        "import os, sys, cats_jax.cli as c; c.run = lambda a: print(os.environ['JAX_PLATFORMS'],"
+        "os.environ['OMP_NUM_THREADS']); c.main([])"
+    )
+    for given, expected in (({}, "cpu 1"), ({"JAX_PLATFORMS": "cuda"}, "cuda 1")):
+        run = subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=ROOT,
+            env={"PATH": "", **given},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert run.stdout.strip() == expected
+
+
+# Bad input
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("beam]", "beams]", r"unknown strategy 'beams': choose one of beam, "),
+        ("[4]", "[0]", r"num_candidates=0: N must be an integer in 1\.\.256"),
+        ("[4]", "[257]", r"num_candidates=257: N must be"),
+        ("[4]", "[4.5]", r"num_candidates=4\.5: N must be"),
+        ("[4]", "[4, 4]", r"num_candidates: value 4 occurs twice"),
+        ("beam]", "{name: beam, width: 5}]", r"'beam': K=5 paths kept, but N=4 .* lower the width"),
+        ("beam]", "{name: beam, depth: 5}]", r"'beam': unknown option 'depth': known are factor"),
+        ("beam]", "{name: beam, factor: 0}]", r"'beam': factor must be >= 1"),
+        ("beam]", "{name: beam, path_score: worst}]", r"'beam': .*worst"),
+        ("beam]", "{name: cats}]", r"'cats': .*checkpoint"),
+        ("beam]", "{name: cats, checkpoint: /no/such}]", r"controller folder .* does not exist"),
+        ("beam]", "beam, beam]", r"strategies: label 'beam' occurs twice"),
+        ("[exact]", "[/no/such]", r"PRM folder '/no/such' does not exist: give a local model"),
+        ("[exact]", "[{path: exact, format: best}]", r"PRM format 'best' is unknown: use one of"),
+        ("[exact]", "[{path: exact, fromat: world}]", r"prms: unknown key 'fromat': known are"),
+        ("[exact]", "[]", r"'beam' reads PRM scores, but the recipe has no PRM: add 'prms'"),
+        ("max_depth: 6", "policy: /no/such", r"policy folder '/no/such' does not exist"),
+        ("max_depth: 6", "max_deph: 6", r"unknown key 'max_deph': known are name, strategies"),
+        ("max_depth: 6", "max_depth: 0", r"max_depth=0: must be an integer of at least 1"),
+        ("max_depth: 6", "seeds: [a]", r"seeds: 'a' must be an integer"),
+        ("max_depth: 6", "max_depth: [", r"is not valid YAML"),
+        ("{file: QUESTIONS}", "{file: /no/such.jsonl}", r"'/no/such\.jsonl' does not exist"),
+        ("{file: QUESTIONS}", "{world: tests, count: 3}", r"embedded world: .*tests"),
+        ("{file: QUESTIONS}", "{world: test}", r"are endless: give 'count'"),
+        ("{file: QUESTIONS}", "{}", r"give either 'world' .* or 'file'"),
+        ("{file: QUESTIONS}", "[a]", r"questions: must be a mapping with the keys world, file"),
+    ],
+)  # fmt: skip
+@pytest.mark.usefixtures("no_models")
+def test_bad_recipes(capsys, recipe, tmp_path, old, new, message):
+    line = _refused(capsys, "evaluate", recipe(old, new), "--output", str(tmp_path / "run"))
+    assert re.search(message, line), line
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("questions", "message"),
+    [
+        ("", r"q\.jsonl' has no rows: give one JSON object per line with id, question, answer"),
+        ("\n\n", r"has no rows"),
+        ('{"id": 1, "question": "1+2", "answer": 3}\n{"id": 2\n', r"q\.jsonl:2: not a JSON object"),
+        ("[1]\n", r"q\.jsonl:1: a row must be a JSON object, got list"),
+        ('{"id": 1, "question": "1+2"}\n', r"q\.jsonl:1: column 'answer' is missing"),
+        ('{"id": 1, "question": " ", "answer": 3}\n', r"q\.jsonl:1: 'question' must be a text"),
+        ('{"id": 1, "question": "x", "answer": null}\n', r"q\.jsonl:1: 'answer' must be a text or"),
+        ('{"id": 1, "question": "x", "answer": 3}\n' * 2, r"q\.jsonl:2: id '1' occurs twice"),
+        ("\xff\xfe\n", r"q\.jsonl:1: not a JSON object"),
+    ],
+)
+@pytest.mark.usefixtures("no_models")
+def test_bad_questions(capsys, recipe, tmp_path, questions, message):
+    path = recipe(questions=questions)
+    line = _refused(capsys, "evaluate", path, "--output", str(tmp_path / "run"))
+    assert re.search(message, line), line
+
+
+@pytest.mark.usefixtures("no_models")
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("evaluate", "no-such.yaml"), r"recipe 'no-such\.yaml' does not exist"),
+        (("report",), r"name at least one run folder"),
+        (("report", "no-such"), r"'no-such' is no run folder"),
+        (("solve", " "), r"question is blank"),
+        (("solve", "what is 1+2?"), r"is none of the embedded world's .* write one like"),
+        (("solve", "(1+2)*3=?", "--strategy", "best"), r"unknown strategy 'best': choose one of"),
+        (("solve", "(1+2)*3=?", "-n", "300"), r"num_candidates=300"),
+        (("solve", "(1+2)*3=?", "-n", "4", "--width", "8"), r"K=8 paths kept, but N=4"),
+        (("solve", "x", "--policy", "/no/such"), r"policy folder '/no/such' does not exist"),
+        (("solve", "(1+2)*3=?", "--prm", "/no/such"), r"PRM folder '/no/such' does not exist"),
+        (("solve", "(1+2)*3=?", "--prm-format", "x"), r"PRM format 'x' is unknown"),
+        (("demo", "--num-candidates", "0"), r"num_candidates=0"),
+        (("demo", "--questions", "0"), r"count=0"),
+        (("demo", "--prms", "perfect"), r"PRM folder 'perfect' does not exist"),
+        (("train", "--output", "x", "--config", "best"), r"unknown configuration 'best'"),
+    ],
+)
+def test_bad_arguments(capsys, monkeypatch, tmp_path, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    assert re.search(message, _refused(capsys, *arguments))
+
+
+@pytest.mark.usefixtures("no_models")
+def test_overrides_name_what_is_in_the_recipe(capsys, recipe):
+    line = _refused(capsys, "evaluate", recipe(), "--strategies", "majority")
+    assert "'majority' is not in the recipe: it has greedy, beam" in line
+
+
+def test_a_folder_without_a_model_is_refused(tmp_path):
+    with pytest.raises(models.BadInputError, match="holds no model: it needs config"):
+        models.model_folder(config.PolicySpec(str(tmp_path)))
+
+
+def test_a_question_longer_than_the_context_is_named(capsys, recipe, monkeypatch, tmp_path):
+    monkeypatch.setattr(evaluate_command, "model_source", scripted.ScriptedModels)
+    long = json.dumps({"id": "long", "question": "1+" * 60 + "1", "answer": "61"})
+    line = _refused(capsys, "evaluate", recipe(questions=long), "--output", str(tmp_path / "run"))
+    assert "question 'long' is too long" in line
+
+
+@pytest.mark.slow
+def test_a_real_question_longer_than_the_context_is_refused(capsys, recipe, tmp_path):
+    text = "(" * 3000 + "1+2" + "=?"
+    long = json.dumps({"id": "long", "question": text, "answer": "3"})
+    line = _refused(capsys, "evaluate", recipe(questions=long), "--output", str(tmp_path / "run"))
+    assert re.search(r"question 'long' has \d+ prompt tokens, .* shorten or drop", line)
+
+
+@pytest.mark.slow
+def test_a_tokenizer_without_the_separator_is_refused(capsys, recipe, tmp_path):
+    new = 'policy: {path: weak, step_separator: "ZZZ"}'
+    path = recipe("max_depth: 6", new)
+    line = _refused(capsys, "evaluate", path, "--output", str(tmp_path / "run"))
+    assert "contains the step separator 'ZZZ'" in line
+
+
+# Commands
+
+
+@pytest.mark.usefixtures("no_models")
+def test_dry_run_prints_bounds_and_leaves_nothing(capsys, recipe, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert cli.run(["evaluate", recipe(), "--dry-run"]) == 0
+    out = capsys.readouterr().out
+    cells = {
+        line.split("|")[1].strip(): line.split("|")[2:] for line in out.splitlines() if "|" in line
+    }
+    # One question, at most 6 steps of 4 candidates, the last step 4 x 2048 tokens.
+    row = [cell.strip() for cell in cells["beam N=4 exact seed 0"]]
+    assert row[:3] == ["1", "24", f"{20 * 256 + 4 * 2048:,}"]
+    assert "greedy N=1 seed 0" in cells
+    assert not (tmp_path / "runs").exists()
+
+
+def test_evaluate_and_report(capsys, recipe, tmp_path, monkeypatch):
+    monkeypatch.setattr(evaluate_command, "model_source", scripted.ScriptedModels)
+    rows = [{"id": f"q{i}", "question": f"{i}+2+4", "answer": i + 6} for i in range(4)]
+    path = recipe(questions="\n".join(map(json.dumps, rows)))
+    folder = tmp_path / "run"
+    assert cli.run(["evaluate", path, "--output", str(folder), "--timings"]) == 0
+    out = capsys.readouterr().out
+    # Plain: no colours, no box characters, a line for each cell.
+    assert out.isascii()
+    assert "\x1b" not in out
+    assert re.search(r"\[1/2\] greedy N=1 seed 0: 4/4, accuracy [01]\.\d+, \d+ questions/min", out)
+    assert re.search(r"beam +\| +4 +\| exact +\|", out)
+    assert "where the time went" in out
+    assert f"run folder: {folder}" in out
+    names = {path.name for path in folder.iterdir()}
+    assert names >= {"manifest.json", "results.jsonl", "trees.jsonl.gz", "summary.json"}
+    assert (folder / "accuracy.png").read_bytes()[:4] == b"\x89PNG"
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["rows"] == 8
+    assert [group["questions"] for group in summary["groups"]] == [4, 4]
+
+    # Again: nothing is searched, the same tables are printed.
+    assert cli.run(["evaluate", path, "--output", str(folder)]) == 0
+    assert "already there" in capsys.readouterr().out
+    assert cli.run(["report", str(folder), "--paired"]) == 0
+    out = capsys.readouterr().out
+    assert re.search(r"greedy +\| +1 +\| - +\|", out)
+
+    # With other settings it is refused.
+    line = _refused(capsys, "evaluate", path, "--output", str(folder), "--num-candidates", "8")
+    assert "config.num_candidates: [4] -> [8]" in line
+    line = _refused(capsys, "evaluate", path, "--output", str(folder), "--new-only")
+    assert "has results already" in line
+
+
+def test_all_questions_of_a_cell_failing_is_a_failed_run(capsys, recipe, tmp_path, monkeypatch):
+    def broken():
+        return scripted.ScriptedModels(breaks_on="a")
+
+    monkeypatch.setattr(evaluate_command, "model_source", broken)
+    assert cli.run(["evaluate", recipe(), "--output", str(tmp_path / "run")]) == 1
+
+
+def test_demo_refuses_a_folder_with_results(capsys, tmp_path):
+    (tmp_path / "results.jsonl").touch()
+    assert "a demo searches anew" in _refused(capsys, "demo", "--output", str(tmp_path))
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "recipes").glob("*.yaml")), ids=lambda p: p.name)
+def test_recipes_can_be_run(path):
+    assert prepare(config.load_recipe(path), scripted.ScriptedModels()).cells
+
+
+@pytest.mark.slow
+def test_solve_draws_the_tree_of_a_real_search(capsys):
+    assert cli.run(["solve", "(3+4)*5=?", "--strategy", "cats_random", "-n", "4"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("(3+4)*5=?\n")
+    assert "round 1: +" in out
+    assert re.search(r"answer: \S+   status: answered", out)
+
+
+@pytest.mark.slow
+def test_demo_in_small(capsys, tmp_path):
+    folder = tmp_path / "demo"
+    arguments = ["demo", "--questions", "5", "--num-candidates", "4", "--output", str(folder)]
+    assert cli.run(arguments) == 0
+    out = capsys.readouterr().out
+    for name in ("greedy", "majority", "best_of_n", "beam", "cats_constant", "cats_random"):
+        assert name in out
+    assert "One search: " in out
+    assert (folder / "accuracy.png").exists()
+
+
+@pytest.mark.usefixtures("no_models")
+def test_a_checkpoint_trained_with_other_features_is_refused(capsys, recipe, tmp_path):
+    settings = learners.CATS
+    actions = settings.cats.actions
+    learner = learners.make_learner(
+        learners.make_actor(len(actions)), learners.make_critic(), actions, settings.learner
+    )
+    folder = tmp_path / "controller"
+    checkpoint.save(folder, learner.init(jax.random.key(0)), settings)
+    document = json.loads((folder / "checkpoint.json").read_text())
+    document["feature_names"][0] = "colour"
+    (folder / "checkpoint.json").write_text(json.dumps(document))
+    path = recipe("beam]", f"{{name: cats, checkpoint: {folder}}}]")
+    line = _refused(capsys, "evaluate", path, "--output", str(tmp_path / "run"))
+    assert "features" in line
+    line = _refused(capsys, "solve", "(1+2)*3=?", "--strategy", "cats", "--checkpoint", str(folder))
+    assert "features" in line
+
+
+def test_the_worlds_names_are_found():
+    for name in world.PRM_NAMES:
+        assert models.model_folder(config.PrmSpec(name)).name == name

@@ -1,0 +1,103 @@
+"""The drawn tree: what was kept, what it scored, which action was taken, and nothing hostile."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from cats_jax import draw
+from cats_jax.ledger import Ledger
+from cats_jax.protocols import Question
+from cats_jax.results import Candidate, DecisionRow, SearchPath, SearchResult
+
+
+def _candidate(identity, parent, text, score=None, path_score=None, **fields):
+    return Candidate(
+        identity, parent, 0, 0, identity, text, (), 1, -1.0, score, path_score, **fields
+    )
+
+
+def _lines(result, **options):
+    out = io.StringIO()
+    Console(file=out, width=100, color_system=None).print(draw.draw_search(result, **options))
+    return out.getvalue().splitlines()
+
+
+def _result(candidates, decisions=(), paths=(), chosen=None, answer=None, **fields):
+    return SearchResult(
+        question=Question("q", "1+2+3"),
+        answer=answer,
+        chosen=chosen,
+        status="answered",
+        reason="",
+        steps=2,
+        paths=list(paths),
+        candidates=list(candidates),
+        decisions=list(decisions),
+        ledger=Ledger(candidates=len(candidates), prompt_computed=20, prm_computed=5),
+        **fields,
+    )
+
+
+@pytest.fixture
+def tree():
+    candidates = [
+        _candidate(1, 0, "1+2=3", 0.9, 0.9, kept=True),
+        _candidate(2, 0, "1+2=4", 0.3, 0.3),
+        _candidate(3, 0, "", invalid="blank"),
+        _candidate(4, 1, "\\boxed{6}", 0.8, 0.8, done=True, answer="6", kept=True),
+        _candidate(5, 1, "\\boxed{7}", 0.2, 0.2, done=True, answer="7"),
+    ]
+    decisions = [
+        DecisionRow(0, 1, 0, (), 5, 4, 2, 1.0, 0.9, 0, 2, 0.1),
+        DecisionRow(0, 2, 0, (), 0, 0, 1, 1.0, 1.0, 0, 0, 0.1),
+    ]
+    path = SearchPath(("1+2=3", "\\boxed{6}"), (0.9, 0.8), 0.8, "6", (1, 4))
+    return _result(candidates, decisions, [path], chosen=0, answer="6")
+
+
+def test_a_tree_shows_steps_scores_fate_and_actions(tree):
+    assert _lines(tree) == [
+        "1+2+3",
+        "├── round 1: +4, keep 2, T=1, top-p 0.9 (2 granted)",
+        "├── round 2: +0, keep 1",
+        "├── ★ 0.900 (0.900)  1+2=3",
+        "│   ├── ★ 0.800 (0.800)  \\boxed{6}  → 6",
+        "│   └── ○ 0.200 (0.200)  \\boxed{7}  → 7",
+        "├── ○ 0.300 (0.300)  1+2=4",
+        "└── × invalid: blank",
+    ]
+
+
+def test_outcome_line(tree):
+    line = draw.describe_result(tree)
+    assert line.startswith("answer: 6   status: answered   steps: 2   finished paths: 1")
+    assert "candidates: 5   tokens computed: 25 (policy 20, PRM 5)" in line
+
+
+def test_what_led_to_nothing_is_folded():
+    candidates = [_candidate(i, 0, f"step {i // 4}", 0.5, 0.5 - i / 100) for i in range(1, 41)]
+    lines = _lines(_result(candidates), max_dropped=1)
+    assert lines[1:] == [
+        "├── ○ 0.490 (0.500)  step 0  ×3",
+        "└── ○ 37 more dropped, scores 0.100 to 0.460",
+    ]
+
+
+def test_no_prm_and_no_answer():
+    candidates = [_candidate(1, 0, "hm", done=True, kept=True)]
+    assert _lines(_result(candidates))[1:] == ["└── ●  hm  → no answer"]
+
+
+def test_a_model_cannot_steer_the_terminal():
+    text = "[bold]x[/bold]\x1b[2J\x07\nnext" + "y" * 200
+    (line,) = _lines(_result([_candidate(1, 0, text, 0.5, 0.5, kept=True)]))[1:]
+    assert "\x1b" not in line
+    assert "\x07" not in line
+    assert "[bold]x[/bold]" in line
+    assert line.endswith("…")
+
+
+def test_a_very_deep_path_is_drawn():
+    candidates = [_candidate(i, i - 1, str(i), kept=True) for i in range(1, 400)]
+    assert draw.draw_search(_result(candidates)).children

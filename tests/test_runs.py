@@ -1,0 +1,230 @@
+"""The run folder: what is written is read, cut files are mended, strangers are refused."""
+
+import dataclasses
+import gzip
+import json
+
+import pytest
+
+from cats_jax import runs
+from cats_jax.errors import BadInputError
+from cats_jax.ledger import Ledger
+from cats_jax.protocols import Question
+from cats_jax.results import Candidate, DecisionRow, SearchPath, SearchResult
+
+
+def _manifest(**changes):
+    manifest = runs.make_manifest(
+        config={"name": "t", "num_candidates": [4], "policy": {"path": "weak"}},
+        models={"policy": {"name": "weak"}},
+        questions={"source": "sums", "count": 3},
+        seeds=[0],
+    )
+    return {**manifest, **changes}
+
+
+def _result(index: int) -> SearchResult:
+    nodes = [
+        Candidate(1, 0, 0, 0, 0, f"a{index}\n\x1b", (5, 6), 2, -0.5, 0.7, 0.7, kept=True),
+        Candidate(2, 0, 0, 0, 1, "", (6,), 1, -9.0, invalid="blank"),
+        Candidate(3, 1, 1, 1, 0, "\\boxed{1}", (7,), 1, -0.1, 0.9, 0.7, None, True, "1", True),
+    ]
+    path = SearchPath((nodes[0].text, nodes[2].text), (0.7, 0.9), 0.7, "1", (1, 3))
+    decision = DecisionRow(0, 1, 0, (0.5, -6.0), 3, 2, 1, 1.0, 0.9, 0, 1, 0.25)
+    return SearchResult(
+        question=Question(f"q{index}", "1+1"),
+        answer="1",
+        chosen=0,
+        status="answered",
+        reason="",
+        steps=2,
+        paths=[path],
+        candidates=nodes,
+        decisions=[decision],
+        ledger=Ledger(candidates=3, prompt_computed=7, prm_computed=4, policy_seconds=0.125),
+    )
+
+
+def _row(index: int, result: SearchResult) -> runs.Row:
+    return runs.Row(
+        key=f"beam|4|exact|0|q{index}",
+        question=f"q{index}",
+        strategy="beam",
+        num_candidates=4,
+        prm="exact",
+        seed=0,
+        meta={"level": 2},
+        answer="1",
+        gold="2",
+        correct=False,
+        status="answered",
+        reason="",
+        steps=2,
+        ledger=result.ledger,
+        actions=((2, 1, 1.0, 0.9, 0, 1),),
+    )
+
+
+def _write(folder, indices, **changes):
+    with runs.RunWriter(folder, _manifest(**changes)) as writer:
+        for index in indices:
+            result = _result(index)
+            writer.add(_row(index, result), result)
+
+
+def _keys(folder):
+    return [row.key for row in runs.read_run(folder).rows]
+
+
+def test_what_is_written_is_read(tmp_path):
+    _write(tmp_path, range(3))
+    run = runs.read_run(tmp_path)
+    assert run.manifest["config"]["num_candidates"] == [4]
+    assert run.manifest["versions"]["cats-jax"]
+    for index, row in enumerate(run.rows):
+        result = _result(index)
+        assert dataclasses.replace(row, tree=None) == _row(index, result)
+        # Token ids are the policy's own business and are not in the file.
+        for candidate in result.candidates:
+            candidate.token_ids = ()
+        assert run.tree(row) == result
+
+
+def test_files_are_plain_json_lines(tmp_path):
+    _write(tmp_path, range(2))
+    rows = [json.loads(line) for line in (tmp_path / runs.RESULTS).read_text().splitlines()]
+    assert rows[0]["tokens_computed"] == 11
+    assert rows[0]["candidates"] == 3
+    assert rows[0]["seconds"] == 0.125
+    with gzip.open(tmp_path / runs.TREES) as members:
+        lines = [json.loads(line) for line in members]
+    assert [line["kind"] for line in lines[:5]] == ["search", *["candidate"] * 3, "decision"]
+    assert {line["key"] for line in lines} == {rows[0]["key"], rows[1]["key"]}
+    assert lines[2]["invalid"] == "blank"
+    assert "token_ids" not in lines[1]
+
+
+def test_a_row_without_a_tree(tmp_path):
+    with runs.RunWriter(tmp_path, _manifest()) as writer:
+        writer.add(_row(0, _result(0)), None)
+    run = runs.read_run(tmp_path)
+    with pytest.raises(BadInputError, match="has no tree"):
+        run.tree(run.rows[0])
+
+
+def test_no_key_twice(tmp_path):
+    with runs.RunWriter(tmp_path, _manifest()) as writer:
+        writer.add(_row(0, _result(0)), None)
+        with pytest.raises(ValueError, match="already"):
+            writer.add(_row(0, _result(0)), None)
+
+
+@pytest.mark.parametrize("cut_results", [0, 1, 20])
+@pytest.mark.parametrize("cut_trees", [0, 1, 40])
+def test_cut_tails_are_dropped_and_written_again(tmp_path, cut_results, cut_trees):
+    _write(tmp_path, range(3))
+    for name, cut in ((runs.RESULTS, cut_results), (runs.TREES, cut_trees)):
+        content = (tmp_path / name).read_bytes()
+        (tmp_path / name).write_bytes(content[: len(content) - cut])
+    complete = 3 if cut_results == cut_trees == 0 else 2
+    assert len(_keys(tmp_path)) == complete
+    with runs.RunWriter(tmp_path, _manifest()) as writer:
+        assert len(writer.keys) == complete
+        for index in range(complete, 3):
+            writer.add(_row(index, _result(index)), _result(index))
+    run = runs.read_run(tmp_path)
+    assert [run.tree(row).question.id for row in run.rows] == ["q0", "q1", "q2"]
+    with gzip.open(tmp_path / runs.TREES) as members:
+        assert len(members.read().splitlines()) == 15
+
+
+def test_a_tree_without_its_row_is_dropped(tmp_path):
+    _write(tmp_path, range(2))
+    size = (tmp_path / runs.TREES).stat().st_size
+    with (tmp_path / runs.TREES).open("ab") as file:
+        file.write(gzip.compress(b"killed before the row\n"))
+    assert len(_keys(tmp_path)) == 2
+    _write(tmp_path, [])
+    assert (tmp_path / runs.TREES).stat().st_size == size
+
+
+def test_killed_before_the_first_row(tmp_path):
+    (tmp_path / ".lock").touch()
+    (tmp_path / "manifest.json.new").write_text('{"sch')
+    _write(tmp_path, range(1))
+    assert len(_keys(tmp_path)) == 1
+
+
+def test_a_damaged_row_in_the_middle_is_named(tmp_path):
+    _write(tmp_path, range(3))
+    path = tmp_path / runs.RESULTS
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text(lines[0] + "{half\n" + lines[2])
+    with pytest.raises(BadInputError, match=r"results\.jsonl:2: a damaged result row"):
+        runs.read_run(tmp_path)
+    path.write_text(lines[0] + lines[0])
+    with pytest.raises(BadInputError, match=r"results\.jsonl:2: .* occurs twice"):
+        runs.read_run(tmp_path)
+
+
+def test_a_damaged_tree_is_named(tmp_path):
+    _write(tmp_path, range(2))
+    content = bytearray((tmp_path / runs.TREES).read_bytes())
+    content[30] ^= 255
+    (tmp_path / runs.TREES).write_bytes(content)
+    run = runs.read_run(tmp_path)
+    with pytest.raises(BadInputError, match="damaged at the tree of 'beam"):
+        run.tree(run.rows[0])
+    assert run.tree(run.rows[1]).question.id == "q1"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"config": {"name": "t", "num_candidates": [8], "policy": {"path": "weak"}}},
+         r"config\.num_candidates: \[4\] -> \[8\]"),
+        ({"config": {"name": "t", "num_candidates": [4], "policy": {"path": "strong"}}},
+         r'config\.policy\.path: "weak" -> "strong"'),
+        ({"models": {"policy": {"name": "other"}}}, r"models\.policy\.name"),
+        ({"questions": {"source": "sums", "count": 4}}, r"questions\.count: 3 -> 4"),
+    ],
+)  # fmt: skip
+def test_going_on_with_something_else_is_refused(tmp_path, change, message):
+    _write(tmp_path, range(1))
+    with pytest.raises(BadInputError, match=message):
+        _write(tmp_path, range(1, 2), **change)
+    assert len(_keys(tmp_path)) == 1
+
+
+def test_other_versions_may_go_on(tmp_path):
+    _write(tmp_path, range(1))
+    _write(tmp_path, range(1, 2), versions={"python": "4"}, created="later", git="other")
+    assert len(_keys(tmp_path)) == 2
+
+
+def test_another_schema_is_refused(tmp_path):
+    _write(tmp_path, range(1))
+    manifest = json.loads((tmp_path / runs.MANIFEST).read_text())
+    (tmp_path / runs.MANIFEST).write_text(json.dumps({**manifest, "schema": 99}))
+    for act in (lambda: runs.read_run(tmp_path), lambda: _write(tmp_path, [])):
+        with pytest.raises(BadInputError, match="schema 99"):
+            act()
+
+
+def test_no_run_folder(tmp_path):
+    with pytest.raises(BadInputError, match=r"no run folder: it has no manifest\.json"):
+        runs.read_run(tmp_path)
+    (tmp_path / "thesis.txt").write_text("precious")
+    with pytest.raises(BadInputError, match=r"holds 'thesis\.txt'"):
+        _write(tmp_path, [])
+    with pytest.raises(BadInputError, match="is a file"):
+        _write(tmp_path / "thesis.txt", [])
+
+
+def test_two_writers_are_one_too_many(tmp_path):
+    with (
+        runs.RunWriter(tmp_path, _manifest()),
+        pytest.raises(BadInputError, match="in use by another process"),
+    ):
+        runs.RunWriter(tmp_path, _manifest())
+    _write(tmp_path, range(1))

@@ -1,0 +1,81 @@
+"""Intervals and paired comparisons against closed forms and counting."""
+
+import math
+
+import numpy as np
+import pytest
+
+from cats_jax import statistics
+
+
+@pytest.mark.parametrize(("successes", "trials"), [(0, 5), (5, 5), (3, 10), (61, 100)])
+def test_wilson_is_its_formula(successes, trials):
+    z = 1.959963984540054
+    share = successes / trials
+    centre = (share + z * z / (2 * trials)) / (1 + z * z / trials)
+    half = z / (1 + z * z / trials)
+    half *= math.sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials))
+    interval = statistics.wilson(successes, trials)
+    assert interval.value == share
+    assert interval.low == pytest.approx(centre - half, abs=1e-9)
+    assert interval.high == pytest.approx(centre + half, abs=1e-9)
+
+
+def test_wilson_of_nothing_is_an_error():
+    with pytest.raises(ValueError, match="trials=0"):
+        statistics.wilson(0, 0)
+
+
+def test_one_run_a_question_is_wilson_and_several_are_resampled_by_question():
+    assert statistics.accuracy([1.0, 0.0, 1.0, 1.0]) == statistics.wilson(3, 4)
+    # Ten runs of each of 20 questions that agree are 20 facts, not 200.
+    shares = [0.9] * 10 + [0.1] * 10
+    interval = statistics.accuracy(shares)
+    assert interval.value == pytest.approx(0.5)
+    standard_error = np.std(shares) / math.sqrt(20)
+    assert (interval.high - interval.low) / 2 == pytest.approx(1.96 * standard_error, rel=0.1)
+
+
+def test_bootstrap_is_a_point_without_variation_and_the_same_each_time():
+    assert statistics.bootstrap_mean([2.0, 2.0]) == statistics.Interval(2.0, 2.0, 2.0)
+    assert statistics.bootstrap_mean([7.0]) == statistics.Interval(7.0, 7.0, 7.0)
+    values = [1.0, 2.0, 5.0, 7.0]
+    assert statistics.bootstrap_mean(values) == statistics.bootstrap_mean(values)
+    with pytest.raises(ValueError, match="empty"):
+        statistics.bootstrap_mean([])
+
+
+def test_paired_is_mcnemars_exact_test():
+    first = [1.0] * 8 + [0.0] * 2 + [1.0] * 30
+    second = [0.0] * 8 + [1.0] * 2 + [1.0] * 30
+    result = statistics.paired(first, second)
+    assert (result.wins, result.losses, result.questions) == (8, 2, 40)
+    assert result.difference.value == pytest.approx(6 / 40)
+    exact = 2 * sum(math.comb(10, k) for k in range(3)) / 2**10
+    assert result.p_value == pytest.approx(exact)
+
+
+def test_paired_with_shares_flips_signs():
+    # Three differences of one sign: 2 of the 8 sign patterns are as extreme.
+    result = statistics.paired([0.5, 0.75, 1.0], [0.25, 0.25, 0.25])
+    assert result.p_value == pytest.approx(2 / 8)
+
+
+def test_paired_verdicts():
+    wins = statistics.paired([1.0] * 20 + [0.0], [0.0] * 20 + [0.0])
+    losses = statistics.paired([0.0] * 21, [1.0] * 20 + [0.0])
+    ties = statistics.paired([1.0, 0.0, 1.0, 0.0], [0.0, 1.0, 1.0, 0.0])
+    same = statistics.paired([1.0, 0.0], [1.0, 0.0])
+    assert [r.verdict for r in (wins, losses, ties, same)] == ["wins", "loses", "ties", "ties"]
+    assert same.p_value == 1.0
+
+
+def test_interval_of_a_difference_covers_the_truth_at_its_rate():
+    rng = np.random.default_rng(0)
+    covered = 0
+    for _ in range(100):
+        first = (rng.random(150) < 0.6).astype(float)
+        second = (rng.random(150) < 0.5).astype(float)
+        difference = statistics.paired(first, second).difference
+        covered += difference.low <= 0.1 <= difference.high
+    assert covered >= 88
