@@ -43,7 +43,7 @@ def describe_result(result: SearchResult) -> str:
     return (
         f"answer: {answer}   status: {result.status}{reason}   steps: {result.steps}   "
         f"finished paths: {len(result.paths)}   candidates: {ledger.candidates}   "
-        f"tokens computed: {ledger.tokens_computed} (policy {ledger.prompt_computed}, "
+        f"tokens: {ledger.tokens} (policy {ledger.generated}, "
         f"PRM {ledger.prm_computed})   seconds: {ledger.seconds:.2f}"
     )
 

@@ -47,7 +47,7 @@ class Limits:
     """Limits per question; None is no limit.
 
     Attributes:
-        max_tokens: tokens computed, policy and PRM together.
+        max_tokens: tokens sampled by the policy plus tokens computed by the PRM.
         max_seconds: seconds spent on the question, as in its ledger.
     """
 
@@ -56,9 +56,9 @@ class Limits:
 
     def exceeded(self, tree: SearchTree) -> tuple[Status, str] | None:
         """The limit a question has hit, with one line of reason, or None."""
-        tokens, seconds = tree.ledger.tokens_computed, tree.ledger.seconds
+        tokens, seconds = tree.ledger.tokens, tree.ledger.seconds
         if self.max_tokens is not None and tokens >= self.max_tokens:
-            return "max_tokens", f"{tokens} tokens computed, limit {self.max_tokens}"
+            return "max_tokens", f"{tokens} tokens, limit {self.max_tokens}"
         if self.max_seconds is not None and seconds >= self.max_seconds:
             return "max_seconds", f"{seconds:.1f} s spent, limit {self.max_seconds}"
         return None
@@ -419,9 +419,7 @@ class Cohort:
         if status in ("answered", "no_answer"):
             status = "no_answer" if answer is None else "answered"
         self._slots[index] = None
-        self._state = _put(
-            self._state, self._fresh.replace(budget=jnp.int32(0)), jnp.int32(index)
-        )
+        self._state = _put(self._state, self._fresh.replace(budget=jnp.int32(0)), jnp.int32(index))
         self._keep_only(tree.question, [])
         self._finish(
             SearchResult(
@@ -552,7 +550,7 @@ def _put(
     return jax.tree.map(lambda rows, leaf: rows.at[index].set(leaf), states, one)
 
 
-def _blank_expansion(slots: int, capacity: int) -> dict[str, np.ndarray]:
+def _blank_expansion(slots: int, capacity: int) -> dict[str, Any]:
     shape = (slots, capacity)
     return {
         "valid": np.zeros(shape, bool),
@@ -567,9 +565,7 @@ def _blank_expansion(slots: int, capacity: int) -> dict[str, np.ndarray]:
     }
 
 
-def _check_scores(
-    scoring: Scoring, trees: list[SearchTree], candidates: list[Candidate]
-) -> None:
+def _check_scores(scoring: Scoring, trees: list[SearchTree], candidates: list[Candidate]) -> None:
     if len(scoring.scores) != len(candidates):
         raise ScorerContractError(
             f"the PRM returned {len(scoring.scores)} scores for {len(candidates)} paths, "
@@ -583,9 +579,7 @@ def _check_scores(
             )
 
 
-def _decision_row(
-    slot: _Slot, observed: dict[str, Any], index: int, node_slot: int
-) -> DecisionRow:
+def _decision_row(slot: _Slot, observed: dict[str, Any], index: int, node_slot: int) -> DecisionRow:
     where = (index, node_slot)
     return DecisionRow(
         step=slot.step,

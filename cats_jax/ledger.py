@@ -42,9 +42,14 @@ class Ledger:
     rest_seconds: float = 0.0
 
     @property
-    def tokens_computed(self) -> int:
-        """Tokens that went through a model, policy and PRM together."""
-        return self.prompt_computed + self.prm_computed
+    def tokens(self) -> int:
+        """Tokens sampled by the policy plus tokens computed by the PRM: the x-axis of plots.
+
+        A bridge may run samples that still share all their tokens as one row, so that
+        `prompt_computed` says as much about the bridge as about the strategy; what was sampled
+        says what a strategy asked for.
+        """
+        return self.generated + self.prm_computed
 
     @property
     def seconds(self) -> float:
@@ -52,5 +57,5 @@ class Ledger:
         return self.policy_seconds + self.prm_seconds + self.core_seconds + self.rest_seconds
 
     def as_dict(self) -> dict[str, int | float]:
-        """All fields by name, and `tokens_computed`."""
-        return {**asdict(self), "tokens_computed": self.tokens_computed}
+        """All fields by name, and `tokens`."""
+        return {**asdict(self), "tokens": self.tokens}

@@ -18,11 +18,11 @@ _STYLES = (
     ("X", "-.", "#a8325e"),
     ("*", ":", "#8a7a1f"),
 )
-_TOKENS = "tokens_computed"
+_TOKENS = "tokens"
 
 
 def plot_accuracy(found: Sequence[Group], path: str | pathlib.Path, title: str) -> pathlib.Path:
-    """Write a PNG of accuracy, with 95 % intervals, against tokens computed per question.
+    """Write a PNG of accuracy, with 95 % intervals, against tokens per question.
 
     Strategies without a PRM stand in every panel.
 
@@ -53,7 +53,7 @@ def plot_accuracy(found: Sequence[Group], path: str | pathlib.Path, title: str) 
         axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
         axes.xaxis.set_minor_formatter(NullFormatter())
-        axes.set_xlabel("tokens computed per question, policy and PRM")
+        axes.set_xlabel("tokens per question: sampled by the policy + computed by the PRM")
         axes.set_title("no PRM" if prm is None else f"PRM {prm}", fontsize=10)
         axes.grid(True, which="both", color="#dddddd", linewidth=0.5)
         axes.margins(x=0.2)

@@ -89,10 +89,10 @@ def best_at_similar_compute(target: Group, baselines: Sequence[Group]) -> Group 
     usable = [group for group in baselines if group.prm in (None, target.prm)]
     if not usable:
         return None
-    limit = SIMILAR_COMPUTE * target.mean("tokens_computed")
-    affordable = [group for group in usable if group.mean("tokens_computed") <= limit]
+    limit = SIMILAR_COMPUTE * target.mean("tokens")
+    affordable = [group for group in usable if group.mean("tokens") <= limit]
     if not affordable:
-        return min(usable, key=lambda group: group.mean("tokens_computed"))
+        return min(usable, key=lambda group: group.mean("tokens"))
     return max(affordable, key=lambda group: group.accuracy().value)
 
 
@@ -112,7 +112,7 @@ def summarize(run: Run) -> dict[str, Any]:
                 "accuracy_low": accuracy.low,
                 "accuracy_high": accuracy.high,
                 "candidates": group.mean("candidates"),
-                "tokens_computed": group.mean("tokens_computed"),
+                "tokens": group.mean("tokens"),
                 "policy_tokens": group.mean("prompt_computed"),
                 "prm_tokens": group.mean("prm_computed"),
                 "generated": group.mean("generated"),
@@ -137,14 +137,13 @@ def accuracy_table(found: Sequence[Group], title: str) -> Table:
         "accuracy",
         "95 % interval",
         "candidates",
-        "tokens computed",
+        "tokens",
         "policy",
         "PRM",
-        "generated",
         "s/question",
         "failed",
     ):
-        table.add_column(name, justify="right", no_wrap=name != "tokens computed")
+        table.add_column(name, justify="right", no_wrap=True)
     previous = None
     for group in found:
         if previous not in (None, (group.strategy, group.prm)):
@@ -161,10 +160,9 @@ def accuracy_table(found: Sequence[Group], title: str) -> Table:
                 f"{group.mean(name):.0f}"
                 for name in (
                     "candidates",
-                    "tokens_computed",
-                    "prompt_computed",
-                    "prm_computed",
+                    "tokens",
                     "generated",
+                    "prm_computed",
                 )
             ),
             f"{group.mean('seconds'):.3f}",
@@ -190,7 +188,7 @@ def paired_table(pairs: Sequence[tuple[Group, Group]], title: str) -> Table:
             first.name,
             second.name,
             first.prm or "-",
-            f"{first.mean('tokens_computed'):.0f} : {second.mean('tokens_computed'):.0f}",
+            f"{first.mean('tokens'):.0f} : {second.mean('tokens'):.0f}",
             f"{first.accuracy().value:.3f} : {second.accuracy().value:.3f}",
             f"{difference.value:+.3f}",
             f"{difference.low:+.3f} to {difference.high:+.3f}",

@@ -58,8 +58,8 @@ class Searcher:
             max_depth: reasoning steps; the last one runs to the end of the answer.
             budget: cap on all candidates of a question; default `num_candidates * max_depth`.
             in_flight: questions searched at once.
-            max_tokens: cap on the tokens computed for a question, policy and PRM together;
-                checked after every tick.
+            max_tokens: cap on a question's tokens, sampled by the policy plus computed by the
+                PRM; checked after every tick.
             max_seconds: cap on the seconds spent on a question, checked likewise.
 
         Raises:

@@ -60,9 +60,7 @@ def run(
         BadInputError: unknown configuration, sizes out of range, no simulator, output in use.
     """
     if config not in CONFIGS:
-        raise BadInputError(
-            f"unknown configuration {config!r}: choose one of {', '.join(CONFIGS)}"
-        )
+        raise BadInputError(f"unknown configuration {config!r}: choose one of {', '.join(CONFIGS)}")
     if num_seeds < 1:
         raise BadInputError(f"num_seeds={num_seeds}: must be at least 1")
     if (output / "summary.json").exists():

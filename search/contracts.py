@@ -133,7 +133,9 @@ def check_expansion(
     _require(bool(np.all(row["done"][valid & to_end])), "a step to the end does not end its path")
     same_text: dict[tuple[int, int], int] = {}
     for index in np.flatnonzero(valid):
-        twin = same_text.setdefault((row["parent"][index], row["text"][index]), int(index))
+        twin = same_text.setdefault(
+            (int(row["parent"][index]), int(row["text"][index])), int(index)
+        )
         _require(
             bool(np.abs(score[twin] - score[index]) <= 1e-5),
             f"rows {twin} and {index} have one parent and text, but different scores",

@@ -52,7 +52,9 @@ def init(
         if not isinstance(max_depth, int):
             raise ValueError("depth_capacity must be given when max_depth is traced")
         depth_capacity = max_depth
-    width = strategy.width(num_candidates) if width is None else width
+    if width is None:
+        width = strategy.width(num_candidates)
+    assert width is not None
     _check_range("capacity", capacity, MAX_CANDIDATES, "the largest N")
     _check_range("num_candidates", num_candidates, capacity, "the pool's capacity")
     _check_range("width", width, frontier_capacity, "the frontier's capacity")

@@ -34,7 +34,7 @@ def _result(candidates, decisions=(), paths=(), chosen=None, answer=None, **fiel
         paths=list(paths),
         candidates=list(candidates),
         decisions=list(decisions),
-        ledger=Ledger(candidates=len(candidates), prompt_computed=20, prm_computed=5),
+        ledger=Ledger(candidates=len(candidates), generated=20, prm_computed=5),
         **fields,
     )
 
@@ -72,7 +72,7 @@ def test_a_tree_shows_steps_scores_fate_and_actions(tree):
 def test_outcome_line(tree):
     line = draw.describe_result(tree)
     assert line.startswith("answer: 6   status: answered   steps: 2   finished paths: 1")
-    assert "candidates: 5   tokens computed: 25 (policy 20, PRM 5)" in line
+    assert "candidates: 5   tokens: 25 (policy 20, PRM 5)" in line
 
 
 def test_what_led_to_nothing_is_folded():

@@ -147,15 +147,18 @@ def test_limits_ledger_and_tree_agree(name):
                 above = 1.0 if parent is None else parent.path_score
                 assert row.path_score == pytest.approx(min(above, row.score), abs=1e-6)
         for path in result.paths:
-            assert path.nodes and rows[path.nodes[-1] - 1].done
+            assert path.nodes
+            assert rows[path.nodes[-1] - 1].done
             assert path.steps == tuple(rows[node - 1].text for node in path.nodes)
         if result.answer is not None:
+            assert result.chosen is not None
             assert result.paths[result.chosen].answer == result.answer
         assert policy.live[result.question.id] == []
     if not strategy.uses_scores:
         assert scorer.seen == []
     blank = [text for _, texts in scorer.seen for text in texts if not text.strip()]
-    assert blank == [] and not any("cut off" in texts for _, texts in scorer.seen)
+    assert blank == []
+    assert not any("cut off" in texts for _, texts in scorer.seen)
 
 
 def test_seeds_differ_between_candidates_and_not_between_strategies():
@@ -189,9 +192,11 @@ def test_a_bad_score_fails_its_question_by_name_and_no_other(bad):
     for result, good in zip(results, undisturbed, strict=True):
         if result.question == victim:
             assert (result.status, result.answer) == ("failed", None)
-            assert "q4" in result.reason and "step 1" in result.reason
+            assert "q4" in result.reason
+            assert "step 1" in result.reason
         else:
-            assert result.answer == good.answer and result.status == good.status
+            assert result.answer == good.answer
+            assert result.status == good.status
 
 
 def test_wrong_number_of_scores_fails_the_question_it_came_from():
@@ -240,7 +245,8 @@ def test_bad_input_is_named_before_any_call(options, words):
     policy = LetterPolicy()
     with pytest.raises(BadInputError) as error:
         run(search.strategies["beam"], policy=policy, **options)
-    assert all(word in str(error.value) for word in words) and "\n" not in str(error.value)
+    assert all(word in str(error.value) for word in words)
+    assert "\n" not in str(error.value)
     assert policy.requests == []
 
 
@@ -363,7 +369,10 @@ def _assert_same(host, graph, strategy):
         memory = () if strategy.name == "mcts" else state.memory
         return state.replace(memory=memory, **parts)
 
-    host_leaves, graph_leaves = jax.tree.leaves(comparable(host)), jax.tree.leaves(comparable(graph))
+    host_leaves, graph_leaves = (
+        jax.tree.leaves(comparable(host)),
+        jax.tree.leaves(comparable(graph)),
+    )
     for a, b in zip(host_leaves, graph_leaves, strict=True):
         np.testing.assert_array_equal(a, b)
     for part in ("frontier", "pool", "finished"):

@@ -41,7 +41,7 @@ def _result(index: int) -> SearchResult:
         paths=[path],
         candidates=nodes,
         decisions=[decision],
-        ledger=Ledger(candidates=3, prompt_computed=7, prm_computed=4, policy_seconds=0.125),
+        ledger=Ledger(candidates=3, generated=7, prm_computed=4, policy_seconds=0.125),
     )
 
 
@@ -93,7 +93,7 @@ def test_what_is_written_is_read(tmp_path):
 def test_files_are_plain_json_lines(tmp_path):
     _write(tmp_path, range(2))
     rows = [json.loads(line) for line in (tmp_path / runs.RESULTS).read_text().splitlines()]
-    assert rows[0]["tokens_computed"] == 11
+    assert rows[0]["tokens"] == 11
     assert rows[0]["candidates"] == 3
     assert rows[0]["seconds"] == 0.125
     with gzip.open(tmp_path / runs.TREES) as members:

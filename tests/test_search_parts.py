@@ -14,6 +14,7 @@ import pytest
 import search_script as script
 
 import search
+from search.strategy.particle_filtering import systematic_resample
 
 N = 12
 SLOTS = 4
@@ -369,7 +370,7 @@ def test_systematic_resampling_rounds_expected_numbers_and_sums_up(weights, size
     key = jax.random.key(seed)
     padded = f32(weights + [0.5] * (N - size))
     valid = jnp.arange(N) < size
-    resample = search.strategy.particle_filtering.systematic_resample
+    resample = systematic_resample
     copies = np.asarray(jax.jit(resample)(key, padded, valid, jnp.int32(total)))
     assert copies.sum() == total
     assert not copies[size:].any()
