@@ -1,0 +1,180 @@
+"""The build: deterministic, resumable, and what it shipped."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import subprocess
+import sys
+
+import pytest
+from safetensors import safe_open
+
+from cats_jax import world
+from cats_jax.world import task
+
+MODELS = [world.ASSETS / "policies" / name for name in world.POLICY_NAMES] + [
+    world.ASSETS / "prms" / name for name in world.PRM_NAMES
+]
+WORLD = json.loads((world.ASSETS / "world.json").read_text())
+
+
+def quick_build(output: pathlib.Path, *arguments: str) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", "cats_jax.world.build", "--quick", "--output", str(output)]
+    return subprocess.run([*command, *arguments], check=True, capture_output=True, text=True)
+
+
+def files(folder: pathlib.Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def test_importing_the_world_is_light():
+    code = (
+        "import sys; from cats_jax import world; from cats_jax.world import task; "
+        "print(*[name for name in ('torch', 'transformers', 'tokenizers') if name in sys.modules])"
+    )
+    run = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert run.stdout.strip() == ""
+
+
+def test_all_assets_together_are_small():
+    total = sum(path.stat().st_size for path in world.ASSETS.rglob("*") if path.is_file())
+    assert total < 24e6
+
+
+def test_there_is_nothing_but_the_named_models():
+    for kind, names in (("policies", world.POLICY_NAMES), ("prms", world.PRM_NAMES)):
+        assert {path.name for path in (world.ASSETS / kind).iterdir()} == set(names)
+    assert {path.name for path in world.ASSETS.iterdir()} == {"policies", "prms", "world.json"}
+    assert len(world.PRM_NAMES) >= 5
+
+
+@pytest.mark.parametrize("folder", MODELS, ids=lambda path: path.name)
+def test_model_folders(folder):
+    """Qwen2 in safetensors, fp32, heads of 32 channels, with tokenizer and figures."""
+    config = json.loads((folder / "config.json").read_text())
+    assert config["model_type"] == "qwen2"
+    assert config["architectures"] == ["Qwen2ForCausalLM"]
+    assert config["hidden_size"] == 32 * config["num_attention_heads"]
+    names = {path.name for path in folder.iterdir()}
+    assert {"model.safetensors", "tokenizer.json", "tokenizer_config.json", "info.json"} <= names
+    assert not any(name.endswith((".bin", ".pt", ".pkl")) for name in names)
+    info = json.loads((folder / "info.json").read_text())
+    assert info["name"] == folder.name
+    with safe_open(folder / "model.safetensors", "np") as tensors:
+        arrays = {name: tensors.get_tensor(name) for name in tensors.keys()}  # noqa: SIM118
+    assert {str(array.dtype) for array in arrays.values()} == {"float32"}
+    assert sum(array.size for array in arrays.values()) == info["parameters"]
+    assert ("lm_head.weight" in arrays) == (info["kind"] == "prm")
+    if info["kind"] == "prm":
+        small = sum(int((abs(array) < 1e-4).sum()) for array in arrays.values())
+        assert info["sparsity_total"] == pytest.approx(small / info["parameters"], abs=1e-6)
+        head = float((abs(arrays["lm_head.weight"]) < 1e-4).mean())
+        assert info["sparsity_last_layer"] == pytest.approx(head, abs=1e-6)
+
+
+def test_the_weak_policy_is_weak_but_can():
+    weak, strong = (WORLD["policies"][name]["figures"] for name in world.POLICY_NAMES)
+    assert 0.15 < weak["pass@1"] < 0.45
+    assert weak["pass@256"] > 0.85
+    assert strong["pass@1"] > weak["pass@1"] + 0.2
+
+
+def test_the_prms_differ_and_the_best_verifies():
+    pairs = [WORLD["prms"][name]["pair"] for name in world.PRM_NAMES]
+    assert pairs == sorted(pairs, reverse=True)
+    assert pairs[0] >= 0.95
+    assert pairs[-1] < 0.8
+    assert all(WORLD["prms"][name]["pairs"] >= 2000 for name in world.PRM_NAMES)
+    best = WORLD["prms"][world.PRM_NAMES[0]]["best_of_n"]
+    best_of_64 = max(best.values(), key=lambda accuracies: accuracies["64"])
+    assert best_of_64["64"] > best_of_64["16"] > best_of_64["4"]
+
+
+def test_paths_of_models():
+    assert world.policy_path("weak").is_dir()
+    assert world.prm_path(world.PRM_NAMES[0]).is_dir()
+    with pytest.raises(ValueError, match=r"unknown policy 'medium'.*known: weak, strong"):
+        world.policy_path("medium")
+    with pytest.raises(ValueError, match=r"unknown PRM '../policies/weak'.*known: exact"):
+        world.prm_path("../policies/weak")
+
+
+def test_missing_assets_name_the_way_out(monkeypatch, tmp_path):
+    monkeypatch.setattr(world, "ASSETS", tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"python -m cats_jax\.world\.build"):
+        world.policy_path("weak")
+
+
+def test_bad_arguments_end_with_usage(capsys):
+    from cats_jax.world import build
+
+    for arguments, message in (
+        (["--stage", "base"], "--stage needs --work"),
+        (["--stage", "best", "--work", "x"], "unknown stage 'best'; known: policy-weak"),
+    ):
+        with pytest.raises(SystemExit) as exit_:
+            build.main(arguments)
+        assert exit_.value.code == 2
+        assert message in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_quick_build_twice_gives_identical_files(tmp_path):
+    quick_build(tmp_path / "one")
+    quick_build(tmp_path / "two")
+    one, two = files(tmp_path / "one"), files(tmp_path / "two")
+    assert one.keys() == two.keys()
+    assert [name for name in one if one[name] != two[name]] == []
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["one", "two"]  # nothing left over
+    quick_build(tmp_path / "three", "--seed", "1")
+    assert files(tmp_path / "three") != one
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_an_interrupted_build_goes_on(tmp_path):
+    work = tmp_path / "work"
+    quick_build(tmp_path / "out", "--work", str(work), "--stage", "paths")
+    assert not (tmp_path / "out").exists()
+    made = (work / "policy-weak" / "stage.json").stat().st_mtime_ns
+    (work / "pool-weak.partial").mkdir()  # as a killed build leaves it
+    quick_build(tmp_path / "out", "--work", str(work))
+    assert (work / "policy-weak" / "stage.json").stat().st_mtime_ns == made
+    again = quick_build(tmp_path / "out", "--work", str(work))
+    assert "step" not in again.stdout  # nothing was trained anew
+    quick_build(tmp_path / "fresh")
+    assert files(tmp_path / "out") == files(tmp_path / "fresh")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_shipped_figures_are_reproduced_on_a_sample():
+    from transformers import Qwen2ForCausalLM
+
+    from cats_jax.world import labels, measure, sampling, training
+
+    training.use_one_thread()
+    problems = task.problems("validation", 150, seed=1)  # other questions than the shipped figures'
+    policy = Qwen2ForCausalLM.from_pretrained(world.policy_path("weak")).eval()
+    samples = sampling.sample_paths(policy, [problem.text for problem in problems], 16, seed=7)
+    measured = measure.policy_figures(problems, samples)
+    shipped = WORLD["policies"]["weak"]["figures"]
+    assert measured["pass@1"] == pytest.approx(shipped["pass@1"], abs=0.07)
+    paths = labels.label_paths(problems, samples)
+    nodes = measure.siblings(paths)
+    for name in world.PRM_NAMES:
+        model = Qwen2ForCausalLM.from_pretrained(world.prm_path(name)).eval()
+        shipped = WORLD["prms"][name]
+        pair = measure.pair_figures(model, nodes)["pair"]
+        assert pair == pytest.approx(shipped["pair"], abs=0.05), name
+        scores = measure.score_paths(model, [(path.question, path.steps) for path in paths])
+        figures = measure.step_figures(scores, [path.exact for path in paths])
+        assert figures["auc"] == pytest.approx(shipped["auc"], abs=0.04), name
+        entropy = shipped["cross_entropy"]
+        assert figures["cross_entropy"] == pytest.approx(entropy, rel=0.35, abs=0.03), name
