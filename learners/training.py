@@ -98,11 +98,12 @@ PAPER = TrainConfig()
 
 CATS = TrainConfig(
     cats=search.CATS,
-    learner=LearnerConfig(normalize_advantages=True),
+    learner=LearnerConfig(learning_rate=3e-3, normalize_advantages=True),
     returns="monte_carlo",
     terminal_weight=1.0,
     sample_cost=0.2,
     entropy_weight=0.01,
+    num_iterations=2000,
 )
 """Ours: is the answer right, and what did it cost; undiscounted, normalised, with entropy."""
 

@@ -6,10 +6,10 @@ import pathlib
 # Tests compile many small programs and run each briefly: compile fast, not well. Before jax.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
-import hypothesis  # noqa: E402
-import jax  # noqa: E402
-import pytest  # noqa: E402
-from jaxtyping import install_import_hook  # noqa: E402
+import hypothesis
+import jax
+import pytest
+from jaxtyping import install_import_hook
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 IN_CI = os.environ.get("CI", "").lower() in ("1", "true")

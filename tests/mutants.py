@@ -49,6 +49,20 @@ def _loop(strategy: str) -> tuple[str, ...]:
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
+        name="siblings share a seed",
+        file="cats_jax/driver.py",
+        original="slot.tree.question.id, slot.step, slot.phase, row + offset",
+        mutated="slot.tree.question.id, slot.step, slot.phase, row",
+        tests=("tests/test_driver.py", "-k", "seeds_differ"),
+    ),
+    Mutant(
+        name="a broken score counts as zero",
+        file="cats_jax/driver.py",
+        original="if not (math.isfinite(score) and 0.0 <= score <= 1.0):",
+        mutated="if not (score <= 1.0 or score != score):",
+        tests=("tests/test_driver.py", "-k", "bad_score"),
+    ),
+    Mutant(
         name="ranks start at one",
         file="search/ranking.py",
         original="ranks = jnp.sum((better | tie) & rival, axis=1, dtype=jnp.int32)",

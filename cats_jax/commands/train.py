@@ -19,7 +19,7 @@ def train(
         output: folder to make; one checkpoint per seed in it.
         config: "cats", or "paper": the paper's features, reward and one-step A2C.
         seed: of everything.
-        num_seeds: controllers trained side by side.
+        num_seeds: controllers trained, each from another seed.
         num_iterations: of search and update; default: the configuration's.
     """
     from ..terminal import make_console

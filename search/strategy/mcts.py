@@ -42,7 +42,11 @@ def mcts(
     vote: str = "weighted",
     sampling: Sampling = Sampling(),
 ) -> Strategy:
-    """UCT over reasoning steps; K = max(1, N // branching) leaves per step."""
+    """UCT over reasoning steps; K = max(1, N // branching) leaves per step.
+
+    Children beyond `max_nodes` do not enter the tree: make it at least the budget for a search
+    that must not lose any.
+    """
     aggregated = aggregation(path_score)
     return Strategy(
         name="mcts",
