@@ -56,9 +56,9 @@ def test_round_trip(saved, state):
 
 def test_is_small(saved, tmp_path):
     assert sum(file.stat().st_size for file in saved.rglob("*") if file.is_file()) < 1_000_000
-    largest = dataclasses.replace(CONFIG, cats=search.CATS)
+    largest = dataclasses.replace(CONFIG, cats=search.PAPER)
     learner = learners.make_learner(
-        learners.make_actor(90), learners.make_critic(), search.CATS.actions, CONFIG.learner
+        learners.make_actor(90), learners.make_critic(), search.PAPER.actions, CONFIG.learner
     )
     path = checkpoint.save(tmp_path / "large", learner.init(jax.random.key(0)), largest)
     assert sum(file.stat().st_size for file in path.rglob("*") if file.is_file()) < 1_000_000

@@ -53,7 +53,7 @@ def test_finished_paths_keep_their_places(seed):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", script.STRATEGIES)
-@hypothesis.settings(max_examples=300)
+@hypothesis.settings(max_examples=100)
 @hypothesis.given(case=script.cases())
 def test_graph_host_and_oracle_agree_on_many_more(name, case):
     run_everywhere(name, case)

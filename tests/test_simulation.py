@@ -27,6 +27,8 @@ RICH = {
     "popular": 0.3,
     "no_answer": 0.1,
     "loading": (0.5, 0.4, 0.3),
+    "exponent_slope": 0.3,
+    "exponent_scale": 0.5,
 }
 
 
@@ -398,15 +400,21 @@ def test_wrong_texts_follow_the_power_law(key):
     expansion, _ = root_children(params, key)
     mistakes = np.asarray(expansion.text)[~np.asarray(expansion.embedding.right)] - 2
     counts = np.bincount(mistakes, minlength=simulation.NUM_WRONG_TEXTS)
-    shares = np.exp(draws.power_law_log_prob(jnp.float32(1.5), simulation.NUM_WRONG_TEXTS))
+    shares = np.exp(power_law_log_probs(1.5, simulation.NUM_WRONG_TEXTS))
     assert shares.sum() == pytest.approx(1.0, abs=1e-5)
     error = np.sqrt(shares * (1 - shares) / counts.sum())
     assert np.all(np.abs(counts / counts.sum() - shares) < 4.5 * error)
 
 
-@pytest.mark.parametrize("exponent", [0.0, 0.5, 1.0, 1.001, 2.0, 8.0, 30.0])
+def power_law_log_probs(exponent, num_classes):
+    classes = jnp.arange(num_classes, dtype=jnp.int32)
+    exponents = jnp.full((num_classes,), exponent, jnp.float32)
+    return draws.power_law_log_prob(classes, exponents, num_classes)
+
+
+@pytest.mark.parametrize("exponent", [0.0, 0.5, 1.0, 1.001, 2.0, 8.0, 16.0])
 def test_power_law_probabilities_at_any_exponent(exponent):
-    log_prob = draws.power_law_log_prob(jnp.float32(exponent), 16)
+    log_prob = power_law_log_probs(exponent, 16)
     assert jnp.all(jnp.isfinite(log_prob))
     assert jnp.sum(jnp.exp(log_prob)) == pytest.approx(1.0, abs=1e-3)
     assert jnp.all(jnp.diff(log_prob) <= 1e-3)
@@ -414,6 +422,17 @@ def test_power_law_probabilities_at_any_exponent(exponent):
     classes = draws.power_law(u, jnp.full(u.shape, exponent, jnp.float32), 16)
     counts = np.bincount(classes, minlength=16) / 4096
     np.testing.assert_allclose(counts, np.exp(log_prob), atol=3e-3)
+
+
+def test_hard_nodes_have_more_different_mistakes(key):
+    params = world(step_probability=0.2, question_scale=2.0, exponent=1.5, exponent_slope=0.5)
+    expansion, _ = root_children(params, key)
+    wrong = ~expansion.embedding.right
+    texts = [np.unique(row[w]).size for row, w in zip(expansion.text, wrong, strict=True)]
+    distinct = np.array(texts) / np.maximum(wrong.sum(1), 1)
+    many = wrong.sum(1) >= 8
+    hard = wrong.mean(1) > 0.9
+    assert np.mean(distinct[many & hard]) > np.mean(distinct[many & ~hard]) + 0.15
 
 
 def test_log_probs_are_those_of_temperature_one(key):

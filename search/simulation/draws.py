@@ -60,13 +60,21 @@ def power_law(
     return jnp.clip(x.astype(jnp.int32) - 1, 0, num_classes - 1)
 
 
-def power_law_log_prob(exponent: Float[Array, ""], num_classes: int) -> Float[Array, " K"]:
-    """Logarithms of the class probabilities of `power_law`, nats."""
+def power_law_log_prob(
+    index: Int[Array, "*B"], exponent: Float[Array, "*B"], num_classes: int
+) -> Float[Array, "*B"]:
+    """Logarithm of the probability of a class of `power_law`, nats.
+
+    Args:
+        index: class in 0..K-1.
+        exponent: >= 0.
+        num_classes: K, static.
+    """
     q = _nonzero(1.0 - exponent)
-    edges = jnp.arange(1, num_classes + 2, dtype=jnp.float32)
-    powers = jnp.power(edges, q)
-    shares = (powers[1:] - powers[:-1]) / (powers[-1] - powers[0])
-    return jnp.log(jnp.maximum(shares, jnp.finfo(jnp.float32).tiny))
+    log_edges = jnp.log(jnp.arange(1, num_classes + 2, dtype=jnp.float32))
+    lower, upper = jnp.exp(q * log_edges[index]), jnp.exp(q * log_edges[index + 1])
+    share = (upper - lower) / (jnp.exp(q * log_edges[-1]) - 1.0)
+    return jnp.log(jnp.maximum(share, jnp.finfo(jnp.float32).tiny))
 
 
 def _nonzero(q: Float[Array, "*B"]) -> Float[Array, "*B"]:

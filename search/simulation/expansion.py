@@ -20,7 +20,7 @@ from ..children import children_of
 from ..rollout import ExpandFn
 from ..state import MAX_CANDIDATES
 from ..types import Expansion, Request
-from .draws import absorb, branch, normal, power_law, uniform, words
+from .draws import absorb, branch, normal, power_law, power_law_log_prob, uniform, words
 from .types import Latent, QuestionModel, SamplingTables, ScoreTables
 
 NUM_WRONG_TEXTS = 64
@@ -38,6 +38,7 @@ POPULAR_EXPONENT = 1.0
 NUM_KINDS = 8
 """Kinds of a scored step; see `ScoreTables`."""
 
+_MAX_EXPONENT = 16.0
 _FIRST_WRONG_CODE = 2  # texts 0 and 1 are right: the usual operation, another one first
 
 
@@ -102,7 +103,7 @@ def expand(
         done=valid & done,
         answer=jnp.where(valid & done, answer, -1),
         text=jnp.where(valid, text, -1),
-        log_prob=jnp.where(valid, _log_probs(params, node, consistent, text), 0.0),
+        log_prob=jnp.where(valid, _log_probs(node, consistent, text), 0.0),
         num_tokens=jnp.where(valid, tokens, 0),
         embedding=Latent(
             seed=jnp.where(valid, seed, jnp.uint32(0)),
@@ -125,6 +126,7 @@ class _Nodes(NamedTuple):
     log_right: Float[Array, " S"]  # at temperature 1, without truncation
     log_wrong: Float[Array, " S"]
     exponent: Float[Array, " S"]
+    exponent_at_one: Float[Array, " S"]  # at temperature 1, without truncation
     alternative: Float[Array, " S"]
     invalid: Float[Array, " S"]
     end_right: Float[Array, " S"]
@@ -159,6 +161,9 @@ def _nodes(params: QuestionModel, request: Request) -> _Nodes:
     rest = jnp.where(request.to_end, params.rest_margin[depth] + local, jnp.inf)
     probability = chance(margin) * jnp.where(request.to_end, chance(rest), 1.0)
     log_right = jax.nn.log_sigmoid(margin) + jax.nn.log_sigmoid(rest)
+    local_exponent = tables.exponent_slope * margin + tables.exponent_scale * normal(
+        latent.seed, 12
+    )
     rest_tokens = jnp.where(request.to_end, params.rest_tokens[depth], 0.0)
     return _Nodes(
         seed=latent.seed,
@@ -170,7 +175,8 @@ def _nodes(params: QuestionModel, request: Request) -> _Nodes:
         log_right=log_right,
         # log(1 - p), kept away from 0 where rounding makes p one.
         log_wrong=jnp.log(jnp.maximum(-jnp.expm1(log_right), 1e-6)),
-        exponent=looked_up[:, 2],
+        exponent=_exponents(jnp.log(looked_up[:, 2]) + local_exponent),
+        exponent_at_one=_exponents(params.log_exponent + local_exponent),
         alternative=params.alternative[depth],
         invalid=jnp.where(latent.right, looked_up[:, 4], looked_up[:, 3]),
         end_right=params.end[1][depth],
@@ -180,6 +186,11 @@ def _nodes(params: QuestionModel, request: Request) -> _Nodes:
         factor=normal(latent.seed, 11),
         ease=params.ease + params.node_share * own_ease,
     )
+
+
+def _exponents(log_exponent: Float[Array, " S"]) -> Float[Array, " S"]:
+    # Beyond this there is one mistake, and powers of its inverse leave float32.
+    return jnp.minimum(jnp.exp(log_exponent), _MAX_EXPONENT)
 
 
 def _interpolate(request: Request, tables: SamplingTables) -> Float[Array, "S 5"]:
@@ -269,13 +280,13 @@ def _table_position(
 
 
 def _log_probs(
-    params: QuestionModel, node: _Nodes, consistent: Bool[Array, " N"], text: Int[Array, " N"]
+    node: _Nodes, consistent: Bool[Array, " N"], text: Int[Array, " N"]
 ) -> Float[Array, " N"]:
     """Of the text at temperature 1, whatever it was sampled with."""
     share = jnp.where(text == 1, node.alternative, 1.0 - node.alternative)
     among_right = jnp.log(jnp.maximum(share, 1e-6))
     mistake = jnp.maximum(text - _FIRST_WRONG_CODE, 0)
-    among_wrong = params.text_log_prob[mistake]
+    among_wrong = power_law_log_prob(mistake, node.exponent_at_one, NUM_WRONG_TEXTS)
     return jnp.where(consistent, node.log_right + among_right, node.log_wrong + among_wrong)
 
 

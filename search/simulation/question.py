@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from .draws import branch, normal, power_law_log_prob, words
-from .expansion import NUM_KINDS, NUM_WRONG_TEXTS, answer_class
+from .draws import branch, normal, words
+from .expansion import NUM_KINDS, answer_class
 from .types import Latent, QuestionModel, SamplingTables, ScoreTables, SimulatorParams
 
 
@@ -78,7 +78,7 @@ def question(
         popular=params.popular[level],
         no_answer=params.no_answer[level],
         num_tokens=params.num_tokens[level],
-        text_log_prob=power_law_log_prob(at_one, NUM_WRONG_TEXTS),
+        log_exponent=jnp.log(at_one),
         scores=scores,
     )
     root = Latent(
@@ -148,7 +148,7 @@ def _check_shapes(params: SimulatorParams) -> None:
     on_grid = {
         **dict.fromkeys(("slope", "shift", "exponent"), grid),
         "invalid": (2, *grid),
-        **dict.fromkeys(("top_k_slope", "top_k_shift"), ()),
+        **dict.fromkeys(("exponent_slope", "exponent_scale", "top_k_slope", "top_k_shift"), ()),
     }
     per_prm = {
         "logit": (prms, points),

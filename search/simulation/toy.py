@@ -22,6 +22,8 @@ def toy_params(
     loading: tuple[float, float, float] = (0.0, 0.0, 0.0),
     alternative: float = 0.0,
     exponent: float = 1.0,
+    exponent_slope: float = 0.0,
+    exponent_scale: float = 0.0,
     invalid: float = 0.0,
     lucky: float = 0.0,
     popular: float = 0.0,
@@ -38,8 +40,8 @@ def toy_params(
         score_scale: sd of the residual of the score's logit; 0 makes the PRM a function of right
             and wrong.
         loading: a, b, g of every kind of step; see `ScoreTables`. y is the logit.
-        alternative, exponent, invalid, lucky, popular, no_answer: the same for every level,
-            depth and sampling parameter; see `SimulatorParams`.
+        alternative, exponent, exponent_slope, exponent_scale, invalid, lucky, popular, no_answer:
+            the same for every level, depth and sampling parameter; see `SimulatorParams`.
         max_depth: steps a search may take, >= the largest `num_steps`.
 
     Returns:
@@ -71,6 +73,8 @@ def toy_params(
                 "slope": slope,
                 "shift": np.zeros(grid),
                 "exponent": np.full(grid, exponent),
+                "exponent_slope": exponent_slope,
+                "exponent_scale": exponent_scale,
                 "invalid": np.full((2, *grid), invalid),
                 "top_k_slope": 0.0,
                 "top_k_shift": 0.0,

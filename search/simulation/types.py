@@ -1,9 +1,9 @@
 """The pytrees of the simulator: its parameters, the slice one question needs, a path's latent.
 
-`L` levels, `T` depths, `P` PRMs, `H` temperatures, `J` values of top-p, `K` classes of wrong
-texts, `C` kinds of scored steps, `Z` points of a table over -3.5..3.5, linear between them and
-beyond. A *margin* is the log-odds of writing the right step at temperature 1 without truncation;
-a node's *ease* is its margin's deviation from the level's mean, in standard deviations.
+`L` levels, `T` depths, `P` PRMs, `H` temperatures, `J` values of top-p, `C` kinds of scored steps,
+`Z` points of a table over -3.5..3.5, linear between them and beyond. A *margin* is the log-odds of
+writing the right step at temperature 1 without truncation; a node's *ease* is its margin's
+deviation from the level's mean, in standard deviations.
 """
 
 from __future__ import annotations
@@ -17,14 +17,17 @@ class SamplingTables(struct.PyTreeNode):
 
     With sampling parameters x the log-odds of the right step are slope(x) * margin + shift(x):
     lower temperatures sharpen what the policy leans to, higher ones let more of everything in.
-    At temperature 0 (or top-k 1) the step is right iff margin + shift > 0.
+    At temperature 0 (or top-k 1) the step is right iff margin + shift > 0. Mistakes follow a power
+    law; with a large exponent there is one popular mistake, and that is so at easy nodes.
     """
 
     temperature: jax.Array  # f32[H]; ascending, the first is 0
     top_p: jax.Array  # f32[J]; ascending, the last is 1
     slope: jax.Array  # f32[H, J]; > 0; 1 at temperature 1 and top-p 1; unused at temperature 0
     shift: jax.Array  # f32[H, J]; 0 at temperature 1 and top-p 1
-    exponent: jax.Array  # f32[H, J]; of the wrong texts' power law; large = one popular mistake
+    exponent: jax.Array  # f32[H, J]; of the wrong texts' power law at a node of margin 0
+    exponent_slope: jax.Array  # f32[]; change of the exponent's logarithm per unit of margin
+    exponent_scale: jax.Array  # f32[]; sd of its logarithm between nodes of equal margin
     invalid: jax.Array  # f32[2, H, J]; share of blank or cut samples after a wrong | right path
     top_k_slope: jax.Array  # f32[]; log of the slope's factor at top-k k, times k
     top_k_shift: jax.Array  # f32[]; change of the shift at top-k k, times k
@@ -87,7 +90,7 @@ class QuestionModel(struct.PyTreeNode):
     popular: jax.Array  # f32[]
     no_answer: jax.Array  # f32[]
     num_tokens: jax.Array  # f32[T]
-    text_log_prob: jax.Array  # f32[K]; of the wrong texts, given a wrong step, at temperature 1
+    log_exponent: jax.Array  # f32[]; at temperature 1, top-p 1 and margin 0
     scores: ScoreTables
 
 

@@ -1,0 +1,74 @@
+"""The shipped parameters of the in-graph simulator: a model of the embedded world."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+
+from search import simulation
+
+from . import ASSETS
+
+SIMULATOR_FILE = ASSETS / "simulator.json"
+"""What `python -m cats_jax.world.fit_simulator` wrote."""
+
+_DIGITS = 5  # significant; far more than the samples can tell
+
+
+def load_simulator(path: pathlib.Path = SIMULATOR_FILE) -> simulation.SimulatorParams:
+    """Parameters for `search.simulation.reset`; PRMs and levels in the order of `simulator_names`.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it holds something else.
+    """
+    return simulation.from_dict(_read(path)["parameters"])
+
+
+def simulator_names(path: pathlib.Path = SIMULATOR_FILE) -> dict[str, list]:
+    """What the axes stand for: ``{"prms": [names], "levels": [1..5]}``."""
+    return _read(path)["axes"]
+
+
+def save_simulator(
+    path: pathlib.Path, params: simulation.SimulatorParams, axes: dict[str, list], source: dict
+) -> None:
+    """Write parameters, rounded, with what the axes mean and where they come from.
+
+    Args:
+        path: is overwritten.
+        params: what is written.
+        axes: see `simulator_names`.
+        source: how they were made; any JSON values.
+    """
+    content = {
+        "format": 1,
+        "source": source,
+        "axes": axes,
+        "parameters": _rounded(simulation.to_dict(params)),
+    }
+    # One line per parameter: small, and still readable as a difference between two fits.
+    lines = [f'"{name}": {json.dumps(content[name])}' for name in ("format", "source", "axes")]
+    rows = [f'"{name}": {json.dumps(v)}' for name, v in content["parameters"].items()]
+    lines.append('"parameters": {\n' + ",\n".join(rows) + "\n}")
+    path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
+
+def _read(path: pathlib.Path) -> dict:
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"no simulator parameters at {path}; fit them with: "
+            "python -m cats_jax.world.fit_simulator"
+        )
+    content = json.loads(path.read_text())
+    if not isinstance(content, dict) or content.get("format") != 1:
+        raise ValueError(f"{path} is not a file of simulator parameters, format 1")
+    return content
+
+
+def _rounded(value):
+    if isinstance(value, dict):
+        return {name: _rounded(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_rounded(inner) for inner in value]
+    return float(f"{value:.{_DIGITS}g}") if isinstance(value, float) else value
