@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import pathlib
+import warnings
 from typing import Any, NamedTuple
 
 import jax
@@ -114,7 +115,10 @@ def load(path: str | pathlib.Path) -> Checkpoint:
     if not (path / _PARAMS_NAME).is_dir():
         raise BadInputError(f"{path} has no folder {_PARAMS_NAME}/: copy the whole checkpoint")
     try:
-        tree = ocp.load(str(path / _PARAMS_NAME))
+        with warnings.catch_warnings():
+            # Orbax advises to say on which devices to restore; there is one.
+            warnings.filterwarnings("ignore", message="Sharding info not provided")
+            tree = ocp.load(str(path / _PARAMS_NAME))
         params = {name: tree[name] for name in ("actor", "critic")}
         table = np.asarray(tree["actions"])
     # Orbax raises whatever its file layers do.
