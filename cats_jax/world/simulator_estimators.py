@@ -375,7 +375,8 @@ def fit_texts(children: Children, node_margin: np.ndarray) -> Texts:
 
         low, high = _LOG_EXPONENTS[0], _LOG_EXPONENTS[-1]
         if excess(low) < 0 < excess(high):
-            exponents[setting] = np.exp(optimize.brentq(excess, low, high))
+            root = optimize.root_scalar(excess, bracket=(low, high)).root
+            exponents[setting] = np.exp(root)
     exponents[_GREEDY] = exponents.max()  # never read: greedy takes the most popular mistake
     return Texts(exponents, float(found[1]), float(found[2]))
 
