@@ -80,6 +80,8 @@ def save(
     (path / _JSON_NAME).unlink(missing_ok=True)
     table = np.asarray(actions.rows, np.float32)
     ocp.save(str(path / _PARAMS_NAME), {**params, "actions": table}, overwrite=True)
+    # It only names the folder it was written to, on this machine; a shipped checkpoint moves.
+    (path / _PARAMS_NAME / "commit_success.txt").unlink(missing_ok=True)
     document = {
         "format_version": FORMAT_VERSION,
         "feature_names": list(search.FEATURE_NAMES),
