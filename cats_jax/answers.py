@@ -5,10 +5,15 @@ Text written by a language model is hostile: it is only ever scanned and compare
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 _MAX_INTEGER_DIGITS = 100
 """Longer digit strings are compared as text: turning them into integers takes quadratic time."""
+
+_BOX = re.compile(r"\\(?:boxed|fbox|framebox)\s*\{")
+# `\{` and `\}` are characters of a set, `\\` is a line break: none opens or closes a group.
+_BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 
 
 def extract_boxed(text: str) -> str | None:
@@ -16,18 +21,15 @@ def extract_boxed(text: str) -> str | None:
 
     An unclosed `\boxed{` is no answer. The scan is linear in the length of the text.
     """
-    marker = "\\boxed{"
     end = len(text)
-    start = text.rfind(marker)
-    while start >= 0:
+    for box in reversed(list(_BOX.finditer(text))):
         depth = 1
-        for position in range(start + len(marker), end):
-            depth += {"{": 1, "}": -1}.get(text[position], 0)
+        for brace in _BRACE.finditer(text, box.end(), end):
+            depth += {"{": 1, "}": -1}.get(brace.group(), 0)
             if depth == 0:
-                return text[start + len(marker) : position].strip()
-        # An unclosed last marker hides the text behind it; look at the marker before, up to it.
-        end = start
-        start = text.rfind(marker, 0, end)
+                return text[box.end() : brace.start()].strip()
+        # An unclosed last box hides the text behind it; look at the one before, up to it.
+        end = box.start()
     return None
 
 

@@ -26,6 +26,7 @@ import search
 from .errors import ScorerContractError
 from .protocols import (
     AnswerJudge,
+    Path,
     Question,
     Scoring,
     StepGenerator,
@@ -152,25 +153,24 @@ class Cohort:
         self._timings = timings
         self._stopped = threading.Event()
         self._slots: list[_Slot | None] = [None] * slots
+        # What the engines may forget, told them when this cohort next has their lock.
+        self._policy_forgets: dict[Question, list[Path]] = {}
+        self._scorer_forgets: dict[Question, list[Path]] = {}
         prm_features = (
-            jnp.zeros((2,), jnp.float32)
-            if scorer is None
-            else jnp.asarray([scorer.sparsity_total, scorer.sparsity_last_layer], jnp.float32)
+            (0.0, 0.0) if scorer is None else (scorer.sparsity_total, scorer.sparsity_last_layer)
         )
-        self._fresh = search.init(
-            jnp.int32(ROOT),
-            strategy=settings.strategy,
-            num_candidates=settings.num_candidates,
+        self._fresh = _fresh_state(
+            num_candidates=np.int32(settings.num_candidates),
             max_depth=settings.max_depth,
-            budget=settings.budget,
-            prm_features=prm_features,
+            budget=np.int32(settings.budget),
+            prm_features=np.asarray(prm_features, np.float32),
+            strategy=settings.strategy,
             capacity=settings.capacity,
             frontier_capacity=settings.frontier_capacity,
         )
-        # A budget of 0 makes a slot terminal from the start: an idle slot asks for nothing.
-        idle = self._fresh.replace(budget=jnp.int32(0))
-        self._state = jax.tree.map(lambda leaf: jnp.stack([leaf] * slots), idle)
-        self._keys = jax.random.split(jax.random.key(0), slots)
+        self._state, self._keys = _idle_slots(self._fresh, slots)
+        # Slots whose question is gone from `_slots` but not yet from the arrays.
+        self._closed: set[int] = set()
 
     def stop(self) -> None:
         """End `run` at the next tick."""
@@ -180,12 +180,22 @@ class Cohort:
         """Search until no question is left."""
         self._refill()
         while any(slot is not None for slot in self._slots) and not self._stopped.is_set():
-            self._tick()
+            observed = self._tick()
+            started = time.perf_counter()
+            results = self._settle(observed)
             self._refill()
+            self._timings.add("host", time.perf_counter() - started)
+            for result in results:
+                self._finish(result)
+        with self._locks.policy:
+            self._forget(self._policy, self._policy_forgets)
+        if self._scorer is not None:
+            with self._locks.scorer:
+                self._forget(self._scorer, self._scorer_forgets)
 
     # One tick, in the order in which it happens.
 
-    def _tick(self) -> None:
+    def _tick(self) -> dict[str, Any]:
         started = time.perf_counter()
         busy = _Stopwatch()
         strategy = self._settings.strategy
@@ -214,7 +224,7 @@ class Cohort:
             observed = jax.device_get(_observe(planned, self._state, output, strategy))
         self._record(observed)
         self._charge(time.perf_counter() - started, busy)
-        self._settle(observed)
+        return observed
 
     def _requests(self, request: search.Request) -> list[_Asked]:
         settings = self._settings
@@ -249,6 +259,7 @@ class Cohort:
         if not asked:
             return []
         with self._locked(self._locks.policy, busy), busy("policy"):
+            self._forget(self._policy, self._policy_forgets)
             generation = self._policy.generate([item.request for item in asked])
         busy.split("policy", generation.inside_seconds)
         total = sum(usage.computed + usage.generated for usage in generation.usage) or 1
@@ -314,6 +325,7 @@ class Cohort:
         """
         assert self._scorer is not None
         with self._locked(self._locks.scorer, busy), busy("prm"):
+            self._forget(self._scorer, self._scorer_forgets)
             try:
                 inside = self._score_batch(usable)
             except ScorerContractError:
@@ -385,8 +397,9 @@ class Cohort:
             self._timings.add(part, seconds)
         self._timings.add("host", wall - sum(seconds for _, seconds in busy.parts()))
 
-    def _settle(self, observed: dict[str, Any]) -> None:
+    def _settle(self, observed: dict[str, Any]) -> list[SearchResult]:
         """Close questions that ended, failed or hit a limit; free what the others don't need."""
+        results: list[SearchResult] = []
         for index, slot in enumerate(self._slots):
             if slot is None:
                 continue
@@ -395,19 +408,23 @@ class Cohort:
             if slot.failure is None and at_step_end and slot.valid_in_step == 0:
                 slot.failure = f"every candidate of step {slot.step - 1} is invalid"
             if slot.failure is not None:
-                self._close(index, observed, "failed", slot.failure)
+                results.append(self._close(index, observed, "failed", slot.failure))
             elif observed["terminal"][index]:
                 cut = bool(observed["cut_by_budget"][index])
                 reason = f"budget of {self._settings.budget} candidates spent" if cut else ""
-                self._close(index, observed, "budget" if cut else "answered", reason)
+                status: Status = "budget" if cut else "answered"
+                results.append(self._close(index, observed, status, reason))
             elif limit is not None:
-                self._close(index, observed, *limit)
+                results.append(self._close(index, observed, *limit))
             elif at_step_end:
                 slot.valid_in_step = 0
                 live = slot.tree.forget_steps_outside(self._alive(observed, index, "frontier"))
                 self._keep_only(slot.tree.question, live)
+        return results
 
-    def _close(self, index: int, observed: dict[str, Any], status: Status, reason: str) -> None:
+    def _close(
+        self, index: int, observed: dict[str, Any], status: Status, reason: str
+    ) -> SearchResult:
         slot = self._slots[index]
         assert slot is not None
         tree = slot.tree
@@ -419,39 +436,47 @@ class Cohort:
         if status in ("answered", "no_answer"):
             status = "no_answer" if answer is None else "answered"
         self._slots[index] = None
-        self._state = _put(self._state, self._fresh.replace(budget=jnp.int32(0)), jnp.int32(index))
+        self._closed.add(index)
         self._keep_only(tree.question, [])
-        self._finish(
-            SearchResult(
-                question=tree.question,
-                answer=answer,
-                chosen=chosen,
-                status=status,
-                reason=reason,
-                steps=slot.step,
-                paths=paths,
-                candidates=tree.candidates,
-                decisions=tree.decisions,
-                ledger=tree.ledger,
-            )
+        return SearchResult(
+            question=tree.question,
+            answer=answer,
+            chosen=chosen,
+            status=status,
+            reason=reason,
+            steps=slot.step,
+            paths=paths,
+            candidates=tree.candidates,
+            decisions=tree.decisions,
+            ledger=tree.ledger,
         )
 
     # Helpers.
 
     def _refill(self) -> None:
         """Put waiting questions into free slots, between two steps of the others."""
-        if any(slot is not None and slot.phase > 0 for slot in self._slots):
-            return
+        between_steps = all(slot is None or slot.phase == 0 for slot in self._slots)
+        opened: set[int] = set()
+        seeds = np.zeros((len(self._slots),), np.uint32)
         for index, slot in enumerate(self._slots):
-            if slot is None:
+            if slot is None and between_steps and self._waiting:
                 try:
                     question = self._waiting.popleft()
-                except IndexError:
-                    return
+                except IndexError:  # another cohort was faster
+                    break
                 self._slots[index] = _Slot(SearchTree(question, self._judge))
-                key = jax.random.key(stable_seed(self._settings.seed, question.id) % 2**31)
-                self._keys = self._keys.at[index].set(key)
-                self._state = _put(self._state, self._fresh, jnp.int32(index))
+                seeds[index] = stable_seed(self._settings.seed, question.id) % 2**31
+                opened.add(index)
+        if opened or self._closed:
+            self._state, self._keys = _replace_slots(
+                self._state,
+                self._keys,
+                self._fresh,
+                seeds,
+                opened=_mask(opened, len(self._slots)),
+                closed=_mask(self._closed, len(self._slots)),
+            )
+            self._closed.clear()
 
     @contextlib.contextmanager
     def _locked(self, lock: threading.Lock, busy: _Stopwatch) -> Iterator[None]:
@@ -471,12 +496,67 @@ class Cohort:
         valid = observed[f"{part}_valid"][index]
         return [int(node) for node in observed[f"{part}_embedding"][index][valid] if node != ROOT]
 
-    def _keep_only(self, question: Question, live: list[tuple[Any, ...]]) -> None:
-        with self._locks.policy:
-            self._policy.keep_only(question, live)
+    def _keep_only(self, question: Question, live: list[Path]) -> None:
+        # Later calls replace earlier ones: paths only ever die.
+        self._policy_forgets[question] = live
         if self._scorer is not None:
-            with self._locks.scorer:
-                self._scorer.keep_only(question, live)
+            self._scorer_forgets[question] = live
+
+    @staticmethod
+    def _forget(engine: StepGenerator | StepScorer, forgets: dict[Question, list[Path]]) -> None:
+        """Hand an engine what it may forget; the caller holds its lock."""
+        for question, live in forgets.items():
+            engine.keep_only(question, live)
+        forgets.clear()
+
+
+@functools.partial(
+    jax.jit, static_argnames=("strategy", "max_depth", "capacity", "frontier_capacity")
+)
+def _fresh_state(**arguments: Any) -> search.SearchState:
+    """A question's state before its first tick, in one compiled call."""
+    return search.init(jnp.int32(ROOT), **arguments)
+
+
+@functools.partial(jax.jit, static_argnames="slots")
+def _idle_slots(fresh: search.SearchState, slots: int) -> tuple[search.SearchState, jax.Array]:
+    """States and keys of `slots` slots without a question."""
+    # A budget of 0 makes a slot terminal from the start: an idle slot asks for nothing.
+    idle = fresh.replace(budget=jnp.int32(0))
+    states = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (slots, *leaf.shape)), idle)
+    return states, jax.random.split(jax.random.key(0), slots)
+
+
+@jax.jit
+def _replace_slots(
+    states: search.SearchState,
+    keys: jax.Array,
+    fresh: search.SearchState,
+    seeds: jax.Array,
+    opened: jax.Array,
+    closed: jax.Array,
+) -> tuple[search.SearchState, jax.Array]:
+    """Start questions in the opened slots and empty the closed ones that stay without one.
+
+    Args:
+        states, keys: of B slots.
+        fresh: a question's first state.
+        seeds: u32[B], of the opened slots' keys.
+        opened, closed: bool[B].
+    """
+
+    def one(
+        state: search.SearchState,
+        key: jax.Array,
+        seed: jax.Array,
+        opens: jax.Array,
+        ends: jax.Array,
+    ) -> tuple[search.SearchState, jax.Array]:
+        new = fresh.replace(budget=jnp.where(opens, fresh.budget, 0))
+        state = jax.tree.map(lambda a, b: jnp.where(opens | ends, a, b), new, state)
+        return state, jnp.where(opens, jax.random.key(seed), key)
+
+    return jax.vmap(one)(states, keys, seeds, opened, closed)
 
 
 @functools.partial(jax.jit, static_argnames=("strategy", "base_phase"))
@@ -543,11 +623,11 @@ def _cut_by_budget(state: search.SearchState) -> jax.Array:
     return (state.spent >= state.budget) & can_grow & ~full
 
 
-@jax.jit
-def _put(
-    states: search.SearchState, one: search.SearchState, index: jax.Array
-) -> search.SearchState:
-    return jax.tree.map(lambda rows, leaf: rows.at[index].set(leaf), states, one)
+def _mask(indices: set[int], size: int) -> np.ndarray:
+    """bool[size], true at `indices`."""
+    mask = np.zeros((size,), bool)
+    mask[list(indices)] = True
+    return mask
 
 
 def _blank_expansion(slots: int, capacity: int) -> dict[str, Any]:

@@ -28,7 +28,7 @@ def test_gather_left_pads_whole_paths_with_zeros():
     (child,) = cache.add_children([root], [(1, 2)], [first])
     (leaf,) = cache.add_children([child], [(3,)], [second])
     assert [len(s) for s in (root, child, leaf)] == [3, 5, 9]
-    got = cache.gather([leaf, None, child], 12)
+    got = cache.gather([leaf, None, child], 12, 12)
     assert got.shape == (PLANES, 3, HEADS, 12, DIM)
     assert torch.equal(got[:, 0, :, 3:], torch.cat([prompt, first, second], 2))
     assert torch.equal(got[:, 2, :, 7:], torch.cat([prompt, first], 2))
@@ -81,7 +81,7 @@ def test_random_growth_and_pruning(monkeypatch, seed):
             held[question, (*path, step)] = segment, torch.cat([prefix, own], 2)
         if held:
             segments = [segment for segment, _ in held.values()]
-            got = cache.gather(segments, 64)
+            got = cache.gather(segments, 64, 64)
             for row, (segment, kv) in enumerate(held.values()):
                 assert torch.equal(got[:, row, :, 64 - len(segment) :], kv)
         assert len(cache) == sum(segment.own for segment, _ in held.values())

@@ -10,6 +10,7 @@ from its neighbours'; with that, fp32 results on a CPU are bitwise the same in a
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import pathlib
 import time
@@ -45,6 +46,9 @@ CHUNK_WIDTH = 8
 # BLAS takes other kernels for very few rows (measured with MKL on AVX-512: 1, 2 and 3 rows differ
 # from any larger number in the last bit), so that no product on the CPU has fewer rows than this.
 _MIN_CPU_ROWS = 8
+
+# Questions whose prompts are remembered.
+_PROMPTS = 1 << 12
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 _ATTENTION = "cats_jax_grouped_query"
@@ -102,6 +106,8 @@ class CausalModel:
         self._head_dim = int(getattr(config, "head_dim", None) or config.hidden_size // heads)
         self._num_threads = num_threads
         self._folder = folder
+        # The template is rendered once per question, not once per path of it.
+        self.prompt_ids = functools.lru_cache(_PROMPTS)(self._prompt_ids)
 
     def load_weights(self) -> None:
         """Reads the weights; apart from `__init__`, so that callers can check their input first."""
@@ -133,7 +139,7 @@ class CausalModel:
             2 * self._num_layers, self._num_heads, self._head_dim, self.dtype, self.device
         )
 
-    def prompt_ids(self, question: Question) -> tuple[int, ...]:
+    def _prompt_ids(self, question: Question) -> tuple[int, ...]:
         """The question as a user's turn of the chat template, with the answer's turn opened."""
         encoded: Any = self.tokenizer.apply_chat_template(
             [{"role": "user", "content": question.text}],
@@ -240,7 +246,7 @@ class CausalModel:
         mask = torch.zeros(seen_by.shape, dtype=self.dtype, device=self.device)
         mask.masked_fill_(~self._tensor(seen_by), -torch.inf)
 
-        kv = self._buffer(cache.gather(prefixes, prefix_width), width)
+        kv = cache.gather(prefixes, prefix_width, width)
         logits = self.forward(
             kv,
             prefix_width,
@@ -256,14 +262,6 @@ class CausalModel:
     def start_rows(self, cache: PrefixCache, prefixes: Sequence[Segment]) -> DecodingRows:
         """Rows that continue cached prefixes, all of one padded width, token by token."""
         return DecodingRows(self, cache, prefixes)
-
-    def _buffer(self, prefix: Tensor, width: int) -> Tensor:
-        """A key-value buffer of `width` columns that starts with `prefix`; the rest is finite."""
-        planes, rows, heads, prefix_width, dim = prefix.shape
-        kv = prefix.new_empty((planes, rows, heads, width, dim))
-        kv[..., :prefix_width, :] = prefix
-        kv[..., prefix_width:, :] = 0
-        return kv
 
     def _tensor(self, array: np.ndarray) -> Tensor:
         return torch.from_numpy(array).to(self.device)
@@ -288,8 +286,8 @@ class DecodingRows:
         self.num_rows = len(prefixes)
         fill = [0] * (model.min_rows - self.num_rows)
         index = [*range(self.num_rows), *fill]
-        prefix = cache.gather([prefixes[i] for i in index], self._prefix_width)
-        self._kv = model._buffer(prefix, self._prefix_width + WIDTH)
+        width = self._prefix_width + WIDTH
+        self._kv = cache.gather([prefixes[i] for i in index], self._prefix_width, width)
         self._lengths = torch.tensor([lengths[i] for i in index], device=model.device)
         columns = torch.arange(self._kv.shape[3], device=model.device)
         seen = (columns >= self._prefix_width - self._lengths[:, None]) & (
@@ -302,7 +300,7 @@ class DecodingRows:
         """Feeds one token to each row: i64[B] -> logits [B, V]."""
         column = self._prefix_width + self._tick
         if column == self._kv.shape[3]:
-            self._kv = self._model._buffer(self._kv, column + WIDTH)
+            self._kv = F.pad(self._kv, (0, 0, 0, WIDTH))
             self._mask = F.pad(self._mask, (0, WIDTH), value=-torch.inf)
         self._mask[:, column] = 0
         padding = self._kv.shape[1] - len(tokens)

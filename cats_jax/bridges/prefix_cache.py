@@ -109,12 +109,13 @@ class PrefixCache:
             parent.children[key] = Segment(key, path, len(slots))
         return [parent.children[key] for parent, key in pairs]
 
-    def gather(self, segments: Sequence[Segment | None], width: int) -> Tensor:
-        """Keys and values of whole paths, left-padded with zeros.
+    def gather(self, segments: Sequence[Segment | None], end: int, width: int) -> Tensor:
+        """Keys and values of whole paths, with zeros on both sides.
 
         Args:
             segments: B ends of paths; None is the empty path.
-            width: at least the longest path.
+            end: column where every path ends; at least the longest path.
+            width: columns in all; those from `end` on are for tokens to come.
 
         Returns:
             [planes, B, heads, width, dim], a view of a copy.
@@ -122,7 +123,7 @@ class PrefixCache:
         index = np.full((len(segments), width), _EMPTY_SLOT)
         for row, segment in enumerate(segments):
             if segment is not None:
-                index[row, width - len(segment) :] = segment.slots
+                index[row, end - len(segment) : end] = segment.slots
         planes, _, heads, dim = self._pool.shape
         flat = torch.from_numpy(index.reshape(-1)).to(self._pool.device)
         paths = self._pool.index_select(1, flat).view(planes, len(segments), width, heads, dim)
