@@ -105,7 +105,7 @@ _best_of_n_weighted = functools.partial(search.best_of_n, vote="weighted")
 
 
 def _cats(
-    *, checkpoint: str, mode: Literal["argmax", "sample"] = "argmax"
+    *, checkpoint: str = "cats", mode: Literal["argmax", "sample"] = "argmax"
 ) -> tuple[search.Strategy, Any]:
     path = controller_path(checkpoint)
     if not path.is_dir():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import jax.numpy as jnp
+from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 
@@ -23,7 +24,8 @@ def allocate(
     Returns:
         Samples granted; their sum is at most `available`.
     """
-    wanted = jnp.where(valid, wanted, 0)
+    # Without the barrier XLA computes a slot's inputs anew for each of its pairs.
+    wanted, keys, valid = lax.optimization_barrier((jnp.where(valid, wanted, 0), keys, valid))
     rows = jnp.arange(keys.shape[0], dtype=jnp.int32)
     better = keys[None, :] > keys[:, None]
     tie = (keys[None, :] == keys[:, None]) & (rows[None, :] < rows[:, None])

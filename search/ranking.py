@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import jax.numpy as jnp
+from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 
@@ -14,6 +15,8 @@ def segment_ranks(
     Higher scores come first; ties go to the lower row. Rows that are not valid get N. All pairs
     are compared: for N <= 256 that is faster than sorting on a CPU, and needs no sort on a GPU.
     """
+    # Without the barrier XLA computes a row's inputs anew for each of its pairs.
+    scores, segments, valid = lax.optimization_barrier((scores, segments, valid))
     rows = jnp.arange(scores.shape[0], dtype=jnp.int32)
     better = scores[None, :] > scores[:, None]
     tie = (scores[None, :] == scores[:, None]) & (rows[None, :] < rows[:, None])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import jax.numpy as jnp
+from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 
@@ -45,6 +46,8 @@ def step_reward(
     is discarded. `scores` are path scores of the children after extra sampling, before the
     global prune; slots without a valid child get the cost term only.
     """
+    # Without the barrier XLA computes a child's inputs anew for each slot.
+    scores, parent, valid, kept = lax.optimization_barrier((scores, parent, valid, kept))
     slots = jnp.arange(num_extra.shape[0], dtype=jnp.int32)
     child = valid[None, :] & (parent[None, :] == slots[:, None])
     kept_child = child & kept[None, :]

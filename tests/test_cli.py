@@ -128,7 +128,6 @@ def test_jax_is_told_to_stay_on_the_cpu_unless_the_user_says_otherwise():
         ("beam]", "{name: beam, depth: 5}]", r"'beam': unknown option 'depth': known are factor"),
         ("beam]", "{name: beam, factor: 0}]", r"'beam': factor must be >= 1"),
         ("beam]", "{name: beam, path_score: worst}]", r"'beam': .*worst"),
-        ("beam]", "{name: cats}]", r"'cats': .*checkpoint"),
         ("beam]", "{name: cats, checkpoint: /no/such}]", r"controller folder .* does not exist"),
         ("beam]", "beam, beam]", r"strategies: label 'beam' occurs twice"),
         ("[exact]", "[/no/such]", r"PRM folder '/no/such' does not exist: give a local model"),

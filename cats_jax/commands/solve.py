@@ -41,7 +41,7 @@ def solve(
         policy: model folder, or a policy of the embedded world.
         prm: model folder, or a PRM of the embedded world.
         prm_format: how that PRM reads a solution.
-        checkpoint: of the controller, for --strategy cats.
+        checkpoint: of the controller, for --strategy cats; default: the one shipped for the world.
         width: K, the number of paths kept; default: the strategy's.
         path_score: aggregation of step scores: min, last, mean or product.
         max_depth: reasoning steps.

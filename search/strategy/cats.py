@@ -21,6 +21,7 @@ from ..actions import ActionTable
 from ..aggregation import aggregation
 from ..features import EXTRA_FEATURES, check_feature_names, feature_mask, num_children
 from ..reward import RewardWeights
+from ..state import select
 from ..types import Action, Decision, SearchState
 from .base import (
     Sampling,
@@ -176,9 +177,10 @@ def _make_decide(policy: Policy, config: CatsConfig) -> Callable[..., Any]:
     def decide(
         params: Any, key: jax.Array, state: SearchState, features: Float[Array, "N F"]
     ) -> tuple[Action, Decision, CatsMemory]:
+        # Both are computed: under vmap `lax.cond` would do that as well, and copy the policy's
+        # parameters once per question.
         arguments = (params, key, state, features)
-        # Under vmap both branches run: questions of one batch may be in different phases.
-        return jax.lax.cond(state.phase == 0, base_phase, decide_phase, *arguments)
+        return select(state.phase == 0, base_phase(*arguments), decide_phase(*arguments))
 
     return decide
 
