@@ -189,9 +189,12 @@ def _time_core(
         return jax.vmap(one, in_axes=(None, 0, 0))(params, keys, states)
 
     plan = jax.jit(plan, static_argnames="base_phase")
-    commit = jax.jit(
-        jax.vmap(functools.partial(search.commit, strategy=strategy)), donate_argnums=(0, 1)
-    )
+
+    def commit(states: Any, planned: Any, expansion: Any, base_phase: bool) -> Any:
+        one = functools.partial(search.commit, strategy=strategy, base_phase=base_phase)
+        return jax.vmap(one)(states, planned, expansion)
+
+    commit = jax.jit(commit, static_argnames="base_phase", donate_argnums=(0, 1))
     states = _first_states(strategy, num_candidates, config.seed)
     keys = jax.random.split(jax.random.key(config.seed), QUESTIONS)
     rng = np.random.default_rng(config.seed)
@@ -199,8 +202,9 @@ def _time_core(
     valid = 0
     for phase in range(strategy.num_phases):
         # As the host driver does: questions in lockstep, the base phase has its own program.
+        base_phase = phase == 0 and strategy.num_phases > 1
         planned, seconds = _median_time(
-            functools.partial(plan, base_phase=phase == 0),
+            functools.partial(plan, base_phase=base_phase),
             lambda state=states: (params, keys, state),
             config.repeats,
         )
@@ -210,7 +214,7 @@ def _time_core(
         # Donated buffers are gone after a call: every repetition gets copies, off the clock.
         before = (states, planned)
         (states, _), seconds = _median_time(
-            commit,
+            functools.partial(commit, base_phase=base_phase),
             lambda state=before, new=expansion: (*jax.tree.map(jnp.copy, state), new),
             config.repeats,
         )

@@ -159,7 +159,7 @@ class Cohort:
         prm_features = (
             (0.0, 0.0) if scorer is None else (scorer.sparsity_total, scorer.sparsity_last_layer)
         )
-        self._fresh = _fresh_state(
+        self._fresh, self._state, self._keys = _first_states(
             num_candidates=np.int32(settings.num_candidates),
             max_depth=settings.max_depth,
             budget=np.int32(settings.budget),
@@ -167,8 +167,8 @@ class Cohort:
             strategy=settings.strategy,
             capacity=settings.capacity,
             frontier_capacity=settings.frontier_capacity,
+            slots=slots,
         )
-        self._state, self._keys = _idle_slots(self._fresh, slots)
         # Slots whose question is gone from `_slots` but not yet from the arrays.
         self._closed: set[int] = set()
 
@@ -207,21 +207,22 @@ class Cohort:
             ]
             # Questions start together and step together, so that they share their phase.
             in_base = all(slot is None or slot.phase == 0 for slot in self._slots)
+            base_phase = in_base and strategy.num_phases > 1
             planned = _plan(
                 self._params,
                 self._keys,
-                jnp.asarray(ticks),
+                np.asarray(ticks, np.int32),
                 self._state,
                 strategy,
-                base_phase=in_base and strategy.num_phases > 1,
+                base_phase,
             )
             request = jax.device_get(planned.request)
         asked = self._requests(request)
         samples = self._generate(asked, busy)
         expansion = self._grow(asked, samples, busy)
         with self._locked(self._locks.core, busy), busy("core"):
-            self._state, output = _commit(self._state, planned, expansion, strategy)
-            observed = jax.device_get(_observe(planned, self._state, output, strategy))
+            self._state, observed = _commit(self._state, planned, expansion, strategy, base_phase)
+            observed = jax.device_get(observed)
         self._record(observed)
         self._charge(time.perf_counter() - started, busy)
         return observed
@@ -511,20 +512,17 @@ class Cohort:
 
 
 @functools.partial(
-    jax.jit, static_argnames=("strategy", "max_depth", "capacity", "frontier_capacity")
+    jax.jit, static_argnames=("strategy", "max_depth", "capacity", "frontier_capacity", "slots")
 )
-def _fresh_state(**arguments: Any) -> search.SearchState:
-    """A question's state before its first tick, in one compiled call."""
-    return search.init(jnp.int32(ROOT), **arguments)
-
-
-@functools.partial(jax.jit, static_argnames="slots")
-def _idle_slots(fresh: search.SearchState, slots: int) -> tuple[search.SearchState, jax.Array]:
-    """States and keys of `slots` slots without a question."""
+def _first_states(
+    slots: int, **arguments: Any
+) -> tuple[search.SearchState, search.SearchState, jax.Array]:
+    """A question's state before its first tick; states and keys of slots without a question."""
+    fresh = search.init(jnp.int32(ROOT), **arguments)
     # A budget of 0 makes a slot terminal from the start: an idle slot asks for nothing.
     idle = fresh.replace(budget=jnp.int32(0))
     states = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (slots, *leaf.shape)), idle)
-    return states, jax.random.split(jax.random.key(0), slots)
+    return fresh, states, jax.random.split(jax.random.key(0), slots)
 
 
 @jax.jit
@@ -575,14 +573,19 @@ def _plan(
     return jax.vmap(one)(keys, ticks, state)
 
 
-@functools.partial(jax.jit, static_argnames="strategy")
+@functools.partial(jax.jit, static_argnames=("strategy", "base_phase"))
 def _commit(
-    state: search.SearchState, plan: search.Plan, expansion: search.Expansion, strategy: Any
-) -> tuple[search.SearchState, search.StepOutput]:
-    return jax.vmap(functools.partial(search.commit, strategy=strategy))(state, plan, expansion)
+    state: search.SearchState,
+    plan: search.Plan,
+    expansion: search.Expansion,
+    strategy: search.Strategy,
+    base_phase: bool,
+) -> tuple[search.SearchState, dict[str, jax.Array]]:
+    commit = functools.partial(search.commit, strategy=strategy, base_phase=base_phase)
+    state, output = jax.vmap(commit)(state, plan, expansion)
+    return state, _observe(plan, state, output, strategy)
 
 
-@functools.partial(jax.jit, static_argnames="strategy")
 def _observe(
     plan: search.Plan,
     state: search.SearchState,
@@ -591,9 +594,9 @@ def _observe(
 ) -> dict[str, jax.Array]:
     """What the host reads of a tick, in one transfer."""
     return {
-        "decided": output.decided,
+        "decided": output.decision.valid,
         "granted": output.num_samples,
-        "reward": output.reward,
+        "reward": output.decision.reward,
         "features": plan.decision.features,
         "action": plan.decision.action,
         "num_extra": plan.action.num_extra,

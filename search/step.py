@@ -85,7 +85,12 @@ def plan(
 
 
 def commit(
-    state: SearchState, plan: Plan, expansion: Expansion, *, strategy: Strategy
+    state: SearchState,
+    plan: Plan,
+    expansion: Expansion,
+    *,
+    strategy: Strategy,
+    base_phase: bool = False,
 ) -> tuple[SearchState, StepOutput]:
     """Take in the children; in the last phase of a step also retain, prune and finish.
 
@@ -96,8 +101,15 @@ def commit(
         plan: this tick's plan.
         expansion: its children, in allocation order; at most as many rows as the pool.
         strategy: static; the same as for `plan`.
+        base_phase: static; the promise of `plan`'s, for strategies of several phases: decisions
+            and the end of a step drop out of the program.
     """
+    decided = plan.decision.valid
+    if base_phase:
+        state = state.replace(phase=jnp.int32(0))
+        decided = jnp.zeros_like(decided)
     active = ~is_terminal(state)
+    decided = decided & active
     num_samples = plan.request.num_samples
     granted = jnp.sum(num_samples, dtype=jnp.int32)
     grown = state.replace(
@@ -106,8 +118,7 @@ def commit(
         used=state.used + granted,
         memory=plan.memory,
     )
-    reward = _decision_reward(grown, plan, strategy)
-    decided = plan.decision.valid & active
+    reward = jnp.where(decided, _decision_reward(grown, plan, strategy), 0.0)
     continuing = _continue_pending(state, plan, decided, strategy.reward.discount)
     grown = grown.replace(pending=_update_pending(state, plan, decided, reward))
 
@@ -120,10 +131,8 @@ def commit(
     transition = transition.replace(weight_t=jnp.where(active, transition.weight_t, 0.0))
     output = StepOutput(
         transition=transition,
-        decision=plan.decision.replace(reward=jnp.where(decided, reward, 0.0), valid=decided),
+        decision=plan.decision.replace(reward=reward, valid=decided),
         num_samples=num_samples,
-        decided=decided,
-        reward=jnp.where(decided, reward, 0.0),
         path_score=path_scores(grown.pool, strategy.aggregation),
         active=active,
     )

@@ -127,9 +127,7 @@ class StepOutput(struct.PyTreeNode):
     """What one tick reports beside the new state."""
 
     transition: Transition  # [2 * frontier] rows: decisions followed by one, then by an end
-    decision: Decision  # [frontier] rows; of this tick, valid where one was taken
+    decision: Decision  # [frontier] rows; of this tick with its reward, valid where one was taken
     num_samples: jax.Array  # i32[N]; candidates granted to each frontier slot
-    decided: jax.Array  # bool[N]; frontier slots that took a decision
-    reward: jax.Array  # f32[N]; of those decisions
     path_score: jax.Array  # f32[N]; of every pool row, before a step's end empties the pool
     active: jax.Array  # bool[]; False for a tick after the end

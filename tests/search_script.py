@@ -467,8 +467,13 @@ def assert_tick(
     slots = len(tick.num_samples)
     request = plan.request
     assert_equal("active", output.active, tick.active)
-    for name in ("num_samples", "decided", "reward"):
-        actual = np.asarray(getattr(output, name))
+    reported = {
+        "num_samples": output.num_samples,
+        "decided": output.decision.valid,
+        "reward": output.decision.reward,
+    }
+    for name, actual in reported.items():
+        actual = np.asarray(actual)
         assert_equal(name, actual[:slots], getattr(tick, name))
         assert not actual[slots:].any(), name
     assert_equal("request.num_samples", request.num_samples, output.num_samples)

@@ -153,7 +153,7 @@ def test_monte_carlo_returns():
     # Ticks: base, decide, base, decide. Root: 1 child and 2 more; the best one: the same.
     assert granted.tolist() == [1, 2, 1, 2]
     assert int(end.spent) == 6
-    np.testing.assert_array_equal(rows.weight_t, output.decided)
+    np.testing.assert_array_equal(rows.weight_t, output.decision.valid)
     assert np.asarray(rows.weight_t).sum(1).tolist() == [0, 1, 0, 1]
     np.testing.assert_allclose(rows.reward_t[1, 0], 1.0 - 0.2 * 5 / 100, rtol=1e-6)
     np.testing.assert_allclose(rows.reward_t[3, 0], 1.0 - 0.2 * 2 / 100, rtol=1e-6)

@@ -92,6 +92,7 @@ def record(name: str) -> list[dict[str, Any]]:
     states = jax.tree.map(lambda *leaves: jnp.stack(leaves), *states)
     keys = jax.random.split(jax.random.key(0), len(QUESTIONS))
     finals, outputs = jax.device_get(_run(keys, states, strategy))
+    reward = outputs.decision.reward
     return [
         {
             **sizes,
@@ -99,7 +100,7 @@ def record(name: str) -> list[dict[str, Any]]:
                 {
                     "num_samples": outputs.num_samples[index, tick].tolist(),
                     "action": outputs.decision.action[index, tick].tolist(),
-                    "reward": np.round(outputs.reward[index, tick].astype(float), 6).tolist(),
+                    "reward": np.round(reward[index, tick].astype(float), 6).tolist(),
                     "transitions": int(outputs.transition.weight_t[index, tick].sum()),
                 }
                 for tick in np.flatnonzero(outputs.active[index])

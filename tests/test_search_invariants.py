@@ -1,6 +1,7 @@
 """What must hold for every strategy whatever happens outside, and the degenerate cases by name."""
 
 import functools
+import operator
 
 import hypothesis
 import hypothesis.strategies as st
@@ -89,9 +90,9 @@ def test_neither_padding_nor_neighbours_change_a_search(name, cases):
             script.assert_same(paths_of(getattr(other, group)), paths_of(getattr(final, group)))
         script.assert_same(transitions_of(other_outputs), transitions_of(outputs))
         slots = script.CAPACITY
-        for field in ("num_samples", "decided", "reward"):
-            wide = getattr(other_outputs, field)
-            script.assert_equal(field, wide[:, :slots], getattr(outputs, field))
+        for field in ("num_samples", "decision.valid", "decision.reward"):
+            wide, narrow = map(operator.attrgetter(field), (other_outputs, outputs))
+            script.assert_equal(field, wide[:, :slots], narrow)
             assert not wide[:, slots:].any()
         np.testing.assert_array_equal(other_outputs.active, outputs.active)
         assert (other.spent, other.step) == (final.spent, final.step)
@@ -166,7 +167,7 @@ def test_ticks_after_the_end_change_nothing(name):
     script.assert_identical(jax.device_get(after), final)
     assert not output.active
     assert not np.asarray(output.transition.weight_t).any()
-    assert not np.asarray(output.decided).any()
+    assert not np.asarray(output.decision.valid).any()
 
 
 # Gradients
@@ -188,7 +189,7 @@ def test_gradients_through_a_search_are_finite_and_zero_at_padding(name):
         weight = outputs.transition.weight_t
         return (
             jnp.sum(jnp.where(paths.valid, value, 0.0))
-            + jnp.sum(outputs.reward)
+            + jnp.sum(outputs.decision.reward)
             + jnp.sum(weight[..., None] * outputs.transition.features_t)
         )
 
@@ -209,7 +210,7 @@ class TestDegenerate:
         final, outputs = run(name, Case(p_invalid=1.0))
         assert not final.frontier.valid.any()
         assert not final.finished.valid.any()
-        assert not outputs.decided.any()
+        assert not outputs.decision.valid.any()
         assert final.spent > 0  # they were paid for
         assert final.step == 1
         assert script.programs(name).answer(final.finished) == -1

@@ -1,5 +1,7 @@
 """In the graph equals on the host equals the oracle: every strategy, every tick, every field."""
 
+import functools
+
 import hypothesis
 import jax
 import oracle
@@ -57,3 +59,26 @@ def test_finished_paths_keep_their_places(seed):
 @hypothesis.given(case=script.cases())
 def test_graph_host_and_oracle_agree_on_many_more(name, case):
     run_everywhere(name, case)
+
+
+@pytest.mark.parametrize("name", [n for n, (s, _) in script.STRATEGIES.items() if s.num_phases > 1])
+def test_the_promise_of_a_base_phase_changes_nothing(name):
+    strategy, _ = script.STRATEGIES[name]
+    case = script.Case(num_candidates=7, max_depth=3, seed=3)
+    params, state = script.params(case), script.first_state(strategy, case)
+    programs = script.programs(name)
+    promised = {"strategy": strategy, "base_phase": True}
+    plan_base = jax.jit(functools.partial(search.plan, **promised))
+    commit_base = jax.jit(functools.partial(search.commit, **promised))
+    base_ticks = 0
+    for index in range(strategy.num_phases * case.max_depth):
+        plan_key, _ = search.tick_keys(case.key, index)
+        plan = programs.plan(params, plan_key, state)
+        expansion = script.host_expand(case, index, plan.request, False)
+        after = programs.commit(state, plan, expansion)
+        if state.phase == 0:
+            base_ticks += 1
+            script.assert_identical(*jax.device_get((plan_base(params, plan_key, state), plan)))
+            script.assert_identical(*jax.device_get((commit_base(state, plan, expansion), after)))
+        state = jax.device_get(after[0])
+    assert base_ticks >= 2
