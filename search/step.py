@@ -104,12 +104,11 @@ def commit(
         base_phase: static; the promise of `plan`'s, for strategies of several phases: decisions
             and the end of a step drop out of the program.
     """
-    decided = plan.decision.valid
+    active = ~is_terminal(state)
+    decided = plan.decision.valid & active
     if base_phase:
         state = state.replace(phase=jnp.int32(0))
         decided = jnp.zeros_like(decided)
-    active = ~is_terminal(state)
-    decided = decided & active
     num_samples = plan.request.num_samples
     granted = jnp.sum(num_samples, dtype=jnp.int32)
     grown = state.replace(
@@ -126,9 +125,11 @@ def commit(
     in_step = grown.replace(phase=state.phase + 1)
     is_last_phase = state.phase == strategy.num_phases - 1
     after = select(is_last_phase, stepped, in_step)
-    ending = ending.replace(weight_t=jnp.where(is_last_phase, ending.weight_t, 0.0))
-    transition = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), continuing, ending)
-    transition = transition.replace(weight_t=jnp.where(active, transition.weight_t, 0.0))
+    emits = jnp.concatenate(
+        [(continuing.weight_t > 0) & active, (ending.weight_t > 0) & is_last_phase & active]
+    )
+    rows = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), continuing, ending)
+    transition = where_rows(emits, rows, jax.tree.map(jnp.zeros_like, rows))
     output = StepOutput(
         transition=transition,
         decision=plan.decision.replace(reward=reward, valid=decided),

@@ -111,7 +111,10 @@ class Plan(struct.PyTreeNode):
 
 
 class Transition(struct.PyTreeNode):
-    """Steps of experience in rlax's time suffixes: decide at t-1, next decision at t."""
+    """Steps of experience in rlax's time suffixes: decide at t-1, next decision at t.
+
+    Rows of weight 0 are zeros.
+    """
 
     features_tm1: jax.Array  # f32[N, F]
     available_tm1: jax.Array  # i32[N]; candidates the action could ask for: what was legal
