@@ -25,6 +25,7 @@ from cats_jax.bridges import sampling
 from cats_jax.bridges.budget import TokenBudget
 from cats_jax.bridges.hf_model import CHUNK_WIDTH, WIDTH, CausalModel, padded
 from cats_jax.bridges.prefix_cache import Segment
+from cats_jax.bridges.step_text import StepText, check_parameters
 from cats_jax.errors import BadInputError
 from cats_jax.protocols import (
     Finish,
@@ -86,16 +87,12 @@ class HuggingFaceGenerator:
         ):
             if value < 1:
                 raise BadInputError(f"{name} must be at least 1, got {value}")
-        if not step_separator:
-            raise BadInputError("step_separator must not be empty: use '\\n\\n'")
         self._model = CausalModel(path, device=device, dtype=dtype, num_threads=num_threads)
-        self._separator = step_separator
+        self._text = StepText(self._model, step_separator)
         self._max_step_tokens = max_step_tokens
         self._max_answer_tokens = max_answer_tokens
-        separators = _tokens_containing(self._model, step_separator)
-        self._pure_separators = {i for i, text in separators.items() if text == step_separator}
-        self._is_separator = _table(list(separators), self._model)
-        self._is_end = _table(_end_ids(self._model), self._model)
+        self._is_separator = _table(self._text.separators, self._model)
+        self._is_end = _table(self._text.ends, self._model)
         self._model.load_weights()
         self.name = self._model.name
         self.num_parameters = self._model.num_parameters
@@ -126,7 +123,7 @@ class HuggingFaceGenerator:
             BadInputError: a sampling parameter outside its range.
         """
         for request in requests:
-            _check_parameters(request)
+            check_parameters(request)
         before = self._model.seconds
         usage = [_Usage() for _ in requests]
         nodes = self._ensure_cached(requests, usage)
@@ -346,25 +343,10 @@ class HuggingFaceGenerator:
             for ids, code, log_prob in drafts:
                 step = steps.get((ids, code))
                 if step is None:
-                    step = steps[ids, code] = Step(self._text(ids, code), ids)
+                    step = steps[ids, code] = Step(self._text.text(ids, _FINISHES[code]), ids)
                 row.append(StepSample(step, _FINISHES[code], log_prob))
             answer.append(row)
         return answer
-
-    def _text(self, ids: tuple[int, ...], code: int) -> str:
-        """The step's text: without its end token, or without the separator and what follows it."""
-        if code in (_LENGTH, _CONTEXT):
-            return self._model.decode(ids)
-        head = self._model.decode(ids[:-1])
-        if code == _END or ids[-1] in self._pure_separators:
-            return head
-        # The last token brings text of its own before the separator, as ".\n\n" does, or after it.
-        # Look for the separator in the last token only: what stands further left is the step's.
-        text = self._model.decode(ids)
-        start = 0
-        while start < min(len(head), len(text)) and head[start] == text[start]:
-            start += 1
-        return text[:start] + text[start:].partition(self._separator)[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -468,39 +450,6 @@ def _parameters(batch: Sequence[_Row], device: torch.device) -> _Parameters:
         truncated=any(row.top_p < 1 or row.top_k > 0 for row in batch),
         forced=forced,
     )
-
-
-def _check_parameters(request: StepRequest) -> None:
-    where = f"request for question {request.question.id!r}"
-    if not (0 <= request.temperature < float("inf")):
-        raise BadInputError(f"{where}: temperature must be >= 0, got {request.temperature}")
-    if not (0 < request.top_p <= 1):
-        raise BadInputError(f"{where}: top_p must be in (0, 1], got {request.top_p}")
-    if request.top_k < 0:
-        raise BadInputError(f"{where}: top_k must be >= 0, got {request.top_k}")
-    if any(not 0 <= seed < 1 << 64 for seed in request.seeds):
-        raise BadInputError(f"{where}: seeds must be in 0..2**64 - 1")
-
-
-def _tokens_containing(model: CausalModel, separator: str) -> dict[int, str]:
-    """All tokens whose text contains the separator: id -> text."""
-    texts = {i: model.decode([i]) for i in range(min(len(model.tokenizer), model.vocab_size))}
-    found = {i: text for i, text in texts.items() if separator in text}
-    if not found:
-        raise BadInputError(
-            f"no token of {model.name!r} contains the step separator {separator!r}: choose a "
-            f"step_separator that is in the tokenizer's vocabulary"
-        )
-    return found
-
-
-def _end_ids(model: CausalModel) -> list[int]:
-    ids = model.end_ids()
-    if not ids:
-        raise BadInputError(
-            f"{model.name!r} names no end-of-text token: set eos_token_id in its config.json"
-        )
-    return ids
 
 
 def _table(ids: list[int], model: CausalModel) -> Tensor:
