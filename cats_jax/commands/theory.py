@@ -1,0 +1,102 @@
+"""`cats-jax theory`: every claim of the paper, and every repair, put to a numeric test."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.table import Table
+
+    from theory.checks import CheckReport
+
+
+def theory(*, seed: int = 0, only: tuple[str, ...] = ()) -> int:
+    """Run the checks of the theory and print their verdicts, in about a minute.
+
+    "fails" with a remedy is a finding, not an error: the exit code is 1 only if a verdict is not
+    the one the analysis expects.
+
+    Args:
+        seed: of the sampled checks.
+        only: names of checks to run, or beginnings of names, such as "margin".
+    """
+    import time
+
+    from rich.markup import escape
+
+    from theory.checks import CHECKS
+
+    from ..errors import BadInputError
+    from ..terminal import make_console, show_table
+
+    chosen = {
+        name: check
+        for name, check in CHECKS.items()
+        if not only or any(name.startswith(start) for start in only)
+    }
+    unknown = [start for start in only if not any(name.startswith(start) for name in CHECKS)]
+    if unknown:
+        raise BadInputError(
+            f"--only: no check begins with {unknown[0]!r}; without --only the table names them all"
+        )
+    console = make_console()
+    reports: list[CheckReport] = []
+    started = time.monotonic()
+    with console.status("") as status:
+        for number, (name, check) in enumerate(chosen.items(), 1):
+            status.update(f"{number}/{len(chosen)} {name}")
+            reports.append(check(seed=seed))
+    show_table(console, verdict_table(reports))
+    for report in reports:
+        if report.verdict == "fails":
+            found = f"{report.name}: {report.where}. Instead: {report.remedy or 'nothing known'}."
+            console.print(escape(found), soft_wrap=True)
+    counts = {verdict: 0 for verdict in ("holds", "fails", "not established")}
+    for report in reports:
+        counts[report.verdict] += 1
+    figures = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
+    console.print(f"{len(reports)} claims: {figures} ({time.monotonic() - started:.0f} s)")
+    unexpected = [report for report in reports if not report.as_expected]
+    for report in unexpected:
+        console.print(
+            escape(
+                f"{report.name}: {report.verdict}, but the analysis says {report.expected}; "
+                "run it again with another --seed"
+            ),
+            soft_wrap=True,
+        )
+    return int(bool(unexpected))
+
+
+def verdict_table(reports: Sequence[CheckReport]) -> Table:
+    """One row per claim; slack is how far the worst case is on the claimed side."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    from theory.checks.report import CONFIDENCE
+
+    table = Table(
+        title="claims of the theory; slack: of the worst case, negative beyond the claimed bound, "
+        f"with its {CONFIDENCE:.2%} interval if sampled",
+        title_justify="left",
+    )
+    table.add_column("check", no_wrap=True)
+    table.add_column("claim (where it stands)", ratio=1)
+    table.add_column("verdict", no_wrap=True)
+    table.add_column("slack", justify="right", no_wrap=True)
+    table.add_column("draws", justify="right", no_wrap=True)
+    styles = {"holds": "green", "fails": "red", "not established": "yellow"}
+    for report in reports:
+        slack = f"{report.slack.value:.3g}"
+        if report.num_samples:
+            slack += f" ({report.slack.low:.3g} to {report.slack.high:.3g})"
+        table.add_row(
+            report.name,
+            escape(f"{report.claim} ({report.source})"),
+            f"[{styles[report.verdict]}]{report.verdict}[/]",
+            slack,
+            f"{report.num_samples:,}" if report.num_samples else "exact",
+        )
+    return table

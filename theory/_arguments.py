@@ -1,0 +1,161 @@
+"""What every function here asks of its arguments, and the error when an assumption is broken.
+
+Everything comes in as numbers or arrays that broadcast and leaves as float64. One broken element
+breaks the call: the error names the argument, the first offending value and the assumption.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+# `ArrayLike` has numbers only as `complex`, which they are to a type checker but not at run time,
+# where tests check; and no tuples.
+Numbers = npt.ArrayLike | float | int | Sequence[Any]
+
+Array = npt.NDArray[np.float64]
+# What numpy makes of a computation: without axes a scalar, else an array.
+Floats = np.float64 | Array
+Flags = np.bool_ | npt.NDArray[np.bool_]
+
+
+def real(name: str, value: Numbers) -> Array:
+    """As float64, without NaN; infinity passes."""
+    try:
+        array = np.asarray(value, np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name}={value!r}: a number or an array of numbers is needed") from error
+    require(name, array, ~np.isnan(array), "is not a number")
+    return array
+
+
+def nonnegative(name: str, value: Numbers, assumption: str) -> Array:
+    """In [0, inf]."""
+    array = real(name, value)
+    require(name, array, array >= 0, assumption)
+    return array
+
+
+def magnitude(name: str, value: Numbers) -> Array:
+    """In [0, inf): a gap, a deviation."""
+    array = nonnegative(name, value, "is a size and can't be negative")
+    require(name, array, np.isfinite(array), "must be finite")
+    return array
+
+
+def positive(name: str, value: Numbers) -> Array:
+    """In (0, inf)."""
+    array = real(name, value)
+    require(name, array, (array > 0) & np.isfinite(array), "must be positive and finite")
+    return array
+
+
+def probability(name: str, value: Numbers) -> Array:
+    """In [0, 1]."""
+    array = real(name, value)
+    require(name, array, (array >= 0) & (array <= 1), "a probability lies in [0, 1]")
+    return array
+
+
+def risk(name: str, value: Numbers) -> Array:
+    """The mean of a loss in [0, 1]."""
+    array = nonnegative(name, value, "the mean of a loss in [0, 1] can't be negative")
+    require(
+        name,
+        array,
+        array <= 1,
+        "the bound is for losses in [0, 1], which a cross-entropy is not; "
+        "take the mean of |r - y|, which is at most 1 - exp(-cross-entropy)",
+    )
+    return array
+
+
+def divergence(name: str, value: Numbers) -> Array:
+    """KL(Q || P) in nats, in [0, inf]."""
+    return nonnegative(name, value, "a Kullback-Leibler divergence can't be negative")
+
+
+def neg_log_probability(name: str, value: Numbers) -> Array:
+    """-ln P of a probability P, in [0, inf]."""
+    return nonnegative(
+        name,
+        value,
+        "-ln P of a probability can't be negative; P must be the probability the prior gives to "
+        "this one predictor, and a density is none (KL is then infinite)",
+    )
+
+
+def count(name: str, value: Numbers, minimum: int, assumption: str) -> Array:
+    """A whole number; float64 is exact up to 2**53, so no integer type overflows."""
+    array = real(name, value)
+    require(name, array, (array >= minimum) & np.isfinite(array), assumption)
+    require(name, array, array == np.floor(array), "must be a whole number")
+    return array
+
+
+def num_samples(value: Numbers) -> Array:
+    """n of a PAC-Bayes bound."""
+    return count("num_samples", value, 2, "n >= 2 independent examples are needed")
+
+
+def num_candidates(value: Numbers) -> Array:
+    """N of the accuracy theorem."""
+    return count("num_candidates", value, 1, "N >= 1 candidates are needed")
+
+
+def confidence(value: Numbers) -> Array:
+    """Delta of a PAC-Bayes bound, in (0, 1]."""
+    array = real("delta", value)
+    require(
+        "delta",
+        array,
+        (array > 0) & (array <= 1),
+        "the bound holds with probability 1 - delta, delta in (0, 1]",
+    )
+    return array
+
+
+def failure(value: Numbers) -> Array:
+    """Delta of an accuracy bound, in [0, 1)."""
+    array = real("delta", value)
+    require(
+        "delta",
+        array,
+        (array >= 0) & (array < 1),
+        "the deviations are bounded with probability 1 - delta, delta in [0, 1)",
+    )
+    return array
+
+
+def gap_and_epsilon(gap: Numbers, epsilon: Numbers) -> tuple[Array, Array]:
+    """A gap and a bound on the deviations, not both 0; broadcast against each other."""
+    gap, epsilon = np.broadcast_arrays(magnitude("gap", gap), magnitude("epsilon", epsilon))
+    require("gap", gap, (gap > 0) | (epsilon > 0), "gap / epsilon is 0 / 0, epsilon is 0 too")
+    return gap, epsilon
+
+
+def require(name: str, values: Floats, holds: Flags, assumption: str) -> None:
+    """Raises ValueError for the first element that does not hold."""
+    if np.all(holds):
+        return
+    index = tuple(int(axis) for axis in np.argwhere(~np.asarray(holds))[0])
+    place = f"[{', '.join(map(str, index))}]" if index else ""
+    value = repr(float(np.asarray(values)[index])).removesuffix(".0")
+    raise ValueError(f"{name}{place}={value}: {assumption}")
+
+
+def ratio(gap: Floats, epsilon: Floats) -> Floats:
+    """t = gap / epsilon; infinite for exact scores.
+
+    Bounds are functions of t: gap**2 / epsilon**2 underflows where (gap / epsilon)**2 does not.
+    """
+    with np.errstate(divide="ignore", over="ignore"):
+        return np.asarray(gap / epsilon)
+
+
+def plain(values: Numbers) -> Floats:
+    """A number for an array without axes."""
+    return np.asarray(values, np.float64)[()]

@@ -1,0 +1,315 @@
+"""The accuracy theorem: its readings, what breaks each, and what holds instead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..accuracy import (
+    accuracy_lower_bound,
+    accuracy_lower_bound_averaged,
+    accuracy_lower_bound_threshold,
+    accuracy_lower_bound_union,
+    coverage,
+)
+from .best_of_n import (
+    World,
+    misleading_world,
+    outcomes,
+    small_worlds,
+)
+from .double import double
+from .report import CheckReport, Verdict, exact, judge, shares
+
+_THEOREM = "eq:accuracy-gap-bound"
+_DELTA = 0.01
+
+Bound = Callable[..., Any]
+
+
+def check_accuracy_mean_gap(*, seed: int = 0, bound: Bound = accuracy_lower_bound) -> CheckReport:
+    """gamma(q) is random; its mean can't stand for it."""
+    world = misleading_world()
+    probability, found = world.enumerate(2)
+    mass = probability * found.covered
+    return _misleading(
+        bound,
+        seed,
+        float((mass * found.gap).sum() / mass.sum()),
+        name="accuracy_mean_gap",
+        claim="The theorem holds with gamma = its mean over draws with a correct path.",
+    )
+
+
+def check_accuracy_realised_gap(
+    *, seed: int = 0, bound: Bound = accuracy_lower_bound
+) -> CheckReport:
+    """Nor can the gap that one draw happened to have."""
+    _, found = misleading_world().enumerate(2)
+    return _misleading(
+        bound,
+        seed,
+        float(found.gap[found.covered].max()),
+        name="accuracy_realised_gap",
+        claim="The theorem holds with gamma = the gap of a draw that happens to have a large one.",
+    )
+
+
+def check_accuracy_averaged(
+    *, seed: int = 0, bound: Bound = accuracy_lower_bound_averaged
+) -> CheckReport:
+    """The reading under which the theorem is true: average the bracket."""
+    del seed
+    cases = _cases()
+    truths, bounds = [], []
+    for world, n in cases:
+        probability, found = world.enumerate(n)
+        truths.append(float((probability * found.correct).sum()))
+        pairs, kind = np.unique(
+            np.stack([found.gap, found.covered], 1), axis=0, return_inverse=True
+        )
+        # The bound takes a mean over equally likely draws; here each kind of draw has its share.
+        values = bound(
+            pairs[:, :1], pairs[:, 1:], max(world.deviations), num_candidates=n, delta=_DELTA
+        )
+        bounds.append(float(np.bincount(kind, probability) @ values))
+    return judge(
+        name="accuracy_averaged",
+        claim="Averaged over draws inside the bracket the theorem holds.",
+        source=_THEOREM + ", read as an expectation",
+        expected=Verdict.HOLDS,
+        measured=exact(truths),
+        side="at least",
+        bound=bounds,
+        where=lambda i: f"world {i // 2}, N={cases[i][1]}; accuracy",
+        proof="the theorem given the draw, then expectation",
+    )
+
+
+def check_accuracy_threshold(
+    *, seed: int = 0, bound: Bound = accuracy_lower_bound_threshold
+) -> CheckReport:
+    """A threshold on the gap, fixed in advance."""
+    del seed
+    truths, bounds, names = [], [], []
+    for index, (world, n) in enumerate(_cases()):
+        probability, found = world.enumerate(n)
+        epsilon = max(world.deviations)
+        for gap in np.unique(found.gap[found.gap > 0]):
+            reached = min(float(probability[found.covered & (found.gap >= gap)].sum()), 1.0)
+            truths.append(float((probability * found.correct).sum()))
+            bounds.append(float(bound(reached, gap, epsilon, num_candidates=n, delta=_DELTA)))
+            names.append(f"world {index // 2}, N={n}, gap >= {gap:.4f}")
+    return judge(
+        name="accuracy_threshold",
+        claim="Pr[covered, gap >= g] (1 - (N-1) exp(-g^2/4 eps^2)) - delta bounds the accuracy, "
+        "for every fixed g.",
+        source="here",
+        expected=Verdict.HOLDS,
+        measured=exact(truths),
+        side="at least",
+        bound=bounds,
+        where=lambda i: names[i] + "; accuracy",
+        proof="Hoeffding given the draw, union over competitors",
+    )
+
+
+def check_mean_gap_limit(
+    *, seed: int = 0, limit: Callable[[np.ndarray], np.ndarray] | None = None
+) -> CheckReport:
+    """How large the gap can be on average."""
+    del seed
+
+    def attained(n: np.ndarray) -> np.ndarray:
+        return (1.0 - 1.0 / n) ** (n - 1.0)
+
+    # Rewards of 1 with probability p, else 0: the gap is 1 iff exactly one path has 1.
+    sizes, p = np.arange(2.0, 65.0), np.linspace(0.0, 1.0, 1001)[:, None]
+    means = np.max(sizes * p * (1.0 - p) ** (sizes - 1.0), axis=0)
+    return judge(
+        name="mean_gap_limit",
+        claim="Even for the law that makes it largest, the mean of gamma(q) is at most "
+        "(1 - 1/N)^(N-1), which tends to 1/e.",
+        source="here",
+        expected=Verdict.HOLDS,
+        measured=exact(means),
+        side="at most",
+        bound=(attained if limit is None else limit)(sizes),
+        where=lambda i: f"N={sizes[i]:.0f}, two levels 0 and 1; mean gap",
+        proof="E gamma is the integral of N F^(N-1) (1 - F), largest for F = 1 - 1/N",
+    )
+
+
+def check_accuracy_sure_gap(*, seed: int = 0, bound: Bound = accuracy_lower_bound) -> CheckReport:
+    """With a gap that holds in every draw, the theorem is true and empty."""
+    del seed
+    p1, n, delta = (
+        axis.ravel() for axis in np.meshgrid([0.01, 0.3, 0.9], [2.0, 3, 16, 256], [0.0, 0.05, 0.5])
+    )
+    covered = coverage(p1, n)
+    return judge(
+        name="accuracy_sure_gap",
+        claim="With the only gap that independent draws are sure to have, gamma = 0, the theorem "
+        "still says something: its value is above -delta p_N.",
+        source=_THEOREM + ", gamma a constant",
+        expected=Verdict.FAILS,
+        measured=exact(bound(covered, 0.0, 0.1, num_candidates=n, delta=delta)),
+        side="at least",
+        bound=-delta * covered + 1e-6,
+        where=lambda i: f"p1={p1[i]}, N={n[i]:.0f}, delta={delta[i]}; value",
+        remedy="average over draws, a threshold gap, or a margin between right and wrong",
+    )
+
+
+def check_accuracy_needs_separation(
+    *, seed: int = 0, bound: Bound = accuracy_lower_bound
+) -> CheckReport:
+    """The exponential is decorative for N >= 3."""
+    del seed
+    t, n = (axis.ravel() for axis in np.meshgrid(np.linspace(0.0, 2.0, 201), [3.0, 4, 16, 256]))
+    return judge(
+        name="accuracy_needs_separation",
+        claim="For N >= 3 the theorem is positive only where gamma > 2 epsilon, where no error is "
+        "possible anyway.",
+        source="here, of " + _THEOREM,
+        expected=Verdict.HOLDS,
+        measured=exact(bound(1.0, t, 1.0, num_candidates=n, delta=0.0)),
+        side="at most",
+        bound=0.0,
+        where=lambda i: f"t={t[i]:.2f}, N={n[i]:.0f}, p_N=1, delta=0; value",
+        proof="exp(-1/2) > 1/2",
+    )
+
+
+def check_delta_inside(
+    *, seed: int = 0, bound: Bound = accuracy_lower_bound_averaged
+) -> CheckReport:
+    """delta multiplied by p_N: too much is promised."""
+    del seed
+    delta = 0.1
+    accuracy, gap, covered, probability = _swapped(delta)
+    # Draws of equal probability, as the average takes them.
+    assert np.allclose(probability, probability[0])
+    value = bound(gap, covered, 0.001, num_candidates=2, delta=delta)
+    return judge(
+        name="delta_inside",
+        claim="p_N [1 - delta - ...] holds when the deviations are small with probability "
+        "1 - delta only over all draws (condition 1 as printed).",
+        source=_THEOREM + ", delta",
+        expected=Verdict.FAILS,
+        measured=exact(accuracy),
+        side="at least",
+        bound=value,
+        where=lambda i: "N=2, p1=.3, delta=.1, scores swapped where right meets wrong; accuracy",
+        remedy="subtract delta outside: p_N [1 - ...] - delta",
+    )
+
+
+def check_delta_outside(*, seed: int = 0, bound: Bound = accuracy_lower_bound_union) -> CheckReport:
+    """What the printed proof gives, and it is attained."""
+    del seed
+    deltas = [0.02, 0.05, 0.1, 0.2, 0.4]
+    truths = [_swapped(delta)[0] for delta in deltas]
+    # Right and wrong levels are .24 apart at least; equal levels can't change the outcome.
+    values = [float(bound(0.51, 0.24, 0.001, num_candidates=2, delta=delta)) for delta in deltas]
+    return judge(
+        name="delta_outside",
+        claim="p_N [1 - (N-1) exp(-gamma^2/8 eps^2)] - delta holds there.",
+        source=_THEOREM + ", corrected",
+        expected=Verdict.HOLDS,
+        measured=exact(truths),
+        side="at least",
+        bound=values,
+        where=lambda i: f"the same world, delta={deltas[i]}; accuracy",
+        proof="the union bound of the printed proof",
+    )
+
+
+def check_success_event(*, seed: int = 0, noise: float = 0.09) -> CheckReport:
+    """A selected path other than the best one may be correct as well."""
+    trials = 1000
+    draws = continuous_draws(0.3, noise, seed=seed, num_candidates=256, trials=trials)
+    found = outcomes(*draws, 0.6)
+    success = int(found.correct.sum())
+    event = int((found.covered & found.best).sum())
+    return judge(
+        name="success_event",
+        claim="Success is the complement of 'no correct path, or not the best one selected': it "
+        "is no more frequent than that.",
+        source=_THEOREM + ", proof",
+        expected=Verdict.FAILS,
+        measured=shares([success], trials),
+        side="at most",
+        bound=float(shares([event], trials).high[0]),
+        where=lambda i: (
+            f"N=256, true values continuous, best selected in {event / trials:.3f} of "
+            "the draws; accuracy"
+        ),
+        remedy="it contains that event; what matters is best correct minus best wrong",
+        seed=seed,
+    )
+
+
+# Sampling
+
+
+@double(static=("num_candidates", "trials"))
+def continuous_draws(
+    key: jax.Array,
+    p1: Float[Array, ""],
+    noise: Float[Array, ""],
+    *,
+    num_candidates: int,
+    trials: int,
+) -> tuple[Float[Array, "M N"], Float[Array, "M N"]]:
+    """(rewards, scores): right paths have a reward in [.6, 1], wrong ones in [0, .5]."""
+    right_key, value_key, noise_key = jax.random.split(key, 3)
+    shape = (trials, num_candidates)
+    right = jax.random.uniform(right_key, shape) < p1
+    value = jax.random.uniform(value_key, shape)
+    rewards = jnp.where(right, 0.6 + 0.4 * value, 0.5 * value)
+    return rewards, rewards + noise * jax.random.uniform(noise_key, shape, minval=-1.0, maxval=1.0)
+
+
+def _cases() -> list[tuple[World, int]]:
+    return [(world, n) for world in small_worlds() for n in (2, 3)]
+
+
+def _misleading(bound: Bound, seed: int, gap: float, **texts: Any) -> CheckReport:
+    del seed
+    world = misleading_world()
+    probability, found = world.enumerate(2)
+    covered = float((probability * found.covered).sum())
+    return judge(
+        source=_THEOREM + ", gamma(q)",
+        expected=Verdict.FAILS,
+        measured=exact(float((probability * found.correct).sum())),
+        side="at least",
+        bound=bound(covered, gap, max(world.deviations), num_candidates=2, delta=_DELTA),
+        where=lambda i: f"R* in {{.9, .895, 0}}, N=2, gap {gap:.3f}, epsilon .01; accuracy",
+        remedy="average over draws inside the bracket",
+        **texts,
+    )
+
+
+def _swapped(delta: float) -> tuple[float, np.ndarray, np.ndarray, np.ndarray]:
+    """Accuracy, gaps, coverage and probabilities of all draws of two paths among 100 levels.
+
+    Thirty levels, in ten groups of equal ones, are right. With probability `delta`, always when a
+    right path meets a wrong one, the two scores are swapped; otherwise deviations are below .001.
+    """
+    right = np.repeat(0.60 + 0.04 * np.arange(10), 3)
+    wrong = np.repeat(0.04 * np.arange(10), 7)
+    levels = np.concatenate([right, wrong])
+    first, second = (axis.ravel() for axis in np.meshgrid(levels, levels))
+    is_right = first >= 0.6, second >= 0.6
+    probability = np.full(first.size, 1.0 / first.size)
+    covered = is_right[0] | is_right[1]
+    mixed = is_right[0] ^ is_right[1]
+    accuracy = float(probability[covered].sum()) - min(delta, float(probability[mixed].sum()))
+    return accuracy, np.abs(first - second), covered.astype(float), probability

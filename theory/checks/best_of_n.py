@@ -1,0 +1,168 @@
+"""Best-of-N on draws of N paths: all of them, or many at random."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from .double import double
+
+
+class Outcomes(NamedTuple):
+    """What became of each draw; ties are decided against the best path.
+
+    Attributes:
+        covered: a path is correct, bool[M].
+        correct: the selected one is, bool[M].
+        best: the selected one has the highest true value, bool[M].
+        gap: best minus second-best true value (the paper's gamma), f64[M].
+        observed_gap: best minus second-best score, f64[M].
+        score: of the selected path, f64[M].
+    """
+
+    covered: Any
+    correct: Any
+    best: Any
+    gap: Any
+    observed_gap: Any
+    score: Any
+
+
+@double
+def outcomes(
+    rewards: Float[Array, "M N"], scores: Float[Array, "M N"], threshold: Float[Array, ""]
+) -> Outcomes:
+    """Select by score, f64[M, N] and f64[M, N]; correct means reward >= threshold."""
+    rewards_up, scores_up = jnp.sort(rewards, axis=1), jnp.sort(scores, axis=1)
+    highest = scores_up[:, -1]
+    # Scores that differ by rounding alone are ties.
+    tied = scores >= highest[:, None] - 1e-12
+    selected = jnp.min(jnp.where(tied, rewards, jnp.inf), axis=1)
+    return Outcomes(
+        covered=rewards_up[:, -1] >= threshold,
+        correct=selected >= threshold,
+        best=selected >= rewards_up[:, -1],
+        gap=rewards_up[:, -1] - rewards_up[:, -2],
+        observed_gap=highest - scores_up[:, -2],
+        score=highest,
+    )
+
+
+class World(NamedTuple):
+    """Paths drawn independently from a few levels, each with a deviation of its own.
+
+    Attributes:
+        levels: true values R*.
+        weights: their probabilities.
+        deviations: values of score - R*.
+        deviation_weights: their probabilities.
+        threshold: tau; correct means R* >= tau.
+    """
+
+    levels: tuple[float, ...]
+    weights: tuple[float, ...]
+    deviations: tuple[float, ...]
+    deviation_weights: tuple[float, ...]
+    threshold: float
+
+    @property
+    def p1(self) -> float:
+        """Probability that one path is correct."""
+        return sum(w for x, w in zip(self.levels, self.weights, strict=True) if x >= self.threshold)
+
+    def enumerate(self, num_candidates: int) -> tuple[np.ndarray, Outcomes]:
+        """(probability f64[M], outcomes) of all M draws of N paths."""
+        rewards, weights = self._all(num_candidates, self.levels, self.weights)
+        deviations, chances = self._all(num_candidates, self.deviations, self.deviation_weights)
+        pairs = len(rewards), len(deviations)
+        rewards = np.repeat(rewards, pairs[1], axis=0)
+        deviations = np.tile(deviations, (pairs[0], 1))
+        probability = np.outer(weights, chances).ravel()
+        return probability, outcomes(rewards, rewards + deviations, self.threshold)
+
+    @staticmethod
+    def _all(
+        num_candidates: int, values: tuple[float, ...], weights: tuple[float, ...]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        draws = np.array(list(itertools.product(range(len(values)), repeat=num_candidates)))
+        return np.array(values)[draws], np.array(weights)[draws].prod(axis=1)
+
+
+@functools.cache
+def small_worlds() -> tuple[World, ...]:
+    """The world in which the mean gap misleads, and random ones of the same size."""
+    rng = np.random.default_rng(0)
+    worlds = [misleading_world()]
+    for _ in range(12):
+        levels = np.sort(rng.random(3))
+        epsilon = float(rng.choice([0.01, 0.05, 0.2]))
+        up, down = rng.random(2) * epsilon
+        worlds.append(
+            World(
+                levels=tuple(levels),
+                weights=tuple(rng.dirichlet(np.ones(3))),
+                deviations=(up, -down),
+                deviation_weights=(down / (up + down), up / (up + down)),
+                threshold=float(levels[2]),
+            )
+        )
+    return tuple(worlds)
+
+
+def misleading_world() -> World:
+    """One correct level, one just below it, and one far below that makes gaps look large."""
+    return World((0.9, 0.895, 0.0), (0.5, 0.3, 0.2), (0.01, -0.01), (0.5, 0.5), 0.9)
+
+
+@double(static=("num_candidates", "trials", "law"))
+def two_level_successes(
+    key: jax.Array,
+    p1: Float[Array, ""],
+    ratio: Float[Array, ""],
+    *,
+    num_candidates: int,
+    trials: int,
+    law: str,
+) -> Int[Array, ""]:
+    """How many of `trials` draws select a correct path: two levels `ratio` apart, epsilon 1.
+
+    Args:
+        key: of the draws.
+        p1: probability that a path is correct.
+        ratio: t = gap / epsilon.
+        num_candidates: N.
+        trials: draws.
+        law: of the deviations: "rademacher" or "uniform".
+    """
+    level_key, key = jax.random.split(key)
+    right = jax.random.uniform(level_key, (trials, num_candidates)) < p1
+    deviation = deviations(key, (trials, num_candidates), law)
+    scores = jnp.where(right, ratio, 0.0) + deviation
+    best_right = jnp.max(jnp.where(right, scores, -jnp.inf), axis=1)
+    best_wrong = jnp.max(jnp.where(right, -jnp.inf, scores), axis=1)
+    return jnp.sum(best_right > best_wrong)
+
+
+@double(static=("num_candidates", "trials", "law"))
+def misranked(
+    key: jax.Array, ratio: Float[Array, ""], *, num_candidates: int, trials: int, law: str
+) -> Int[Array, ""]:
+    """How often one of N - 1 competitors `ratio` behind scores as high as the best path."""
+    deviation = deviations(key, (trials, num_candidates), law)
+    others = jnp.max(deviation[:, 1:], axis=1)
+    return jnp.sum(others - ratio >= deviation[:, 0])
+
+
+def deviations(key: jax.Array, shape: tuple[int, ...], law: str) -> Float[Array, "M N"]:
+    """Deviations on [-1, 1], mean zero: "rademacher", "uniform" or "gaussian" (sd 1/2, cut off)."""
+    if law == "rademacher":
+        return jax.random.rademacher(key, shape, jnp.float64)
+    if law == "uniform":
+        return jax.random.uniform(key, shape, jnp.float64, -1.0, 1.0)
+    return 0.5 * jax.random.truncated_normal(key, -2.0, 2.0, shape, jnp.float64)

@@ -1,0 +1,43 @@
+"""Exact violation probabilities of risk bounds for one hypothesis with a 0/1 loss.
+
+The number of errors on n examples is binomial. A bound that grows with the number of errors k is
+violated at risk mu iff k is at most some k0, so its worst risk lies just above one of the bound's
+own values: enumerating those is exact over all risks. Loss of other laws is no worse: by convexity
+Bernoulli losses are the extreme ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from jax.scipy.special import betainc
+from jaxtyping import Array, Float
+
+from .double import double
+
+RiskBound = Callable[[np.ndarray, np.ndarray], np.ndarray]
+"""(empirical risk k / n, n) -> upper bound on the risk."""
+
+
+@double
+def binomial_cdf(
+    k: Float[Array, " C"], n: Float[Array, " C"], p: Float[Array, " C"]
+) -> Float[Array, " C"]:
+    """Pr[Bin(n, p) <= k] for k < n and p in [0, 1]."""
+    return betainc(n - k, k + 1.0, 1.0 - p)
+
+
+def worst_violations(risk_bound: RiskBound, sizes: Sequence[int]) -> np.ndarray:
+    """sup over risks of Pr[risk > bound], one value per n.
+
+    Args:
+        risk_bound: non-decreasing in the empirical risk.
+        sizes: values of n.
+    """
+    n = np.repeat(np.array(sizes, np.float64), sizes)
+    starts = np.cumsum([0, *sizes[:-1]])
+    k = np.arange(n.size, dtype=np.float64) - np.repeat(starts, sizes)
+    values = risk_bound(k / n, n)
+    violated = np.where(values < 1.0, binomial_cdf(k, n, np.clip(values, 0.0, 1.0)), 0.0)
+    return np.maximum.reduceat(violated, starts)

@@ -1,0 +1,104 @@
+"""From the gap of risks to the error of scores: what does not follow, and what does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..accuracy import accuracy_lower_bound, coverage
+from ..pac_bayes import deviation_probability, generalization_gap_bound
+from .report import CheckReport, Verdict, exact, judge
+
+
+def check_gap_as_epsilon(
+    *, seed: int = 0, epsilon: Callable[..., Any] = generalization_gap_bound
+) -> CheckReport:
+    """The PAC-Bayes value, taken for the largest deviation of a score."""
+    del seed
+    p1, sizes = 0.3, np.array([2.0, 4.0, 8.0])
+    value = float(epsilon(0.0, num_samples=800_000, delta=0.05))
+    # R_phi = 1 - R*: its gap is 0 on any data, and it selects a wrong path whenever there is one.
+    bounds = accuracy_lower_bound(coverage(p1, sizes), 1.0, value, num_candidates=sizes, delta=0.05)
+    return judge(
+        name="gap_as_epsilon",
+        claim="The bound on the generalization gap bounds the deviation of scores, so it may stand "
+        "for epsilon in the accuracy theorem.",
+        source="Sec. 4.1 to 4.2",
+        expected=Verdict.FAILS,
+        measured=exact(p1**sizes),
+        side="at least",
+        bound=bounds,
+        where=lambda i: f"R_phi = 1 - R*, p1=.3, N={sizes[i]:.0f}, gap bound {value:.5f}; accuracy",
+        remedy="Pr[some |R_phi - R*| > eps] <= N L_D / eps (deviation_probability)",
+    )
+
+
+def check_deviation_probability(
+    *, seed: int = 0, bound: Callable[..., Any] = deviation_probability
+) -> CheckReport:
+    """The way there is from a risk to deviations."""
+    del seed
+    # Each path deviates by `size` with probability q, else not at all: risk q * size.
+    q, size, n = (
+        axis.ravel()
+        for axis in np.meshgrid([1e-6, 1e-3, 0.05, 0.5, 1.0], [0.05, 0.1, 0.7, 1.0], [1.0, 4, 64])
+    )
+    return judge(
+        name="deviation_probability",
+        claim="Pr[some of N paths has |R_phi - R*| >= eps] <= N E|R_phi - R*| / eps.",
+        source="Sec. 4.1 to 4.2, repaired (here)",
+        expected=Verdict.HOLDS,
+        measured=exact(coverage(q, n)),
+        side="at most",
+        bound=bound(q * size, size, num_candidates=n),
+        where=lambda i: f"deviations of {size[i]} with probability {q[i]}, N={n[i]:.0f}",
+        proof="Markov's inequality and a union over paths",
+    )
+
+
+def check_small_risk(*, seed: int = 0, share: float = 0.007) -> CheckReport:
+    """A PRM that is wrong about rare paths finds them when it searches long enough."""
+    del seed
+    p1, sizes = 0.3, np.array([4.0, 16, 64, 256, 1024])
+    # Exact, but for wrong paths of probability `share`, which it scores highest of all.
+    accuracy = (1.0 - share) ** sizes - (1.0 - share - p1) ** sizes
+    return judge(
+        name="small_risk",
+        claim="A PRM of small risk (exact but for 0.7 % of the paths) keeps its accuracy at N = 16 "
+        "when N grows.",
+        source="Sec. 4.2, 'Define this upper-bound as eps'",
+        expected=Verdict.FAILS,
+        measured=exact(accuracy[2:]),
+        side="at least",
+        bound=accuracy[1],
+        where=lambda i: f"p1=.3, N={sizes[i + 2]:.0f} against 16; accuracy",
+        remedy="the chance that some path deviates grows like N L_D",
+    )
+
+
+def check_absolute_loss(
+    *, seed: int = 0, loss: Callable[[np.ndarray, float], np.ndarray] | None = None
+) -> CheckReport:
+    """|R - y| is not minimised by the true reward."""
+    del seed
+
+    def absolute(score: np.ndarray, label: float) -> np.ndarray:
+        return np.abs(score - label)
+
+    used = absolute if loss is None else loss
+    scores, truth = np.linspace(0.0, 1.0, 101), 0.6
+    risks = truth * used(scores, 1.0) + (1.0 - truth) * used(scores, 0.0)
+    honest = risks[60]
+    return judge(
+        name="absolute_loss",
+        claim="The loss |R - y| is smallest at the true reward (R* = .6).",
+        source="Sec. 4.1",
+        expected=Verdict.FAILS,
+        measured=exact(risks),
+        side="at least",
+        bound=honest,
+        where=lambda i: f"R={scores[i]:.2f} against R=.60; risk",
+        remedy="proper losses: (R - y)^2, cross-entropy",
+    )

@@ -1,0 +1,71 @@
+"""Two-point laws: enough to enumerate every worst case.
+
+A probability that is linear in a law is largest at an extreme law, and the extreme mean-zero laws
+on [-1, 1] have two points, +u with probability v / (u + v) and -v with the rest. Deviations are in
+units of epsilon, gaps too (t = gap / epsilon).
+"""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from .double import double
+
+STEP = 0.05
+"""Of the grid of points; gaps on the same grid meet the worst laws exactly."""
+
+# Sums of grid points differ from the gap they should equal by rounding.
+_ROUNDING = 1e-9
+
+
+def two_point_laws() -> np.ndarray:
+    """(points, probabilities) of mean-zero laws, f64[L, 2, 2], the constant 0 among them."""
+    points = np.arange(0.0, 1.0 + STEP / 2, STEP)
+    up, down = (axis.ravel() for axis in np.meshgrid(points, points))
+    kept = (up > 0) & (down > 0)
+    up, down = up[kept], down[kept]
+    laws = np.stack(
+        [np.stack([up, -down], 1), np.stack([down / (up + down), up / (up + down)], 1)], 1
+    )
+    # What the two-point family tends to as one point goes to 0.
+    constant = np.array([[[0.0, 0.0], [0.5, 0.5]]])
+    return np.concatenate([laws, constant])
+
+
+def gap_grid(largest: float = 2.5) -> np.ndarray:
+    """Gaps in units of epsilon, from one step on."""
+    return np.arange(STEP, largest + STEP / 2, STEP)
+
+
+@double
+def worst_independent(laws: Float[Array, "L 2 2"], gaps: Float[Array, " G"]) -> Float[Array, " G"]:
+    """max over pairs of laws of Pr[Delta_h - Delta_* >= gap], f64[G]; independent deviations."""
+    points, weights = laws[:, 0], laws[:, 1]
+    difference = points[:, None, :, None] - points[None, :, None, :]
+    weight = weights[:, None, :, None] * weights[None, :, None, :]
+
+    def at(gap):
+        errs = difference >= gap - _ROUNDING
+        return jnp.max(jnp.sum(jnp.where(errs, weight, 0.0), axis=(2, 3)))
+
+    return jnp.stack([at(gaps[i]) for i in range(gaps.shape[0])])
+
+
+@double
+def worst_difference(laws: Float[Array, "L 2 2"], gaps: Float[Array, " G"]) -> Float[Array, " G"]:
+    """max over laws of the difference, mean zero on [-2, 2], of Pr[difference >= gap], f64[G]."""
+    points, weights = 2.0 * laws[:, 0], laws[:, 1]
+    errs = points[None] >= gaps[:, None, None] - _ROUNDING
+    return jnp.max(jnp.sum(jnp.where(errs, weights, 0.0), axis=2), axis=1)
+
+
+@double
+def fall_probabilities(
+    laws: Float[Array, "L 2 2"], falls: Float[Array, " F"]
+) -> Float[Array, "F L"]:
+    """Pr[Delta <= -fall] for each law and fall, f64[F, L]."""
+    points, weights = laws[:, 0], laws[:, 1]
+    falls_far = points[None] <= -falls[:, None, None] + _ROUNDING
+    return jnp.sum(jnp.where(falls_far, weights, 0.0), axis=2)

@@ -1,0 +1,324 @@
+"""What the paper says of losses, rewards and its table of PRMs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from ..estimators import PAPER_TABLE, spearman
+from .double import double
+from .report import CheckReport, Measured, Verdict, exact, judge, shares
+
+_TABLE = "tab:sparse, 'clear correlation'"
+_WEIGHTS = (0.2, 0.5, 0.3)  # lambda_c, lambda_m, lambda_r
+
+
+def check_loss_as_printed(*, seed: int = 0, sign: float = 1.0) -> CheckReport:
+    """The PRM objective, minimised as printed."""
+    return _descent(
+        seed,
+        sign,
+        name="loss_as_printed",
+        claim="Minimising sum y ln r + (1 - y) ln(1 - r) teaches the labels: better than chance.",
+        expected=Verdict.FAILS,
+        remedy="it is a log-likelihood: minimise its negative",
+    )
+
+
+def check_loss_negated(*, seed: int = 0, sign: float = -1.0) -> CheckReport:
+    """The negative log-likelihood."""
+    return _descent(
+        seed,
+        sign,
+        name="loss_negated",
+        claim="Minimising the negative of it teaches the labels: better than chance.",
+        expected=Verdict.HOLDS,
+        proof="convex, and minimised by the true log-odds",
+    )
+
+
+def check_raw_cost(*, seed: int = 0, scale: float = 1.0) -> CheckReport:
+    """The reward with C a number of samples."""
+    return _cost(
+        seed,
+        scale,
+        name="raw_cost",
+        claim="With C the number of extra samples, asking for 5 or more can pay: for some scores "
+        "its reward exceeds that of asking for none.",
+        expected=Verdict.FAILS,
+        remedy="C / N",
+    )
+
+
+def check_normalised_cost(*, seed: int = 0, scale: float = 1.0 / 64.0) -> CheckReport:
+    """The reward with C divided by N."""
+    return _cost(
+        seed,
+        scale,
+        name="normalised_cost",
+        claim="With C divided by N = 64 it can.",
+        expected=Verdict.HOLDS,
+        proof="at most lambda_c is paid, lambda_m + lambda_r can be earned",
+    )
+
+
+def check_reward_on_noise(*, seed: int = 0, noise: float = 0.2) -> CheckReport:
+    """Winner's curse: more samples look better where none is."""
+    sizes = (2, 4, 16, 64, 256)
+    trials = 4000
+    values = np.array(
+        [best_of_noise(noise, seed=seed, num_candidates=n, trials=trials) for n in sizes]
+    )
+    means = values.mean(axis=1)
+    # Hoeffding's interval; a mean of bounded values is no binomial share.
+    half = 2 * noise * np.sqrt(np.log(2 / 1e-4) / (2 * trials))
+    return judge(
+        name="reward_on_noise",
+        claim="Among paths that are all equally good, the reward does not rise with the number of "
+        "samples.",
+        source="reward r(s, a)",
+        expected=Verdict.FAILS,
+        measured=Measured(means[1:], means[1:] - half, means[1:] + half, trials),
+        side="at most",
+        bound=means[0] + half,
+        where=lambda i: f"R*=.5, noise +-{noise}, {sizes[i + 1]} samples against 2; mean of max R",
+        remedy="a term for the correctness of the final answer",
+        seed=seed,
+    )
+
+
+def check_longer_episodes(*, seed: int = 0, weight: float = _WEIGHTS[2]) -> CheckReport:
+    """max R >= 0 is paid at every step."""
+    del seed
+    lengths, discount = np.array([1, 2, 5, 10]), 0.9
+    returns = np.array([weight * 0.8 * (discount ** np.arange(n)).sum() for n in lengths])
+    return judge(
+        name="longer_episodes",
+        claim="The return does not depend on how many steps an equally good solution takes "
+        "(R = .8 throughout, discount .9).",
+        source="reward r(s, a)",
+        expected=Verdict.FAILS,
+        measured=exact(returns[1:]),
+        side="at most",
+        bound=returns[0],
+        where=lambda i: f"{lengths[i + 1]} steps against 1; return",
+        remedy="compare solutions of equal length, or pay for the last step only",
+    )
+
+
+def check_residual_gradient(*, seed: int = 0, stop_gradient: bool = False) -> CheckReport:
+    """The gradient of delta^2 / 2 taken literally, also through V(s')."""
+    return _td(
+        seed,
+        stop_gradient,
+        name="residual_gradient",
+        claim="Descending the gradient of delta^2/2, taken literally, leads to the value function "
+        "(A goes to B or C; B earns 1, C nothing).",
+        expected=Verdict.FAILS,
+        remedy="stop the gradient of the target",
+    )
+
+
+def check_stopped_gradient(*, seed: int = 0, stop_gradient: bool = True) -> CheckReport:
+    """The usual semi-gradient."""
+    return _td(
+        seed,
+        stop_gradient,
+        name="stopped_gradient",
+        claim="With the gradient of the target stopped it does.",
+        expected=Verdict.HOLDS,
+        proof="the expected update is a contraction towards V",
+    )
+
+
+def check_terminal_mask(*, seed: int = 0, mask: float = 1.0) -> CheckReport:
+    """Bootstrapping beyond the end of an episode."""
+    del seed
+    discount, value = 0.9, 0.0
+    for _ in range(400):
+        # The episode ends after one reward of 1; without a mask its end counts as itself again.
+        value = 1.0 + mask * discount * value
+    return judge(
+        name="terminal_mask",
+        claim="V = r + gamma V(s') needs no exception where the episode ends (true value 1).",
+        source="eq:obj_actor_critic",
+        expected=Verdict.FAILS,
+        measured=exact(abs(value - 1.0)),
+        side="at most",
+        bound=1e-6,
+        where=lambda i: "one step, reward 1, discount .9; error of the value",
+        remedy="discount 0 at the end",
+    )
+
+
+def check_sparsity_total(*, seed: int = 0, error: tuple[float, ...] | None = None) -> CheckReport:
+    """Total sparsity against test error in the paper's table."""
+    return _table(
+        seed,
+        "total sparsity",
+        (0, 1, 2, 3, 4),
+        error,
+        name="sparsity_total",
+        claim="Total sparsity and test error are correlated (5 PRMs): p <= .05.",
+        expected=Verdict.FAILS,
+    )
+
+
+def check_sparsity_last_layer(
+    *, seed: int = 0, error: tuple[float, ...] | None = None
+) -> CheckReport:
+    """The last layer's, with two equal rows counted twice."""
+    return _table(
+        seed,
+        "last-layer sparsity, rank",
+        (0, 1, 2, 3, 4),
+        error,
+        name="sparsity_last_layer",
+        claim="Last-layer sparsity and test error are correlated (5 PRMs, two of them with equal "
+        "rows): p <= .05.",
+        expected=Verdict.HOLDS,
+        proof="all 120 orders",
+    )
+
+
+def check_sparsity_last_layer_distinct(*, seed: int = 0, level: float = 0.05) -> CheckReport:
+    """The same without the repeated row: four PRMs can't reach the usual level."""
+    return _table(
+        seed,
+        "last-layer sparsity, rank",
+        (0, 1, 3, 4),
+        None,
+        level,
+        name="sparsity_last_layer_distinct",
+        claim=f"The same with the repeated row counted once (4 PRMs): p <= {level:g}.",
+        expected=Verdict.FAILS,
+        remedy="no order of 4 PRMs has a p below .083: more PRMs are needed",
+    )
+
+
+def check_sparsity_nonzeros(
+    *, seed: int = 0, error: tuple[float, ...] | None = None
+) -> CheckReport:
+    """The quantity that the sparsity bound really contains."""
+    return _table(
+        seed,
+        "nonzero parameters",
+        (0, 1, 2, 3, 4),
+        error,
+        name="sparsity_nonzeros",
+        claim="The number of nonzero parameters, which is what the bound contains, and test error "
+        "are correlated: p <= .05.",
+        expected=Verdict.FAILS,
+    )
+
+
+@double(static=("num_candidates", "trials"))
+def best_of_noise(
+    key: jax.Array, noise: Float[Array, ""], *, num_candidates: int, trials: int
+) -> Float[Array, " M"]:
+    """max of N scores of paths with R* = .5, f64[trials]."""
+    draws = jax.random.uniform(key, (trials, num_candidates), minval=-1.0, maxval=1.0)
+    return 0.5 + noise * jnp.max(draws, axis=1)
+
+
+@double
+def num_right_after_descent(key: jax.Array, sign: Float[Array, ""]) -> Int[Array, ""]:
+    """How many of 4000 examples a logistic model gets right after descending `sign` x objective."""
+    key_x, key_y = jax.random.split(key)
+    x = jax.random.normal(key_x, (4000,))
+    y = (jax.random.uniform(key_y, (4000,)) < jax.nn.sigmoid(2.0 * x)).astype(jnp.float64)
+
+    def objective(weights):
+        logit = weights[0] * x + weights[1]
+        return sign * jnp.mean(
+            y * jax.nn.log_sigmoid(logit) + (1.0 - y) * jax.nn.log_sigmoid(-logit)
+        )
+
+    # From a random start: at 0 the printed objective would have no direction to lose.
+    start = jnp.array([0.0, 0.0])
+    weights = jax.lax.fori_loop(0, 500, lambda _, w: w - 0.5 * jax.grad(objective)(w), start)
+    return jnp.sum((weights[0] * x + weights[1] > 0.0) == (y > 0.5))
+
+
+@double(static=("stop_gradient",))
+def learnt_values(*, stop_gradient: bool) -> Float[Array, " 3"]:
+    """(V(A), V(B), V(C)) after gradient descent on the expected delta^2 / 2, discount 1."""
+
+    def loss(values):
+        target = jax.lax.stop_gradient(values) if stop_gradient else values
+        splits = (target[1] - values[0]) ** 2 + (target[2] - values[0]) ** 2
+        ends = (1.0 - values[1]) ** 2 + (0.0 - values[2]) ** 2
+        return 0.25 * (splits + ends)
+
+    step = lambda _, values: values - 0.5 * jax.grad(loss)(values)  # noqa: E731
+    return jax.lax.fori_loop(0, 400, step, jnp.zeros(3))
+
+
+def _descent(seed: int, sign: float, **texts: Any) -> CheckReport:
+    return judge(
+        source="eq:prm",
+        measured=shares(num_right_after_descent(sign, seed=seed), 4000),
+        side="at least",
+        bound=0.5,
+        where=lambda i: "logistic model in one dimension, 500 steps; accuracy",
+        seed=seed,
+        **texts,
+    )
+
+
+def _cost(seed: int, scale: float, **texts: Any) -> CheckReport:
+    del seed
+    counts = np.arange(5, 65)
+    # The most that samples can gain: from margin and best score 0 to 1 each.
+    gain = _WEIGHTS[1] + _WEIGHTS[2] - _WEIGHTS[0] * counts * scale
+    return judge(
+        source="reward r(s, a)",
+        measured=exact(gain),
+        side="at least",
+        bound=0.0,
+        where=lambda i: f"C={counts[i]}; largest gain over C=0",
+        **texts,
+    )
+
+
+def _td(seed: int, stop_gradient: bool, **texts: Any) -> CheckReport:
+    del seed
+    values = learnt_values(stop_gradient=stop_gradient)
+    true = np.array([0.5, 1.0, 0.0])
+    return judge(
+        source="eq:obj_actor_critic",
+        measured=exact(np.abs(values - true)),
+        side="at most",
+        bound=1e-6,
+        where=lambda i: (
+            f"V = ({', '.join(f'{v:.2f}' for v in values)}), true (.5, 1, 0); error at {'ABC'[i]}"
+        ),
+        **texts,
+    )
+
+
+def _table(
+    seed: int,
+    predictor: str,
+    rows: tuple[int, ...],
+    error: tuple[float, ...] | None,
+    level: float = 0.05,
+    **texts: Any,
+) -> CheckReport:
+    del seed
+    values = [PAPER_TABLE[predictor][row] for row in rows]
+    errors = PAPER_TABLE["test error"] if error is None else error
+    found = spearman(np.array(values), np.array([errors[row] for row in rows]))
+    texts.setdefault("remedy", "too few PRMs to tell" if texts["expected"] is Verdict.FAILS else "")
+    return judge(
+        source=_TABLE,
+        measured=exact(found.p_value),
+        side="at most",
+        bound=level,
+        where=lambda i: f"Spearman {found.value:.3f}, n={found.num}; exact p",
+        **texts,
+    )

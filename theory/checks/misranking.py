@@ -1,0 +1,270 @@
+"""How often a wrong path is ranked above the best one: every bound against enumerated laws."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..misranking import (
+    misranking_any_number,
+    misranking_hoeffding,
+    misranking_paper,
+    misranking_rademacher,
+    misranking_truncated_gaussian,
+    misranking_uniform,
+    misranking_worst_case,
+)
+from .best_of_n import misranked
+from .laws import fall_probabilities, gap_grid, two_point_laws, worst_difference, worst_independent
+from .report import CheckReport, Verdict, exact, judge, shares
+
+PairBound = Callable[..., Any]
+"""(gap, epsilon) -> bound on the probability of an error."""
+
+_THEOREM = "eq:accuracy-gap-bound, one competitor"
+
+
+def check_misranking_paper(*, seed: int = 0, bound: PairBound = misranking_paper) -> CheckReport:
+    """Hoeffding with range 4 epsilon: true, and without independence."""
+    del seed
+    gaps = gap_grid()
+    return judge(
+        name="misranking_paper",
+        claim="exp(-t^2/8) bounds the probability of an error for any mean-zero deviations, "
+        "independent or not.",
+        source=_THEOREM,
+        expected=Verdict.HOLDS,
+        measured=exact(worst_difference(two_point_laws(), gaps)),
+        side="at most",
+        bound=bound(gaps, 1.0),
+        where=lambda i: f"t={gaps[i]:.2f}",
+        proof="Hoeffding's lemma on [-2 epsilon, 2 epsilon]",
+    )
+
+
+def check_misranking_dependent(
+    *, seed: int = 0, bound: PairBound = misranking_hoeffding
+) -> CheckReport:
+    """The sharper exponent needs independence."""
+    del seed
+    gaps = gap_grid()
+    return judge(
+        name="misranking_dependent",
+        claim="exp(-t^2/4) bounds the probability of an error without independence.",
+        source="sharper form of the theorem",
+        expected=Verdict.FAILS,
+        measured=exact(worst_difference(two_point_laws(), gaps)),
+        side="at most",
+        bound=bound(gaps, 1.0),
+        where=lambda i: f"t={gaps[i]:.2f}, deviations of opposite sign",
+        remedy="2 / (2 + t), the sharp value, or independence",
+    )
+
+
+def check_misranking_independent(
+    *, seed: int = 0, bound: PairBound = misranking_hoeffding
+) -> CheckReport:
+    """With independence the exponent is 4."""
+    return _independent(
+        bound,
+        seed,
+        name="misranking_independent",
+        claim="exp(-t^2/4) bounds the probability of an error for independent mean-zero "
+        "deviations.",
+        source="sharper form of the theorem",
+        proof="Hoeffding's inequality, two variables of range 2 epsilon",
+    )
+
+
+def check_misranking_worst_case(
+    *, seed: int = 0, bound: PairBound = misranking_worst_case
+) -> CheckReport:
+    """The largest probability there is."""
+    return _independent(
+        bound,
+        seed,
+        name="misranking_worst_case",
+        claim="1/(1+t) for t <= 1, 1/(2t) for t <= 2, 0 beyond, bounds the probability of an error "
+        "for independent mean-zero deviations.",
+        source="here",
+        proof="bilinear in the two laws, so two-point laws suffice",
+    )
+
+
+def check_misranking_worst_case_attained(
+    *, seed: int = 0, bound: PairBound = misranking_worst_case
+) -> CheckReport:
+    """And it can't be improved."""
+    del seed
+    gaps = gap_grid(2.0)
+    return judge(
+        name="misranking_worst_case_attained",
+        claim="For every gap up to 2 epsilon some pair of laws attains that value.",
+        source="here",
+        expected=Verdict.HOLDS,
+        measured=exact(worst_independent(two_point_laws(), gaps)),
+        side="at least",
+        bound=bound(gaps, 1.0),
+        where=lambda i: f"t={gaps[i]:.2f}",
+        proof="the laws {1, -t} or {1, -(t-1)} and their mirror images",
+    )
+
+
+def check_misranking_exact_laws(
+    *, seed: int = 0, values: dict[str, Callable[[float, int], Any]] | None = None
+) -> CheckReport:
+    """Closed forms and quadrature for three laws against sampling, from both sides."""
+    formulas = {
+        "rademacher": lambda t, n: misranking_rademacher(t, 1.0, num_candidates=n),
+        "uniform": lambda t, n: misranking_uniform(t, 1.0, num_candidates=n),
+        "gaussian": lambda t, n: misranking_truncated_gaussian(t, 1.0, scale=0.5, num_candidates=n),
+    } | (values or {})
+    trials = 20_000
+    cases = [(law, t, n) for law in formulas for n in (2, 16, 64) for t in (0.3, 0.9, 1.7)]
+    counts = np.array(
+        [
+            float(misranked(t, seed=seed + i, num_candidates=n, trials=trials, law=law))
+            for i, (law, t, n) in enumerate(cases)
+        ]
+    )
+    expected = np.array([float(formulas[law](t, n)) for law, t, n in cases])
+
+    def where(i: int) -> str:
+        law, t, n = cases[i % len(cases)]
+        return f"{law}, t={t}, N={n}" + ("" if i < len(cases) else ", no error")
+
+    return judge(
+        name="misranking_exact_laws",
+        claim="The exact probabilities for Rademacher, uniform and truncated Gaussian deviations "
+        "are neither too large nor too small.",
+        source="here",
+        expected=Verdict.HOLDS,
+        measured=shares(np.concatenate([counts, trials - counts]), trials),
+        side="at most",
+        bound=np.concatenate([expected, 1.0 - expected]),
+        where=where,
+        proof="1 - E prod F(gap + Delta_*)",
+        seed=seed,
+    )
+
+
+def check_misranking_any_number(
+    *, seed: int = 0, bound: PairBound = misranking_any_number
+) -> CheckReport:
+    """One bound for any number of competitors, however they depend on one another."""
+    del seed
+    gaps = gap_grid()
+    # The worst competitors stand at +epsilon always: an error iff the best falls by gap - epsilon.
+    falls = fall_probabilities(two_point_laws(), gaps - 1.0).max(axis=1)
+    measured = np.where(gaps > 1.0, np.where(gaps > 2.0 + 1e-9, 0.0, falls), 1.0)
+    return judge(
+        name="misranking_any_number",
+        claim="epsilon / gap bounds the probability that any of N - 1 competitors wins, for every "
+        "N and any dependence (0 beyond 2 epsilon).",
+        source="here",
+        expected=Verdict.HOLDS,
+        measured=exact(measured),
+        side="at most",
+        bound=bound(gaps, 1.0),
+        where=lambda i: f"t={gaps[i]:.2f}, competitors always at +epsilon",
+        proof="the best must fall by gap - epsilon; Markov's inequality",
+    )
+
+
+def check_misranking_never_sharper(
+    *, seed: int = 0, paper: PairBound = misranking_paper
+) -> CheckReport:
+    """The paper's term is never the best one to use."""
+    del seed
+    t, n = (
+        axis.ravel() for axis in np.meshgrid(np.arange(0.015, 9.0, 0.015), np.arange(2.0, 400.0))
+    )
+    best = np.minimum(misranking_any_number(t, 1.0), (n - 1.0) * misranking_worst_case(t, 1.0))
+    return judge(
+        name="misranking_never_sharper",
+        claim="min(epsilon / gap, (N-1) x worst pair) <= (N-1) exp(-t^2/8) for all t < 9 and "
+        "N < 400.",
+        source="here",
+        expected=Verdict.HOLDS,
+        measured=exact(best / ((n - 1.0) * paper(t, 1.0))),
+        side="at most",
+        bound=1.0,
+        where=lambda i: f"t={t[i]:.3f}, N={n[i]:.0f}; ratio",
+        proof="2/(2+t) <= exp(-t^2/8) for t <= 2, and 0 beyond",
+    )
+
+
+def check_misranking_beyond_support(*, seed: int = 0, threshold: float = 2.0) -> CheckReport:
+    """Past 2 epsilon nothing can go wrong."""
+    return _support(
+        seed,
+        threshold * (1.0 + 1e-6),
+        name="misranking_beyond_support",
+        claim="If the gap exceeds 2 epsilon, an error has probability 0.",
+        expected=Verdict.HOLDS,
+        proof="R(h*) - R(h) >= gap - 2 epsilon > 0",
+    )
+
+
+def check_misranking_at_support(*, seed: int = 0, threshold: float = 2.0) -> CheckReport:
+    """At 2 epsilon exactly there may be a tie."""
+    return _support(
+        seed,
+        threshold,
+        name="misranking_at_support",
+        claim="If the gap equals 2 epsilon, an error has probability 0.",
+        expected=Verdict.FAILS,
+        remedy="strictly more than 2 epsilon: at equality scores may tie",
+    )
+
+
+def check_misranking_without_mean_zero(
+    *, seed: int = 0, bound: PairBound = misranking_paper
+) -> CheckReport:
+    """For two paths the assumption of mean zero is used."""
+    del seed
+    gaps = np.array([0.5, 1.0, 1.5, 1.99])
+    # The best always falls by epsilon, the other always rises by it.
+    measured = (2.0 - gaps >= 0.0).astype(float)
+    return judge(
+        name="misranking_without_mean_zero",
+        claim="exp(-t^2/8) also bounds the error of biased deviations (N = 2).",
+        source=_THEOREM,
+        expected=Verdict.FAILS,
+        measured=exact(measured),
+        side="at most",
+        bound=bound(gaps, 1.0),
+        where=lambda i: f"t={gaps[i]}, bias of epsilon against the best",
+        remedy="needed for N = 2; for N >= 3 the theorem says nothing where a bias could matter",
+    )
+
+
+def _independent(bound: PairBound, seed: int, **texts: Any) -> CheckReport:
+    del seed
+    gaps = gap_grid()
+    return judge(
+        expected=Verdict.HOLDS,
+        measured=exact(worst_independent(two_point_laws(), gaps)),
+        side="at most",
+        bound=bound(gaps, 1.0),
+        where=lambda i: f"t={gaps[i]:.2f}, worst of {len(two_point_laws()) ** 2} pairs of laws",
+        **texts,
+    )
+
+
+def _support(seed: int, ratio: float, **texts: Any) -> CheckReport:
+    trials, laws = 50_000, ("rademacher", "uniform", "gaussian")
+    counts = [
+        float(misranked(ratio, seed=seed, num_candidates=4, trials=trials, law=law)) for law in laws
+    ]
+    return judge(
+        source="the paper's proof: 'must overcome gamma - 2 epsilon'",
+        measured=shares(counts, trials),
+        side="at most",
+        bound=0.0,
+        where=lambda i: f"{laws[i]}, gap / epsilon = {ratio:.7g}, N=4",
+        seed=seed,
+        **texts,
+    )

@@ -1,0 +1,247 @@
+"""The PAC-Bayes theorem and its specialisations: where they hold, and where they do not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Float
+
+from ..pac_bayes import (
+    generalization_gap_bound,
+)
+from .binomials import worst_violations
+from .double import double
+from .memorisers import memoriser_gaps
+from .report import CheckReport, Verdict, exact, judge, shares
+
+_SIZES = (*range(2, 61), 100, 200, 500, 1000, 5000)
+_DELTAS = (1.0, 0.5, 0.2, 0.1, 0.05, 0.01, 0.001)
+_DELTA = 0.05
+_PRINTED = "eq:upper_bound"
+
+GapBound = Callable[..., Any]
+"""(kl, *, num_samples, delta) -> bound on L_D - L_S."""
+
+
+def check_gap_bound_one_hypothesis(
+    *, seed: int = 0, bound: GapBound = generalization_gap_bound
+) -> CheckReport:
+    """Row 1, the simplest case: one hypothesis, every risk, exactly."""
+    del seed
+    ratios = [
+        worst_violations(
+            lambda risk, n, d=delta: risk + bound(np.zeros_like(n), num_samples=n, delta=d), _SIZES
+        )
+        / delta
+        for delta in _DELTAS
+    ]
+    return judge(
+        name="gap_bound_one_hypothesis",
+        claim="For a hypothesis fixed before the data (KL = 0), the gap exceeds the paper's bound "
+        "with probability at most delta; shown as probability / delta.",
+        source=_PRINTED,
+        expected=Verdict.HOLDS,
+        measured=exact(np.concatenate(ratios)),
+        side="at most",
+        bound=1.0,
+        where=lambda i: f"n={_SIZES[i % len(_SIZES)]}, delta={_DELTAS[i // len(_SIZES)]:g}",
+        proof="Hoeffding's inequality is stronger here",
+    )
+
+
+def check_gap_bound_all_posteriors(
+    *, seed: int = 0, bound: GapBound = generalization_gap_bound
+) -> CheckReport:
+    """Row 1 as it is meant: every posterior Q at once, also those chosen after the data."""
+    return _all_posteriors(
+        bound,
+        seed,
+        name="gap_bound_all_posteriors",
+        claim="With probability at least 1 - delta the paper's bound holds for every posterior Q "
+        "at once (P fixed before the data, independent data).",
+        source=_PRINTED,
+        expected=Verdict.HOLDS,
+        proof="moment of the squared deviation, Donsker-Varadhan, Jensen (the printed proof "
+        "does not give it)",
+    )
+
+
+def check_union_free_bound(*, seed: int = 0, bound: GapBound | None = None) -> CheckReport:
+    """Open: the bound that the printed proof would give if its lambda were the best one."""
+
+    def union_free(kl: Any, *, num_samples: Any, delta: Any) -> Any:
+        return np.sqrt((kl + math.log(1.0 / delta)) / (2.0 * num_samples))
+
+    return _all_posteriors(
+        union_free if bound is None else bound,
+        seed,
+        name="union_free_bound",
+        claim="sqrt((KL + ln(1/delta)) / 2n) holds for every posterior Q at once.",
+        source="here",
+        expected=Verdict.OPEN,
+    )
+
+
+def check_printed_proof(
+    *, seed: int = 0, bound: GapBound = generalization_gap_bound
+) -> CheckReport:
+    """The lambda the printed proof sets does not give the formula it claims."""
+    del seed
+    n = 800_000
+    kl = np.array([0.0, 1.0, 5.0, 5.5, 10.0, 1e3, 1e6])
+    rate = math.sqrt(8.0 * (n - 1))
+    derived = rate / (8.0 * n) + (kl + math.log(1.0 / _DELTA)) / rate
+    return judge(
+        name="printed_proof",
+        claim="The printed proof, with the lambda it sets, gives a value no larger than the bound "
+        "it claims (n = 800 000, delta = 0.05).",
+        source=_PRINTED + ", proof",
+        expected=Verdict.FAILS,
+        measured=exact(derived),
+        side="at most",
+        bound=bound(kl, num_samples=n, delta=_DELTA),
+        where=lambda i: f"KL={kl[i]:g}",
+        remedy="the theorem is true by another proof",
+    )
+
+
+def check_prior_after_data(
+    *, seed: int = 0, bound: GapBound = generalization_gap_bound
+) -> CheckReport:
+    """P must not depend on S: a memorising learner with P = Q has KL = 0 and a large gap."""
+    gaps = memoriser_gaps(seed=seed, num_inputs=2000, num_samples=100, trials=2000)
+    limit = float(bound(0.0, num_samples=100, delta=_DELTA))
+    return judge(
+        name="prior_after_data",
+        claim="The bound also holds for a prior chosen after the data (P = Q, KL = 0).",
+        source=_PRINTED + ", 'let P, Q be any'",
+        expected=Verdict.FAILS,
+        measured=shares((gaps > limit).sum(), gaps.size),
+        side="at most",
+        bound=_DELTA,
+        where=lambda i: (
+            f"memoriser, n=100, mean gap {gaps.mean():.3f} against {limit:.3f}; "
+            "share of trainings beyond the bound"
+        ),
+        remedy="fix P before S",
+        seed=seed,
+    )
+
+
+def check_steps_as_samples(
+    *, seed: int = 0, bound: GapBound = generalization_gap_bound
+) -> CheckReport:
+    """n counts independent units: identical steps of one question count once."""
+    del seed
+    questions, steps = (120, 12_000), 66
+    violations = worst_violations(
+        lambda risk, m: risk + bound(np.zeros_like(m), num_samples=steps * m, delta=_DELTA),
+        questions,
+    )
+    return judge(
+        name="steps_as_samples",
+        claim="n may count the steps of all questions, although those of one question are not "
+        "independent (66 equal steps each).",
+        source="the paper's n, Sec. 4",
+        expected=Verdict.FAILS,
+        measured=exact(violations),
+        side="at most",
+        bound=_DELTA,
+        where=lambda i: (
+            f"{questions[i]} questions, n={questions[i] * steps}; probability beyond the bound"
+        ),
+        remedy="n = number of questions",
+    )
+
+
+# Sampling
+
+
+@double(static=("num_samples", "num_hypotheses", "shared", "trials"))
+def posterior_suprema(
+    key: jax.Array,
+    low: Float[Array, ""],
+    high: Float[Array, ""],
+    precisions: Float[Array, " M"],
+    *,
+    num_samples: int,
+    num_hypotheses: int,
+    shared: bool,
+    trials: int,
+) -> Float[Array, "T M"]:
+    """sup over lambda of ln E_P exp(lambda gap) - lambda^2 / (8 m), for each m of `precisions`.
+
+    Some posterior Q violates sqrt((KL + L) / 2m) iff this is above L (Donsker-Varadhan; the
+    supremum over a grid of lambda, so rather below than above the true one).
+
+    Args:
+        key: of the trainings.
+        low, high: risks of the hypotheses, evenly spread; P is uniform on them.
+        precisions: m, f64[M].
+        num_samples: n.
+        num_hypotheses: of the class.
+        shared: losses on one example come from one draw for all hypotheses, or are independent.
+        trials: trainings.
+    """
+    risks = jnp.linspace(low, high, num_hypotheses)
+    rates = jnp.geomspace(0.05, 1.0, 96)[:, None] * 4.0 * precisions[None, :]
+
+    def one(key):
+        width = 1 if shared else num_hypotheses
+        draws = jax.random.uniform(key, (num_samples, width), jnp.float32)
+        losses = draws.astype(jnp.float64) < risks[None, :]
+        gaps = risks - losses.mean(axis=0, dtype=jnp.float64)
+        log_moment = jax.nn.logsumexp(rates[:, :, None] * gaps[None, None, :], axis=2) - jnp.log(
+            num_hypotheses
+        )
+        return jnp.max(log_moment - rates**2 / (8.0 * precisions[None, :]), axis=0)
+
+    return lax.map(one, jax.random.split(key, trials), batch_size=500)
+
+
+def _all_posteriors(bound: GapBound, seed: int, *, trials: int = 10_000, **texts: Any):
+    counts, limits, cases = [], [], []
+    deltas = (0.05, 0.2)
+    for n in (5, 40):
+        forms = [_square_is_affine(bound, n, delta) for delta in deltas]
+        for shared in (False, True):
+            for low, high in ((0.5, 0.5), (0.05, 0.95)):
+                suprema = posterior_suprema(
+                    low,
+                    high,
+                    np.array([precision for precision, _ in forms]),
+                    seed=seed,
+                    num_samples=n,
+                    num_hypotheses=16,
+                    shared=shared,
+                    trials=trials,
+                )
+                for column, (delta, (_, log_term)) in enumerate(zip(deltas, forms, strict=True)):
+                    counts.append((suprema[:, column] > log_term).sum())
+                    limits.append(delta)
+                    cases.append(f"n={n}, risks {low}..{high}, " + ("shared" if shared else "own"))
+    return judge(
+        measured=shares(counts, trials),
+        side="at most",
+        bound=limits,
+        where=lambda i: (
+            f"{cases[i]} draws, delta={limits[i]:g}; share of trainings with a violating Q"
+        ),
+        seed=seed,
+        **texts,
+    )
+
+
+def _square_is_affine(bound: GapBound, n: int, delta: float) -> tuple[float, float]:
+    """(m, L) of a bound of the form sqrt((KL + L) / 2m)."""
+    at_0, at_1, at_9 = (float(bound(kl, num_samples=n, delta=delta)) ** 2 for kl in (0.0, 1.0, 9.0))
+    if not math.isclose(at_9, at_0 + 9 * (at_1 - at_0), rel_tol=1e-9):
+        raise ValueError("bound: its square must be affine in KL for the supremum over Q")
+    precision = 1.0 / (2.0 * (at_1 - at_0))
+    return precision, at_0 * 2.0 * precision

@@ -1,0 +1,157 @@
+"""What a check found, and the one rule by which every verdict is reached."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from scipy import stats
+
+from ..estimators.intervals import Estimate
+from ..estimators.types import Values
+
+CONFIDENCE = 0.9999
+"""Of the Clopper-Pearson interval of each measured probability. A true claim whose bound is
+attained is refuted by chance at most once in 20 000 runs per case."""
+
+_ROUNDING = 1e-10
+
+
+class Verdict(enum.StrEnum):
+    """How a claim came out."""
+
+    HOLDS = "holds"
+    FAILS = "fails"
+    OPEN = "not established"
+
+
+@dataclass(frozen=True)
+class Measured:
+    """True values as measured: exact ones have no width.
+
+    Attributes:
+        value, low, high: f64[C], one per case.
+        num_samples: draws behind each; 0 if enumerated or computed in closed form.
+    """
+
+    value: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    num_samples: int = 0
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """One claim put to the test.
+
+    Attributes:
+        name: of the check, `check_<name>`.
+        claim: the statement, as it was tested.
+        source: where it stands: a label of the paper, "here", or the literature.
+        expected: the verdict of the analysis (docs/theory.md).
+        verdict: what this run found. `FAILS`: some case lies beyond the bound by more than its
+            interval. Otherwise `HOLDS` if there is a proof, and `OPEN` if there is none: that no
+            counterexample was found proves nothing.
+        slack: of the worst case, how far the truth is on the claimed side of the bound; negative
+            where the claim is violated; with a Clopper-Pearson interval if sampled.
+        where: the worst case, with truth and bound.
+        proof: why it holds for the cases not run, or empty.
+        remedy: for a claim that fails, what is true instead.
+        num_cases: how many were looked at.
+        num_samples: draws per case; 0: exact.
+        seed: of the draws, None if exact.
+    """
+
+    name: str
+    claim: str
+    source: str
+    expected: Verdict
+    verdict: Verdict
+    slack: Estimate
+    where: str
+    proof: str
+    remedy: str
+    num_cases: int
+    num_samples: int
+    seed: int | None
+
+    @property
+    def as_expected(self) -> bool:
+        """Whether this run agrees with the analysis."""
+        return self.verdict == self.expected
+
+
+def exact(values: Values) -> Measured:
+    """Values known to rounding."""
+    array = np.atleast_1d(np.asarray(values, np.float64)).ravel()
+    return Measured(array, array, array)
+
+
+def shares(successes: Values, trials: int) -> Measured:
+    """Probabilities estimated by counts out of `trials` independent draws each."""
+    count = np.atleast_1d(np.asarray(successes, np.float64)).ravel()
+    tail = (1.0 - CONFIDENCE) / 2.0
+    with np.errstate(invalid="ignore"):  # the two ends, where a tail is certain, are set below
+        low = np.where(count > 0, stats.beta.ppf(tail, count, trials - count + 1), 0.0)
+        high = np.where(count < trials, stats.beta.ppf(1 - tail, count + 1, trials - count), 1.0)
+    return Measured(count / trials, low, high, trials)
+
+
+def judge(
+    *,
+    name: str,
+    claim: str,
+    source: str,
+    expected: Verdict,
+    measured: Measured,
+    side: Literal["at most", "at least"],
+    bound: Values,
+    where: Callable[[int], str],
+    proof: str = "",
+    remedy: str = "",
+    seed: int | None = None,
+    tolerance: float = _ROUNDING,
+) -> CheckReport:
+    """Compare measured truths with claimed bounds, case by case.
+
+    Args:
+        name, claim, source, expected, proof, remedy, seed: as in the report.
+        measured: the truths, f64[C].
+        side: which side of the bound the claim puts them on.
+        bound: f64[C] or one number.
+        where: describes case i.
+        tolerance: a truth this far beyond the bound still counts as rounding.
+
+    Raises:
+        ValueError: no case, or a truth or bound that is NaN.
+    """
+    limit = np.broadcast_to(np.asarray(bound, np.float64).ravel(), measured.value.shape)
+    if limit.size == 0:
+        raise ValueError(f"check {name!r} has no case: it would hold whatever is true")
+    if np.isnan(limit).any() or np.isnan(measured.value).any():
+        raise ValueError(f"check {name!r}: a truth or a bound is NaN")
+    if side == "at most":
+        low, value, high = limit - measured.high, limit - measured.value, limit - measured.low
+    else:
+        low, value, high = measured.low - limit, measured.value - limit, measured.high - limit
+    # The worst case is the one most clearly violated; among those not violated, the tightest.
+    worst = int(np.argmin(high if (high < -tolerance).any() else value))
+    violated = bool(high[worst] < -tolerance)
+    holds = Verdict.HOLDS if proof else Verdict.OPEN
+    return CheckReport(
+        name=name,
+        claim=claim,
+        source=source,
+        expected=expected,
+        verdict=Verdict.FAILS if violated else holds,
+        slack=Estimate(float(value[worst]), float(low[worst]), float(high[worst])),
+        where=f"{where(worst)}: {measured.value[worst]:.4g}, bound {limit[worst]:.4g}",
+        proof=proof,
+        remedy=remedy,
+        num_cases=limit.size,
+        num_samples=measured.num_samples,
+        seed=seed if measured.num_samples else None,
+    )

@@ -1,0 +1,141 @@
+"""Tighter bounds on a risk, and hold-out bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from ..pac_bayes import (
+    generalization_gap_bound,
+    holdout_bound,
+    maurer_pinsker_bound,
+    seeger_bound,
+)
+from .binomials import worst_violations
+from .report import CheckReport, Verdict, exact, judge
+
+_SIZES = tuple(range(2, 102))
+_DELTAS = (1.0, 0.5, 0.2, 0.1, 0.05, 0.01, 0.001)
+
+
+def check_tighter_bounds(
+    *, seed: int = 0, bound: Callable[..., Any] = maurer_pinsker_bound
+) -> CheckReport:
+    """Maurer-Pinsker is never above the paper's bound, and the kl form never above it."""
+    del seed
+    grid = np.meshgrid(
+        [0.0, 0.01, 0.1, 0.5, 0.9, 1.0],
+        [0.0, 0.1, 1.0, 10.0, 1e3, 1e6],
+        [2.0, 3, 4, 5, 7, 8, 10, 100, 1e4, 1e6, 1e10],
+        [1.0, 0.5, 0.05, 1e-6],
+    )
+    risk, kl, n, delta = (axis.ravel() for axis in grid)
+    tighter = bound(risk, kl, num_samples=n, delta=delta)
+    paper = risk + generalization_gap_bound(kl, num_samples=n, delta=delta)
+    sharpest = seeger_bound(risk, kl, num_samples=n, delta=delta)
+
+    def where(i: int) -> str:
+        j = i % risk.size
+        pair = ("Maurer-Pinsker - paper", "kl - Maurer-Pinsker")[i // risk.size]
+        return f"{pair}, L_S={risk[j]:g}, KL={kl[j]:g}, n={n[j]:g}, delta={delta[j]:g}"
+
+    return judge(
+        name="tighter_bounds",
+        claim="kl form <= Maurer-Pinsker <= the paper's bound, for every n >= 2.",
+        source="Maurer 2004, Seeger 2002",
+        expected=Verdict.HOLDS,
+        # By differences, relative to the larger one: the values span nine orders of magnitude.
+        measured=exact(np.concatenate([tighter / paper, sharpest / tighter])),
+        side="at most",
+        bound=1.0,
+        where=where,
+        proof="ln(2 sqrt n)/2n <= ln(n)/2(n-1), and Pinsker's inequality",
+    )
+
+
+def check_seeger(*, seed: int = 0, bound: Callable[..., Any] = seeger_bound) -> CheckReport:
+    """The kl form, one hypothesis, every risk, exactly."""
+    del seed
+    ratios = [
+        worst_violations(
+            lambda risk, n, d=delta: bound(risk, np.zeros_like(n), num_samples=n, delta=d), _SIZES
+        )
+        / delta
+        for delta in _DELTAS
+    ]
+    return judge(
+        name="seeger",
+        claim="kl(L_S || L_D) <= (KL + ln(2 sqrt n / delta)) / n holds with probability at least "
+        "1 - delta (one hypothesis); shown as probability of a violation / delta.",
+        source="Maurer 2004, Seeger 2002",
+        expected=Verdict.HOLDS,
+        measured=exact(np.concatenate(ratios)),
+        side="at most",
+        bound=1.0,
+        where=lambda i: f"n={_SIZES[i % len(_SIZES)]}, delta={_DELTAS[i // len(_SIZES)]:g}",
+        proof="E exp(n kl) <= 2 sqrt n and Markov's inequality",
+    )
+
+
+def check_holdout(*, seed: int = 0, bound: Callable[..., Any] = holdout_bound) -> CheckReport:
+    """The three hold-out bounds, every risk, exactly: the only ones that say much of a 7B PRM."""
+    del seed
+    methods = ("hoeffding", "kl", "clopper-pearson")
+    cases = [(method, delta) for method in methods for delta in _DELTAS if delta < 1]
+    ratios = [
+        worst_violations(lambda risk, m, c=case: _holdout(bound, risk, m, *c), _SIZES) / case[1]
+        for case in cases
+    ]
+    return judge(
+        name="holdout",
+        claim="The hold-out bounds (Hoeffding, kl, Clopper-Pearson) hold with probability at least "
+        "1 - delta; shown as probability of a violation / delta.",
+        source="literature",
+        expected=Verdict.HOLDS,
+        measured=exact(np.concatenate(ratios)),
+        side="at most",
+        bound=1.0,
+        where=lambda i: (
+            f"{cases[i // len(_SIZES)][0]}, m={_SIZES[i % len(_SIZES)]}, "
+            f"delta={cases[i // len(_SIZES)][1]:g}"
+        ),
+        proof="Chernoff's bound; the exact binomial tail",
+    )
+
+
+def check_moment_constant(
+    *, seed: int = 0, limit: Callable[[np.ndarray], np.ndarray] = lambda n: n**0.25
+) -> CheckReport:
+    """Open: how small the n inside the paper's logarithm could be."""
+    del seed
+    _SIZES = (*range(2, 41), 50, 100, 200, 500, 1000)
+    values = [_squared_moment(n) for n in _SIZES]
+    return judge(
+        name="moment_constant",
+        claim="sup over risks of E exp(2 (n-1) (L_D - L_S)_+^2) is at most n^(1/4), so ln n in "
+        "the paper's bound could be (ln n)/4.",
+        source="here",
+        expected=Verdict.OPEN,
+        measured=exact(np.array(values) / limit(np.array(_SIZES, np.float64))),
+        side="at most",
+        bound=1.0,
+        where=lambda i: f"n={_SIZES[i]}; moment / n^(1/4)",
+    )
+
+
+def _holdout(
+    bound: Callable[..., Any], risk: np.ndarray, m: np.ndarray, method: str, delta: float
+) -> np.ndarray:
+    return bound(risk, num_samples=m, delta=delta, method=method)
+
+
+def _squared_moment(n: int) -> float:
+    """sup over mu of E exp(2 (n-1) (mu - mean)_+^2), on a grid of 2000 risks and the law's end."""
+    mu = np.linspace(0.0, 1.0, 2001)[1:, None]
+    k = np.arange(n + 1.0)[None, :]
+    log_pmf = stats.binom.logpmf(k, n, np.minimum(mu, 1.0))
+    exponent = 2.0 * (n - 1) * np.maximum(mu - k / n, 0.0) ** 2
+    return float(np.exp(np.logaddexp.reduce(log_pmf + exponent, axis=1)).max())

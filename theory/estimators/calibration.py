@@ -1,0 +1,254 @@
+"""How good a PRM's scores are, from (score, label) pairs of single steps.
+
+A score is the PRM's probability that the step is right, a label is 1 (right) or 0. All weighted
+means take optional weights >= 0, which is how the bootstrap over questions counts a question twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from scipy import special
+
+from .intervals import (
+    CONFIDENCE,
+    Estimate,
+    check_confidence,
+    clopper_pearson,
+    unit_codes,
+    unit_interval,
+)
+from .types import Values
+
+
+class Reliability(NamedTuple):
+    """One bin of scores: `low <= score < high`, the last bin with its end.
+
+    Attributes:
+        low, high: ends of the bin.
+        num: pairs in it.
+        mean_score: of those.
+        share_right: of those, with an exact interval that takes the pairs as independent.
+    """
+
+    low: float
+    high: float
+    num: int
+    mean_score: float
+    share_right: Estimate
+
+
+def negative_log_likelihood(scores: Values, labels: Values) -> np.ndarray:
+    """-(y ln r + (1 - y) ln(1 - r)), elementwise, nats; the loss of a PRM.
+
+    The paper's objective is minus this: a log-likelihood, which is to be maximised and not, as
+    printed, minimised. 0 ln 0 is 0; a certain and wrong score (r = 0, y = 1) gives infinity.
+
+    Args:
+        scores: r in [0, 1].
+        labels: y in [0, 1].
+
+    Raises:
+        ValueError: a value out of range.
+    """
+    r, y = np.broadcast_arrays(np.asarray(scores, np.float64), np.asarray(labels, np.float64))
+    for name, array in (("scores", r), ("labels", y)):
+        if not ((array >= 0) & (array <= 1)).all():
+            raise ValueError(f"{name}: every one must be in [0, 1]")
+    return -(special.xlogy(y, r) + special.xlog1py(1.0 - y, -r)) + 0.0
+
+
+def mean_log_loss(scores: Values, labels: Values, weights: Values | None = None) -> float:
+    """Weighted mean of `negative_log_likelihood` over pairs, nats, >= 0."""
+    r, y, w = _pairs(scores, labels, weights)
+    # Without the pairs of weight 0: 0 times infinity is no number.
+    used = w > 0
+    return float(np.average(negative_log_likelihood(r[used], y[used]), weights=w[used]))
+
+
+def brier_score(scores: Values, labels: Values, weights: Values | None = None) -> float:
+    """Weighted mean of (r - y)^2, in [0, 1]."""
+    r, y, w = _pairs(scores, labels, weights)
+    return float(np.average((r - y) ** 2, weights=w))
+
+
+def expected_calibration_error(
+    scores: Values,
+    labels: Values,
+    weights: Values | None = None,
+    *,
+    num_bins: int = 10,
+) -> float:
+    """Mean over pairs of |mean score - share of right ones| of the pair's bin, in [0, 1].
+
+    Depends on the number of bins, and is biased upwards where bins are thin.
+    """
+    r, y, w = _pairs(scores, labels, weights)
+    difference = np.bincount(_bins(r, num_bins), w * (r - y), minlength=num_bins)
+    return float(np.abs(difference).sum() / w.sum())
+
+
+def reliability(
+    scores: Values,
+    labels: Values,
+    *,
+    num_bins: int = 10,
+    confidence: float = CONFIDENCE,
+) -> list[Reliability]:
+    """The reliability table: what share is right among steps of about the same score.
+
+    Args:
+        scores: f64[n] in [0, 1].
+        labels: f64[n], 0 or 1.
+        num_bins: equally wide bins; empty ones are left out.
+        confidence: of the intervals.
+    """
+    r, y, _ = _pairs(scores, labels, None)
+    bins = _bins(r, num_bins)
+    return [
+        Reliability(
+            low=index / num_bins,
+            high=(index + 1) / num_bins,
+            num=int((bins == index).sum()),
+            mean_score=float(r[bins == index].mean()),
+            share_right=clopper_pearson(
+                int(y[bins == index].sum()), int((bins == index).sum()), confidence=confidence
+            ),
+        )
+        for index in range(num_bins)
+        if (bins == index).any()
+    ]
+
+
+def area_under_curve(scores: Values, labels: Values, weights: Values | None = None) -> float:
+    """Chance that a right step scores above a wrong one, of any question; ties count one half.
+
+    A PRM gets far above one half by knowing which questions are hard: see `pair_accuracy`.
+
+    Raises:
+        ValueError: all labels are the same.
+    """
+    r, y, w = _pairs(scores, labels, weights)
+    _, inverse = np.unique(r, return_inverse=True)
+    right, wrong = np.bincount(inverse, w * y), np.bincount(inverse, w * (1.0 - y))
+    if right.sum() == 0 or wrong.sum() == 0:
+        raise ValueError("labels are all the same: no pair of a right and a wrong one to rank")
+    below = np.cumsum(wrong) - wrong
+    return float(right @ (below + wrong / 2) / (right.sum() * wrong.sum()))
+
+
+def pair_accuracy(
+    scores: Values,
+    labels: Values,
+    siblings: Values,
+    weights: Values | None = None,
+) -> float:
+    """Of a right and a wrong child of one parent, how often the right one scores higher.
+
+    Ties count one half. Groups without both kinds have no pair.
+
+    Args:
+        scores: f64[n] in [0, 1].
+        labels: f64[n], 0 or 1.
+        siblings: label of the parent, [n].
+        weights: of the groups' members; a pair counts by the product of its two.
+
+    Raises:
+        ValueError: no group has a right and a wrong child.
+    """
+    r, y, w = _pairs(scores, labels, weights)
+    codes = unit_codes(siblings, r.size)
+    order = np.lexsort((r, codes))
+    r, y, w, codes = r[order], y[order], w[order], codes[order]
+    # Runs of equal score within a group, numbered upwards.
+    starts = np.r_[True, (np.diff(codes) > 0) | (np.diff(r) > 0)]
+    run = np.cumsum(starts) - 1
+    right, wrong = np.bincount(run, w * y), np.bincount(run, w * (1.0 - y))
+    group = codes[starts]
+    total = np.bincount(group, wrong)
+    before_group = np.cumsum(total) - total
+    below = np.cumsum(wrong) - wrong - before_group[group]
+    pairs = float(np.bincount(group, right) @ total)
+    if pairs == 0:
+        raise ValueError("siblings: no group has a right and a wrong member, so there is no pair")
+    return float(right @ (below + wrong / 2)) / pairs
+
+
+def prm_quality(
+    scores: Values,
+    labels: Values,
+    *,
+    units: Values | None = None,
+    siblings: Values | None = None,
+    num_bins: int = 10,
+    num_resamples: int = 400,
+    seed: int = 0,
+    confidence: float = CONFIDENCE,
+) -> dict[str, Estimate]:
+    """All figures of a PRM with percentile-bootstrap intervals over questions.
+
+    Args:
+        scores: f64[n] in [0, 1].
+        labels: f64[n], 0 or 1, both kinds.
+        units: question of each pair: the bootstrap draws whole questions. None: each its own.
+        siblings: parent of each pair, for "pair"; None leaves that out.
+        num_bins: of the calibration error.
+        num_resamples: of the bootstrap.
+        seed: of the bootstrap.
+        confidence: in (0, 1).
+
+    Returns:
+        "log loss" (nats), "Brier", "calibration error", "AUC" and, if asked for, "pair".
+    """
+    check_confidence(confidence)
+    r, y, ones = _pairs(scores, labels, None)
+    figures: dict[str, Callable[[np.ndarray], float]] = {
+        "log loss": lambda w: mean_log_loss(r, y, w),
+        "Brier": lambda w: brier_score(r, y, w),
+        "calibration error": lambda w: expected_calibration_error(r, y, w, num_bins=num_bins),
+        "AUC": lambda w: area_under_curve(r, y, w),
+    }
+    if siblings is not None:
+        # Siblings have one question, so their weights are equal: its square root makes a pair
+        # count as often as its question was drawn.
+        figures["pair"] = lambda w: pair_accuracy(r, y, siblings, np.sqrt(w))
+    codes = unit_codes(units, r.size)
+    num_units = int(codes.max()) + 1
+    rng = np.random.default_rng(seed)
+    draws: dict[str, list[float]] = {name: [] for name in figures}
+    for _ in range(num_resamples):
+        weights = np.bincount(rng.integers(num_units, size=num_units), minlength=num_units)[codes]
+        for name, figure in figures.items():
+            try:
+                draws[name].append(figure(weights.astype(np.float64)))
+            except ValueError:
+                continue  # a resample without both kinds has no such figure
+    tail = (1.0 - confidence) / 2.0
+    found = {}
+    for name, figure in figures.items():
+        value = figure(ones)
+        low, high = np.quantile(draws[name], [tail, 1.0 - tail]) if draws[name] else (value, value)
+        found[name] = Estimate(value, min(float(low), value), max(float(high), value))
+    return found
+
+
+def _pairs(
+    scores: Values, labels: Values, weights: Values | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    r, y = unit_interval(scores, "scores"), unit_interval(labels, "labels")
+    w = np.ones_like(r) if weights is None else np.asarray(weights, np.float64)
+    if not r.shape == y.shape == w.shape:
+        raise ValueError(f"scores {r.shape}, labels {y.shape}, weights {w.shape}: need one length")
+    if not np.isin(y, (0.0, 1.0)).all():
+        raise ValueError("labels: every one must be 0 (wrong) or 1 (right)")
+    if not (w >= 0).all() or w.sum() == 0:
+        raise ValueError("weights: must be >= 0, and not all 0")
+    return r, y, w
+
+
+def _bins(scores: np.ndarray, num_bins: int) -> np.ndarray:
+    if num_bins < 1:
+        raise ValueError(f"num_bins={num_bins}: need at least one")
+    return np.minimum((scores * num_bins).astype(np.int64), num_bins - 1)

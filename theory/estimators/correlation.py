@@ -1,0 +1,144 @@
+"""Correlations of a few pairs, with exact permutation p-values."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from scipy import stats
+
+from .intervals import CONFIDENCE, Estimate, check_confidence
+from .types import Values
+
+_MOST_EXACT = 8
+_RANDOM_PERMUTATIONS = 20_000
+# Permuted statistics that should equal the observed one differ from it by rounding.
+_ROUNDING = 1e-9
+
+
+class Correlation(NamedTuple):
+    """A coefficient with its permutation test of independence.
+
+    Attributes:
+        value: in [-1, 1].
+        p_value: two-sided: share of the permutations of one side whose coefficient is at least as
+            far from 0.
+        low, high: approximate interval by Fisher's transformation; NaN for fewer than 5 pairs and
+            at +-1, where the approximation has no width.
+        num: pairs.
+        exact: whether all permutations were looked at; else a random sample of them.
+    """
+
+    value: float
+    p_value: float
+    low: float
+    high: float
+    num: int
+    exact: bool
+
+
+def rank_correlations(
+    x: Values, y: Values, *, confidence: float = CONFIDENCE, seed: int = 0
+) -> dict[str, Correlation]:
+    """Spearman, Kendall and Pearson of the same pairs."""
+    return {
+        function.__name__: function(x, y, confidence=confidence, seed=seed)
+        for function in (spearman, kendall, pearson)
+    }
+
+
+def pearson(x: Values, y: Values, *, confidence: float = CONFIDENCE, seed: int = 0) -> Correlation:
+    """Pearson's r.
+
+    Args:
+        x, y: f64[n], n >= 3, neither constant.
+        confidence: of the interval.
+        seed: of the permutations, where there are too many to look at all (n > 8).
+
+    Raises:
+        ValueError: lengths differ, fewer than 3 pairs, values not finite, or a constant side.
+    """
+    first, second = _pairs(x, y)
+    return _permuted(_centred_product, first, second, 1.0, 3, confidence, seed)
+
+
+def spearman(x: Values, y: Values, *, confidence: float = CONFIDENCE, seed: int = 0) -> Correlation:
+    """Spearman's rho: Pearson's r of ranks, ties sharing their mean rank. As `pearson`."""
+    first, second = (stats.rankdata(side) for side in _pairs(x, y))
+    value = float(_centred_product(first, second[None])[0])
+    # Variance of the transformed coefficient: Bonett & Wright 2000.
+    return _permuted(
+        _centred_product, first, second, math.sqrt(1 + value**2 / 2), 3, confidence, seed
+    )
+
+
+def kendall(x: Values, y: Values, *, confidence: float = CONFIDENCE, seed: int = 0) -> Correlation:
+    """Kendall's tau-b, which corrects for ties. As `pearson`."""
+    first, second = _pairs(x, y)
+    # Variance of the transformed coefficient: Fieller, Hartley & Pearson 1957.
+    return _permuted(_tau_b, first, second, math.sqrt(0.437), 4, confidence, seed)
+
+
+def _pairs(x: Values, y: Values) -> tuple[np.ndarray, np.ndarray]:
+    first, second = np.asarray(x, np.float64), np.asarray(y, np.float64)
+    if first.ndim != 1 or first.shape != second.shape or first.size < 3:
+        raise ValueError(
+            f"x has shape {first.shape}, y {second.shape}: need two equally long ones of 3 or more"
+        )
+    for name, side in (("x", first), ("y", second)):
+        if not np.isfinite(side).all():
+            raise ValueError(f"{name} holds {side[~np.isfinite(side)][0]}: need finite values")
+        if np.ptp(side) == 0:
+            raise ValueError(f"{name} is constant ({side[0]}): a correlation is 0 / 0")
+    return first, second
+
+
+def _permuted(
+    statistic: Callable[[np.ndarray, np.ndarray], np.ndarray],
+    x: np.ndarray,
+    y: np.ndarray,
+    scale: float,
+    degrees: int,
+    confidence: float,
+    seed: int,
+) -> Correlation:
+    check_confidence(confidence)
+    n = x.size
+    exact = n <= _MOST_EXACT
+    if exact:
+        orders = np.array(list(itertools.permutations(range(n))))
+    else:
+        rng = np.random.default_rng(seed)
+        orders = rng.permuted(np.tile(np.arange(n), (_RANDOM_PERMUTATIONS, 1)), axis=1)
+    value = float(statistic(x, y[None])[0])
+    as_far = int((np.abs(statistic(x, y[orders])) >= abs(value) - _ROUNDING).sum())
+    # A random sample counts the observed order itself, or p could be 0.
+    p_value = as_far / len(orders) if exact else (as_far + 1) / (len(orders) + 1)
+    interval = _fisher(value, scale, n - degrees, confidence)
+    return Correlation(value, p_value, interval.low, interval.high, n, exact)
+
+
+def _fisher(value: float, scale: float, degrees: int, confidence: float) -> Estimate:
+    if degrees < 1 or abs(value) > 1 - _ROUNDING:
+        return Estimate(value, math.nan, math.nan)
+    half = float(stats.norm.ppf((1 + confidence) / 2)) * scale / math.sqrt(degrees)
+    centre = math.atanh(value)
+    return Estimate(value, math.tanh(centre - half), math.tanh(centre + half))
+
+
+def _centred_product(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Pearson's r of x[n] with each row of y[m, n]."""
+    x = x - x.mean()
+    y = y - y.mean(axis=1, keepdims=True)
+    return np.clip(y @ x / (np.linalg.norm(x) * np.linalg.norm(y, axis=1)), -1.0, 1.0)
+
+
+def _tau_b(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Kendall's tau-b of x[n] with each row of y[m, n]."""
+    i, j = np.triu_indices(x.size, 1)
+    signs, others = np.sign(x[i] - x[j]), np.sign(y[:, i] - y[:, j])
+    norm = np.sqrt(np.abs(signs).sum() * np.abs(others).sum(axis=1))
+    return others @ signs / norm

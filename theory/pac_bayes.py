@@ -1,0 +1,408 @@
+"""Bounds on the risk of a reward model from its training data: PAC-Bayes, Occam, hold-out.
+
+All of them need a loss in [0, 1], independent examples from the distribution the risk is about,
+and a prior chosen before the data. n counts independent units: the steps of one solution are not
+independent of each other, so it is questions that count. The PAC-Bayes bounds hold for every
+posterior Q at once, so Q may depend on the data. They are one-sided: with probability at least
+1 - delta the risk is *below* the value. None of them bounds how far the score of a single path is
+from its true value: never use one as epsilon in `accuracy_lower_bound`; for the step that is
+possible see `deviation_probability`.
+
+In the formulas L_S is the risk on the data (of Q on average), L_D the risk on the distribution,
+n = `num_samples` and KL = KL(Q || P) in nats. KL = inf, which a continuous prior gives to any
+single predictor, is a defined question and makes the bound infinite, or the largest value the
+formula can take.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from scipy import special
+
+from . import _arguments as arguments
+from ._arguments import Floats, Numbers
+from .bernoulli import kl_inverse
+
+
+def generalization_gap_bound(kl: Numbers, *, num_samples: Numbers, delta: Numbers) -> Floats:
+    """The paper's bound on L_D - L_S (eq. "upper_bound").
+
+    sqrt((KL + ln(n / delta)) / (2 (n - 1))), with probability at least 1 - delta, for every Q.
+
+    True for every n >= 2, though not by the proof printed; the standard one goes through the
+    moment generating function of the squared deviation (McAllester 1999; Shalev-Shwartz and
+    Ben-David 2014, theorem 31.1). `maurer_pinsker_bound` is smaller for every n >= 2.
+
+    Args:
+        kl: KL(Q || P) in nats, at least 0; inf gives inf.
+        num_samples: n, independent examples, at least 2.
+        delta: in (0, 1].
+
+    Returns:
+        The bound; says nothing from 1 on (`is_vacuous_upper`).
+
+    Raises:
+        ValueError: an argument outside its range.
+    """
+    kl = arguments.divergence("kl", kl)
+    n, delta = arguments.num_samples(num_samples), arguments.confidence(delta)
+    return arguments.plain(_gap(kl, n, delta))
+
+
+def mcallester_bound(
+    empirical_risk: Numbers,
+    kl: Numbers,
+    *,
+    num_samples: Numbers,
+    delta: Numbers,
+) -> Floats:
+    """The paper's bound on L_D itself: L_S + `generalization_gap_bound`.
+
+    L_S + sqrt((KL + ln(n / delta)) / (2 (n - 1))) (McAllester 1999, 2003; the paper, eq.
+    "upper_bound"). Assumptions and arguments as there.
+
+    Args:
+        empirical_risk: L_S, mean of a loss in [0, 1].
+        kl: KL(Q || P) in nats; inf gives inf.
+        num_samples: n, at least 2.
+        delta: in (0, 1].
+
+    Returns:
+        The bound; says nothing from 1 on.
+
+    Raises:
+        ValueError: an argument outside its range.
+    """
+    risk, kl = arguments.risk("empirical_risk", empirical_risk), arguments.divergence("kl", kl)
+    n, delta = arguments.num_samples(num_samples), arguments.confidence(delta)
+    return arguments.plain(risk + _gap(kl, n, delta))
+
+
+def dirac_bound(
+    empirical_risk: Numbers,
+    neg_log_prior: Numbers,
+    *,
+    num_samples: Numbers,
+    delta: Numbers,
+) -> Floats:
+    """The paper's bound for one predictor, Q = Dirac, so that KL = -ln P(predictor).
+
+    L_S + sqrt((-ln P + ln(n / delta)) / (2 (n - 1))) (the paper, the Dirac posterior after eq.
+    "upper_bound"). True if the prior has an atom at the predictor, P(predictor) > 0, and then for
+    all its atoms at once. With the prior's *density*, as the paper's section 5 has it, KL is
+    infinite and the formula false. `occam_bound` is smaller.
+
+    Args:
+        empirical_risk: L_S, mean of a loss in [0, 1].
+        neg_log_prior: -ln P(predictor) in nats, at least 0; inf (no atom) gives inf.
+        num_samples: n, at least 2.
+        delta: in (0, 1].
+
+    Returns:
+        The bound; says nothing from 1 on.
+
+    Raises:
+        ValueError: an argument outside its range; a negative `neg_log_prior` is a density.
+    """
+    risk = arguments.risk("empirical_risk", empirical_risk)
+    cost = arguments.neg_log_probability("neg_log_prior", neg_log_prior)
+    n, delta = arguments.num_samples(num_samples), arguments.confidence(delta)
+    return arguments.plain(risk + _gap(cost, n, delta))
+
+
+def occam_bound(
+    empirical_risk: Numbers,
+    neg_log_prior: Numbers,
+    *,
+    num_samples: Numbers,
+    delta: Numbers,
+) -> Floats:
+    """Hoeffding's inequality and a weighted union over the atoms of the prior.
+
+    L_S + sqrt((-ln P + ln(1 / delta)) / (2 n)), for all atoms at once (Blumer et al. 1987;
+    Langford 2005). Needs no PAC-Bayes and is always below `dirac_bound`.
+
+    Args:
+        empirical_risk: L_S, mean of a loss in [0, 1].
+        neg_log_prior: -ln P(predictor) in nats, at least 0; inf gives inf.
+        num_samples: n, at least 2.
+        delta: in (0, 1].
+
+    Returns:
+        The bound; says nothing from 1 on.
+
+    Raises:
+        ValueError: an argument outside its range; a negative `neg_log_prior` is a density.
+    """
+    risk = arguments.risk("empirical_risk", empirical_risk)
+    cost = arguments.neg_log_probability("neg_log_prior", neg_log_prior)
+    n, delta = arguments.num_samples(num_samples), arguments.confidence(delta)
+    return arguments.plain(risk + np.sqrt(cost - np.log(delta)) / np.sqrt(2 * n))
+
+
+def maurer_pinsker_bound(
+    empirical_risk: Numbers,
+    kl: Numbers,
+    *,
+    num_samples: Numbers,
+    delta: Numbers,
+) -> Floats:
+    """Maurer's bound weakened by Pinsker's inequality; below the paper's for every n >= 2.
+
+    L_S + sqrt((KL + ln(2 sqrt(n) / delta)) / (2 n)) (Maurer 2004; Pinsker: 2 x**2 <= kl).
+
+    Args:
+        empirical_risk: L_S, mean of a loss in [0, 1].
+        kl: KL(Q || P) in nats; inf gives inf.
+        num_samples: n, at least 2.
+        delta: in (0, 1].
+
+    Returns:
+        The bound; says nothing from 1 on.
+
+    Raises:
+        ValueError: an argument outside its range.
+    """
+    risk, kl = arguments.risk("empirical_risk", empirical_risk), arguments.divergence("kl", kl)
+    n, delta = arguments.num_samples(num_samples), arguments.confidence(delta)
+    return arguments.plain(risk + np.sqrt(_maurer_rate(kl, n, delta) / 2))
+
+
+def seeger_bound(
+    empirical_risk: Numbers,
+    kl: Numbers,
+    *,
+    num_samples: Numbers,
+    delta: Numbers,
+) -> Floats:
+    """The kl bound of Seeger with Maurer's constant; the sharpest here that needs no parameter.
+
+    The largest p with kl(L_S || p) <= (KL + ln(2 sqrt(n) / delta)) / n, kl of two Bernoulli laws
+    (Seeger 2002; Maurer 2004). Of the order 1 / n where L_S = 0, all square-root bounds only
+    1 / sqrt(n).
+
+    Args:
+        empirical_risk: L_S, mean of a loss in [0, 1].
+        kl: KL(Q || P) in nats; inf gives 1.
+        num_samples: n, at least 2.
+        delta: in (0, 1].
+
+    Returns:
+        The bound, in [0, 1] by its nature; says nothing at 1.
+
+    Raises:
+        ValueError: an argument outside its range.
+    """
+    risk, kl = arguments.risk("empirical_risk", empirical_risk), arguments.divergence("kl", kl)
+    n, delta = arguments.num_samples(num_samples), arguments.confidence(delta)
+    return kl_inverse(risk, _maurer_rate(kl, n, delta))
+
+
+def catoni_bound(
+    empirical_risk: Numbers,
+    kl: Numbers,
+    *,
+    num_samples: Numbers,
+    delta: Numbers,
+    c: Numbers,
+) -> Floats:
+    """Catoni's bound for one constant chosen before the data.
+
+    (1 - exp(-c L_S - (KL + ln(1 / delta)) / n)) / (1 - exp(-c)) (Catoni 2007, theorem 1.2.6). The
+    best c depends on the data: choosing it afterwards needs a union over a grid, delta divided
+    by the number of its points.
+
+    Args:
+        empirical_risk: L_S, mean of a loss in [0, 1].
+        kl: KL(Q || P) in nats; inf gives 1 / (1 - exp(-c)).
+        num_samples: n, at least 2.
+        delta: in (0, 1].
+        c: positive.
+
+    Returns:
+        The bound; says nothing from 1 on.
+
+    Raises:
+        ValueError: an argument outside its range.
+    """
+    risk, kl = arguments.risk("empirical_risk", empirical_risk), arguments.divergence("kl", kl)
+    n, delta = arguments.num_samples(num_samples), arguments.confidence(delta)
+    c = arguments.positive("c", c)
+    return arguments.plain(np.expm1(-c * risk - (kl - np.log(delta)) / n) / np.expm1(-c))
+
+
+def lambda_bound(
+    empirical_risk: Numbers,
+    kl: Numbers,
+    *,
+    num_samples: Numbers,
+    delta: Numbers,
+    lam: Numbers | None = None,
+) -> Floats:
+    """The PAC-Bayes-lambda bound, linear in KL and true for all lambda at once.
+
+    L_S / (1 - lambda / 2) + (KL + ln(2 sqrt(n) / delta)) / (n lambda (1 - lambda / 2)) (Thiemann
+    et al. 2017, theorem 3).
+
+    Args:
+        empirical_risk: L_S, mean of a loss in [0, 1].
+        kl: KL(Q || P) in nats; inf gives inf.
+        num_samples: n, at least 2.
+        delta: in (0, 1].
+        lam: lambda in (0, 2); without it the minimising one, 2 / (1 + sqrt(1 + 2 L_S / rate))
+            with rate = (KL + ln(2 sqrt(n) / delta)) / n.
+
+    Returns:
+        The bound; says nothing from 1 on.
+
+    Raises:
+        ValueError: an argument outside its range.
+    """
+    risk, kl = arguments.risk("empirical_risk", empirical_risk), arguments.divergence("kl", kl)
+    n, delta = arguments.num_samples(num_samples), arguments.confidence(delta)
+    rate = _maurer_rate(kl, n, delta)
+    if lam is None:
+        weight = np.asarray(2 / (1 + np.sqrt(1 + 2 * risk / rate)))
+    else:
+        weight = arguments.real("lam", lam)
+        arguments.require(
+            "lam", weight, (weight > 0) & (weight < 2), "the bound needs lambda in (0, 2)"
+        )
+    return arguments.plain((risk + rate / weight) / (1 - weight / 2))
+
+
+def tolstikhin_seldin_bound(
+    empirical_risk: Numbers,
+    kl: Numbers,
+    *,
+    num_samples: Numbers,
+    delta: Numbers,
+) -> Floats:
+    """The kl bound with its inverse made explicit; fast where L_S is small.
+
+    L_S + sqrt(2 L_S b) + 2 b with b = (KL + ln(2 sqrt(n) / delta)) / n (Tolstikhin and Seldin
+    2013, eq. 3). Never below `seeger_bound`.
+
+    Args:
+        empirical_risk: L_S, mean of a loss in [0, 1].
+        kl: KL(Q || P) in nats; inf gives inf.
+        num_samples: n, at least 2.
+        delta: in (0, 1].
+
+    Returns:
+        The bound; says nothing from 1 on.
+
+    Raises:
+        ValueError: an argument outside its range.
+    """
+    risk, kl = arguments.risk("empirical_risk", empirical_risk), arguments.divergence("kl", kl)
+    n, delta = arguments.num_samples(num_samples), arguments.confidence(delta)
+    rate = _maurer_rate(kl, n, delta)
+    # With L_S = 0 and KL = inf the root is 0 * inf.
+    root = np.sqrt(2 * risk) * np.sqrt(np.where(np.isinf(rate), 1.0, rate))
+    return arguments.plain(risk + root + 2 * rate)
+
+
+def holdout_bound(
+    empirical_risk: Numbers,
+    *,
+    num_samples: Numbers,
+    delta: Numbers,
+    method: Literal["hoeffding", "kl", "clopper-pearson"] = "kl",
+) -> Floats:
+    """Risk of a frozen model from examples it was not trained on; no prior, no KL.
+
+    * `hoeffding`: L + sqrt(ln(1 / delta) / (2 m)) (Hoeffding 1963, theorem 1);
+    * `kl`: the largest p with kl(L || p) <= ln(1 / delta) / m (Hoeffding 1963 in the form of
+      Chernoff), never above the former;
+    * `clopper-pearson`: exact for losses that are 0 or 1 (Clopper and Pearson 1934).
+
+    For a large reward model this is the only bound here that says anything: weights by the
+    billion cost more nats than there are examples.
+
+    Args:
+        empirical_risk: mean loss on the held-out examples, in [0, 1].
+        num_samples: m, independent held-out examples, at least 1.
+        delta: in (0, 1].
+        method: one of the three.
+
+    Returns:
+        The bound; says nothing from 1 on.
+
+    Raises:
+        ValueError: an argument outside its range; for `clopper-pearson` a risk that is no mean of
+            m zeros and ones.
+    """
+    risk = arguments.risk("empirical_risk", empirical_risk)
+    m = arguments.count("num_samples", num_samples, 1, "at least one held-out example is needed")
+    delta = arguments.confidence(delta)
+    match method:
+        case "hoeffding":
+            return arguments.plain(risk + np.sqrt(-np.log(delta)) / np.sqrt(2 * m))
+        case "kl":
+            return kl_inverse(risk, -np.log(delta) / m)
+        case "clopper-pearson":
+            return arguments.plain(_clopper_pearson(risk, m, delta))
+        case _:
+            raise ValueError(
+                f"method={method!r}: one of 'hoeffding', 'kl', 'clopper-pearson' is needed"
+            )
+
+
+def deviation_probability(risk: Numbers, epsilon: Numbers, *, num_candidates: Numbers) -> Floats:
+    """What a bound on the risk does say about the scores of N paths: the way from 4.1 to 4.2.
+
+    Pr[some of N paths has |score - true value| > epsilon] <= N E|score - true value| / epsilon
+    (Markov's inequality and a union). The value is the delta that belongs to epsilon in the
+    accuracy bounds. It is what can be said in place of the paper's "so we can upper-bound the
+    deviation", which takes the gap of risks itself for epsilon. With labels y of mean R* the risk
+    E|score - y| bounds E|score - R*|. The paths must come from the distribution of the risk.
+
+    Args:
+        risk: an upper bound on E|score - true value|, in [0, 1].
+        epsilon: largest deviation allowed, at least 0.
+        num_candidates: N, at least 1.
+
+    Returns:
+        The bound on the probability; says nothing from 1 on. inf for epsilon = 0 and risk > 0.
+
+    Raises:
+        ValueError: an argument outside its range, or risk and epsilon both 0.
+    """
+    risk, epsilon = np.broadcast_arrays(
+        arguments.risk("risk", risk), arguments.magnitude("epsilon", epsilon)
+    )
+    arguments.require("risk", risk, (risk > 0) | (epsilon > 0), "risk / epsilon is 0 / 0")
+    with np.errstate(divide="ignore", over="ignore"):
+        return arguments.plain(arguments.num_candidates(num_candidates) * (risk / epsilon))
+
+
+def _gap(kl: Floats, n: Floats, delta: Floats) -> Floats:
+    return np.asarray(np.sqrt((kl + np.log(n) - np.log(delta)) / (2 * (n - 1))))
+
+
+def _maurer_rate(kl: Floats, n: Floats, delta: Floats) -> Floats:
+    """(KL + ln(2 sqrt(n) / delta)) / n, which kl(L_S || L_D) does not exceed."""
+    return np.asarray((kl + np.log(2) + np.log(n) / 2 - np.log(delta)) / n)
+
+
+def _clopper_pearson(risk: Floats, m: Floats, delta: Floats) -> Floats:
+    risk, m, delta = np.broadcast_arrays(risk, m, delta)
+    errors = np.rint(risk * m)
+    arguments.require(
+        "empirical_risk",
+        risk,
+        np.abs(risk * m - errors) <= 1e-6 * np.maximum(errors, 1),
+        "Clopper-Pearson needs losses that are 0 or 1, so a multiple of 1 / num_samples",
+    )
+    # The quantile of Beta(errors + 1, m - errors); without an error or a success it is explicit.
+    some = (errors > 0) & (errors < m)
+    quantile = special.betainccinv(
+        np.where(some, errors + 1, 1), np.where(some, m - errors, 1), delta
+    )
+    # scipy gives up where the quantile is within 1e-40 of 1: few successes, delta below 1e-180.
+    quantile = np.where(np.isnan(quantile), 1.0, quantile)
+    none_wrong = -np.expm1(np.log(delta) / m)
+    return np.where(errors == m, 1.0, np.where(errors == 0, none_wrong, quantile))
