@@ -20,6 +20,8 @@ _STYLES = (
 )
 _TOKENS = "tokens"
 
+_PANELS_PER_ROW = 3
+
 
 def plot_accuracy(found: Sequence[Group], path: str | pathlib.Path, title: str) -> pathlib.Path:
     """Write a PNG of accuracy, with 95 % intervals, against tokens per question.
@@ -41,10 +43,15 @@ def plot_accuracy(found: Sequence[Group], path: str | pathlib.Path, title: str) 
 
     prms = list(dict.fromkeys(group.prm for group in found if group.prm is not None)) or [None]
     series = list(dict.fromkeys(group.strategy for group in found))
-    figure = Figure(figsize=(6.4 * len(prms), 4.8), layout="constrained")
+    columns = min(len(prms), _PANELS_PER_ROW)
+    rows = -(-len(prms) // columns)
+    figure = Figure(figsize=(6.4 * columns, 4.8 * rows), layout="constrained")
     FigureCanvasAgg(figure)
-    panels = figure.subplots(1, len(prms), sharey=True, squeeze=False)[0]
-    for axes, prm in zip(panels, prms, strict=True):
+    grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+    panels = grid.flatten()
+    for empty in panels[len(prms) :]:
+        empty.set_visible(False)
+    for axes, prm in zip(panels, prms, strict=False):
         for index, strategy in enumerate(series):
             line = [g for g in found if g.strategy == strategy and g.prm in (None, prm)]
             if line:
@@ -53,12 +60,14 @@ def plot_accuracy(found: Sequence[Group], path: str | pathlib.Path, title: str) 
         axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
         axes.xaxis.set_minor_formatter(NullFormatter())
-        axes.set_xlabel("tokens per question: sampled by the policy + computed by the PRM")
         axes.set_title("no PRM" if prm is None else f"PRM {prm}", fontsize=10)
         axes.grid(True, which="both", color="#dddddd", linewidth=0.5)
         axes.margins(x=0.2)
         _label_series(axes, found, prm, series)
-    panels[0].set_ylabel("accuracy, 95 % interval")
+    for axes in grid[:, 0]:
+        axes.set_ylabel("accuracy, 95 % interval")
+    for axes in grid[-1]:
+        axes.set_xlabel("tokens per question: sampled by the policy + computed by the PRM")
     figure.suptitle(title, fontsize=11)
     path = pathlib.Path(path)
     figure.savefig(path, dpi=130)
