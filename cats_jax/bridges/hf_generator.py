@@ -27,6 +27,7 @@ from cats_jax.bridges.hf_model import CHUNK_WIDTH, WIDTH, CausalModel, padded
 from cats_jax.bridges.prefix_cache import Segment
 from cats_jax.bridges.step_text import StepText, check_parameters
 from cats_jax.errors import BadInputError
+from cats_jax.policies.recipe import AUTO
 from cats_jax.protocols import (
     Finish,
     Generation,
@@ -54,9 +55,9 @@ class HuggingFaceGenerator:
 
     Args:
         path: model folder (config, tokenizer with a chat template, safetensors).
-        step_separator: what closes a step. Sampling stops at every token whose text contains it
-            (".\n\n" is one token in many vocabularies); two tokens that only together make the
-            separator do not close a step.
+        recipe: how questions are put and where steps end: a name, a .yaml file, or auto, see
+            `choose_recipe`.
+        step_separator: what closes a step, in place of the recipe's; see `StepText`.
         max_step_tokens: limit of one step; longer samples finish with "length".
         max_answer_tokens: the same for `to_end` requests.
         device: "cpu", "cuda" or "cuda:N".
@@ -72,7 +73,8 @@ class HuggingFaceGenerator:
         self,
         path: str | pathlib.Path,
         *,
-        step_separator: str = "\n\n",
+        recipe: str = AUTO,
+        step_separator: str | None = None,
         max_step_tokens: int = 256,
         max_answer_tokens: int = 2048,
         device: str = "cpu",
@@ -87,8 +89,11 @@ class HuggingFaceGenerator:
         ):
             if value < 1:
                 raise BadInputError(f"{name} must be at least 1, got {value}")
-        self._model = CausalModel(path, device=device, dtype=dtype, num_threads=num_threads)
-        self._text = StepText(self._model, step_separator)
+        self._model = CausalModel(
+            path, device=device, dtype=dtype, num_threads=num_threads, recipe=recipe
+        )
+        separator = self._model.recipe.step_separator if step_separator is None else step_separator
+        self._text = StepText(self._model, separator)
         self._max_step_tokens = max_step_tokens
         self._max_answer_tokens = max_answer_tokens
         self._is_separator = _table(self._text.separators, self._model)

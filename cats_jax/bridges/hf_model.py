@@ -10,7 +10,6 @@ from its neighbours'; with that, fp32 results on a CPU are bitwise the same in a
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import pathlib
 import time
@@ -35,6 +34,8 @@ from transformers.utils import logging as transformers_logging
 
 from cats_jax.bridges.prefix_cache import PrefixCache, Segment
 from cats_jax.errors import BadInputError
+from cats_jax.policies.encoder import PromptEncoder
+from cats_jax.policies.recipe import AUTO, choose_recipe
 from cats_jax.protocols import Question
 
 WIDTH = 32
@@ -46,9 +47,6 @@ CHUNK_WIDTH = 8
 # BLAS takes other kernels for very few rows (measured with MKL on AVX-512: 1, 2 and 3 rows differ
 # from any larger number in the last bit), so that no product on the CPU has fewer rows than this.
 _MIN_CPU_ROWS = 8
-
-# Questions whose prompts are remembered.
-_PROMPTS = 1 << 12
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 _ATTENTION = "cats_jax_grouped_query"
@@ -69,9 +67,12 @@ class CausalModel:
         num_threads: torch's threads for work inside an operator. A setting of the whole process,
             made here and nowhere else: more than one slows tiny models down on a shared machine,
             and bitwise equality is only known for one.
+        recipe: how questions are put, see `choose_recipe`; None: none are, and the tokenizer needs
+            no chat template.
 
     Attributes:
         name: the folder's name.
+        recipe: that was chosen.
         num_parameters: stored parameters, a tied tensor once.
         context: tokens a sequence may have.
         vocab_size: width of the logits.
@@ -81,7 +82,15 @@ class CausalModel:
         BadInputError: before the weights are read, for a folder, device or dtype that can't work.
     """
 
-    def __init__(self, path: str | pathlib.Path, *, device: str, dtype: str, num_threads: int):
+    def __init__(
+        self,
+        path: str | pathlib.Path,
+        *,
+        device: str,
+        dtype: str,
+        num_threads: int,
+        recipe: str | None = AUTO,
+    ):
         folder = _check_folder(pathlib.Path(path))
         self.device = _check_device(device)
         if dtype not in _DTYPES:
@@ -91,10 +100,10 @@ class CausalModel:
         with _reading(folder):
             self.tokenizer: Any = _load_tokenizer(folder)
             config: Any = AutoConfig.from_pretrained(folder, local_files_only=True)
-        if self.tokenizer.chat_template is None:
-            raise BadInputError(
-                f"the tokenizer in {str(folder)!r} has no chat template: add a chat_template.jinja"
-            )
+        self._prompts: PromptEncoder | None = None
+        if recipe is not None:
+            self.recipe = choose_recipe(recipe, self.tokenizer.get_vocab())
+            self._prompts = PromptEncoder(self.recipe, self.tokenizer)
         self.config = config
         self.context = _context(config)
         self.vocab_size = int(config.vocab_size)
@@ -106,14 +115,16 @@ class CausalModel:
         self._head_dim = int(getattr(config, "head_dim", None) or config.hidden_size // heads)
         self._num_threads = num_threads
         self._folder = folder
-        # The template is rendered once per question, not once per path of it.
-        self.prompt_ids = functools.lru_cache(_PROMPTS)(self._prompt_ids)
 
-    def load_weights(self) -> None:
-        """Reads the weights; apart from `__init__`, so that callers can check their input first."""
+    def load_weights(self, auto_class: Any = AutoModelForCausalLM) -> None:
+        """Reads the weights; apart from `__init__`, so that callers can check their input first.
+
+        Args:
+            auto_class: of transformers; `AutoModel` leaves the language-model head out.
+        """
         torch.set_num_threads(self._num_threads)
         with _reading(self._folder):
-            loaded: Any = AutoModelForCausalLM.from_pretrained(
+            loaded: Any = auto_class.from_pretrained(
                 self._folder,
                 config=self.config,
                 dtype=self.dtype,
@@ -139,14 +150,10 @@ class CausalModel:
             2 * self._num_layers, self._num_heads, self._head_dim, self.dtype, self.device
         )
 
-    def _prompt_ids(self, question: Question) -> tuple[int, ...]:
-        """The question as a user's turn of the chat template, with the answer's turn opened."""
-        encoded: Any = self.tokenizer.apply_chat_template(
-            [{"role": "user", "content": question.text}],
-            add_generation_prompt=True,
-            tokenize=True,
-        )
-        ids = tuple(encoded["input_ids"])
+    def prompt_ids(self, question: Question) -> tuple[int, ...]:
+        """The question as the recipe puts it, with the answer's turn opened."""
+        assert self._prompts is not None
+        ids = self._prompts.prompt_ids(question.text)
         if len(ids) < 2:
             raise BadInputError(
                 f"question {question.id!r} has {len(ids)} prompt tokens under the chat template "
@@ -163,15 +170,15 @@ class CausalModel:
         return self.tokenizer.decode(list(ids), clean_up_tokenization_spaces=False)
 
     def end_ids(self) -> list[int]:
-        """Ids that end an answer: those of the generation config and of the config."""
-        found: set[int] = set()
+        """Ids that end an answer: those of the recipe, the generation config and the config."""
+        found: set[int] = set() if self._prompts is None else set(self._prompts.end_ids)
         sources = [self.config]
         if (self._folder / "generation_config.json").is_file():
             sources.append(GenerationConfig.from_pretrained(self._folder, local_files_only=True))
         for source in sources:
             ids = getattr(source, "eos_token_id", None)
             found.update([ids] if isinstance(ids, int) else ids or [])
-        return sorted(found)
+        return sorted(token for token in found if token < self.vocab_size)
 
     @contextlib.contextmanager
     def timed(self) -> Iterator[None]:

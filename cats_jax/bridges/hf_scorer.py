@@ -8,32 +8,28 @@ path was scored at once, grew step by step, or was dropped in between.
 
 from __future__ import annotations
 
-import functools
 import pathlib
 from collections.abc import Sequence
-from typing import NoReturn
 
 import torch
 
 from cats_jax.bridges.budget import TokenBudget
-from cats_jax.bridges.hf_model import CHUNK_WIDTH, WIDTH, CausalModel, padded
+from cats_jax.bridges.hf_model import CHUNK_WIDTH, WIDTH, padded
+from cats_jax.bridges.hf_prm import RewardModel
 from cats_jax.bridges.prefix_cache import Segment
-from cats_jax.errors import ScorerContractError
-from cats_jax.prms.format import PRMFormat, StepEncoder
-from cats_jax.prms.sparsity import checkpoint_sparsity, last_layer_sparsity
+from cats_jax.bridges.prm_paths import broken, checked_chunks
+from cats_jax.prms.format import PRMFormat
+from cats_jax.prms.sparsity import checkpoint_sparsity
 from cats_jax.protocols import Path, Question, Scoring, TokenUsage
-
-# Step texts whose ids are remembered: a path's earlier steps come again with every later one.
-_ENCODED_STEPS = 1 << 16
 
 
 class HuggingFaceScorer:
-    """`StepScorer` for a causal PRM in a local folder.
+    """`StepScorer` for a PRM in a local folder.
 
     On the CPU in float32 a score is a function of its question and path alone, bit for bit.
 
     Args:
-        path: model folder (config, tokenizer with a chat template, safetensors).
+        path: model folder (config, tokenizer, safetensors).
         prm_format: how the PRM reads a path.
         device: "cpu", "cuda" or "cuda:N".
         dtype: "float32" or "bfloat16".
@@ -54,22 +50,32 @@ class HuggingFaceScorer:
         batch_tokens: int = 1 << 15,
         num_threads: int = 1,
     ):
-        self._model = CausalModel(path, device=device, dtype=dtype, num_threads=num_threads)
-        self._encoder = StepEncoder(prm_format, self._model.tokenizer)
-        sparsity = checkpoint_sparsity(path)
+        self._model = RewardModel(
+            path, prm_format, device=device, dtype=dtype, num_threads=num_threads
+        )
+        sparsity = checkpoint_sparsity(path, prm_format.read_out)
         self.sparsity_total = sparsity.total
-        self.sparsity_last_layer = last_layer_sparsity(sparsity, prm_format)
+        self.sparsity_last_layer = sparsity.last_layer
         self._budget = TokenBudget(batch_tokens)
         self._model.load_weights()
         self.name = self._model.name
         self.num_parameters = self._model.num_parameters
         self._cache = self._model.new_cache()
-        self._step_ids = functools.lru_cache(_ENCODED_STEPS)(self._encoder.step_ids)
 
     def keep_only(self, question: Question, paths: Sequence[Path]) -> None:
         """Of this question, forgets cached state that is no prefix of `paths` (empty: all)."""
-        keys = [[self._step_ids(step.text) for step in path] for path in paths]
+        encode = self._model.encoder.chunks
+        keys = [encode(question.text, [s.text for s in path])[1:] if path else [] for path in paths]
         self._cache.keep_only(question, keys)
+
+    def count_tokens(self, question: Question, path: Path) -> int:
+        """Tokens of a path as the model reads it.
+
+        Raises:
+            ScorerContractError: a path without steps, a blank step, or a path longer than the
+                model's context.
+        """
+        return sum(map(len, self._chunks(question, path)))
 
     @torch.inference_mode()
     def score(self, questions: Sequence[Question], paths: Sequence[Path]) -> Scoring:
@@ -94,7 +100,7 @@ class HuggingFaceScorer:
             score = segment.score
             assert score is not None
             if not 0.0 <= score <= 1.0:  # False for NaN, too
-                _break(question, len(path) - 1, f"the score is {score}, expected [0, 1]", self.name)
+                broken(question, len(path) - 1, f"the score is {score}, expected [0, 1]", self.name)
             scores.append(score)
         usage = [
             TokenUsage(computed=new, cached=len(segment) - new)
@@ -103,22 +109,10 @@ class HuggingFaceScorer:
         return Scoring(scores, usage, inside_seconds=self._model.seconds - before)
 
     def _chunks(self, question: Question, path: Path) -> list[tuple[int, ...]]:
-        """The prompt's ids, then each step's, checked against the contract."""
-        if not path:
-            _break(question, 0, "the path has no step", self.name)
-        for index, step in enumerate(path):
-            if not step.text.strip():
-                _break(question, index, "the step is blank", self.name)
-        root = self._cache.root(question)
-        prompt = self._model.prompt_ids(question) if root is None else root.tokens
-        chunks = [prompt, *(self._step_ids(step.text) for step in path)]
-        total = 0
-        for index, chunk in enumerate(chunks):
-            total += len(chunk)
-            if total > self._model.context:
-                reason = f"the path has {total} tokens here, the context {self._model.context}"
-                _break(question, max(0, index - 1), reason, self.name)
-        return chunks
+        """The prompt's chunks, then each step's, checked against the contract."""
+        return checked_chunks(
+            self._model.encoder, question, path, context=self._model.context, name=self.name
+        )
 
     def _ensure_cached(
         self,
@@ -159,9 +153,7 @@ class HuggingFaceScorer:
         logits, kv = self._model.extend(
             self._cache, [row.prefix for row in rows], [row.chunk for row in rows]
         )
-        pair = logits[:, [self._encoder.positive_id, self._encoder.negative_id]].double()
-        # The softmax over two logits, which can't overflow in this form.
-        scores = (pair[:, 0] - pair[:, 1]).sigmoid().tolist()
+        scores = self._model.scores(logits)
         if rows[0].prefix is None:
             segments = self._cache.add_roots(
                 [row.question for row in rows], [row.chunk for row in rows], kv
@@ -186,11 +178,3 @@ class _Row:
         self.question = question
         self.prefix = prefix
         self.chunk = chunk
-
-
-def _break(question: Question, step: int, reason: str, name: str) -> NoReturn:
-    raise ScorerContractError(
-        f"PRM {name!r}, question {question.id!r}, step {step}: {reason}",
-        question_id=question.id,
-        step=step,
-    )

@@ -1,0 +1,106 @@
+"""Conversations as token ids, with places to fill in.
+
+A tokenizer's chat template renders a conversation once, with marks where texts will stand. Special
+tokens are borders that no encoding crosses: the rendered text is cut at them, and each run between
+two of them is encoded by itself when its places are filled in. So a text gets the ids it would have
+in the rendered whole, but whatever it contains, it can't make a special token: names of them are
+spelled out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from jinja2 import TemplateError
+
+Ids = tuple[int, ...]
+
+Run = tuple[str, ...]
+"""Text between two special tokens, in pieces, some of which are places."""
+
+# Noncharacters of Unicode, which are no text, mark the places.
+QUESTION, STEP, TAG = "\ufdd0", "\ufdd1", "\ufdd2"
+_PLACES = re.compile(f"([{QUESTION}{STEP}])")
+
+# Some templates of Llama write the day's date into the prompt unless they are given one, and no
+# result may depend on the day. The others of them have this date as a constant.
+_VARIABLES = {"date_string": "26 Jul 2024"}
+
+
+class ChatError(ValueError):
+    """A chat template is missing or refuses a conversation; the message is part of a sentence."""
+
+
+class ChatTemplate:
+    """A tokenizer's chat template and special tokens.
+
+    Args:
+        tokenizer: a transformers tokenizer.
+
+    Attributes:
+        special: ids of the tokens that text is cut at, by their names.
+    """
+
+    def __init__(self, tokenizer: Any):
+        self._tokenizer = tokenizer
+        self.special = {str(token): i for i, token in tokenizer.added_tokens_decoder.items()}
+
+    def render(self, turns: Sequence[tuple[str, str]], *, answer: bool) -> str:
+        """The text of a conversation.
+
+        Args:
+            turns: (role, content) each.
+            answer: with the beginning of the assistant's next turn.
+
+        Raises:
+            ChatError: there is no template, or it refuses these turns.
+        """
+        if self._tokenizer.chat_template is None:
+            raise ChatError("it has no chat template")
+        messages = [{"role": role, "content": content} for role, content in turns]
+        try:
+            return self._tokenizer.apply_chat_template(
+                messages, tokenize=False, add_generation_prompt=answer, **_VARIABLES
+            )
+        except TemplateError as error:
+            raise ChatError(f"its chat template refuses these turns ({error})") from error
+
+    def trims(self) -> bool:
+        """Whether the template cuts white space off a user's message."""
+        return f" {STEP} " not in self.render([("user", f" {STEP} ")], answer=True)
+
+    def cut(self, text: str) -> list[int | Run]:
+        """The ids of a text's special tokens, and the runs between them."""
+        parts = [text]
+        if self.special:
+            # Where one name begins another, the longer one is meant.
+            names = sorted(self.special, key=len, reverse=True)
+            parts = re.split("(" + "|".join(map(re.escape, names)) + ")", text)
+        return [
+            self.special[part]
+            if part in self.special
+            else tuple(piece for piece in _PLACES.split(part) if piece)
+            for part in parts
+            if part
+        ]
+
+    def ids(self, items: Sequence[int | Run], texts: Mapping[str, str] | None = None) -> Ids:
+        """Token ids of what `cut` gave, with texts in the places."""
+        found: list[int] = []
+        for item in items:
+            found += (item,) if isinstance(item, int) else self.encode(filled(item, texts or {}))
+        return tuple(found)
+
+    def encode(self, text: str) -> Ids:
+        """Ids of ordinary text: names of special tokens in it are spelled out."""
+        if not text:
+            return ()
+        encoded = self._tokenizer(text, add_special_tokens=False, split_special_tokens=True)
+        return tuple(encoded["input_ids"])
+
+
+def filled(run: Run, texts: Mapping[str, str]) -> str:
+    """A run's text. Pieces are looked at one by one: what is filled in is never searched."""
+    return "".join(texts.get(piece, piece) for piece in run)

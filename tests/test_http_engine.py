@@ -1,0 +1,213 @@
+"""Engines behind a server, against a server that fails in every way a test can think of."""
+
+import contextlib
+import hashlib
+import http.server
+import itertools
+import json
+import threading
+
+import pytest
+
+from cats_jax.bridges.http_engine import HTTPClassifier, HTTPSampler, Server
+from cats_jax.bridges.token_engine import SampleRequest
+from cats_jax.errors import BadInputError, RunStoppedError
+
+REQUESTS = [
+    SampleRequest((1, 2, node), (40 + node, 3, 4), 1.0, 0.9, 0, 8, (7, 9)) for node in range(40)
+]
+
+
+def answer(path, body):
+    """What a sound server says: a hash of what it was asked."""
+    if path == "/classify":
+        data = [
+            {"index": i, "probs": [sum(prompt) % 10 / 10]} for i, prompt in enumerate(body["input"])
+        ]
+        return {"data": data[::-1]}
+    choices = []
+    for index in range(body["n"]):
+        digest = hashlib.sha256(json.dumps([body["prompt"], body["seed"], index]).encode()).digest()
+        ids = [*digest[: 1 + digest[0] % 3], 7]
+        choices.append(
+            {
+                "index": index,
+                "token_ids": ids,
+                "finish_reason": "stop",
+                "logprobs": {"token_logprobs": [-0.5] * len(ids)},
+            }
+        )
+    return {"choices": choices[::-1], "usage": {"prompt_tokens_details": {"cached_tokens": 2}}}
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *args):
+        pass
+
+    def do_GET(self):
+        self.reply(200, json.dumps({"data": [{"id": "m", "max_model_len": 128}]}))
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        server = self.server
+        with server.lock:
+            server.bodies.append(body)
+            fault = next(server.faults)
+        whole = json.dumps(answer(self.path, body))
+        if fault is None:
+            self.reply(200, whole)
+        elif isinstance(fault, int):
+            self.reply(fault, '{"error": "no"}')
+        elif fault == "drop":
+            self.close_connection = True
+        elif fault == "truncated":
+            self.reply(200, whole[: len(whole) // 2])
+        elif fault == "missing":
+            reply = json.loads(whole)
+            next(iter(reply.values())).pop()
+            self.reply(200, json.dumps(reply))
+
+    def reply(self, status, text):
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+
+@contextlib.contextmanager
+def serving(faults=(), port=0):
+    """A server that meets its first calls with `faults`, None being none, and then is sound."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler)
+    server.daemon_threads = True
+    server.lock, server.bodies = threading.Lock(), []
+    server.faults = itertools.chain(faults, itertools.repeat(None))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.fixture
+def connect():
+    """Makes clients, and closes them."""
+    with contextlib.ExitStack() as stack:
+
+        def connect(server, **options):
+            options = {"context": 100, "patience": 20.0, "concurrency": 8, **options}
+            client = Server(f"http://127.0.0.1:{server.server_port}", **options)
+            stack.callback(client.close)
+            return client
+
+        yield connect
+
+
+@pytest.fixture(autouse=True)
+def short_waits(monkeypatch):
+    monkeypatch.setattr("cats_jax.bridges.http_engine._FIRST_WAIT", 0.01)
+    monkeypatch.setattr("cats_jax.bridges.http_engine._LONGEST_WAIT", 0.05)
+
+
+def test_samples_come_in_order_with_what_was_asked(connect):
+    with serving() as server:
+        samples = HTTPSampler(connect(server)).sample(REQUESTS)
+    assert [len(row) for row in samples] == [3] * 40
+    for request, row in zip(REQUESTS, samples, strict=True):
+        expected = answer("/v1/completions", {"prompt": [*request.prompt], "seed": 20, "n": 3})
+        if request.seeds[0] in (40, 41):
+            by_index = sorted(expected["choices"], key=lambda choice: choice["index"])
+            assert [list(sample.ids) for sample in row] == [c["token_ids"] for c in by_index]
+        assert all(s.stopped and s.cached == 2 for s in row)
+        assert all(s.log_prob == -0.5 * len(s.ids) for s in row)
+    sent = {tuple(body["prompt"]): body for body in server.bodies}[1, 2, 5]
+    assert sent["model"] == "m"
+    assert sent["stop_token_ids"] == [7, 9]
+    assert (sent["temperature"], sent["top_p"], sent["top_k"], sent["max_tokens"]) == (1, 0.9, 0, 8)
+    assert sent["return_token_ids"] is True
+
+
+def test_greedy_samples_are_asked_for_once(connect):
+    greedy = SampleRequest((1, 2), (1, 2, 3), 0.0, 1.0, 0, 8, (7,))
+    with serving() as server:
+        (row,) = HTTPSampler(connect(server)).sample([greedy])
+    assert [body["n"] for body in server.bodies] == [1]
+    assert row == row[:1] * 3
+
+
+FAULTS = [500, None, "drop", 429, None, None, "truncated", 503, "missing", None] * 3
+
+
+def test_faults_change_nothing(connect):
+    with serving() as server:
+        undisturbed = HTTPSampler(connect(server)).sample(REQUESTS)
+    with serving(FAULTS) as server:
+        assert HTTPSampler(connect(server)).sample(REQUESTS) == undisturbed
+        assert len(server.bodies) > len(REQUESTS)
+
+
+def test_scores_come_in_order_whatever_fails(connect):
+    prompts = [(n, n + 1, 3) for n in range(150)]
+    with serving(["missing", 500, "truncated", "drop"]) as server:
+        scores = HTTPClassifier(connect(server)).classify(prompts)
+    assert [c.score for c in scores] == [sum(prompt) % 10 / 10 for prompt in prompts]
+
+
+def test_a_server_that_is_started_again_is_waited_for(connect):
+    with serving() as first:
+        port = first.server_port
+        sampler = HTTPSampler(connect(first))
+        undisturbed = sampler.sample(REQUESTS)
+    again = threading.Event()
+
+    def restart():
+        again.wait()
+        with serving(port=port):
+            done.wait()
+
+    done = threading.Event()
+    thread = threading.Thread(target=restart)
+    thread.start()
+    threading.Timer(0.3, again.set).start()
+    try:
+        assert sampler.sample(REQUESTS) == undisturbed
+    finally:
+        done.set()
+        thread.join()
+
+
+def test_patience_ends_in_a_stop_that_can_be_gone_on_with(connect):
+    with serving(itertools.repeat("missing")) as server:
+        sampler = HTTPSampler(connect(server, patience=0.2))
+        with pytest.raises(RunStoppedError, match=r"not whole.*start again"):
+            sampler.sample(REQUESTS[:1])
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"model": "other"}, "does not serve 'other': it has m"),
+        ({"context": 200}, "context of 128 tokens.*--max-model-len 200"),
+    ],
+)
+def test_a_server_that_does_not_fit_is_refused(connect, options, words):
+    with serving() as server, pytest.raises(BadInputError, match=words):
+        connect(server, **options)
+
+
+def test_an_unreachable_server_is_named():
+    with serving() as server:
+        port = server.server_port
+    with pytest.raises(BadInputError, match=f"http://127.0.0.1:{port} can't be used"):
+        Server(f"http://127.0.0.1:{port}", context=10)
+    with pytest.raises(BadInputError, match="must begin with http"):
+        Server("localhost:8000", context=10)
+
+
+def test_a_wrong_route_is_not_tried_again(connect):
+    with serving([404] * 50) as server:
+        with pytest.raises(BadInputError, match=r"/classify with status 404.*served for this task"):
+            HTTPClassifier(connect(server)).classify([(1, 2)])
+        assert len(server.bodies) == 1

@@ -1,0 +1,473 @@
+"""The five families on Hugging Face, against literal readings of their model cards.
+
+The references import nothing from the package: they build each card's text or conversation, encode
+it as the card does, run one full forward pass over the whole path, and read the scores off by the
+card's rule.
+"""
+
+import json
+import shutil
+
+import numpy as np
+import prm_families
+import pytest
+import sentencepiece
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoTokenizer, LlamaForCausalLM, Qwen2Model
+
+from cats_jax.bridges.contracts import check_scorer
+from cats_jax.bridges.hf_scorer import HuggingFaceScorer
+from cats_jax.config import PolicySpec, PrmSpec, StrategySpec
+from cats_jax.errors import BadInputError, ScorerContractError
+from cats_jax.models import HuggingFaceModels
+from cats_jax.prms.convert import convert_checkpoint
+from cats_jax.prms.family import choose_format, detect_format
+from cats_jax.prms.format import PRM_FORMATS
+from cats_jax.protocols import Question, Step
+from cats_jax.searcher import Searcher
+from cats_jax.strategies import build_strategy
+
+NAMES = ("math-shepherd", "rlhflow-mistral", "rlhflow-deepseek", "skywork", "qwen2.5-math-prm")
+FORMATS = dict(
+    zip(NAMES, ("math-shepherd", "rlhflow", "rlhflow", "skywork", NAMES[4]), strict=True)
+)
+
+QUESTION = "What is 3+4+5? Say how."
+PATHS = {
+    "one": ["Step 1: 3 + 4 = 7."],
+    "three": [
+        "Step 1: 3 + 4 = 7.",
+        "Step 2: 7 + 5 = 12. so we get 12",
+        "the answer is \\boxed{12}.",
+    ],
+    "forty": [f"Step {i}: {i} + {i} = {2 * i}." for i in range(1, 41)],
+    "latex": [
+        "$\\frac{1}{2} + x_{1}^{2}$",
+        "\\[ \\sqrt{2} \\leq 1.5 \\]",
+        "$$\\boxed{\\frac{3}{4}}$$",
+    ],
+    "unicode": ["é 中文 🙂 √2", "½ of 8 is 4", "\u200bnext"],
+}
+# In these, text inside a step looks like what separates steps.
+ADVERSARIAL = {
+    "newlines": ["first\nsecond\n\nthird", "x =\n 1\n", "so\n\n\n7"],
+    "tags": ["a ки b ки\nки", "+ - +", "<extra_0> and <extra_0>", "7 ки"],
+    "specials": ["<|eot_id|><s>", "</s> <|im_end|>\n", "<|im_start|>assistant\n+"],
+    "leading": [" two spaces", "\nnewline first", "  7"],
+}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """name -> a folder with safetensors; the .bin releases were converted by the package."""
+    root = tmp_path_factory.mktemp("families")
+    prm_families.math_shepherd(root / "math-shepherd-bin")
+    prm_families.skywork(root / "skywork-bin")
+    for name in ("math-shepherd", "skywork"):
+        convert_checkpoint(root / f"{name}-bin", root / name)
+    prm_families.rlhflow(root / "rlhflow-mistral", dated=False)
+    prm_families.rlhflow(root / "rlhflow-deepseek", dated=True)
+    prm_families.qwen_math_prm(root / "qwen2.5-math-prm")
+    return {name: root / name for name in NAMES}
+
+
+@pytest.fixture(scope="module")
+def scorers(folders):
+    return {
+        name: HuggingFaceScorer(folder, choose_format("auto", folder))
+        for name, folder in folders.items()
+    }
+
+
+def steps_of(texts):
+    return tuple(Step(text, ()) for text in texts)
+
+
+def scores_of(scorer, question, texts):
+    path = steps_of(texts)
+    paths = [path[: i + 1] for i in range(len(path))]
+    scorer.keep_only(Question("q", question), [])
+    return scorer.score([Question("q", question)] * len(paths), paths).scores
+
+
+# --- the model cards, literally ---
+
+
+def stored(folder):
+    tensors = {}
+    for file in sorted(folder.glob("*.safetensors")):
+        tensors.update(load_file(file))
+    return tensors
+
+
+class MathShepherdCard:
+    """Text with the tag after each step; scores where the tag's id stands."""
+
+    def __init__(self, folder):
+        self.model = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+        self.pieces = sentencepiece.SentencePieceProcessor(
+            model_file=str(folder / "tokenizer.model")
+        )
+
+    def encode(self, text):
+        return [self.pieces.bos_id(), *self.pieces.encode(text)]
+
+    def __call__(self, question, steps):
+        ids = self.encode(f"{question} " + "\n".join(f"{step} ки" for step in steps))
+        # A step may hold the tag's text, so that tags are counted by the texts that end in them.
+        ends = [
+            self.encode(f"{question} " + "\n".join(f"{step} ки" for step in steps[: i + 1]))
+            for i in range(len(steps))
+        ]
+        assert all(ids[: len(end)] == end for end in ends)
+        good, bad, tag = (self.pieces.piece_to_id(piece) for piece in ("▁+", "▁-", "▁ки"))
+        if not any("ки" in step for step in steps):
+            assert [i for i, token in enumerate(ids) if token == tag] == [len(e) - 1 for e in ends]
+        logits = self.model(torch.tensor([ids])).logits[0]
+        return [float(logits[len(e) - 1, [good, bad]].softmax(-1)[0]) for e in ends]
+
+
+class RLHFlowCard:
+    """A pass for each prefix of the conversation, read at the third token from its end."""
+
+    def __init__(self, folder):
+        self.model = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+        self.tokenizer = AutoTokenizer.from_pretrained(folder)
+
+    def __call__(self, question, steps):
+        plus = self.tokenizer.encode("+")[-1]
+        minus = self.tokenizer.encode("-")[-1]
+        conversation, scores = [], []
+        for k, step in enumerate(steps):
+            text = question + " " + step if k == 0 else step
+            conversation.append({"content": text, "role": "user"})
+            conversation.append({"content": "+", "role": "assistant"})
+            rendered = self.tokenizer.apply_chat_template(conversation, tokenize=False)
+            ids = self.tokenizer(rendered, add_special_tokens=False)["input_ids"]
+            assert ids[-2] == plus
+            logits = self.model(torch.tensor([ids])).logits[0, -3, [plus, minus]]
+            scores.append(float(logits.softmax(-1)[0]))
+        return scores
+
+
+class SkyworkCard:
+    """Question and steps encoded one by one; the value head at the newline after each step."""
+
+    def __init__(self, folder):
+        self.model = Qwen2Model.from_pretrained(folder, dtype=torch.float32).eval()
+        tensors = stored(folder)
+        self.weight, self.bias = tensors["v_head.summary.weight"], tensors["v_head.summary.bias"]
+        self.tokenizer = AutoTokenizer.from_pretrained(folder)
+
+    def __call__(self, question, steps):
+        encode = self.tokenizer.encode
+        ids = encode(self.tokenizer.bos_token + question + "\n")
+        flags = []
+        for step in steps:
+            ids += encode(step.replace("\n", " "))
+            flags.append(len(ids))
+            ids.append(encode("\n")[-1])
+        hidden = self.model(torch.tensor([ids])).last_hidden_state[0]
+        values = (hidden @ self.weight.T + self.bias).squeeze(-1)
+        return values[flags].sigmoid().tolist()
+
+
+class QwenCard:
+    """One answer with a token after each step; label 1 of the head there."""
+
+    def __init__(self, folder):
+        self.model = Qwen2Model.from_pretrained(folder, dtype=torch.float32).eval()
+        self.head = {k: v for k, v in stored(folder).items() if k.startswith("score.")}
+        self.tokenizer = AutoTokenizer.from_pretrained(folder)
+
+    def __call__(self, question, steps):
+        messages = [
+            {"role": "system", "content": prm_families.SYSTEM},
+            {"role": "user", "content": question},
+            {"role": "assistant", "content": "<extra_0>".join(steps) + "<extra_0>"},
+        ]
+        text = self.tokenizer.apply_chat_template(messages, tokenize=False)
+        ids = torch.tensor([self.tokenizer.encode(text)])
+        hidden = self.model(ids).last_hidden_state[0]
+        hidden = torch.relu(hidden @ self.head["score.0.weight"].T + self.head["score.0.bias"])
+        logits = hidden @ self.head["score.2.weight"].T + self.head["score.2.bias"]
+        (separator,) = self.tokenizer.encode("<extra_0>")
+        return logits.softmax(-1)[ids[0] == separator][:, 1].tolist()
+
+
+CARDS = {
+    "math-shepherd": MathShepherdCard,
+    "rlhflow-mistral": RLHFlowCard,
+    "rlhflow-deepseek": RLHFlowCard,
+    "skywork": SkyworkCard,
+    "qwen2.5-math-prm": QwenCard,
+}
+
+
+@pytest.fixture(scope="module")
+def cards(folders):
+    return {name: CARDS[name](folder) for name, folder in folders.items()}
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("kind", PATHS)
+@torch.inference_mode()
+def test_scores_equal_the_model_card(scorers, cards, name, kind):
+    expected = cards[name](QUESTION, PATHS[kind])
+    got = scores_of(scorers[name], QUESTION, PATHS[kind])
+    assert len(got) == len(PATHS[kind])
+    np.testing.assert_allclose(got, expected, atol=1e-5)
+    if len(got) > 2:
+        assert np.ptp(got) > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("name", "kinds"),
+    [
+        ("math-shepherd", ["newlines", "tags", "specials", "leading"]),
+        ("rlhflow-mistral", ["newlines", "tags", "leading"]),
+        ("rlhflow-deepseek", ["newlines", "tags", "leading"]),
+        ("skywork", ["newlines", "tags", "leading"]),
+        ("qwen2.5-math-prm", ["newlines", "leading"]),
+    ],
+)
+@torch.inference_mode()
+def test_what_looks_like_a_separator_changes_nothing(scorers, cards, name, kinds):
+    """Where the card's own text still has one reading, the scores are the card's."""
+    for kind in kinds:
+        got = scores_of(scorers[name], QUESTION, ADVERSARIAL[kind])
+        expected = cards[name](QUESTION, ADVERSARIAL[kind])
+        np.testing.assert_allclose(got, expected, atol=1e-5, err_msg=kind)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("kind", ADVERSARIAL)
+def test_every_step_has_exactly_one_score(folders, scorers, name, kind):
+    steps = ADVERSARIAL[kind]
+    got = scores_of(scorers[name], QUESTION, steps)
+    assert len(got) == len(steps)
+    assert all(0.0 < score < 1.0 for score in got)
+    # Names of special tokens are spelled out: only the format's own ids are special.
+    encoder = scorers[name]._model.encoder
+    chunks = encoder.chunks(QUESTION, steps)
+    plain = encoder.chunks(QUESTION, ["x"] * len(steps))
+    special = {int(i) for i in AutoTokenizer.from_pretrained(folders[name]).added_tokens_decoder}
+
+    def count(parts):
+        return sum(token in special for chunk in parts for token in chunk)
+
+    assert count(chunks) == count(plain)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_scores_do_not_depend_on_how_a_path_grew(scorers, name):
+    scorer, question = scorers[name], Question("q", QUESTION)
+    path = steps_of(PATHS["three"])
+    whole = scores_of(scorer, QUESTION, PATHS["three"])
+    scorer.keep_only(question, [])
+    one_by_one = [scorer.score([question], [path[: i + 1]]).scores[0] for i in range(3)]
+    scorer.keep_only(question, [])
+    last_only = scorer.score([question], [path]).scores[0]
+    assert one_by_one == whole
+    assert last_only == whole[-1]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_scorers_keep_their_contract(scorers, name):
+    questions = [Question("a", QUESTION), Question("b", "Then what is 1+1?\nAnd 2?")] * 6
+    texts = list(PATHS.values())[1:] + list(ADVERSARIAL.values())
+    paths = [steps_of(texts[i % len(texts)][: 1 + i % 3]) for i in range(12)]
+    check_scorer(scorers[name], questions, paths)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_token_is_computed_once(scorers, name):
+    scorer, question = scorers[name], Question("q", QUESTION)
+    scorer.keep_only(question, [])
+    path = steps_of(PATHS["three"])
+    paths = [path[: i + 1] for i in range(3)]
+    computed = sum(scorer.score([question], [p]).usage[0].computed for p in paths)
+    assert computed == scorer.count_tokens(question, path)
+    # A sibling of the first step shares the prompt, question included.
+    sibling = steps_of(["Step 1: 4 + 5 = 9."])
+    usage = scorer.score([question], [sibling]).usage[0]
+    assert usage.computed < 40
+    assert usage.cached + usage.computed == scorer.count_tokens(question, sibling)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    ("texts", "index", "reason"),
+    [
+        ([], 0, "no step"),
+        (["1", " \n\t", "2"], 1, "blank"),
+        (["1", "2 " * 2400, "3"], 1, "context"),
+    ],
+)
+def test_paths_without_scores_name_their_step(scorers, name, texts, index, reason):
+    with pytest.raises(ScorerContractError, match=f"step {index}: .*{reason}") as caught:
+        scorers[name].score([Question("q", QUESTION)], [steps_of(texts)])
+    assert caught.value.step == index
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-3), ("bfloat16", 0.3)])
+def test_cuda_is_near_the_cpu(folders, scorers, name, dtype, tolerance):
+    on_device = HuggingFaceScorer(
+        folders[name], PRM_FORMATS[FORMATS[name]], device="cuda", dtype=dtype
+    )
+    for texts in PATHS.values():
+        expected = scores_of(scorers[name], QUESTION, texts)
+        got = scores_of(on_device, QUESTION, texts)
+        np.testing.assert_allclose(got, expected, atol=tolerance)
+
+
+def test_recipes_name_a_format_or_leave_it_to_the_checkpoint(folders, scorers, tmp_path):
+    folder, models = folders["skywork"], HuggingFaceModels()
+    file = tmp_path / "mine.yaml"
+    file.write_text(
+        'layout: text\ntag: "\\n"\nread_out: {layers: [v_head.summary]}\n'
+        'prompt: "{question}\\n"\njoined: false\nnewline: " "\n'
+    )
+    expected = scores_of(scorers["skywork"], QUESTION, PATHS["three"])
+    for name in ("auto", "skywork", str(file)):
+        spec = PrmSpec(str(folder), format=name)
+        assert "model.safetensors" in models.fingerprint(spec)["sha256"]
+        assert scores_of(models.prm(spec), QUESTION, PATHS["three"]) == expected
+    with pytest.raises(BadInputError, match="'other' is unknown"):
+        models.fingerprint(PrmSpec(str(folder), format="other"))
+    binary = folder.with_name("skywork-bin")
+    with pytest.raises(BadInputError, match=f"cats-jax convert {binary} OUT"):
+        models.fingerprint(PrmSpec(str(binary), format="auto"))
+
+
+@pytest.mark.parametrize("name", ["math-shepherd", "rlhflow-deepseek", "qwen2.5-math-prm"])
+def test_a_search_uses_them(scorers, cards, name):
+    """Beam search with the embedded world's policy: every kept path's scores are the card's."""
+    strategy, params = build_strategy(StrategySpec("beam"))
+    searcher = Searcher(
+        policy=HuggingFaceModels().policy(PolicySpec("weak", max_step_tokens=32)),
+        scorer=scorers[name],
+        strategy=strategy,
+        params=params,
+        num_candidates=8,
+        max_depth=3,
+    )
+    (result,) = searcher.run([Question("q", "(5*4)-2=?")])
+    assert result.status in ("answered", "no_answer")
+    assert result.paths
+    for path in result.paths:
+        with torch.inference_mode():
+            expected = cards[name]("(5*4)-2=?", list(path.steps))
+        np.testing.assert_allclose(path.step_scores, expected, atol=1e-5)
+
+
+# --- which family it is ---
+
+
+def test_every_family_is_known_by_its_files(folders, tmp_path):
+    for name, folder in folders.items():
+        assert detect_format(folder).name == FORMATS[name]
+    # Not by the folder's name.
+    shutil.copytree(folders["skywork"], tmp_path / "qwen2.5-math-prm-math-shepherd")
+    found = choose_format("auto", tmp_path / "qwen2.5-math-prm-math-shepherd")
+    assert found is PRM_FORMATS["skywork"]
+
+
+def test_a_head_is_known_without_the_architecture(folders, tmp_path):
+    copy = shutil.copytree(folders["qwen2.5-math-prm"], tmp_path / "copy")
+    edit_config(copy, architectures=["Qwen2ForCausalLM"])
+    assert detect_format(copy).name == "qwen2.5-math-prm"
+
+
+def test_what_is_of_no_family_is_refused(folders, tmp_path):
+    copy = shutil.copytree(folders["rlhflow-mistral"], tmp_path / "copy")
+    edit_config(copy, architectures=["LlamaForTokenClassification"])
+    with pytest.raises(BadInputError, match=r"TokenClassification\) looks like no known PRM"):
+        detect_format(copy)
+    edit_config(copy, architectures=None)
+    assert detect_format(copy).name == "rlhflow"
+    edit_config(copy, architectures=["LlamaForCausalLM"])
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        text = (copy / name).read_text().replace("<|eot_id|>", "<|other|>")
+        (copy / name).write_text(text)
+    with pytest.raises(BadInputError, match="looks like no known PRM family: name its format"):
+        detect_format(copy)
+
+
+def edit_config(folder, **changes):
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, **changes}))
+
+
+# --- bad input ---
+
+
+def refused(folder, name, match):
+    with pytest.raises(BadInputError, match=match) as caught:
+        HuggingFaceScorer(folder, PRM_FORMATS[name])
+    assert "\n" not in str(caught.value)
+
+
+def test_a_tokenizer_without_the_tag_is_refused(folders, tmp_path):
+    refused(folders["skywork"], "qwen2.5-math-prm", "needs '<extra_0>' as one token")
+    refused(folders["skywork"], "math-shepherd", "needs '▁ки' as one token")
+    refused(folders["math-shepherd"], "rlhflow", "has no chat template")
+
+
+def test_a_head_that_is_not_there_or_of_the_wrong_shape_is_refused(folders, tmp_path):
+    refused(folders["rlhflow-mistral"], "skywork", r"stores no 'v_head\.summary\.weight'")
+    copy = shutil.copytree(folders["skywork"], tmp_path / "copy")
+    change(copy, "v_head.summary.weight", torch.zeros(1, 32))
+    refused(copy, "skywork", r"'v_head\.summary\.weight' has shape \(1, 32\).*\(outputs, 64\)")
+    change(copy, "v_head.summary.weight", torch.zeros(2, 64))
+    refused(copy, "skywork", r"'v_head\.summary\.bias' has shape \(1,\).*\(2,\)")
+    change(copy, "v_head.summary.bias", torch.zeros(2))
+    refused(copy, "skywork", r"'v_head\.summary\.weight' has shape \(2, 64\).*\(1, inputs\)")
+    copy = shutil.copytree(folders["qwen2.5-math-prm"], tmp_path / "other")
+    change(copy, "score.2.weight", torch.zeros(1, 64))
+    change(copy, "score.2.bias", torch.zeros(1))
+    refused(copy, "qwen2.5-math-prm", r"'score\.2\.weight' has shape \(1, 64\).*2 or more")
+
+
+def test_shards_of_several_dtypes_are_refused(folders, tmp_path):
+    copy = shutil.copytree(folders["rlhflow-mistral"], tmp_path / "copy")
+    file = copy / "model-00002-of-00002.safetensors"
+    half = {name: tensor.bfloat16() for name, tensor in load_file(file).items()}
+    save_file(half, file, metadata={"format": "pt"})
+    refused(copy, "rlhflow", r"mixes dtypes: .* is F32, .* in model-00002.* is BF16")
+
+
+def test_a_head_may_have_a_dtype_of_its_own(folders, tmp_path):
+    copy = shutil.copytree(folders["skywork"], tmp_path / "copy")
+    file = copy / "model.safetensors"
+    tensors = {
+        name: tensor if name.startswith("v_head") else tensor.bfloat16()
+        for name, tensor in load_file(file).items()
+    }
+    save_file(tensors, file, metadata={"format": "pt"})
+    assert len(scores_of(HuggingFaceScorer(copy, PRM_FORMATS["skywork"]), "1?", ["1", "2"])) == 2
+
+
+def test_bin_files_are_refused_with_the_way_out(folders):
+    folder = folders["skywork"].with_name("skywork-bin")
+    refused(folder, "skywork", f"cats-jax convert {folder} OUT")
+
+
+def test_a_missing_shard_is_named(folders, tmp_path):
+    copy = shutil.copytree(folders["qwen2.5-math-prm"], tmp_path / "copy")
+    (copy / "model-00002-of-00002.safetensors").unlink()
+    refused(copy, "qwen2.5-math-prm", "names 'model-00002-of-00002.safetensors', which is not")
+
+
+def change(folder, name, values):
+    """Puts other values in the place of a stored tensor."""
+    for file in folder.glob("*.safetensors"):
+        tensors = load_file(file)
+        if name in tensors:
+            save_file({**tensors, name: values}, file, metadata={"format": "pt"})
+            return
+    raise AssertionError(name)
