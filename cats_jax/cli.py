@@ -11,19 +11,31 @@ from collections.abc import Sequence
 
 import tyro
 
+from .commands.convert import convert
 from .commands.demo import demo
 from .commands.evaluate import evaluate
+from .commands.grade import grade
 from .commands.report import report
+from .commands.rescore import rescore
+from .commands.score import score
 from .commands.solve import solve
+from .commands.sparsity import sparsity
+from .commands.theory import theory
 from .commands.train import train
-from .errors import BadInputError
+from .errors import BadInputError, RunStoppedError
 
 _COMMANDS = {
     "demo": demo,
     "solve": solve,
     "evaluate": evaluate,
     "train": train,
+    "rescore": rescore,
     "report": report,
+    "score": score,
+    "sparsity": sparsity,
+    "theory": theory,
+    "convert": convert,
+    "grade": grade,
 }
 
 _ENVIRONMENT = {
@@ -57,6 +69,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except BadInputError as error:
         print(f"cats-jax: {error}", file=sys.stderr)
         return 2
+    except RunStoppedError as error:
+        print(f"cats-jax: {error}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         print(
             "cats-jax: interrupted; `evaluate` goes on where it stopped when started again",

@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from .errors import BadInputError
+from .errors import BadInputError, known_names
 
 MAX_CANDIDATES = 256
 """Largest N; the same as `search.MAX_CANDIDATES`, which would bring JAX along."""
@@ -23,24 +23,44 @@ MAX_TREE_CANDIDATES = 64
 """Trees are written by default up to this N."""
 
 
+def _check_backend(value: Any, where: str) -> None:
+    if value in ("hf", "vllm"):
+        return
+    if not isinstance(value, str) or not value.startswith(("http://", "https://")):
+        raise BadInputError(
+            f"{where}: backend={value!r}: must be hf, vllm, or a server's address such as "
+            "http://localhost:8000"
+        )
+
+
 @dataclass(frozen=True)
 class PolicySpec:
     """A policy to load.
 
     Attributes:
         path: a model folder, or "weak" or "strong" of the embedded world.
-        step_separator, max_step_tokens, max_answer_tokens, device, dtype, batch_tokens,
-            num_threads: of `HuggingFaceGenerator`.
+        backend: "hf" (transformers), "vllm" (an engine started here), or a server's address.
+        recipe, step_separator, max_step_tokens, max_answer_tokens: how it is asked and where its
+            steps end, see `HuggingFaceGenerator`.
+        device, batch_tokens, num_threads: of the backend "hf".
+        dtype: "float32" or "bfloat16"; a server has its own.
+        gpu_memory_utilization: of the backend "vllm".
     """
 
     path: str = "weak"
-    step_separator: str = "\n\n"
+    backend: str = "hf"
+    recipe: str = "auto"
+    step_separator: str | None = None
     max_step_tokens: int = 256
     max_answer_tokens: int = 2048
     device: str = "cpu"
     dtype: str = "float32"
     batch_tokens: int = 1 << 16
     num_threads: int = 1
+    gpu_memory_utilization: float = 0.45
+
+    def __post_init__(self) -> None:
+        _check_backend(self.backend, "policy")
 
 
 @dataclass(frozen=True)
@@ -49,22 +69,26 @@ class PrmSpec:
 
     Attributes:
         path: a model folder, or a name of `cats_jax.world.PRM_NAMES`.
-        format: name of a PRM format; the embedded world's need none.
+        backend: as of a policy.
+        format: how it reads a path: the name of a PRM format, a .yaml file, or "auto".
         label: name in tables and row keys; default: the folder's name.
         path_score: aggregation of its step scores, for strategies that don't name one.
-        device, dtype, batch_tokens, num_threads: of `HuggingFaceScorer`.
+        device, batch_tokens, num_threads, dtype, gpu_memory_utilization: as of a policy.
     """
 
     path: str
-    format: str = "world"
+    backend: str = "hf"
+    format: str = "auto"
     label: str = ""
     path_score: str | None = None
     device: str = "cpu"
     dtype: str = "float32"
     batch_tokens: int = 1 << 16
     num_threads: int = 1
+    gpu_memory_utilization: float = 0.45
 
     def __post_init__(self) -> None:
+        _check_backend(self.backend, "prms")
         if not self.label:
             object.__setattr__(self, "label", pathlib.Path(self.path).name)
 
@@ -90,26 +114,49 @@ class StrategySpec:
 
 @dataclass(frozen=True)
 class QuestionSpec:
-    """Which questions.
+    """Which questions: a set of the embedded world, a published data set, or a file.
 
     Attributes:
-        world: a set of the embedded world: prm, controller, validation or test; or
-        file: a JSONL file with the columns id, question, answer.
-        count: how many; a file is used whole by default.
+        world: a set of the embedded world: prm, controller, validation or test.
+        dataset: a name of `cats_jax.datasets.PUBLISHED`; from the Hugging Face hub, or from
+            `file` if that is given too.
+        file: a JSONL or Parquet file; in the layout of `dataset`, or with the columns below.
+        label: name in tables when a recipe has several; default: what `world`, `dataset` or
+            `file` says.
+        split: of a published data set; its test set by default, if it has one.
+        question_column, answer_column, id_column: of a user's file; without ids the row's number
+            is the id.
+        count: how many; all by default (the world's sets are endless: give it there).
+        start: rows to leave out at the beginning, after shuffling.
+        shuffle: seed of a shuffle; the published order by default.
         seed: of the embedded world's questions.
         levels: of the embedded world's questions; all by default.
     """
 
     world: str | None = None
+    dataset: str | None = None
     file: str | None = None
+    label: str = ""
+    split: str | None = None
+    question_column: str = "question"
+    answer_column: str = "answer"
+    id_column: str = "id"
     count: int | None = None
+    start: int = 0
+    shuffle: int | None = None
     seed: int = 0
     levels: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if not self.label:
+            file = None if self.file is None else pathlib.Path(self.file).stem
+            label = self.dataset or file or f"world-{self.world}"
+            object.__setattr__(self, "label", label)
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """A grid of searches: strategies x N x PRMs x seeds, on one question set with one policy.
+    """A grid of searches: strategies x N x PRMs x seeds x question sets, with one policy.
 
     Attributes:
         name: of the run, and of its default folder.
@@ -126,7 +173,7 @@ class Recipe:
     name: str
     strategies: tuple[StrategySpec, ...]
     num_candidates: tuple[int, ...]
-    questions: QuestionSpec
+    questions: tuple[QuestionSpec, ...]
     policy: PolicySpec = PolicySpec()
     prms: tuple[PrmSpec, ...] = ()
     seeds: tuple[int, ...] = (0,)
@@ -195,10 +242,9 @@ def parse_recipe(content: Mapping[str, Any]) -> Recipe:
     for name in ("num_candidates", "seeds"):
         if name in values:
             values[name] = tuple(_items(values[name], name))
-    values["questions"] = _nested(values["questions"], QuestionSpec, "questions")
-    if values["questions"].levels is not None:
-        levels = tuple(_items(values["questions"].levels, "questions.levels"))
-        values["questions"] = dataclasses.replace(values["questions"], levels=levels)
+    values["questions"] = tuple(
+        _parse_questions(entry) for entry in _items(values["questions"], "questions")
+    )
     if "policy" in values:
         values["policy"] = _nested(values["policy"], PolicySpec, "policy", short="path")
     if "prms" in values:
@@ -224,6 +270,13 @@ def parse_strategy(entry: Any) -> StrategySpec:
     options = {key: _frozen(value) for key, value in entry.items() if key not in ("name", "label")}
     label = str(entry.get("label", ""))
     return StrategySpec(entry["name"], label, tuple(sorted(options.items())))
+
+
+def _parse_questions(entry: Any) -> QuestionSpec:
+    spec = _nested(entry, QuestionSpec, "questions", short="dataset")
+    if spec.levels is None:
+        return spec
+    return dataclasses.replace(spec, levels=tuple(_items(spec.levels, "questions.levels")))
 
 
 def check_num_candidates(value: Any) -> None:
@@ -259,15 +312,34 @@ def _check(recipe: Recipe) -> None:
     seconds = recipe.max_seconds
     if seconds is not None and (not isinstance(seconds, int | float) or not seconds > 0):
         raise BadInputError(f"max_seconds={seconds!r}: must be a number above 0")
-    questions = recipe.questions
-    if (questions.world is None) == (questions.file is None):
-        raise BadInputError("questions: give either 'world' (a set's name) or 'file' (a path)")
-    if questions.count is not None and (
-        not isinstance(questions.count, int) or questions.count < 1
-    ):
-        raise BadInputError(f"questions: count={questions.count!r}: must be at least 1")
-    if questions.world is not None and questions.count is None:
+    if not recipe.questions:
+        raise BadInputError("questions is empty: name at least one data set")
+    _check_distinct([spec.label for spec in recipe.questions], "questions", "label")
+    for spec in recipe.questions:
+        _check_questions(spec)
+
+
+def _check_questions(spec: QuestionSpec) -> None:
+    if spec.world is not None and (spec.dataset is not None or spec.file is not None):
+        raise BadInputError("questions: give 'world' alone, without 'dataset' and 'file'")
+    if spec.world is None and spec.dataset is None and spec.file is None:
+        raise BadInputError(
+            "questions: give 'dataset' (a published one's name), 'file' (a path) or 'world' (a "
+            "set's name)"
+        )
+    if spec.count is not None and (not isinstance(spec.count, int) or spec.count < 1):
+        raise BadInputError(f"questions: count={spec.count!r}: must be at least 1")
+    if spec.start < 0:
+        raise BadInputError(f"questions: start={spec.start!r}: must be at least 0")
+    if spec.world is not None and spec.count is None:
         raise BadInputError("questions: the embedded world's sets are endless: give 'count'")
+    if spec.world is not None and (spec.start or spec.shuffle is not None or spec.split):
+        raise BadInputError(
+            "questions: the embedded world's sets have no 'start', 'shuffle' or 'split': another "
+            "'seed' gives other questions"
+        )
+    if spec.split is not None and spec.file is not None:
+        raise BadInputError("questions: a file has no 'split': give one of the two")
 
 
 def _check_distinct(values: Sequence[Any], name: str, noun: str) -> None:
@@ -304,7 +376,7 @@ def _known(value: Any, kind: type, where: str) -> dict[str, Any]:
         raise BadInputError(f"{where}: must be a mapping with the keys {', '.join(names)}")
     for key in value:
         if key not in names:
-            raise BadInputError(f"{where}: unknown key {key!r}: known are {', '.join(names)}")
+            raise BadInputError(f"{where}: unknown key {key!r}: {known_names(key, names)}")
     return dict(value)
 
 

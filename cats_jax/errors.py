@@ -1,10 +1,22 @@
 """The errors a user of cats-jax can meet, and what each means for the process."""
 
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
 
 class BadInputError(ValueError):
     """The caller's input breaks a rule; raised before expensive work starts (exit code 2).
 
     The message is one line that names the input, the rule it breaks and the way out.
+    """
+
+
+class RunStoppedError(RuntimeError):
+    """A run can't go on, and can be gone on with later (exit code 1).
+
+    The message is one line that says why and the way out.
     """
 
 
@@ -22,3 +34,11 @@ class ScorerContractError(RuntimeError):
         super().__init__(message)
         self.question_id = question_id
         self.step = step
+
+
+def known_names(name: object, known: Iterable[str]) -> str:
+    """The way out of a misspelt name: the nearest valid one, if any is near, and all of them."""
+    names = list(known)
+    near = difflib.get_close_matches(str(name).lower(), names, n=1, cutoff=0.7)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    return f"{hint}known are {', '.join(names)}"

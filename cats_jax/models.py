@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from . import world
 from .config import PolicySpec, PrmSpec
 from .errors import BadInputError
-from .prms.format import prm_format
+from .prms.family import choose_format
 from .protocols import StepGenerator, StepScorer
 
 
@@ -42,19 +42,22 @@ class HuggingFaceModels:
 
     def fingerprint(self, spec: PolicySpec | PrmSpec) -> dict[str, Any]:
         """The folder's name and the SHA-256 of its configuration and weights, file by file."""
-        if isinstance(spec, PrmSpec):
-            prm_format(spec.format)
         folder = model_folder(spec)
+        if isinstance(spec, PrmSpec):
+            choose_format(spec.format, folder)
         files = [folder / "config.json", *sorted(folder.glob("*.safetensors"))]
         return {"name": folder.name, "sha256": {file.name: _file_digest(file) for file in files}}
 
     def policy(self, spec: PolicySpec) -> StepGenerator:
-        """Load a policy."""
+        """Load a policy, or start its engine."""
+        silence_transformers()
+        if spec.backend != "hf":
+            return _engine_policy(spec, model_folder(spec))
         from .bridges.hf_generator import HuggingFaceGenerator
 
-        _silence_transformers()
         return HuggingFaceGenerator(
             model_folder(spec),
+            recipe=spec.recipe,
             step_separator=spec.step_separator,
             max_step_tokens=spec.max_step_tokens,
             max_answer_tokens=spec.max_answer_tokens,
@@ -65,18 +68,77 @@ class HuggingFaceModels:
         )
 
     def prm(self, spec: PrmSpec) -> StepScorer:
-        """Load a process reward model."""
+        """Load a process reward model, or start its engine."""
+        silence_transformers()
+        folder = model_folder(spec)
+        if spec.backend != "hf":
+            return _engine_prm(spec, folder)
         from .bridges.hf_scorer import HuggingFaceScorer
 
-        _silence_transformers()
         return HuggingFaceScorer(
-            model_folder(spec),
-            prm_format(spec.format),
+            folder,
+            choose_format(spec.format, folder),
             device=spec.device,
             dtype=spec.dtype,
             batch_tokens=spec.batch_tokens,
             num_threads=spec.num_threads,
         )
+
+
+def _engine_policy(spec: PolicySpec, folder: pathlib.Path) -> StepGenerator:
+    """A policy on vLLM, here or behind a server."""
+    from .bridges.engine_generator import EngineGenerator
+    from .bridges.token_engine import Sampler
+
+    def start(context: int) -> Sampler:
+        if spec.backend == "vllm":
+            from .bridges.vllm_engine import VLLMSampler
+
+            return VLLMSampler(
+                folder,
+                context=context,
+                dtype=spec.dtype,
+                gpu_memory_utilization=spec.gpu_memory_utilization,
+            )
+        from .bridges.http_engine import HTTPSampler, Server
+
+        return HTTPSampler(Server(spec.backend, context=context))
+
+    return EngineGenerator(
+        folder,
+        start,
+        recipe=spec.recipe,
+        step_separator=spec.step_separator,
+        max_step_tokens=spec.max_step_tokens,
+        max_answer_tokens=spec.max_answer_tokens,
+    )
+
+
+def _engine_prm(spec: PrmSpec, folder: pathlib.Path) -> StepScorer:
+    """A PRM on vLLM, here or behind a server."""
+    from .bridges.engine_scorer import EngineScorer
+    from .bridges.hf_prm import RewardModel
+    from .bridges.token_engine import Classifier
+    from .prms.format import TokenPair
+
+    def start(model: RewardModel, read_out: TokenPair) -> Classifier:
+        if spec.backend == "vllm":
+            from .bridges.vllm_engine import VLLMClassifier
+
+            return VLLMClassifier(
+                folder,
+                context=model.context,
+                architecture=model.config.architectures[0],
+                negative=read_out.negative,
+                positive=read_out.positive,
+                dtype=spec.dtype,
+                gpu_memory_utilization=spec.gpu_memory_utilization,
+            )
+        from .bridges.http_engine import HTTPClassifier, Server
+
+        return HTTPClassifier(Server(spec.backend, context=model.context))
+
+    return EngineScorer(folder, choose_format(spec.format, folder), start)
 
 
 def model_folder(spec: PolicySpec | PrmSpec) -> pathlib.Path:
@@ -101,7 +163,8 @@ def model_folder(spec: PolicySpec | PrmSpec) -> pathlib.Path:
         )
     if not (folder / "config.json").is_file() or not any(folder.glob("*.safetensors")):
         raise BadInputError(
-            f"{kind} folder {spec.path!r} holds no model: it needs config.json and *.safetensors"
+            f"{kind} folder {spec.path!r} holds no model: it needs config.json and *.safetensors, "
+            f"which `cats-jax convert {spec.path} OUT` makes from .bin files"
         )
     return folder
 
@@ -111,7 +174,7 @@ def is_world_policy(spec: PolicySpec) -> bool:
     return spec.path in world.POLICY_NAMES
 
 
-def _silence_transformers() -> None:
+def silence_transformers() -> None:
     """Its warnings, such as the one about long questions, are errors of our own in one line."""
     from transformers.utils import logging
 

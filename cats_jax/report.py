@@ -26,10 +26,11 @@ CATS_PAIRS_TITLE = (
 
 @dataclass(frozen=True)
 class Group:
-    """The rows of one strategy, N and PRM: all its questions and seeds.
+    """The rows of one strategy, N and PRM on one data set: all its questions and seeds.
 
     Attributes:
-        strategy, num_candidates, prm: as in the rows; prm is None if none was called.
+        strategy, num_candidates, prm, dataset: as in the rows; prm is None if none was called,
+            dataset is "" in a run of one.
         rows: at least one.
     """
 
@@ -37,6 +38,7 @@ class Group:
     num_candidates: int
     prm: str | None
     rows: tuple[Row, ...]
+    dataset: str = ""
 
     @property
     def name(self) -> str:
@@ -47,7 +49,7 @@ class Group:
         """Mean over seeds of a column, by question id."""
         values: defaultdict[str, list[float]] = defaultdict(list)
         for row in self.rows:
-            source = row if value == "correct" else row.ledger
+            source = row if value in ("correct", "covered") else row.ledger
             values[row.question].append(float(getattr(source, value)))
         return {question: sum(found) / len(found) for question, found in values.items()}
 
@@ -56,19 +58,31 @@ class Group:
         return statistics.accuracy(list(self.by_question().values()))
 
     def mean(self, value: str) -> float:
-        """Mean over questions of a column of the ledger."""
+        """Mean over questions of a column of the ledger, or of "correct" or "covered"."""
         values = self.by_question(value).values()
         return sum(values) / len(values)
 
 
 def groups(rows: Iterable[Row]) -> list[Group]:
-    """Rows by strategy, PRM and N, in order of first appearance and then of N."""
-    found: defaultdict[tuple[str, str | None, int], list[Row]] = defaultdict(list)
+    """Rows by data set, strategy, PRM and N, in order of first appearance and then of N."""
+    found: defaultdict[tuple[str, str, str | None, int], list[Row]] = defaultdict(list)
     for row in rows:
-        found[row.strategy, row.prm, row.num_candidates].append(row)
-    order = list(dict.fromkeys((strategy, prm) for strategy, prm, _ in found))
-    keys = sorted(found, key=lambda key: (order.index(key[:2]), key[2]))
-    return [Group(strategy, n, prm, tuple(found[strategy, prm, n])) for strategy, prm, n in keys]
+        found[row.dataset, row.strategy, row.prm, row.num_candidates].append(row)
+    sets = list(dict.fromkeys(dataset for dataset, *_ in found))
+    order = list(dict.fromkeys((strategy, prm) for _, strategy, prm, _ in found))
+    keys = sorted(found, key=lambda key: (sets.index(key[0]), order.index(key[1:3]), key[3]))
+    return [
+        Group(strategy, n, prm, tuple(found[dataset, strategy, prm, n]), dataset)
+        for dataset, strategy, prm, n in keys
+    ]
+
+
+def by_dataset(found: Sequence[Group]) -> dict[str, list[Group]]:
+    """Groups by data set; tables and plots are of one."""
+    sets: dict[str, list[Group]] = {}
+    for group in found:
+        sets.setdefault(group.dataset, []).append(group)
+    return sets
 
 
 def compare(first: Group, second: Group) -> Paired | None:
@@ -103,6 +117,7 @@ def summarize(run: Run) -> dict[str, Any]:
         accuracy = group.accuracy()
         entries.append(
             {
+                "dataset": group.dataset,
                 "strategy": group.strategy,
                 "num_candidates": group.num_candidates,
                 "prm": group.prm,
@@ -111,6 +126,7 @@ def summarize(run: Run) -> dict[str, Any]:
                 "accuracy": accuracy.value,
                 "accuracy_low": accuracy.low,
                 "accuracy_high": accuracy.high,
+                "covered": group.mean("covered"),
                 "candidates": group.mean("candidates"),
                 "tokens": group.mean("tokens"),
                 "policy_tokens": group.mean("prompt_computed"),
@@ -128,7 +144,11 @@ def summarize(run: Run) -> dict[str, Any]:
 
 
 def accuracy_table(found: Sequence[Group], title: str) -> Table:
-    """Accuracy with its interval, and mean compute per question."""
+    """Accuracy with its interval, and mean compute per question.
+
+    The ceiling is the share of questions with a right answer among the finished paths: pass@N where
+    a strategy keeps all N.
+    """
     table = Table(title=title, title_justify="left")
     table.add_column("strategy", no_wrap=True)
     table.add_column("N", justify="right", no_wrap=True)
@@ -136,6 +156,7 @@ def accuracy_table(found: Sequence[Group], title: str) -> Table:
     for name in (
         "accuracy",
         "95 % interval",
+        "ceiling",
         "candidates",
         "tokens",
         "policy",
@@ -156,6 +177,7 @@ def accuracy_table(found: Sequence[Group], title: str) -> Table:
             group.prm or "-",
             f"{accuracy.value:.3f}",
             f"{accuracy.low:.3f}-{accuracy.high:.3f}",
+            f"{group.mean('covered'):.3f}",
             *(
                 f"{group.mean(name):.0f}"
                 for name in (

@@ -33,7 +33,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from .errors import BadInputError
+from .errors import BadInputError, RunStoppedError
 from .ledger import Ledger
 from .protocols import Question
 from .results import Candidate, DecisionRow, SearchPath, SearchResult
@@ -50,7 +50,17 @@ _LOCK = ".lock"
 _LEDGER_FIELDS = tuple(field.name for field in dataclasses.fields(Ledger))
 # What a resumed run must share with its beginning; versions and times may differ.
 _IDENTITY = ("schema", "config", "models", "questions")
-_VERSIONED = ("cats-jax", "jax", "flax", "numpy", "scipy", "torch", "transformers")
+_VERSIONED = (
+    "cats-jax",
+    "jax",
+    "flax",
+    "numpy",
+    "scipy",
+    "torch",
+    "transformers",
+    "math-verify",
+    "sympy",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +84,10 @@ class Row:
         ledger: what it cost.
         actions: (num_extra, num_retain, temperature, top_p, top_k, times) of its decisions.
         tree: offset and length of its member in the tree file, or None if none was written.
+        dataset: label of the question's data set in a run of several; "" in a run of one.
+        tolerance: largest absolute difference to `gold` that counted as none, or None.
+        covered: whether some finished path gives the right answer: what a perfect choice among
+            them would have reached (pass@N for strategies that keep all N paths).
     """
 
     key: str
@@ -92,6 +106,9 @@ class Row:
     ledger: Ledger
     actions: tuple[tuple[int, int, float, float, int, int], ...] = ()
     tree: tuple[int, int] | None = None
+    dataset: str = ""
+    tolerance: float | None = None
+    covered: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         """Flat, as it stands in the file; the ledger's fields are columns."""
@@ -207,9 +224,12 @@ class RunWriter:
         self.folder = pathlib.Path(folder)
         if self.folder.exists() and not self.folder.is_dir():
             raise BadInputError(f"{str(self.folder)!r} is a file: choose another output folder")
-        self.folder.mkdir(parents=True, exist_ok=True)
-        # The kernel frees the lock when the process dies, however it dies.
-        self._lock = (self.folder / _LOCK).open("w")
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            # The kernel frees the lock when the process dies, however it dies.
+            self._lock = (self.folder / _LOCK).open("w")
+        except OSError as error:
+            raise _unwritable(self.folder, error) from error
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -221,6 +241,9 @@ class RunWriter:
             self._begin(manifest)
             self.keys = self._repair()
             self._appender = _Appender(self.folder)
+        except OSError as error:
+            self._lock.close()
+            raise _unwritable(self.folder, error) from error
         except BaseException:
             self._lock.close()
             raise
@@ -238,7 +261,7 @@ class RunWriter:
 
         Raises:
             ValueError: a row of this key is there already.
-            OSError: an earlier row could not be written.
+            RunStoppedError: an earlier row could not be written.
         """
         if row.key in self.keys:
             raise ValueError(f"row {row.key!r} is already in {str(self.folder)!r}")
@@ -254,7 +277,7 @@ class RunWriter:
         """Wait until everything is on the disk, and free the folder.
 
         Raises:
-            OSError: something could not be written.
+            RunStoppedError: something could not be written.
         """
         try:
             self._appender.close()
@@ -456,6 +479,7 @@ class _Appender:
 
     def __init__(self, folder: pathlib.Path) -> None:
         self.seconds = 0.0
+        self._folder = folder
         self._queue: queue.SimpleQueue[tuple[Row, bytes | None] | None] = queue.SimpleQueue()
         self._results = _open_to_append(folder / RESULTS)
         self._trees = _open_to_append(folder / TREES)
@@ -466,7 +490,7 @@ class _Appender:
 
     def add(self, row: Row, tree: bytes | None) -> None:
         if self._error is not None:
-            raise self._error
+            raise _stopped(self._folder, self._error)
         self._queue.put((row, tree))
 
     def close(self) -> None:
@@ -475,7 +499,7 @@ class _Appender:
         os.close(self._results)
         os.close(self._trees)
         if self._error is not None:
-            raise self._error
+            raise _stopped(self._folder, self._error)
 
     def _run(self) -> None:
         ended = False
@@ -504,6 +528,20 @@ class _Appender:
             lines += _line(dataclasses.replace(row, tree=place).as_dict())
         _append(self._trees, trees)
         _append(self._results, lines)
+
+
+def _unwritable(folder: pathlib.Path, error: OSError) -> BadInputError:
+    return BadInputError(
+        f"{str(folder)!r} can't be written ({error.strerror}): choose another output folder, or "
+        "free space"
+    )
+
+
+def _stopped(folder: pathlib.Path, error: OSError) -> RunStoppedError:
+    return RunStoppedError(
+        f"{str(folder)!r} can't be written any more ({error.strerror}): free space, and the same "
+        "command goes on where it stopped"
+    )
 
 
 def _open_to_append(path: pathlib.Path) -> int:

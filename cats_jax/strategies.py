@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import search
 
 from .config import StrategySpec
-from .errors import BadInputError
+from .errors import BadInputError, known_names
 
 IGNORES_NUM_CANDIDATES = frozenset({"greedy"})
 """One deterministic path: neither N nor the run seed changes it, so it is run once."""
@@ -39,7 +39,7 @@ def build_strategy(
     """
     if spec.name not in FACTORIES:
         raise BadInputError(
-            f"unknown strategy {spec.name!r}: choose one of {', '.join(sorted(FACTORIES))}"
+            f"unknown strategy {spec.name!r}: {known_names(spec.name, sorted(FACTORIES))}"
         )
     factory = FACTORIES[spec.name]
     options = dict(spec.options)
@@ -48,8 +48,8 @@ def build_strategy(
     for name in options:
         if name not in known:
             raise BadInputError(
-                f"strategy {spec.label!r}: unknown option {name!r}: known are "
-                f"{', '.join([*known, 'width'])}"
+                f"strategy {spec.label!r}: unknown option {name!r}: "
+                f"{known_names(name, [*known, 'width'])}"
             )
     if path_score is not None and "path_score" in known:
         options.setdefault("path_score", path_score)

@@ -68,6 +68,7 @@ class ProgressBars:
         self._title, self._total = title, total
         self._right, self._done = sum(row.correct for row in rows), len(rows)
         self._before = self._done
+        self._tokens = 0
         self._started = self._printed = time.monotonic()
         self._task = self._bars.add_task(
             f"[{self._cell}/{self._cells}] {title}".replace("[", "\\["),
@@ -83,6 +84,7 @@ class ProgressBars:
         assert self._task is not None
         self._right += row.correct
         self._done += 1
+        self._tokens += row.ledger.tokens
         self._bars.update(self._task, completed=self._done, figures=self._figures())
         if self._done == self._total:
             self._line(f"done in {time.monotonic() - self._started:.1f} s")
@@ -92,9 +94,16 @@ class ProgressBars:
     def _figures(self) -> str:
         if not self._done:
             return ""
-        minutes = (time.monotonic() - self._started) / 60
-        per_minute = (self._done - self._before) / minutes if minutes > 0 else 0.0
-        return f"accuracy {self._right / self._done:.3f}, {per_minute:.0f} questions/min"
+        seconds = max(time.monotonic() - self._started, 1e-9)
+        new = self._done - self._before
+        text = f"accuracy {self._right / self._done:.3f}"
+        if not new:
+            return text
+        left = seconds / new * (self._total - self._done)
+        return (
+            f"{text}, {60 * new / seconds:.0f} questions/min, {self._tokens / seconds:.0f} "
+            f"tokens/s, {_duration(left)} left"
+        )
 
     def _line(self, what: str) -> None:
         self._printed = time.monotonic()
@@ -105,3 +114,9 @@ class ProgressBars:
                 markup=False,
                 soft_wrap=True,
             )
+
+
+def _duration(seconds: float) -> str:
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import pathlib
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,9 +14,11 @@ from ..errors import BadInputError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ..evaluate import Evaluation, WallTimes
+    from ..config import Recipe
+    from ..evaluate import Evaluation
     from ..models import ModelSource
     from ..runs import Run
+    from ..wall_times import WallTimes
 
 
 def evaluate(
@@ -30,6 +33,9 @@ def evaluate(
     in_flight: int | None = None,
     dry_run: bool = False,
     timings: bool = False,
+    wandb: str | None = None,
+    ray: str | None = None,
+    ray_workers: int | None = None,
     fresh: Annotated[bool, tyro.conf.arg(name="new-only")] = False,
 ) -> int:
     """Search every question with every strategy, N, PRM and seed of a recipe.
@@ -45,11 +51,15 @@ def evaluate(
         seeds: run seeds, in place of the recipe's.
         questions: how many questions, in place of the recipe's count.
         in_flight: questions searched at once; changes no result.
-        dry_run: print rows, candidates and a bound on sampled tokens, and stop.
+        dry_run: print rows, candidates and a bound on sampled tokens, and stop; models and hub
+            data need not be there.
         timings: print where the wall time went.
+        wandb: also log to this Weights & Biases project.
+        ray: search on a Ray cluster: its address, or "local" for one on this machine.
+        ray_workers: workers there; default: one for each GPU or core.
         fresh: refuse a folder that has rows already.
     """
-    from ..config import Recipe, load_recipe
+    from ..config import load_recipe
     from ..evaluate import prepare
     from ..terminal import make_console
 
@@ -69,18 +79,22 @@ def evaluate(
     if prms is not None:
         changes["prms"] = _chosen(loaded.prms, prms, "prms")
     if questions is not None:
-        changes["questions"] = dataclasses.replace(loaded.questions, count=questions)
+        changes["questions"] = tuple(
+            dataclasses.replace(spec, count=questions) for spec in loaded.questions
+        )
     loaded = dataclasses.replace(loaded, **changes)
     console = make_console()
     models = model_source()
-    evaluation = prepare(loaded, models)
     if dry_run:
-        show_bounds(console, evaluation)
+        show_bounds(console, loaded, models)
         return 0
+    evaluation = prepare(loaded, models)
     folder = pathlib.Path("runs") / loaded.name if output is None else output
     if fresh and (folder / "results.jsonl").exists():
         raise BadInputError(f"{str(folder)!r} has results already: choose another --output")
-    run, times = run_evaluation(console, evaluation, models, folder)
+    run, times = run_evaluation(
+        console, evaluation, models, folder, wandb=wandb, ray=ray, ray_workers=ray_workers
+    )
     show_run(console, run)
     if timings and times.searching > 0:
         show_timings(console, times)
@@ -96,14 +110,46 @@ def model_source() -> ModelSource:
 
 
 def run_evaluation(
-    console: Console, evaluation: Evaluation, models: ModelSource, folder: pathlib.Path
+    console: Console,
+    evaluation: Evaluation,
+    models: ModelSource,
+    folder: pathlib.Path,
+    *,
+    wandb: str | None = None,
+    ray: str | None = None,
+    ray_workers: int | None = None,
 ) -> tuple[Run, WallTimes]:
-    """Run with progress bars, and leave a summary and a plot in the folder."""
+    """Run with progress bars and curves, here or on a cluster."""
+    from ..cluster import RayEngines
     from ..evaluate import evaluate as evaluate_cells
+    from ..recording import default_judge
+    from ..runs import RunWriter
     from ..terminal import ProgressBars
+    from ..tracking import Sink, TensorBoard, Tracker, WeightsAndBiases
 
-    with ProgressBars(console, len(evaluation.cells)) as bars:
-        return evaluate_cells(evaluation, models, folder, observer=bars)
+    # The folder is checked, made and marked as this run's before anything else writes to it.
+    RunWriter(folder, evaluation.manifest).close()
+    sinks: list[Sink] = [TensorBoard(folder)]
+    if wandb is not None:
+        sinks.append(WeightsAndBiases(wandb, folder.name, evaluation.manifest))
+    recipe = evaluation.recipe
+    judge = default_judge(recipe)
+    with contextlib.ExitStack() as stack:
+        engines = None
+        if ray is not None:
+            engines = stack.enter_context(
+                RayEngines(recipe, models, judge, address=ray, workers=ray_workers)
+            )
+        tracker = stack.enter_context(Tracker(sinks))
+        bars = stack.enter_context(ProgressBars(console, len(evaluation.cells)))
+        return evaluate_cells(
+            evaluation,
+            models,
+            folder,
+            observers=(bars, tracker),
+            judge=judge,
+            engines=engines,
+        )
 
 
 def show_run(console: Console, run: Run) -> None:
@@ -118,37 +164,50 @@ def show_run(console: Console, run: Run) -> None:
         raise BadInputError(f"{str(run.folder)!r} has no rows yet: run `cats-jax evaluate` first")
     name = str(run.manifest["config"]["name"])
     source = run.manifest["questions"]["source"]
-    count = run.manifest["questions"]["count"]
-    title = f"{name}: {count} questions of {source}"
-    show_table(console, report.accuracy_table(found, title))
-    pairs = report.cats_pairs(found)
-    if pairs:
-        show_table(console, report.paired_table(pairs, report.CATS_PAIRS_TITLE))
-    actions = report.action_table(found, "actions: share of decisions by how many more they ask")
-    if actions is not None:
-        show_table(console, actions)
+    for label, part in report.by_dataset(found).items():
+        count = len({row.question for group in part for row in group.rows})
+        title = f"{name}: {count} questions of {label or source}"
+        show_table(console, report.accuracy_table(part, title))
+        pairs = report.cats_pairs(part)
+        if pairs:
+            show_table(console, report.paired_table(pairs, report.CATS_PAIRS_TITLE))
+        actions = report.action_table(part, "actions: share of decisions by how many more they ask")
+        if actions is not None:
+            show_table(console, actions)
+        plot = plot_accuracy(
+            part, run.folder / (f"accuracy-{label}.png" if label else "accuracy.png"), title
+        )
+        console.print(f"plot: {plot}", markup=False, soft_wrap=True)
     write_summary(run.folder, report.summarize(run))
-    plot = plot_accuracy(found, run.folder / "accuracy.png", title)
-    console.print(f"plot: {plot}", markup=False, soft_wrap=True)
 
 
-def show_bounds(console: Console, evaluation: Evaluation) -> None:
-    """Print what a run would cost at most."""
+def show_bounds(console: Console, recipe: Recipe, models: ModelSource) -> None:
+    """Print what a run would cost at most; neither models nor data sets need be there yet."""
     from rich.table import Table
 
+    from ..cells import grid
+    from ..datasets import count_questions
+    from ..evaluate import cost_bounds
     from ..terminal import show_table
+
+    count = sum(map(count_questions, recipe.questions))
 
     table = Table(title="at most", title_justify="left")
     table.add_column("cell", no_wrap=True)
     for name in ("rows", "candidates", "sampled tokens"):
         table.add_column(name, justify="right", no_wrap=True)
     totals = [0, 0, 0]
-    for cell, *bounds in evaluation.bounds():
+    for cell, *bounds in cost_bounds(recipe, grid(recipe), count):
         table.add_row(cell.title, *(f"{bound:,}" for bound in bounds))
         totals = [total + bound for total, bound in zip(totals, bounds, strict=True)]
     table.add_section()
     table.add_row("all", *(f"{total:,}" for total in totals))
     show_table(console, table)
+    for spec in (recipe.policy, *recipe.prms):
+        try:
+            models.fingerprint(spec)
+        except BadInputError as error:
+            console.print(f"not there yet: {error}", markup=False, soft_wrap=True)
 
 
 def show_timings(console: Console, times: WallTimes) -> None:

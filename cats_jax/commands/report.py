@@ -7,14 +7,24 @@ import pathlib
 import tyro
 
 
-def report(runs: tyro.conf.Positional[tuple[pathlib.Path, ...]], *, paired: bool = False) -> int:
+def report(
+    runs: tyro.conf.Positional[tuple[pathlib.Path, ...]],
+    *,
+    paired: bool = False,
+    held_out: pathlib.Path | None = None,
+    level: float = 0.5,
+) -> int:
     """Print the tables of run folders and draw their plots, finished or not.
 
     Args:
         runs: run folders.
         paired: also compare every two strategies at the same N, question by question.
+        held_out: run on other questions, to tell which answers are certified: those that lead
+            every other answer by more than 2 epsilon, the scores' largest deviation there.
+        level: share of held-out questions on which that epsilon holds, in (0, 1].
     """
     from .. import report as tables
+    from ..certificates import certificate_table, certify
     from ..errors import BadInputError
     from ..runs import read_run
     from ..terminal import make_console, show_table
@@ -22,11 +32,18 @@ def report(runs: tyro.conf.Positional[tuple[pathlib.Path, ...]], *, paired: bool
 
     if not runs:
         raise BadInputError("report: name at least one run folder, such as runs/NAME")
+    if not 0.0 < level <= 1.0:
+        raise BadInputError(f"--level {level:g}: must be in (0, 1], such as 0.5")
     console = make_console()
     for folder in runs:
         run = read_run(folder)
         show_run(console, run)
         if paired:
-            pairs = tables.neighbour_pairs(tables.groups(run.rows))
-            show_table(console, tables.paired_table(pairs, "every two strategies at the same N"))
+            for label, part in tables.by_dataset(tables.groups(run.rows)).items():
+                title = f"every two strategies at the same N{label and f', {label}'}"
+                show_table(console, tables.paired_table(tables.neighbour_pairs(part), title))
+        if held_out is not None:
+            found = certify(run, read_run(held_out), level=level)
+            title = f"certified answers: they lead by more than 2 epsilon, level {level:g}"
+            show_table(console, certificate_table(found, title))
     return 0

@@ -19,7 +19,7 @@ def solve(
     num_candidates: Annotated[int, tyro.conf.arg(aliases=["-n"])] = 16,
     policy: str = "weak",
     prm: str = "exact",
-    prm_format: str = "world",
+    prm_format: str = "auto",
     checkpoint: str | None = None,
     width: int | None = None,
     path_score: str | None = None,
@@ -28,6 +28,7 @@ def solve(
     budget: int | None = None,
     seed: int = 0,
     show_dropped: int = 2,
+    epsilon: float | None = None,
 ) -> int:
     """Search one question and draw the tree: steps, scores, what was kept, the actions taken.
 
@@ -49,6 +50,8 @@ def solve(
         budget: candidates in all.
         seed: of the search.
         show_dropped: different steps that led to nothing drawn per node.
+        epsilon: largest deviation of a path's score from the truth (`cats-jax report --held-out`
+            estimates one): also say whether the answer is certified.
     """
     from rich.markup import escape
 
@@ -60,6 +63,8 @@ def solve(
     from ..strategies import build_strategy, check_width
     from ..terminal import make_console
 
+    if epsilon is not None and not epsilon >= 0:
+        raise BadInputError(f"--epsilon {epsilon}: a deviation can't be negative")
     if not question.strip():
         raise BadInputError("question is blank: give its text")
     options = {"checkpoint": checkpoint, "width": width, "path_score": path_score}
@@ -69,7 +74,7 @@ def solve(
         name="solve",
         strategies=(StrategySpec(strategy, options=given),),
         num_candidates=(num_candidates,),
-        questions=QuestionSpec(world="test", count=1),
+        questions=(QuestionSpec(world="test", count=1),),
         policy=PolicySpec(policy, max_step_tokens=max_step_tokens),
         prms=(PrmSpec(prm, format=prm_format),),
         max_depth=max_depth,
@@ -97,6 +102,11 @@ def solve(
     console.print(draw_search(result, show_dropped))
     console.print(LEGEND)
     console.print(escape(describe_result(result)), soft_wrap=True)
+    if epsilon is not None:
+        from ..answers import BoxedIntegerJudge
+        from ..certificates import describe_certificate
+
+        console.print(describe_certificate(result, epsilon, BoxedIntegerJudge()), soft_wrap=True)
     return int(result.status == "failed")
 
 

@@ -1,0 +1,68 @@
+"""The grid of a recipe: one cell for each strategy, N, PRM and seed that are worth a run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import search
+
+from .config import PrmSpec, Recipe, StrategySpec
+from .errors import BadInputError
+from .strategies import IGNORES_NUM_CANDIDATES, build_strategy, check_width
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One strategy with one N, PRM and seed: a set of rows.
+
+    Attributes:
+        spec: the strategy as the recipe says.
+        strategy, params: what it was built into.
+        num_candidates: N; 1 for strategies that ignore it.
+        prm: None for strategies that read no scores.
+        seed: run seed.
+    """
+
+    spec: StrategySpec
+    strategy: search.Strategy = field(repr=False)
+    params: Any = field(repr=False)
+    num_candidates: int
+    prm: PrmSpec | None
+    seed: int
+
+    @property
+    def title(self) -> str:
+        """Short text for progress and tables."""
+        prm = "" if self.prm is None else f" {self.prm.label}"
+        return f"{self.spec.label} N={self.num_candidates}{prm} seed {self.seed}"
+
+    def key(self, question_id: str) -> str:
+        """Key of a row."""
+        prm = "-" if self.prm is None else self.prm.label
+        return f"{self.spec.label}|{self.num_candidates}|{prm}|{self.seed}|{question_id}"
+
+
+def grid(recipe: Recipe) -> tuple[Cell, ...]:
+    """The grid, without the cells that would repeat another one; ordered by PRM.
+
+    Raises:
+        BadInputError: a strategy is unknown, or can't work with this recipe.
+    """
+    cells: list[Cell] = []
+    for prm in (None, *recipe.prms):
+        for spec in recipe.strategies:
+            strategy, params = build_strategy(spec, None if prm is None else prm.path_score)
+            if strategy.uses_scores != (prm is not None):
+                continue
+            once = spec.name in IGNORES_NUM_CANDIDATES
+            for num_candidates in (1,) if once else recipe.num_candidates:
+                check_width(strategy, spec.label, num_candidates)
+                for seed in recipe.seeds[:1] if once else recipe.seeds:
+                    cells.append(Cell(spec, strategy, params, num_candidates, prm, seed))
+    for spec in recipe.strategies:
+        if not any(cell.spec is spec for cell in cells):
+            raise BadInputError(
+                f"strategy {spec.label!r} reads PRM scores, but the recipe has no PRM: add 'prms'"
+            )
+    return tuple(cells)

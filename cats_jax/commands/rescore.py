@@ -1,0 +1,66 @@
+"""`cats-jax rescore`: other scores, votes or grades on a run's saved trees, without sampling."""
+
+from __future__ import annotations
+
+import pathlib
+from typing import Annotated, Literal
+
+import tyro
+
+from ..errors import BadInputError
+
+
+def rescore(
+    run: tyro.conf.Positional[pathlib.Path],
+    *,
+    output: pathlib.Path | None = None,
+    path_score: Literal["min", "last", "mean", "product"] | None = None,
+    vote: Literal["best", "weighted", "majority"] | None = None,
+    prm: str | None = None,
+    prm_format: str = "auto",
+    grader: Annotated[Literal["math", "integer"] | None, tyro.conf.arg()] = None,
+) -> int:
+    """Show a run as it would have been with other scores, another vote or another grader.
+
+    Nothing is sampled. Rows whose search would have gone another way are left out, with the reason.
+
+    Args:
+        run: run folder, with trees.
+        output: new run folder; default: the old one's name and "-rescored".
+        path_score: aggregation of step scores.
+        vote: how the answer is chosen among the finished paths.
+        prm: score every path with this PRM, a folder or a name of the embedded world.
+        prm_format: of that PRM.
+        grader: "math" for LaTeX, "integer" for integers in a box; default: as in the run.
+    """
+    from ..answers import BoxedIntegerJudge
+    from ..config import PrmSpec
+    from ..grading import MathJudge
+    from ..rescore import Change, check_scored
+    from ..rescore import rescore as rescore_run
+    from ..runs import read_run
+    from ..terminal import make_console
+    from .evaluate import model_source, show_run
+
+    if path_score is vote is prm is grader is None:
+        raise BadInputError("rescore: say what to change: --path-score, --vote, --prm or --grader")
+    old = read_run(run)
+    change = Change(path_score, vote, None if prm is None else PrmSpec(path=prm, format=prm_format))
+    check_scored(old.rows, change)
+    questions = old.manifest["config"]["questions"]
+    specs = questions if isinstance(questions, list) else [questions]
+    name = grader or ("integer" if all(spec["world"] for spec in specs) else "math")
+    models = model_source()
+    scorer = None
+    if change.prm is not None:
+        models.fingerprint(change.prm)
+        scorer = models.prm(change.prm)
+    judge = MathJudge() if name == "math" else BoxedIntegerJudge()
+    folder = run.with_name(f"{run.name}-rescored") if output is None else output
+    console = make_console()
+    rescored = rescore_run(old, folder, change, judge, scorer, grader=name)
+    show_run(console, rescored.run)
+    for label, reason in rescored.left_out.items():
+        console.print(f"left out: {label} ({reason})", markup=False, soft_wrap=True)
+    console.print(f"run folder: {folder}", markup=False, soft_wrap=True)
+    return 0

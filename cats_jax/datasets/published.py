@@ -1,0 +1,142 @@
+"""The published data sets: where they are on the Hugging Face hub and how they are laid out.
+
+Copies on disk are read in the same layouts. A column that was published under two names is found
+under both.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from ..answers import extract_boxed
+from ..grading.extraction import hash_answer
+from .layout import BadRowError, Gold, Layout, Row, answer_text, column
+
+_UNBRACED_BOX = re.compile(r"\\boxed\s+([^$\s{]+)")
+
+
+@dataclass(frozen=True)
+class Published:
+    """A data set on the hub.
+
+    Attributes:
+        path: of `datasets.load_dataset`.
+        configs: its configurations, one after another; None is the default one.
+        splits: rows of each split it has, as published; the first is used unless another is asked
+            for.
+        layout: of its rows.
+    """
+
+    path: str
+    configs: tuple[str | None, ...]
+    splits: Mapping[str, int]
+    layout: Layout
+
+
+def _answer(row: Row) -> Gold:
+    return Gold(answer_text(column(row, "answer"), "answer"))
+
+
+def _boxed_solution(row: Row) -> Gold:
+    if row.get("answer"):
+        return _answer(row)
+    solution = column(row, "solution")
+    if not isinstance(solution, str):
+        raise BadRowError("'solution' must be a text")
+    boxed = extract_boxed(solution)
+    if not boxed and (match := _UNBRACED_BOX.search(solution)):
+        boxed = match[1]
+    if not boxed:
+        raise BadRowError(r"'solution' holds no closed \boxed{}")
+    return Gold(boxed)
+
+
+def _competition_integer(row: Row) -> Gold:
+    text = answer_text(column(row, "answer", "extracted_groundtruth"), "answer")
+    if not re.fullmatch(r"-?\d+", text):
+        raise BadRowError(f"the answer must be an integer, got {text!r}")
+    return Gold(str(int(text)))
+
+
+def _behind_hashes(row: Row) -> Gold:
+    number = hash_answer(answer_text(column(row, "answer"), "answer"))
+    if number is None:
+        raise BadRowError("'answer' must end with a line '#### NUMBER'")
+    return Gold(number.replace(",", ""))
+
+
+def _final_answer(row: Row) -> Gold:
+    text = answer_text(column(row, "final_answer"), "final_answer").replace("$", "")
+    error = row.get("error")
+    if error in (None, ""):
+        return Gold(text)
+    try:
+        tolerance = float(error)
+    except (TypeError, ValueError) as wrong:
+        raise BadRowError(f"'error' must be a number, got {error!r}") from wrong
+    return Gold(text, tolerance)
+
+
+def _of_year(year: str, contest: str) -> Callable[[Row], bool]:
+    def keep(row: Row) -> bool:
+        return f"{year}_{contest}" in str(row.get("url", f"{year}_{contest}"))
+
+    return keep
+
+
+PUBLISHED: Mapping[str, Published] = MappingProxyType(
+    {
+        "math500": Published(
+            "HuggingFaceH4/MATH-500",
+            (None,),
+            {"test": 500},
+            Layout(_answer, ("problem",), "unique_id", "math500/"),
+        ),
+        "math": Published(
+            "EleutherAI/hendrycks_math",
+            (
+                "algebra",
+                "counting_and_probability",
+                "geometry",
+                "intermediate_algebra",
+                "number_theory",
+                "prealgebra",
+                "precalculus",
+            ),
+            {"test": 5000, "train": 7500},
+            Layout(_boxed_solution, ("problem",), "unique_id", "math/"),
+        ),
+        "aime24": Published(
+            "AI-MO/aimo-validation-aime",
+            (None,),
+            {"train": 30},
+            Layout(
+                _competition_integer, ("problem",), "id", "aime24/", keep=_of_year("2024", "AIME")
+            ),
+        ),
+        "amc23": Published(
+            "AI-MO/aimo-validation-amc",
+            (None,),
+            {"train": 40},
+            Layout(
+                _competition_integer, ("problem",), "id", "amc23/", keep=_of_year("2023", "AMC")
+            ),
+        ),
+        "gsm8k": Published(
+            "openai/gsm8k",
+            ("main",),
+            {"test": 1319, "train": 7473},
+            Layout(_behind_hashes, ("question",), None, "gsm8k/"),
+        ),
+        "olympiadbench": Published(
+            "Hothan/OlympiadBench",
+            ("OE_TO_maths_en_COMP",),
+            {"train": 675},
+            Layout(_final_answer, ("question",), "id", "olympiadbench/", context="context"),
+        ),
+    }
+)
+"""Name in recipes -> data set."""

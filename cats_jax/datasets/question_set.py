@@ -1,0 +1,115 @@
+"""`QuestionSet`: what searches receive, and apart from it what only grading may see."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..errors import BadInputError
+from ..protocols import Question
+
+
+@dataclass(frozen=True)
+class QuestionSet:
+    """Questions with what is known about them.
+
+    Attributes:
+        source: where they come from, for manifests and titles.
+        questions: as searches see them.
+        answers: gold answer by question id.
+        meta: other columns by question id, such as the level.
+        tolerances: largest absolute difference to the gold answer that counts as none, by id of
+            the questions that allow one.
+        datasets: label of the data set by question id; empty where there is only one.
+    """
+
+    source: str
+    questions: tuple[Question, ...]
+    answers: Mapping[str, str]
+    meta: Mapping[str, Mapping[str, Any]]
+    tolerances: Mapping[str, float] = field(default_factory=dict)
+    datasets: Mapping[str, str] = field(default_factory=dict)
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Source, count and hashes of the questions and of the answers."""
+        texts = [[question.id, question.text] for question in self.questions]
+        answers = [
+            [question.id, self.answers[question.id], *self._tolerance(question.id)]
+            for question in self.questions
+        ]
+        return {
+            "source": self.source,
+            "count": len(self.questions),
+            "sha256": _digest(texts),
+            "answers_sha256": _digest(answers),
+        }
+
+    def select(
+        self, *, shuffle: int | None = None, start: int = 0, count: int | None = None
+    ) -> QuestionSet:
+        """A part of the set: shuffled by a seed if one is given, then `count` from `start` on.
+
+        Raises:
+            BadInputError: nothing is left.
+        """
+        chosen = list(self.questions)
+        source = self.source
+        if shuffle is not None:
+            random.Random(f"cats-jax questions {shuffle}").shuffle(chosen)
+            source += f", shuffled by {shuffle}"
+        stop = None if count is None else start + count
+        chosen = chosen[start:stop]
+        if not chosen:
+            raise BadInputError(
+                f"questions: {self.source} has {len(self.questions)} rows, so start={start} leaves "
+                "none: lower start"
+            )
+        if start or stop is not None:
+            source += f", rows {start + 1} to {start + len(chosen)}"
+        ids = [question.id for question in chosen]
+        return QuestionSet(
+            source=source,
+            questions=tuple(chosen),
+            answers={identity: self.answers[identity] for identity in ids},
+            meta={identity: self.meta.get(identity, {}) for identity in ids},
+            tolerances={i: self.tolerances[i] for i in ids if i in self.tolerances},
+            datasets={i: self.datasets[i] for i in ids if i in self.datasets},
+        )
+
+    def _tolerance(self, identity: str) -> list[float]:
+        return [self.tolerances[identity]] if identity in self.tolerances else []
+
+
+def joined(sets: Sequence[tuple[str, QuestionSet]]) -> QuestionSet:
+    """One set of several, each with its label.
+
+    Raises:
+        BadInputError: a question id occurs in two of them.
+    """
+    if len(sets) == 1:
+        return sets[0][1]
+    owner: dict[str, str] = {}
+    for label, one in sets:
+        for question in one.questions:
+            if question.id in owner:
+                raise BadInputError(
+                    f"questions: id {question.id!r} occurs in {owner[question.id]!r} and in "
+                    f"{label!r}: ids must be unique in a run"
+                )
+            owner[question.id] = label
+    return QuestionSet(
+        source="; ".join(one.source for _, one in sets),
+        questions=tuple(question for _, one in sets for question in one.questions),
+        answers={i: answer for _, one in sets for i, answer in one.answers.items()},
+        meta={i: meta for _, one in sets for i, meta in one.meta.items()},
+        tolerances={i: value for _, one in sets for i, value in one.tolerances.items()},
+        datasets=owner,
+    )
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value).encode()).hexdigest()

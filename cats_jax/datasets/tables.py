@@ -1,0 +1,72 @@
+"""Rows of a local table, JSONL or Parquet, each with the place it stands at."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from collections.abc import Iterator
+from typing import Any
+
+from ..errors import BadInputError
+
+
+def read_rows(path: str | pathlib.Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(place, row) of each row of a `.jsonl` or `.parquet` file, in order.
+
+    Raises:
+        BadInputError: no such file, no such format, or a line that is no JSON object.
+    """
+    path = pathlib.Path(path)
+    if not path.is_file():
+        raise BadInputError(f"question file {str(path)!r} does not exist: check the path")
+    if path.suffix == ".parquet":
+        return _parquet(path)
+    if path.suffix in (".jsonl", ".json", ".ndjson"):
+        return _json_lines(path)
+    raise BadInputError(
+        f"question file {str(path)!r}: the name must end in .jsonl (one JSON object a line) or "
+        ".parquet"
+    )
+
+
+def _json_lines(path: pathlib.Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, 1):
+            if line.strip():
+                where = f"{path}:{number}"
+                yield where, parse_row(line, where)
+
+
+def parse_row(line: bytes, where: str) -> dict[str, Any]:
+    """One line of a JSONL file.
+
+    Raises:
+        BadInputError: it is no JSON object.
+    """
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        reason = str(error).splitlines()[0]
+        raise BadInputError(f"{where}: not a JSON object ({reason}): fix or drop it") from error
+    if not isinstance(row, dict):
+        raise BadInputError(f"{where}: a row must be a JSON object, got {type(row).__name__}")
+    return row
+
+
+def _parquet(path: pathlib.Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    try:
+        from pyarrow import ArrowException, parquet
+    except ModuleNotFoundError as error:
+        raise BadInputError(
+            f"question file {str(path)!r}: Parquet needs pyarrow: pip install 'cats-jax[eval]'"
+        ) from error
+    try:
+        number = 0
+        with parquet.ParquetFile(path) as file:
+            for batch in file.iter_batches():
+                for row in batch.to_pylist():
+                    number += 1
+                    yield f"{path}, row {number}", row
+    except ArrowException as error:
+        reason = str(error).splitlines()[0]
+        raise BadInputError(f"question file {str(path)!r} is no Parquet file: {reason}") from error

@@ -1,0 +1,244 @@
+r"""One spelling for the many spellings of an answer: text in, text out, nothing is parsed.
+
+Only what is the same answer in any context becomes the same text. Units, currency and the percent
+sign are dropped (a question fixes them): 90^\circ is 90 and 5\% is 5, not 0.05.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from fractions import Fraction
+
+from .plain_numbers import plain_number
+
+_SYMBOLS = {
+    "−": "-", "–": "-", "—": "-", "‐": "-", "‑": "-", "×": r"\times ", "⋅": r"\cdot ",
+    "·": r"\cdot ", "∙": r"\cdot ", "÷": "/", "∕": "/", "⁄": "/", "√": r"\sqrt ", "∞": r"\infty ",
+    "°": r"^\circ ", "º": r"^\circ ", "≤": r"\le ", "≥": r"\ge ", "⩽": r"\le ", "⩾": r"\ge ",
+    "≠": r"\ne ", "±": r"\pm ", "∓": r"\mp ", "∪": r"\cup ", "∩": r"\cap ", "∈": r"\in ",
+    "∅": r"\emptyset ", "ℝ": r"\mathbb{R}", "ℤ": r"\mathbb{Z}", "ℕ": r"\mathbb{N}",
+    "ℚ": r"\mathbb{Q}", "ℂ": r"\mathbb{C}", "π": r"\pi ", "θ": r"\theta ", "α": r"\alpha ",
+    "β": r"\beta ", "γ": r"\gamma ", "δ": r"\delta ", "λ": r"\lambda ", "μ": r"\mu ",
+    "φ": r"\phi ", "ω": r"\omega ", "σ": r"\sigma ", "∠": r"\angle ", "⌊": r"\lfloor ",
+    "⌋": r"\rfloor ", "⌈": r"\lceil ", "⌉": r"\rceil ", "“": "", "”": "", "’": "'", "…": r"\ldots ",
+}  # fmt: skip
+_RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ", "0123456789+-n")
+_LOWERED = str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789")
+
+_TEXT_COMMAND = r"\\(?:text(?:bf|it|rm|sf|tt|normal)?|mbox|mathrm|mathbf|mathit|operatorname|rm)\b"
+_UNITS = (
+    "cm|mm|km|dm|nm|ft|in|inch|inches|feet|foot|yd|yards?|miles?|meters?|metres?|kilometers?|"
+    "centimeters?|millimeters?|kg|mg|lbs?|oz|grams?|kilograms?|pounds?|ounces?|tons?|ml|mL|"
+    "liters?|litres?|gallons?|cups?|seconds?|secs?|minutes?|mins?|hours?|hrs?|days?|weeks?|"
+    "months?|years?|mph|kmh|kph|degrees?|deg|radians?|dollars?|cents?|euros?|USD|units?|"
+    "square|sq|cubic|percent|points?|people|ways|per"
+)
+# They make another number, or a formula, of the one before them.
+_NUMBER_WORDS = frozenset((
+    "pi", "sqrt", "sin", "cos", "tan", "cot", "sec", "csc", "log", "ln", "exp", "inf",
+    "infinity", "and", "or", "base", "mod", "hundred", "thousand", "million", "billion",
+    "trillion", "dozen", "half", "times", "over", "plus", "minus", "frac", "squared", "cubed",
+    "to",
+))  # fmt: skip
+
+_SPACING = re.compile(
+    r"\\!\s*|(?<!\\)\\[,;: ]|\\(?:q?quad|thinspace|displaystyle|textstyle|limits)(?![a-zA-Z])|~"
+)
+# `\left.` and `\right.` are invisible; the full stop belongs to them.
+_SIZES = re.compile(r"\\(?:left|right|[bB]igg?[lrm]?|middle)(?![a-zA-Z])(?:\s*\.)?")
+_FRACTIONS = re.compile(r"\\[dtc]frac(?![a-zA-Z])")
+_SHORT_FRACTION = re.compile(r"\\frac\s*(\{[^{}]*\}|\d|[a-zA-Z])\s*(\{[^{}]*\}|\d|[a-zA-Z])")
+_SHORT_ROOT = re.compile(r"\\sqrt\s*(\d|[a-zA-Z](?![a-zA-Z]))")
+_ROOT_PARENTHESES = re.compile(r"\\sqrt\s*\(([^()]*)\)")
+_ROOT_NUMBER = re.compile(r"√\s*(\d+(?:\.\d+)?)")
+_DEGREES = re.compile(r"\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![a-zA-Z]))|\\degrees?\b")
+_CURRENCY = re.compile(r"\\?\$|[€£¥₹]|\bUSD\b|\\(?:pounds|euro)\b")
+_PERCENT = re.compile(r"\\?%")
+_THOUSANDS_BRACES = re.compile(r"\{\s*,\s*\}")
+_SPACED_THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?: \d{3})+(?![\d])")
+_SINGLE_BRACES = re.compile(r"([\^_])\s*\{\s*([0-9a-zA-Z])\s*\}")
+_AND_OR = re.compile(rf",?\s*(?:{_TEXT_COMMAND}\s*\{{\s*(?:and|or)\s*\}}|\b(?:and|or)\b)\s*")
+_TRAILING_TEXT = re.compile(
+    rf"(?<=\S)\s*{_TEXT_COMMAND}\s*\{{[^{{}}]*\}}(?:\s*/\s*{_TEXT_COMMAND}\s*\{{[^{{}}]*\}})?"
+    r"\s*(?:\^\s*\{?\s*-?\d\s*\}?)?\s*$"
+)
+_TEXT = re.compile(rf"{_TEXT_COMMAND}\s*\{{([^{{}}]*)\}}")
+_UNIT = re.compile(
+    rf"(?<=[\d}})\] ])(?:{_UNITS})\b\.?(?: ?\^ ?\{{? ?[23] ?\}}?)?(?: ?/ ?(?:{_UNITS}|s|h)\b)?$"
+)
+_TRAILING_WORDS = re.compile(r"(?<=[\d }])([a-zA-Z]{2,}(?: [a-zA-Z]+)*)$")
+_BASES = {
+    "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9,
+    "ten": 10, "eleven": 11, "twelve": 12, "sixteen": 16,
+}  # fmt: skip
+_BASE_IN_WORDS = re.compile(
+    rf"_\s*\{{?\s*(?:{_TEXT_COMMAND}\s*\{{)?\s*(?:base\s*)?(\d+|{'|'.join(_BASES)})\s*\}}*$"
+    rf"|\s+(?:in\s+)?base\s+(\d+|{'|'.join(_BASES)})$"
+)
+_ASSIGNMENT = re.compile(
+    r"(?:\\?[a-zA-Z]+|[a-zA-Z])(?:_(?:\{[^{}]*\}|\w))?(?:\([a-zA-Z, ]*\))?\s*=(?!=)\s*(?=[^=]+$)"
+)
+_MEMBERSHIP = re.compile(r"[a-zA-Z]\s*\\in(?![a-zA-Z])\s*(?=\S)")
+_CHOICE = re.compile(r"\(?([A-Z])\)?")
+_LIST_SPACE = re.compile(r"(?<=\d),\s+(?=\d{3}(?!\d))")
+_INNER_SPACE = re.compile(r"(?<![a-zA-Z0-9])\s+|\s+(?![a-zA-Z0-9])")
+_COMMAND_SPACE = re.compile(r"(\\[a-zA-Z]+) (?=\d)|(?<=\d) (?=[a-zA-Z])")
+_LETTERS = re.compile(r"\\[a-zA-Z]+|[^a-zA-Z]+")
+_WORD = re.compile(r"[a-zA-Z][a-zA-Z' \-]{3,}")
+# Shorter ones are products of variables, but for these.
+_SHORT_WORDS = frozenset(("yes", "no", "odd", "all"))
+_DELIMITERS = (("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"), ("**", "**"), ("`", "`"))
+_VALUE_ENDS = (*"0123456789", "}", ")", "]")
+_ENDS = ".,;:"
+
+
+def canonical(answer: str) -> str:
+    r"""The one spelling of an answer; "" if nothing is left.
+
+    It is idempotent: a canonical text is its own canonical text. The caller bounds the length.
+    """
+    text = _plain_characters(answer)
+    # Each round may uncover what another can take: `$5\text{ cm}.$`
+    for _ in range(4):
+        before = text
+        text = _one_round(text)
+        if text == before:
+            break
+    if match := _CHOICE.fullmatch(text):
+        return match[1]
+    return text.lower() if is_word(text) else text
+
+
+def is_word(text: str) -> bool:
+    """Whether a canonical text is words and no mathematics, such as `even` or `east`."""
+    return _WORD.fullmatch(text) is not None or text.lower() in _SHORT_WORDS
+
+
+def _one_round(text: str) -> str:
+    # One blank at most anywhere, so that no pattern can try many ways to divide them.
+    text = " ".join(_unwrapped(text).split())
+    text = _SPACING.sub(lambda match: "" if match[0].startswith(r"\!") else " ", text)
+    text = " ".join(text.split())
+    text = _SIZES.sub("", text)
+    text = _FRACTIONS.sub(r"\\frac", text)
+    text = _THOUSANDS_BRACES.sub(",", text)
+    text = _BASE_IN_WORDS.sub(_base, text)
+    text = _AND_OR.sub(",", text) if _has_list_word(text) else text
+    text = _DEGREES.sub("", text)
+    text = _CURRENCY.sub("", text)
+    text = _PERCENT.sub("", text)
+    text = _without_unit(text)
+    text = _TEXT.sub(lambda match: match[1], text)
+    text = _SHORT_FRACTION.sub(_braced_fraction, text)
+    text = _ROOT_PARENTHESES.sub(r"\\sqrt{\1}", text)
+    text = _SHORT_ROOT.sub(r"\\sqrt{\1}", text)
+    text = " ".join(_SINGLE_BRACES.sub(r"\1\2", text).split())
+    text = _SPACED_THOUSANDS.sub(lambda match: match[0].replace(" ", ""), text)
+    text = _LIST_SPACE.sub(";", text)
+    text = _COMMAND_SPACE.sub(lambda match: match[1] or "", _INNER_SPACE.sub("", text))
+    text = _MEMBERSHIP.sub("", text, count=1) if _MEMBERSHIP.match(text) else text
+    return _without_assignment(text.strip().rstrip(_ENDS).strip())
+
+
+def _plain_characters(text: str) -> str:
+    text = _ROOT_NUMBER.sub(r"\\sqrt{\1}", text)
+    parts: list[str] = []
+    raised = lowered = ""
+    for character in text:
+        now_raised = character in "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ"
+        now_lowered = character in "₀₁₂₃₄₅₆₇₈₉"
+        if raised and not now_raised:
+            parts.append(f"^{{{raised.translate(_RAISED)}}}")
+            raised = ""
+        if lowered and not now_lowered:
+            parts.append(f"_{{{lowered.translate(_LOWERED)}}}")
+            lowered = ""
+        if now_raised:
+            raised += character
+        elif now_lowered:
+            lowered += character
+        else:
+            parts.append(_plain_character(character))
+    parts.append(f"^{{{raised.translate(_RAISED)}}}" if raised else "")
+    parts.append(f"_{{{lowered.translate(_LOWERED)}}}" if lowered else "")
+    return unicodedata.normalize("NFKC", "".join(parts))
+
+
+def _plain_character(character: str) -> str:
+    if character in _SYMBOLS:
+        return _SYMBOLS[character]
+    if character.isascii():
+        return character if character.isprintable() else " "
+    if unicodedata.category(character) == "No" and "VULGAR" in unicodedata.name(character, ""):
+        value = Fraction(unicodedata.numeric(character)).limit_denominator(100)
+        return rf"\frac{{{value.numerator}}}{{{value.denominator}}}"
+    return " " if unicodedata.category(character) in ("Cc", "Cf", "Zs") else character
+
+
+def _unwrapped(text: str) -> str:
+    text = text.strip().rstrip(_ENDS).strip()
+    for opening, closing in _DELIMITERS:
+        if text.startswith(opening) and text.endswith(closing):
+            inside = text[len(opening) : -len(closing)]
+            if len(text) >= len(opening) + len(closing) and opening not in inside:
+                return inside.strip()
+    match = re.match(r"\\(?:boxed|fbox)\s*\{", text)
+    if match and text.endswith("}") and _closes_at_end(text, match.end()):
+        return text[match.end() : -1].strip()
+    match = re.match(rf"{_TEXT_COMMAND}\s*\{{", text)
+    if match and text.endswith("}") and _closes_at_end(text, match.end()):
+        return text[match.end() : -1].strip()
+    return text
+
+
+def _closes_at_end(text: str, start: int) -> bool:
+    """Whether the group whose content begins at `start` ends with the text."""
+    depth = 1
+    for position in range(start, len(text)):
+        depth += {"{": 1, "}": -1}.get(text[position], 0)
+        if depth == 0:
+            return position == len(text) - 1
+    return False
+
+
+def _base(match: re.Match[str]) -> str:
+    base = match[1] or match[2]
+    return f"_{{{_BASES.get(base, base)}}}"
+
+
+def _has_list_word(text: str) -> bool:
+    return ("and" in text or "or" in text) and not _WORD.fullmatch(text)
+
+
+def _braced_fraction(match: re.Match[str]) -> str:
+    above, below = (part if part.startswith("{") else f"{{{part}}}" for part in match.groups())
+    return rf"\frac{above}{below}"
+
+
+def _without_unit(text: str) -> str:
+    """Drop units: texts behind a value, units behind a number, words behind a plain number."""
+    shorter = _TRAILING_TEXT.sub("", text)
+    if shorter.strip() and not shorter.rstrip().endswith(("^", "_", "=", "{", "(", ",")):
+        text = shorter
+    shorter = text
+    for _ in range(4):  # `square meters per second`
+        shorter = _UNIT.sub("", shorter).rstrip()
+    if shorter.endswith(_VALUE_ENDS):
+        text = shorter
+    match = _TRAILING_WORDS.search(text)
+    if match and plain_number(text[: match.start()].strip()) is not None:
+        words = match[1].lower().split()
+        if not _NUMBER_WORDS.intersection(words):
+            text = text[: match.start()]
+    return text
+
+
+def _without_assignment(text: str) -> str:
+    """`x = 5` is 5, and so are `f(1) = 5` and `a_1 = 5`; `y = 2x` stays an equation."""
+    match = _ASSIGNMENT.match(text)
+    if match is None:
+        return text
+    value = text[match.end() :]
+    variables = [part for part in _LETTERS.sub(" ", value).split() if part != "i"]
+    return text if variables else value

@@ -1,0 +1,194 @@
+"""`MathJudge`: the answers of a mathematical text, and which of them are the same."""
+
+from __future__ import annotations
+
+import functools
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .canonical import canonical
+from .extraction import final_answer, given_answer
+from .plain_numbers import BasedNumber, PlainNumber, plain_number
+from .structure import depth
+from .workers import WorkerFailure, WorkerPool
+
+MAX_ANSWER_CHARS = 2000
+"""Longer answers are compared as text."""
+
+MAX_DEPTH = 50
+"""Brackets nested deeper are compared as text: the grammar takes exponential time for them."""
+
+_MEMORY = 1 << 14
+"""Answers and comparisons remembered."""
+
+_APART = 1e-9
+"""Values of equal expressions agree to far more digits than this relative difference asks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grade:
+    """The verdict on one prediction.
+
+    Attributes:
+        correct: whether it is the gold answer; False if that could not be found out.
+        error: why it could not, in one line; "" if it could.
+    """
+
+    correct: bool
+    error: str = ""
+
+
+class MathJudge:
+    """Judge of mathematical answers in LaTeX or plain text, with hard limits on every comparison.
+
+    Texts are brought to one spelling first, and plain numbers are compared exactly; only what is
+    left is parsed, in worker processes, by math-verify with the stricter rules of `comparison`.
+    Whatever a text holds, it is never run, and it can cost no more than the limits.
+
+    One object may be used from many threads; a copy sent to another process has workers of its
+    own. `close` ends the workers; so does the end of the process.
+    """
+
+    def __init__(self, *, workers: int = 2, seconds: float = 5.0, memory_mb: int = 1024) -> None:
+        """Nothing is started yet.
+
+        Args:
+            workers: most comparing processes at a time.
+            seconds: CPU time for one comparison.
+            memory_mb: address space of a comparing process, in MiB.
+        """
+        self._settings = {"workers": workers, "seconds": seconds, "memory_mb": memory_mb}
+        self.workers = workers
+        self._pool = WorkerPool(workers, seconds, memory_mb)
+        self._spell = functools.lru_cache(_MEMORY)(_spelling)
+        self._decided: OrderedDict[tuple[str, str, float | None], Grade] = OrderedDict()
+        self._values: OrderedDict[str, complex] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return functools.partial(MathJudge, **self._settings), ()
+
+    def __enter__(self) -> MathJudge:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the comparing processes; a later comparison starts new ones."""
+        self._pool.close()
+
+    def extract(self, steps: Sequence[str]) -> str | None:
+        """The answer that the newest step marks as final, or None."""
+        return final_answer(steps[-1]) if steps else None
+
+    def equivalent(self, first: str, second: str) -> bool:
+        """Whether two answers are the same; False if a limit kept that from being found out."""
+        return self.compare(first, second).correct
+
+    def grade(self, prediction: str, gold: str, tolerance: float | None = None) -> Grade:
+        """Grade a solution, or an answer alone, against a gold answer.
+
+        Args:
+            prediction: its final answer is extracted; none is wrong.
+            gold: a bare answer, or a text that marks one as final.
+            tolerance: largest absolute difference between numbers, if the data set allows one.
+        """
+        answer = given_answer(prediction)
+        return (
+            Grade(False)
+            if answer is None
+            else self.compare(answer, final_answer(gold) or gold, tolerance)
+        )
+
+    def compare(self, first: str, second: str, tolerance: float | None = None) -> Grade:
+        """Compare two bare answers; symmetric, and remembered."""
+        if first.strip() == second.strip():
+            return Grade(True)
+        for text in (first, second):
+            if len(text) > MAX_ANSWER_CHARS:
+                return Grade(
+                    False, f"an answer of {len(text)} characters: at most {MAX_ANSWER_CHARS}"
+                )
+        one, two = self._spell(first), self._spell(second)
+        if one.text == two.text:
+            # What is nothing but spaces and full stops is no answer to agree on.
+            return Grade(bool(one.text))
+        if not one.text or not two.text:
+            return Grade(False)
+        if one.number is not None and two.number is not None and _exact(one, two, tolerance):
+            return Grade(one.number == two.number)
+        for spelling in (one, two):
+            if spelling.depth > MAX_DEPTH:
+                return Grade(False, f"an answer nested {spelling.depth} deep: at most {MAX_DEPTH}")
+        key = (min(one.text, two.text), max(one.text, two.text), tolerance)
+        known = self._recall(key)
+        if known is None:
+            known = self._decide(*key)
+            self._remember(key, known)
+        return known
+
+    def _decide(self, first: str, second: str, tolerance: float | None) -> Grade:
+        values = self._values.get(first), self._values.get(second)
+        if tolerance is None and values[0] is not None and values[1] is not None:
+            size = max(abs(values[0]), abs(values[1]))
+            if abs(values[0] - values[1]) > _APART * size:
+                return Grade(False)
+        try:
+            reply = self._pool.ask({"first": first, "second": second, "tolerance": tolerance})
+        except WorkerFailure as failure:
+            return Grade(False, f"comparing {_short(first)} with {_short(second)}: {failure}")
+        if "error" in reply:
+            message = f"comparing {_short(first)} with {_short(second)}: {reply['error']}"
+            return Grade(False, message)
+        with self._lock:
+            for text, value in zip((first, second), reply["values"], strict=True):
+                if value is not None:
+                    self._values[text] = complex(*value)
+                    _trim(self._values)
+        return Grade(reply["equal"])
+
+    def _recall(self, key: tuple[str, str, float | None]) -> Grade | None:
+        with self._lock:
+            known = self._decided.get(key)
+            if known is not None:
+                self._decided.move_to_end(key)
+            return known
+
+    def _remember(self, key: tuple[str, str, float | None], grade: Grade) -> None:
+        with self._lock:
+            self._decided[key] = grade
+            _trim(self._decided)
+
+
+@dataclass(frozen=True, slots=True)
+class _Spelling:
+    text: str
+    number: PlainNumber | None
+    depth: int
+
+
+def _spelling(answer: str) -> _Spelling:
+    text = canonical(answer)
+    return _Spelling(text, plain_number(text), depth(text))
+
+
+def _exact(one: _Spelling, two: _Spelling, tolerance: float | None) -> bool:
+    return (
+        tolerance is None
+        or isinstance(one.number, BasedNumber | None)
+        or isinstance(two.number, BasedNumber | None)
+    )
+
+
+def _trim(memory: OrderedDict[Any, Any]) -> None:
+    if len(memory) > _MEMORY:
+        memory.popitem(last=False)
+
+
+def _short(text: str) -> str:
+    return json.dumps(text if len(text) <= 40 else text[:37] + "...")

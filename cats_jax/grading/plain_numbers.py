@@ -1,0 +1,61 @@
+"""Answers that are plain numbers, compared exactly and without any parser of mathematics."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from fractions import Fraction
+
+MAX_DIGITS = 1000
+"""Longer numbers are compared as text: Python refuses some of them, and all take quadratic time."""
+
+_UNSIGNED = r"(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d*)?|\.\d+"
+_DECIMAL = re.compile(rf"([+-]?)({_UNSIGNED})")
+_QUOTIENT = re.compile(
+    rf"([+-]?)(?:\\frac\{{([+-]?(?:{_UNSIGNED}))\}}\{{([+-]?(?:{_UNSIGNED}))\}}"
+    rf"|({_UNSIGNED})/({_UNSIGNED}))"
+)
+_MIXED = re.compile(r"([+-]?)(\d+)(?:\\frac\{(\d+)\}\{(\d+)\}|[ ](\d+)/(\d+))")
+_BASED = re.compile(r"([+-]?)([0-9A-Fa-f]+)_(?:\{(\d{1,2})\}|(\d))")
+
+
+@dataclass(frozen=True, slots=True)
+class BasedNumber:
+    """A number written in a base, such as 52_8. The digits and the base are what counts."""
+
+    digits: str
+    base: int
+
+
+PlainNumber = Fraction | BasedNumber
+
+
+def plain_number(text: str) -> PlainNumber | None:
+    r"""The number a canonical text is, or None.
+
+    Integers with or without thousands separators, decimals (exactly as written), `a/b`,
+    `\frac{a}{b}`, mixed numbers, and digits with a base as subscript.
+    """
+    if len(text) > MAX_DIGITS:
+        return None
+    if match := _DECIMAL.fullmatch(text):
+        return _signed(match[1], _fraction(match[2]))
+    if match := _MIXED.fullmatch(text):
+        above, below = match[3] or match[5], match[4] or match[6]
+        if not int(below):
+            return None
+        return _signed(match[1], int(match[2]) + Fraction(int(above), int(below)))
+    if match := _QUOTIENT.fullmatch(text):
+        above, below = _fraction(match[2] or match[4]), _fraction(match[3] or match[5])
+        return _signed(match[1], above / below) if below else None
+    if match := _BASED.fullmatch(text):
+        return BasedNumber(match[1].strip("+") + match[2].upper(), int(match[3] or match[4]))
+    return None
+
+
+def _signed(sign: str, value: Fraction) -> Fraction:
+    return -value if sign == "-" else value
+
+
+def _fraction(text: str) -> Fraction:
+    return Fraction(text.replace(",", "").removesuffix("."))

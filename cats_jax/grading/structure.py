@@ -1,0 +1,100 @@
+r"""Lists, sets, tuples and intervals: an answer's outermost structure, by its brackets alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from .plain_numbers import plain_number
+
+_OPENING, _CLOSING = "([{", ")]}"
+
+Kind = Literal["one", "list", "()", "[]", "(]", "[)"]
+"""A single answer; answers in any order; a tuple or interval with these brackets."""
+
+
+@dataclass(frozen=True, slots=True)
+class Structure:
+    """An answer as its items.
+
+    Attributes:
+        kind: what holds them together.
+        items: canonical texts; one item for "one".
+    """
+
+    kind: Kind
+    items: tuple[str, ...]
+
+
+def structure(text: str, *, separators: bool = True) -> Structure:
+    r"""The outermost structure of a canonical text.
+
+    `1,2` and `\{1,2\}` are the same list, in any order. `(1,2)` is ordered, and its brackets
+    count. `1\pm2` is the list of both values. `1,234` is a number if `separators` says that a
+    comma may separate thousands.
+    """
+    if plain_number(text) is not None and (separators or "," not in text):
+        return Structure("one", (text,))
+    items = _split(text)
+    if len(items) > 1:
+        return _list(items)
+    if text.startswith(r"\{") and text.endswith(r"\}") and _encloses(text, 1):
+        return _list(_split(text[2:-2]))
+    if text[:1] in ("(", "[") and text[-1:] in (")", "]") and _encloses(text, 0):
+        inside = _split(text[1:-1])
+        if len(inside) > 1:
+            brackets: dict[str, Kind] = {"()": "()", "[]": "[]", "(]": "(]", "[)": "[)"}
+            return Structure(brackets[text[0] + text[-1]], tuple(inside))
+        if text[0] == "(" and text[-1] == ")" and inside[0]:
+            return structure(inside[0])
+    return _list([text]) if r"\pm" in text else Structure("one", (text,))
+
+
+def depth(text: str) -> int:
+    """How deep brackets of any kind are nested; unbalanced ones count as opened."""
+    deepest = level = 0
+    for character in text:
+        level += (character in _OPENING) - (character in _CLOSING)
+        deepest = max(deepest, level)
+    return deepest
+
+
+def _list(items: list[str]) -> Structure:
+    both = [
+        one
+        for item in items
+        for one in (
+            (
+                item.replace(r"\pm", "+").replace(r"\mp", "-"),
+                item.replace(r"\pm", "-").replace(r"\mp", "+"),
+            )
+            if r"\pm" in item
+            else (item,)
+        )
+    ]
+    found = tuple(item.removeprefix("+") for item in both if item)
+    return Structure("list" if len(found) != 1 else "one", found)
+
+
+def _split(text: str) -> list[str]:
+    """Parts between the commas and semicolons that no bracket encloses."""
+    parts, level, start = [], 0, 0
+    for position, character in enumerate(text):
+        if character in _OPENING:
+            level += 1
+        elif character in _CLOSING:
+            level -= 1
+        elif character in ",;" and level == 0:
+            parts.append(text[start:position].strip())
+            start = position + 1
+    return [*parts, text[start:].strip()]
+
+
+def _encloses(text: str, opening: int) -> bool:
+    """Whether the bracket at `opening` is closed by the last character."""
+    level = 0
+    for position in range(opening, len(text)):
+        level += (text[position] in _OPENING) - (text[position] in _CLOSING)
+        if level == 0:
+            return position == len(text) - 1
+    return False

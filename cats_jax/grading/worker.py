@@ -1,0 +1,71 @@
+"""A process that compares answers: one JSON line in, one JSON line out, within hard limits.
+
+Started by `workers`. The kernel ends it at its limit of CPU time, whatever it is busy with; it
+can neither write a file nor grow beyond its memory; and sympy's own parser, which evaluates Python,
+is replaced by one that knows numbers only (latex2sympy calls it for every number in a formula).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import resource
+import signal
+import sys
+from typing import Any
+
+MEMORY = "memory"
+"""Reply of a worker that ran out of memory, and ends."""
+
+_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)")
+
+
+def main() -> None:
+    """Serve until standard input ends. Arguments: CPU seconds a request, bytes of memory."""
+    seconds, memory = float(sys.argv[1]), int(sys.argv[2])
+    # Nothing but replies may go to the pipe.
+    replies = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+    import sympy.core.random
+    import sympy.physics.units  # simplification imports it, and it parses its units' names
+    from sympy.parsing import sympy_parser
+
+    from .comparison import compare
+
+    sympy_parser.parse_expr = _number
+    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    for line in sys.stdin:
+        request = json.loads(line)
+        # The default action of this signal ends the process, in the middle of anything.
+        signal.setitimer(signal.ITIMER_PROF, seconds)
+        # sympy's simplification draws random points.
+        sympy.core.random.seed(0)
+        try:
+            result = compare(request["first"], request["second"], request["tolerance"])
+            reply: dict[str, Any] = {"equal": result.equal, "values": result.values}
+        except MemoryError:
+            reply = {"error": MEMORY}
+        except RecursionError:
+            reply = {"error": "nested too deeply"}
+        except Exception as error:  # one pair's fault must not reach the next
+            reply = {"error": f"{type(error).__name__} while comparing"}
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        replies.write(json.dumps(reply) + "\n")
+        if reply.get("error") == MEMORY:
+            os._exit(1)
+
+
+def _number(text: str, *_: object, **__: object) -> Any:
+    import sympy
+
+    if not _NUMBER.fullmatch(text):
+        raise ValueError("text is never evaluated as Python")
+    return sympy.Float(text) if "." in text else sympy.Integer(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,201 @@
+"""A pool of processes that compare answers, each killed and replaced when it breaks a limit.
+
+Processes of their own program (`worker`), not forks and not `multiprocessing`: a fork of a process
+that runs JAX may deadlock, and a spawned one runs the user's main module again. They work from any
+thread, in notebooks, in Ray actors and under asyncio, and they end when their owner dies, because
+their standard input does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from typing import Any
+
+from .worker import MEMORY
+
+_REQUESTS_PER_WORKER = 5000
+"""A worker is replaced after so many, so that what sympy caches stays small."""
+
+_START_SECONDS = 60.0
+_WALL_FACTOR = 6.0
+"""The limit is CPU time, so that a busy machine changes no grade. In wall time it is this many
+times as long, against what waits without computing."""
+
+_PROGRAM = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); "
+    "from cats_jax.grading.worker import main; main()"
+)
+
+
+class WorkerFailure(RuntimeError):
+    """A request had no reply within the limits; the message says which limit."""
+
+
+class _OutOfMemory(WorkerFailure):
+    """The limit was memory, of which earlier requests may have left little."""
+
+
+class WorkerPool:
+    """Worker processes, started when they are first needed.
+
+    Args:
+        workers: most processes at a time.
+        seconds: CPU seconds for one request.
+        memory_mb: address space of a process, in MiB.
+    """
+
+    def __init__(self, workers: int, seconds: float, memory_mb: int) -> None:
+        self._workers = workers
+        self._seconds = seconds
+        self._memory_mb = memory_mb
+        self._lock = threading.Lock()
+        self._owner = -1
+
+    def ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Reply to one request; waits while all workers are busy. Safe in any thread.
+
+        Raises:
+            WorkerFailure: it broke a limit.
+        """
+        idle = self._idle_workers()
+        worker = idle.get()
+        try:
+            while True:
+                worker.prepare()
+                fresh = worker.served == 0
+                try:
+                    return worker.ask(request)
+                except _OutOfMemory:
+                    worker.kill()
+                    if fresh:
+                        raise
+        except BaseException:
+            worker.kill()
+            raise
+        finally:
+            idle.put(worker)
+
+    def close(self) -> None:
+        """End all processes; a later request starts new ones."""
+        with self._lock:
+            if self._owner == os.getpid():
+                _kill_all(self._all)
+            self._owner = -1
+
+    def _idle_workers(self) -> queue.LifoQueue[_Worker]:
+        with self._lock:
+            # A forked child has its parent's pipes, but must not talk on them.
+            if self._owner != os.getpid():
+                self._all = [_Worker(self._seconds, self._memory_mb) for _ in range(self._workers)]
+                # The last one used comes first: no more are started than are needed.
+                self._idle: queue.LifoQueue[_Worker] = queue.LifoQueue()
+                for worker in self._all:
+                    self._idle.put(worker)
+                self._owner = os.getpid()
+                weakref.finalize(self, _kill_all, self._all)
+            return self._idle
+
+
+class _Worker:
+    """One process, or the place of one."""
+
+    def __init__(self, seconds: float, memory_mb: int) -> None:
+        self._seconds = seconds
+        self._memory_mb = memory_mb
+        self._owner = os.getpid()
+        self._process: subprocess.Popen[bytes] | None = None
+        self.served = 0
+
+    def prepare(self) -> None:
+        """Have a process that is alive and not worn out."""
+        if self.served >= _REQUESTS_PER_WORKER or (
+            self._process is not None and self._process.poll() is not None
+        ):
+            self.kill()
+        if self._process is None:
+            arguments = [json.dumps(sys.path), str(self._seconds), str(self._memory_mb << 20)]
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", _PROGRAM, *arguments],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                # Sets and dictionaries of symbols in the same order every time.
+                env={**os.environ, "PYTHONHASHSEED": "0"},
+                # Ctrl-C is for the owner.
+                start_new_session=True,
+                bufsize=0,
+            )
+            self.served = 0
+
+    def ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        process = self._process
+        assert process is not None
+        assert process.stdin is not None
+        assert process.stdout is not None
+        limit = self._seconds * _WALL_FACTOR + (_START_SECONDS if self.served == 0 else 0.0)
+        deadline = time.monotonic() + limit
+        try:
+            process.stdin.write(json.dumps(request).encode() + b"\n")
+        except BrokenPipeError:
+            raise self._failure() from None
+        reply = bytearray()
+        poll = select.poll()
+        poll.register(process.stdout, select.POLLIN | select.POLLHUP)
+        while not reply.endswith(b"\n"):
+            wait = deadline - time.monotonic()
+            if wait <= 0 or not poll.poll(wait * 1000):
+                raise WorkerFailure(f"no end in sight after {limit:.0f} s")
+            part = os.read(process.stdout.fileno(), 1 << 16)
+            if not part:
+                raise self._failure()
+            reply += part
+        self.served += 1
+        answer: dict[str, Any] = json.loads(reply)
+        if answer.get("error") == MEMORY:
+            raise _OutOfMemory(self._memory_message)
+        return answer
+
+    def kill(self) -> None:
+        """End the process, if there is one and it is ours."""
+        process, self._process = self._process, None
+        self.served = 0
+        if process is None or self._owner != os.getpid():
+            return
+        process.kill()
+        process.wait()
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                pipe.close()
+
+    def _failure(self) -> WorkerFailure:
+        """Why the process ended without a reply."""
+        assert self._process is not None
+        code = self._process.wait()
+        if code == -signal.SIGPROF:
+            return WorkerFailure(f"takes more than {self._seconds:g} s")
+        if code > 0 and self.served == 0:
+            return WorkerFailure(
+                "the comparing process does not start: is math-verify installed "
+                "(pip install 'cats-jax[eval]')?"
+            )
+        if code in (1, -signal.SIGKILL):
+            return _OutOfMemory(self._memory_message)
+        return WorkerFailure(f"ends the comparing process (code {code})")
+
+    @property
+    def _memory_message(self) -> str:
+        return f"needs more than {self._memory_mb} MiB"
+
+
+def _kill_all(workers: list[_Worker]) -> None:
+    for worker in workers:
+        worker.kill()

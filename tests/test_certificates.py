@@ -1,0 +1,211 @@
+"""Certificates: what a lead proves, against brute force, and the report made of run folders."""
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cats_jax import certificates, cli, runs
+from cats_jax.answers import BoxedIntegerJudge
+from cats_jax.errors import BadInputError
+from cats_jax.ledger import Ledger
+from cats_jax.protocols import Question
+from cats_jax.results import Candidate, SearchPath, SearchResult
+
+JUDGE = BoxedIntegerJudge()
+GOLD = "1"
+
+
+def searched(question, paths, answer="best"):
+    """A search that finished with (answer, score) paths of one step each."""
+    candidates = [
+        Candidate(i + 1, 0, 0, 0, i, str(found), (), 1, -1.0, score, score, None, True, found, True)
+        for i, (found, score) in enumerate(paths)
+    ]
+    usable = [pair for pair in paths if pair[0] is not None and pair[1] is not None]
+    if answer == "best":
+        answer = max(usable, key=lambda pair: pair[1])[0] if usable else None
+    return SearchResult(
+        question=Question(question, "?"),
+        answer=answer,
+        chosen=None,
+        status="answered" if answer else "no_answer",
+        reason="",
+        steps=1,
+        paths=[
+            SearchPath((str(found),), () if score is None else (score,), score, found, (i + 1,))
+            for i, (found, score) in enumerate(paths)
+        ],
+        candidates=candidates,
+    )
+
+
+def write(folder, searches, *, strategy="best_of_n", prm="exact", trees=True):
+    manifest = runs.make_manifest(
+        config={"name": "t", "questions": [{"world": "test"}]},
+        models={},
+        questions={"source": "sums", "count": len(searches)},
+        seeds=[0],
+    )
+    with runs.RunWriter(folder, manifest) as writer:
+        for result in searches:
+            identity = result.question.id
+            row = runs.Row(
+                key=f"{strategy}|4|{prm}|0|{identity}",
+                question=identity,
+                strategy=strategy,
+                num_candidates=4,
+                prm=prm,
+                seed=0,
+                meta={},
+                answer=result.answer,
+                gold=GOLD,
+                correct=result.answer == GOLD,
+                status=result.status,
+                reason="",
+                steps=1,
+                ledger=Ledger(generated=5),
+            )
+            writer.add(row, result if trees else None)
+    return runs.read_run(folder)
+
+
+# The lead
+
+
+@pytest.mark.parametrize(
+    ("paths", "gap"),
+    [
+        ([("1", 0.9), ("2", 0.5), ("3", 0.6)], 0.3),
+        ([("1", 0.9), ("01", 0.8), ("2", 0.5)], 0.4),  # equal answers are one
+        ([("1", 0.9), ("1", 0.8)], None),  # nothing to lead
+        ([("1", 0.9)], None),
+        ([("1", 0.9), (None, 0.95), ("2", 0.5)], 0.4),  # a path without answer is not selectable
+        ([("1", 0.7), ("2", 0.7)], 0.0),
+        ([("1", None), ("2", None)], None),
+        ([], None),
+    ],
+)
+def test_the_lead_is_over_other_answers(paths, gap):
+    found = certificates.observed_gap(searched("q", paths), JUDGE)
+    assert found == (None if gap is None else pytest.approx(gap))
+
+
+def test_a_vote_against_the_best_path_has_no_lead():
+    paths = [("1", 0.9), ("2", 0.5), ("2", 0.5)]
+    assert certificates.observed_gap(searched("q", paths, answer="2"), JUDGE) is None
+
+
+def test_the_lead_must_exceed_two_epsilon():
+    result = searched("q", [("1", 0.75), ("2", 0.25)])
+    assert certificates.is_certified(result, 0.24, JUDGE)
+    assert not certificates.is_certified(result, 0.25, JUDGE)
+    assert "certified: it leads by 0.500, 2 epsilon is 0.480" in (
+        certificates.describe_certificate(result, 0.24, JUDGE)
+    )
+    assert certificates.describe_certificate(result, 0.3, JUDGE).startswith("not certified")
+    assert "no path with another answer" in certificates.describe_certificate(
+        searched("q", [("1", 0.9)]), 0.1, JUDGE
+    )
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("123"), st.floats(0, 1)), min_size=1, max_size=5),
+    st.floats(0, 0.6),
+)
+def test_a_certified_answer_is_right_unless_a_score_is_off_by_more(paths, epsilon):
+    result = searched("q", paths)
+    deviates = any(abs(score - (answer == GOLD)) > epsilon for answer, score in paths)
+    if certificates.is_certified(result, epsilon, JUDGE):
+        assert result.answer == GOLD or deviates
+
+
+def test_half_the_lead_would_not_do():
+    # The same search, certified at epsilon and wrong although no score is off by more than epsilon.
+    errors = 0
+    for a, b in itertools.product(range(11), repeat=2):
+        paths = [("1", a / 10), ("2", b / 10)]
+        result = searched("q", paths)
+        off = max(abs(score - (answer == GOLD)) for answer, score in paths)
+        gap = certificates.observed_gap(result, JUDGE)
+        if off <= 0.6 and result.answer != GOLD:
+            errors += gap is not None and gap > 0.6 / 10
+    assert errors > 0
+
+
+# Runs
+
+
+def held_out(n=40):
+    """A PRM that is off by .1 on most questions, and by .9 on one in five."""
+    return [
+        searched(f"h{i}", [("1", 0.9 if i % 5 else 0.1), ("2", 0.05)], answer="1") for i in range(n)
+    ]
+
+
+def test_a_report_of_certified_answers(tmp_path):
+    reference = write(tmp_path / "held-out", held_out())
+    run = write(
+        tmp_path / "run",
+        [
+            searched("a", [("1", 0.95), ("2", 0.05)]),  # certified, right
+            searched("b", [("2", 0.95), ("1", 0.05)]),  # certified, wrong: epsilon is exceeded
+            searched("c", [("1", 0.5), ("2", 0.4)]),  # not certified, right
+            searched("d", [("2", 0.5), ("1", 0.4)]),  # not certified, wrong
+            searched("e", [("1", 0.95), ("1", 0.9)]),  # nothing to lead
+            searched("f", [(None, 0.9)]),  # no answer
+        ],
+    )
+    (found,) = certificates.certify(run, reference, level=0.7)
+    assert found.epsilon.value == pytest.approx(0.1)
+    assert found.epsilon.low <= found.epsilon.value <= found.epsilon.high
+    assert found.certified.value == pytest.approx(2 / 6)
+    assert found.accuracy is not None
+    assert found.others is not None
+    assert found.accuracy.value == 0.5
+    assert found.others.value == pytest.approx(2 / 4)
+    assert found.wrong.value == pytest.approx(1 / 6)
+    assert found.exceeded.value == pytest.approx(3 / 5)  # of the questions with an answer
+    assert found.wrong.value <= found.exceeded.value
+    # At a level that the hard fifth counts for, nothing can be certified.
+    (strict,) = certificates.certify(run, reference, level=0.9)
+    assert strict.epsilon.value == pytest.approx(0.9)
+    assert (strict.certified.value, strict.accuracy) == (0.0, None)
+    assert strict.others is not None
+
+
+def test_groups_without_scores_trees_or_reference_are_left_out(tmp_path):
+    reference = write(tmp_path / "held-out", held_out())
+    scored = searched("a", [("1", 0.9), ("2", 0.1)])
+    for name, options in {
+        "prm": {"prm": "other"},
+        "strategy": {"strategy": "beam"},
+        "trees": {"trees": False},
+    }.items():
+        run = write(tmp_path / name, [scored], **options)
+        with pytest.raises(BadInputError, match="nothing to certify"):
+            certificates.certify(run, reference)
+    unscored = write(tmp_path / "scores", [searched("a", [("1", None)], answer="1")])
+    with pytest.raises(BadInputError, match="nothing to certify"):
+        certificates.certify(unscored, reference)
+
+
+def test_epsilon_must_come_from_other_questions(tmp_path):
+    run = write(tmp_path / "run", held_out(3))
+    with pytest.raises(BadInputError, match="not held out: it shares 3 questions"):
+        certificates.certify(run, run)
+
+
+def test_the_command_prints_the_table(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("TERM", "dumb")
+    write(tmp_path / "held-out", held_out())
+    write(tmp_path / "run", [searched("a", [("1", 0.95), ("2", 0.05)])])
+    arguments = ["report", str(tmp_path / "run"), "--held-out", str(tmp_path / "held-out")]
+    assert cli.run(arguments) == 0
+    output = capsys.readouterr().out
+    assert "level 0.5" in output
+    row = next(line for line in output.splitlines() if "0.100" in line)
+    assert "| best_of_n | 4 | exact |   0.100 |" in row
+    assert cli.run([*arguments, "--level", "0"]) == 2
+    assert "--level 0" in capsys.readouterr().err

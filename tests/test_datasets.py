@@ -1,0 +1,286 @@
+"""Data sets: published layouts, users' files, the hub, selections, and rows that break a rule."""
+
+import json
+import os
+import pathlib
+import random
+
+import datasets as hub
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from cats_jax.config import QuestionSpec, parse_recipe
+from cats_jax.datasets import PUBLISHED, count_questions, load_questions, read_questions
+from cats_jax.errors import BadInputError
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+DATA = pathlib.Path(os.environ.get("CATS_JAX_DATA", ROOT.parent / "shared" / "data"))
+
+# One or two rows of each, in the published columns, made up for this test.
+_ROWS = {
+    "math500": [
+        {"problem": "2+2?", "solution": r"$\boxed{4}$", "answer": "4", "subject": "Algebra",
+         "level": 1, "unique_id": "test/algebra/1.json"},
+    ],
+    "math": [
+        {"problem": "1/2+1/2?", "level": "Level 1", "type": "Algebra",
+         "solution": r"It is $\boxed{\frac{2}{2}}=1$, so $\boxed{1}$."},
+        {"problem": "A half?", "level": "Level 1", "type": "Algebra", "solution": r"$\boxed 5$."},
+    ],
+    "aime24": [
+        {"problem": "Find x.", "solution": "...", "extracted_groundtruth": "025",
+         "url": "https://example.org/2024_AIME_I_Problems/Problem_1"},
+        {"id": 60, "problem": "Find y.", "solution": "...", "answer": "7",
+         "url": "https://example.org/2023_AIME_I_Problems/Problem_1"},
+        {"id": 61, "problem": "Find y.", "solution": "...", "answer": "204",
+         "url": "https://example.org/2024_AIME_II_Problems/Problem_1"},
+    ],
+    "amc23": [
+        {"problem": "How many?", "solution": 27.0, "extracted_groundtruth": 27.0,
+         "url": "https://example.org/2023_AMC_12A_Problems/Problem_1"},
+    ],
+    "gsm8k": [
+        {"question": "How much?", "answer": "2*540=<<2*540=1080>>1080\n#### 1,080"},
+    ],
+    "olympiadbench": [
+        {"id": 5, "question": "Solve.", "context": "Let x be real.", "solution": ["..."],
+         "final_answer": ["$2$", "$-2$"], "is_multiple_answer": True, "unit": None,
+         "answer_type": "Numerical", "error": None, "subfield": "Algebra"},
+        {"id": 6, "question": "How far?", "context": None, "solution": ["..."],
+         "final_answer": ["4.2"], "is_multiple_answer": False, "unit": "km",
+         "answer_type": "Numerical", "error": "1e-1", "subfield": "Geometry"},
+    ],
+}  # fmt: skip
+_EXPECTED = {
+    "math500": {"math500/test/algebra/1.json": "4"},
+    "math": {"math/0": "1", "math/1": "5"},
+    "aime24": {"aime24/0": "25", "aime24/61": "204"},
+    "amc23": {"amc23/0": "27"},
+    "gsm8k": {"gsm8k/0": "1080"},
+    "olympiadbench": {"olympiadbench/5": "2, -2", "olympiadbench/6": "4.2"},
+}
+
+
+def _jsonl(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+@pytest.mark.parametrize("name", list(PUBLISHED))
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_published_layouts_from_files(tmp_path, name, suffix):
+    path = tmp_path / f"rows.{suffix}"
+    if suffix == "jsonl":
+        _jsonl(path, _ROWS[name])
+    else:
+        # A table has one set of columns: what a row has not is null.
+        columns = {column: None for row in _ROWS[name] for column in row}
+        rows = [{**columns, **row} for row in _ROWS[name]]
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+    questions = read_questions(path, layout=name)
+    assert questions.answers == _EXPECTED[name]
+    assert [question.id for question in questions.questions] == list(_EXPECTED[name])
+
+
+def test_what_else_is_known_of_a_question(tmp_path):
+    questions = read_questions(
+        _jsonl(tmp_path / "o.jsonl", _ROWS["olympiadbench"]), layout="olympiadbench"
+    )
+    assert questions.questions[0].text == "Let x be real.\nSolve."
+    assert questions.questions[1].text == "How far?"
+    assert questions.tolerances == {"olympiadbench/6": 0.1}
+    assert questions.meta["olympiadbench/6"]["unit"] == "km"
+    assert "solution" not in questions.meta["olympiadbench/6"]
+
+
+@pytest.mark.parametrize("name", list(PUBLISHED))
+def test_published_sets_from_the_hub(monkeypatch, name):
+    asked = []
+
+    def load_dataset(path, config=None, *, split):
+        asked.append((path, config, split))
+        return hub.Dataset.from_list(_ROWS[name][-1:])
+
+    monkeypatch.setattr(hub, "load_dataset", load_dataset)
+    published = PUBLISHED[name]
+    if len(published.configs) > 1:
+        # Rows without ids are numbered through all configurations.
+        questions = load_questions([QuestionSpec(dataset=name, split="train")])
+        assert [q.id for q in questions.questions] == [f"math/{i}" for i in range(7)]
+        assert {split for *_, split in asked} == {"train"}
+    else:
+        questions = load_questions([QuestionSpec(dataset=name)])
+        assert len(questions.questions) == 1
+        split = next(iter(published.splits))
+        assert asked == [(published.path, config, split) for config in published.configs]
+        by_path = load_questions([QuestionSpec(dataset=published.path)])
+        assert by_path.answers == questions.answers
+
+
+def test_a_hub_that_does_not_answer(monkeypatch):
+    def load_dataset(path, config=None, *, split):
+        raise ConnectionError("no\nroute")
+
+    monkeypatch.setattr(hub, "load_dataset", load_dataset)
+    with pytest.raises(BadInputError, match=r"can't be loaded \(ConnectionError: no route\)") as e:
+        load_questions([QuestionSpec(dataset="gsm8k")])
+    assert "\n" not in str(e.value)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ({"dataset": "gsm8"}, r"unknown data set 'gsm8': did you mean 'gsm8k'"),
+        ({"dataset": "imagenet"}, r"unknown data set 'imagenet': known are math500"),
+        ({"dataset": "gsm8k", "split": "dev"}, r"no split 'dev': choose test or train"),
+        ({"file": "no.jsonl"}, r"'no\.jsonl' does not exist"),
+        ({"file": __file__}, r"must end in \.jsonl"),
+    ],
+)
+def test_unknown_sets(spec, message):
+    with pytest.raises(BadInputError, match=message):
+        load_questions([QuestionSpec(**spec)])
+
+
+@pytest.mark.parametrize(
+    ("name", "row", "message"),
+    [
+        ("gsm8k", {"question": "x", "answer": "5"}, r"must end with a line '#### NUMBER'"),
+        ("gsm8k", {"qestion": "x", "answer": "5"}, r"'question' is missing: did you mean 'qes"),
+        ("math", {"problem": "x", "solution": "none"}, r"holds no closed"),
+        ("math", {"problem": "x", "solution": None}, r"must be a text"),
+        ("math500", {"problem": "x"}, r"column 'answer' is missing"),
+        ("math500", {"problem": " ", "answer": "1"}, r"'problem' must be a text that is not blank"),
+        ("aime24", {"problem": "x", "answer": "1/2"}, r"must be an integer, got '1/2'"),
+        ("olympiadbench", {"question": "x", "final_answer": []}, r"'final_answer' must be"),
+        ("olympiadbench", {"question": "x", "final_answer": ["1"], "error": "a"}, r"'error' must"),
+    ],
+)  # fmt: skip
+def test_bad_rows_are_named_by_file_and_line(tmp_path, name, row, message):
+    path = _jsonl(tmp_path / "rows.jsonl", [*_ROWS[name], row])
+    with pytest.raises(BadInputError, match=rf"rows\.jsonl:{len(_ROWS[name]) + 1}: .*{message}"):
+        read_questions(path, layout=name)
+
+
+def test_bad_parquet(tmp_path):
+    path = tmp_path / "rows.parquet"
+    path.write_text("not a table")
+    with pytest.raises(BadInputError, match="is no Parquet file"):
+        read_questions(path)
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist([{"question": "x", "answer": " "}]), path)
+    with pytest.raises(BadInputError, match=r"rows\.parquet, row 1: 'answer' must be"):
+        read_questions(path)
+
+
+# Users' files
+
+
+def test_a_users_file(tmp_path):
+    rows = [
+        {"id": "a", "question": "1+1", "answer": 2, "level": 3, "solution": "x" * 1000},
+        {"id": 7, "question": "2+2", "answer": "4"},
+    ]
+    path = tmp_path / "q.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)) + "\n\n")
+    questions = read_questions(path)
+    assert [(q.id, q.text) for q in questions.questions] == [("a", "1+1"), ("7", "2+2")]
+    assert questions.answers == {"a": "2", "7": "4"}
+    assert questions.meta["a"] == {"level": 3}
+
+
+def test_a_users_columns(tmp_path):
+    rows = [{"Q": "1+1", "gold": [1, "2"]}, {"Q": "2+2", "gold": 4.0}]
+    path = _jsonl(tmp_path / "q.jsonl", rows)
+    spec = QuestionSpec(file=str(path), question_column="Q", answer_column="gold")
+    questions = load_questions([spec])
+    assert questions.answers == {"0": "1, 2", "1": "4"}
+
+
+# Selections
+
+
+def test_slices_and_shuffles(tmp_path):
+    rows = [{"question": f"{i}+0", "answer": i} for i in range(20)]
+    path = str(_jsonl(tmp_path / "q.jsonl", rows))
+
+    def ids(**choice):
+        return [q.id for q in load_questions([QuestionSpec(file=path, **choice)]).questions]
+
+    everything = [str(i) for i in range(20)]
+    assert ids() == everything
+    assert ids(start=5, count=3) == ["5", "6", "7"]
+    assert ids(start=18, count=9) == ["18", "19"]
+    shuffled = ids(shuffle=0)
+    assert sorted(shuffled, key=int) == everything
+    assert shuffled not in (everything, ids(shuffle=1))
+    random.Random("cats-jax questions 0").shuffle(everything)
+    assert shuffled == everything  # the same on every machine
+    assert ids(shuffle=0, count=4) == shuffled[:4]
+    assert ids(shuffle=0, start=4, count=4) == shuffled[4:8]
+    chosen = load_questions([QuestionSpec(file=path, shuffle=0, count=4)])
+    assert set(chosen.answers) == set(chosen.meta) == set(shuffled[:4])
+    assert chosen.source == f"{path}, shuffled by 0, rows 1 to 4"
+    with pytest.raises(BadInputError, match="start=20 leaves none"):
+        ids(start=20)
+
+
+def test_counting_downloads_nothing(monkeypatch, tmp_path):
+    monkeypatch.delattr(hub, "load_dataset")
+    assert count_questions(QuestionSpec(dataset="math500")) == 500
+    assert count_questions(QuestionSpec(dataset="gsm8k", split="train", start=7000)) == 473
+    assert count_questions(QuestionSpec(dataset="aime24", count=5)) == 5
+    assert count_questions(QuestionSpec(world="test", count=7)) == 7
+    path = _jsonl(tmp_path / "q.jsonl", [{"question": "x", "answer": 1}] * 3)
+    assert count_questions(QuestionSpec(file=str(path), start=1)) == 2
+
+
+def test_several_sets(tmp_path):
+    one = _jsonl(tmp_path / "one.jsonl", [{"id": "a", "question": "1", "answer": 1}])
+    two = _jsonl(tmp_path / "two.jsonl", [{"id": "b", "question": "2", "answer": 2}])
+    recipe = parse_recipe(
+        {"name": "n", "strategies": ["greedy"], "num_candidates": 4,
+         "questions": [{"file": str(one)}, {"file": str(two), "label": "second"}]}
+    )  # fmt: skip
+    questions = load_questions(recipe.questions)
+    assert questions.datasets == {"a": "one", "b": "second"}
+    assert questions.answers == {"a": "1", "b": "2"}
+    single = load_questions(recipe.questions[:1])
+    assert single.datasets == {}
+    assert single.fingerprint() != questions.fingerprint()
+
+
+def test_fingerprints_tell_tolerances_apart(tmp_path):
+    rows = _ROWS["olympiadbench"]
+    exact = [{**row, "error": None} for row in rows]
+    prints = [
+        read_questions(_jsonl(tmp_path / "o.jsonl", one), layout="olympiadbench").fingerprint()
+        for one in (rows, exact)
+    ]
+    assert prints[0]["sha256"] == prints[1]["sha256"]
+    assert prints[0]["answers_sha256"] != prints[1]["answers_sha256"]
+
+
+# Real copies
+
+
+_REAL = {
+    "math500.jsonl": ("math500", 500),
+    "aime24.jsonl": ("aime24", 30),
+    "amc23.jsonl": ("amc23", 40),
+    "gsm8k_train.jsonl": ("gsm8k", 7473),
+    "gsm8k_test.jsonl": ("gsm8k", 1319),
+    "olympiadbench_oe_to_maths_en_comp.jsonl": ("olympiadbench", 675),
+}
+
+
+@pytest.mark.parametrize("file", [file for file in _REAL if (DATA / file).is_file()])
+def test_real_copies(file):
+    layout, count = _REAL[file]
+    questions = read_questions(DATA / file, layout=layout)
+    assert len(questions.questions) == len(questions.answers) == count
+    assert count in PUBLISHED[layout].splits.values()
+    if layout in ("aime24", "amc23", "gsm8k"):
+        assert all(answer.lstrip("-").isdigit() for answer in questions.answers.values())
+    if layout == "olympiadbench":
+        assert list(questions.tolerances.values()) == [0.1]

@@ -1,0 +1,370 @@
+"""The judge: labelled pairs, laws of an equivalence, limits, and the file command."""
+
+import asyncio
+import concurrent.futures
+import importlib
+import json
+import multiprocessing
+import os
+import pathlib
+import pickle
+import sys
+import threading
+import time
+
+import pytest
+
+from cats_jax import cli
+from cats_jax.datasets import read_questions
+from cats_jax.errors import BadInputError
+from cats_jax.grading import MathJudge
+from cats_jax.grading.files import count_rows, grade_file
+from cats_jax.grading.workers import WorkerFailure, WorkerPool
+from cats_jax.protocols import AnswerJudge, Question, Step, StepSample
+from cats_jax.tree import SearchTree
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+DATA = pathlib.Path(os.environ.get("CATS_JAX_DATA", ROOT.parent / "shared" / "data"))
+
+sys.path += [str(ROOT / "tests"), str(ROOT / "benchmarks")]
+hostile = importlib.import_module("hostile_answers").HOSTILE
+answer_renderings = importlib.import_module("answer_renderings")
+
+_LINES = (ROOT / "benchmarks" / "labelled_answers.jsonl").read_text().splitlines()
+LABELLED = [(row["first"], row["second"], row["same"]) for row in map(json.loads, _LINES)]
+
+
+@pytest.fixture(scope="module")
+def judge():
+    with MathJudge(workers=1, seconds=2.0) as judge:
+        yield judge
+
+
+# Labelled pairs
+
+
+@pytest.mark.parametrize(("first", "second", "same"), LABELLED)
+def test_labelled_pairs(judge, first, second, same):
+    for one, two in ((first, second), (second, first)):
+        verdict = judge.compare(one, two)
+        assert verdict.correct == same
+        assert verdict.error == ""
+
+
+# The two units' powers that are dropped with their unit; see docs/grading.md.
+_KNOWN = {r"864 \mbox{ inches}^3", r"15\mbox{ cm}^3"}
+_FILES = {
+    "math500.jsonl": "math500",
+    "aime24.jsonl": "aime24",
+    "amc23.jsonl": "amc23",
+    "gsm8k_test.jsonl": "gsm8k",
+    "olympiadbench_oe_to_maths_en_comp.jsonl": "olympiadbench",
+}
+
+
+@pytest.mark.parametrize("file", [file for file in _FILES if (DATA / file).is_file()])
+def test_gold_answers_of_real_data(judge, file):
+    questions = read_questions(DATA / file, layout=_FILES[file])
+    golds = dict.fromkeys(questions.answers.values())
+    assert len(golds) > 20
+    wrong = []
+    for gold in golds:
+        pairs = [("itself", gold, True)]
+        pairs += [(kind, text, True) for kind, text in answer_renderings.renderings(gold)]
+        pairs += [(kind, text, False) for kind, text in answer_renderings.near_misses(gold)]
+        for kind, text, same in pairs:
+            if judge.grade(text, gold).correct != same and text not in _KNOWN:
+                wrong.append((kind, text, gold))
+    assert wrong == []
+
+
+def test_a_gold_answer_may_be_a_solution(judge):
+    assert judge.grade("It is 18. The answer is $18", "16 - 3 - 4 = 9\n9 * 2\n#### 18").correct
+    assert judge.grade("#### 1,080", "1080").correct
+    assert not judge.grade("I do not know.\nSorry.", "1").correct
+    assert not judge.grade("", "1").correct
+
+
+@pytest.mark.parametrize(
+    ("prediction", "gold", "tolerance", "correct"),
+    [
+        ("4.25", "4.2", 0.1, True),
+        ("4.3", "4.2", 0.1, True),
+        ("4.31", "4.2", 0.1, False),
+        (r"\sqrt{2}", "1.41", 0.01, True),
+        (r"\sqrt{2}", "1.41", None, False),
+        ("4.2, 1.3", "1.25, 4.25", 0.1, True),
+        ("(1, 2)", "(1.05, 2)", 0.1, True),
+        ("x", "4.2", 0.1, False),
+        ("52_8", "52", 100.0, False),
+    ],
+)
+def test_tolerances(judge, prediction, gold, tolerance, correct):
+    assert judge.grade(prediction, gold, tolerance).correct == correct
+
+
+# An equivalence, and its use as a judge
+
+
+def test_the_judge_keeps_its_contract(judge):
+    as_protocol: AnswerJudge = judge
+    texts = ["1/2", "0.5", r"\frac{2}{4}", "x+1", "1+x", "2", "(1,2)", "1,2", "2,1", r"\pi"]
+    classes = [[0, 1, 2], [3, 4], [5], [6], [7, 8], [9]]
+    of = {index: number for number, members in enumerate(classes) for index in members}
+    for i, first in enumerate(texts):
+        for j, second in enumerate(texts):
+            assert as_protocol.equivalent(first, second) == (of[i] == of[j])
+    assert as_protocol.extract([]) is None
+    assert as_protocol.extract([r"\boxed{1}", "then"]) is None
+    assert as_protocol.extract(["then", r"\boxed{1}"]) == "1"
+
+
+class _Counting:
+    """A judge that counts the comparisons that reach a worker."""
+
+    def __init__(self, judge):
+        self.judge, self.asked = judge, 0
+        ask = judge._pool.ask
+
+        def counted(request):
+            self.asked += 1
+            return ask(request)
+
+        judge._pool.ask = counted
+
+
+def test_votes_take_far_fewer_than_all_comparisons():
+    with MathJudge(workers=1) as judge:
+        counting = _Counting(judge)
+        tree = SearchTree(Question("q", "?"), judge)
+        answers = [rf"\frac{{x+{index % 60}}}{{{2 + index % 2}}}" for index in range(120)]
+        answers += [rf"\frac{{{index % 60}+x}}{{{2 + index % 2}}}" for index in range(120)]
+        classes = [tree.answer_class(answer) for answer in answers]
+        assert classes[:120] == classes[120:]
+        assert len(set(classes)) == 60
+        # 240 votes of 120 spellings in 60 classes; all pairs would be 28,680.
+        assert counting.asked < 250
+        assert tree.answer_class("  1/2. ") != tree.answer_class(r"\frac12 + 1")
+
+
+def test_a_path_ends_with_its_answer(judge):
+    tree = SearchTree(Question("q", "?"), judge)
+    sample = StepSample(Step(r"so \boxed{\frac{1}{2}}.", (1,)), "step", -1.0)
+    candidate = tree.add(0, sample, step=0, phase=0, pool_row=0)
+    assert candidate.done
+    assert candidate.answer == r"\frac{1}{2}"
+
+
+# Limits
+
+
+@pytest.mark.slow
+def test_hostile_answers(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = []
+    for index, (name, text) in enumerate(hostile.items()):
+        rows += [
+            {"prediction": text, "answer": r"\frac{x+1}{2}", "name": name},
+            {"prediction": rf"\boxed{{{text}}}", "answer": r"\sqrt{2}", "name": name},
+            # Never seen before, so that nothing remembered can answer for the workers.
+            {"prediction": rf"\boxed{{\frac{{x}}{{2}}+\frac{{{index}}}{{2}}}}",
+             "answer": rf"\frac{{x+{index}}}{{2}}", "right": True},
+            {"prediction": rf"\boxed{{\frac{{x}}{{2}}+\frac{{{index}}}{{3}}}}",
+             "answer": rf"\frac{{x+{index + 1}}}{{2}}", "right": False},
+        ]  # fmt: skip
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    started = time.monotonic()
+    with MathJudge(workers=2, seconds=2.0) as judge:
+        tally = grade_file("rows.jsonl", "out.jsonl", judge)
+    seconds = time.monotonic() - started
+    graded = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert tally.rows == len(graded) == len(rows)
+    for row, given in zip(graded, rows, strict=True):
+        assert {**given, **row} == row
+        if "right" in row:
+            assert row["correct"] == row["right"]
+            assert "error" not in row
+        else:
+            assert not row["correct"]
+    assert 5 < sum("error" in row for row in graded) < len(hostile)
+    assert not list(tmp_path.rglob("PWNED"))
+    assert not (ROOT / "PWNED").exists()
+    assert seconds < 2 * len(hostile) * 2.0
+
+
+@pytest.mark.parametrize(
+    ("answer", "limit"),
+    [
+        ("9^{9^{9^{9^{9}}}}", "takes more than 0.5 s"),
+        ("10^{10^{10}}!", "needs more than 256 MiB|takes more than"),
+        ("x+" * 1001, "2002 characters: at most 2000"),
+        ("{" * 60 + "x" + "}" * 60, "nested 60 deep: at most 50"),
+    ],
+)
+def test_a_limit_is_an_error_of_its_pair_only(answer, limit):
+    with MathJudge(workers=1, seconds=0.5, memory_mb=256) as judge:
+        verdict = judge.compare(answer, "x")
+        assert not verdict.correct
+        assert any(part in verdict.error for part in limit.split("|")), verdict.error
+        assert "\n" not in verdict.error
+        assert not judge.equivalent(answer, "x")
+        assert judge.compare("2x/2", "x").correct
+
+
+def test_text_is_never_python(tmp_path):
+    """The worker's number parser is the only way from text into sympy's evaluator."""
+    pool = WorkerPool(1, 5.0, 512)
+    target = tmp_path / "made"
+    for text in (f"open({str(target)!r}, 'w')", rf"\text{{open('{target}','w')}}", "x.__class__"):
+        reply = pool.ask({"first": text, "second": "5", "tolerance": None})
+        assert not reply.get("equal")
+    pool.close()
+    assert not target.exists()
+
+
+def test_a_worker_that_dies_is_replaced():
+    pool = WorkerPool(1, 5.0, 512)
+    request = {"first": "2x", "second": "x+x", "tolerance": None}
+    assert pool.ask(request)["equal"]
+    process = pool._all[0]._process
+    assert process is not None
+    os.kill(process.pid, 9)
+    process.wait()
+    assert pool.ask(request)["equal"]
+    pool.close()
+    assert pool.ask(request)["equal"]
+    pool.close()
+
+
+def test_no_worker_outlives_the_judge():
+    judge = MathJudge(workers=2)
+    assert judge.equivalent("2x", "x+x")
+    process = judge._pool._all[-1]._process
+    assert process is not None
+    del judge
+    assert process.poll() is not None
+
+
+def test_math_verify_missing_is_said(monkeypatch):
+    monkeypatch.setattr("cats_jax.grading.workers._PROGRAM", "raise ModuleNotFoundError")
+    pool = WorkerPool(1, 1.0, 512)
+    with pytest.raises(WorkerFailure, match=r"is math-verify installed \(pip install 'cats-jax"):
+        pool.ask({"first": "2x", "second": "x", "tolerance": None})
+
+
+# Anywhere
+
+
+def test_from_threads(judge):
+    pairs = [(f"2x+{i}", f"x+x+{i + i % 2}", not i % 2) for i in range(20)]
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        verdicts = list(pool.map(lambda pair: judge.equivalent(*pair[:2]), pairs))
+    assert verdicts == [same for *_, same in pairs]
+    seen = []
+    thread = threading.Thread(target=lambda: seen.append(judge.equivalent("3x", "x+2x")))
+    thread.start()
+    thread.join()
+    assert seen == [True]
+
+
+def test_from_async_code(judge):
+    async def both():
+        return await asyncio.gather(
+            asyncio.to_thread(judge.equivalent, "4x", "x+3x"),
+            asyncio.to_thread(judge.equivalent, "4x", "x+4x"),
+        )
+
+    assert asyncio.run(both()) == [True, False]
+
+
+def _in_child(judge, results):
+    results.put(judge.equivalent("7y", "y+6y"))
+
+
+def test_from_other_processes(judge):
+    assert judge.equivalent("5y", "y+4y")
+    context = multiprocessing.get_context("spawn")
+    results = context.Queue()
+    child = context.Process(target=_in_child, args=(judge, results))
+    child.start()
+    assert results.get(timeout=60)
+    child.join()
+    copy = pickle.loads(pickle.dumps(judge))
+    assert copy.equivalent("6y", "y+5y")
+    copy.close()
+
+
+# Files
+
+
+def _write(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def test_grade_command(capsys, tmp_path):
+    rows = [
+        {"prediction": r"so \boxed{\frac{1}{2}}", "answer": "0.5", "id": 7},
+        {"prediction": "4.25", "answer": ["4.2"], "error": "1e-1", "unit": "%"},
+        {"prediction": "4.25", "answer": "4.2", "tolerance": 0.01},
+        {"prediction": "-2, 1", "answer": [1, -2]},
+        {"prediction": None, "answer": 3},
+        {"prediction": 3, "answer": 3.0},
+        {"prediction": "{" * 99, "answer": "x+1"},
+    ]
+    source, target = tmp_path / "rows.jsonl", tmp_path / "out.jsonl"
+    _write(source, rows)
+    assert cli.run(["grade", "--input", str(source), "--output", str(target)]) == 0
+    graded = [json.loads(line) for line in target.read_text().splitlines()]
+    assert [row.pop("correct") for row in graded] == [True, True, False, True, False, True, False]
+    assert graded[-1].pop("error") == "an answer nested 99 deep: at most 50"
+    assert graded == rows
+    assert "7 rows, 4 correct (0.5714), 1 not graded" in capsys.readouterr().out
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.jsonl", "rows.jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("", "has no rows"),
+        ('{"prediction": "1"}', "rows.jsonl:1: column 'answer' is missing"),
+        ('{"predicton": "1", "answer": 1}', "did you mean 'predicton'"),
+        ('{"prediction": "1", "answer": null}', "'answer' must be a text or a number"),
+        ('{"prediction": {}, "answer": 1}', "'prediction' must be a text or a number"),
+        ('{"prediction": "1", "answer": 1, "tolerance": "x"}', "'tolerance' must be a number"),
+        ('{"prediction": "1", "answer": 1, "tolerance": -1}', "at least 0"),
+        ("[", "rows.jsonl:1: not a JSON object"),
+    ],
+)
+def test_bad_rows_are_named_before_anything_is_graded(capsys, tmp_path, line, message):
+    source, target = tmp_path / "rows.jsonl", tmp_path / "out.jsonl"
+    source.write_text(line + "\n")
+    assert cli.run(["grade", "--input", str(source), "--output", str(target)]) == 2
+    assert message in capsys.readouterr().err
+    assert not target.exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("no/such/out.jsonl", "does not exist"), (".", "is a folder"), ("/proc/out", "can't be writ")],
+)
+def test_an_output_that_cannot_be_written(capsys, tmp_path, name, message):
+    _write(tmp_path / "rows.jsonl", [{"prediction": "1", "answer": 1}])
+    target = str(tmp_path / name)
+    assert cli.run(["grade", "--input", str(tmp_path / "rows.jsonl"), "--output", target]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_an_interrupted_file_leaves_nothing(tmp_path):
+    source, target = tmp_path / "rows.jsonl", tmp_path / "out.jsonl"
+    _write(source, [{"prediction": "1", "answer": 1}] * 3)
+
+    def interrupt(grade):
+        raise KeyboardInterrupt
+
+    target.write_text("old")
+    with MathJudge(workers=1) as judge, pytest.raises(KeyboardInterrupt):
+        grade_file(source, target, judge, interrupt)
+    assert target.read_text() == "old"
+    assert len(list(tmp_path.iterdir())) == 2
+    with pytest.raises(BadInputError, match="does not exist"):
+        count_rows(tmp_path / "no.jsonl")

@@ -1,0 +1,253 @@
+"""Answers in texts, their one spelling, plain numbers and structure: no process is started."""
+
+import string
+import time
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cats_jax.answers import extract_boxed
+from cats_jax.grading import final_answer, given_answer, hash_answer
+from cats_jax.grading.canonical import canonical
+from cats_jax.grading.plain_numbers import BasedNumber, plain_number
+from cats_jax.grading.structure import Structure, depth, structure
+
+# Pieces that the rules look for: random texts of them reach what random letters never do.
+_PIECES = [
+    *"{}()[],.-+=^_!:$%~/",
+    *(r"\frac", r"\dfrac", r"\text", r"\mbox", r"\left", r"\right", r"\sqrt", r"\pm", r"\in"),
+    *(r"^\circ", r"\,", r"\!", r"\ ", r"\$", r"\%", r"\{", r"\}", r"\(", r"\)", "**", "`"),
+    *("1", "23", "000", "x", "y", "i", "a", "A", "(C)", "e", " ", "cm", "meters", "per", "dollars"),
+    *("and", "or", "base", "eight", "°", "π", "√", "½", "²", "₈", "−", "∞"),
+]  # fmt: skip
+_texts = st.lists(st.sampled_from(_PIECES), max_size=14).map("".join)
+
+
+# Extraction
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        (r"so \boxed{7}.", "7"),
+        (r"\boxed{1} or \boxed{2}", "2"),
+        (r"\boxed{\frac{1}{2}}", r"\frac{1}{2}"),
+        (r"\boxed{\{1, 2\}}", r"\{1, 2\}"),
+        (r"\boxed{\left\{ 1 \right.}", r"\left\{ 1 \right."),
+        (r"\boxed{4} but no: \boxed{5", "4"),
+        (r"\fbox{3}", "3"),
+        (r"\boxed {3}", "3"),
+        (r"\boxed{\boxed{9}}", "9"),
+        (r"\boxed{\text{a \} b}}", r"\text{a \} b}"),
+        (r"\boxed{5", None),
+        ("no box", None),
+    ],
+)
+def test_the_last_closed_box(text, answer):
+    assert extract_boxed(text) == answer
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("Final Answer: The final answer is $5$. I hope it is correct.", "5"),
+        ("The final answer is 3.5 meters. Good.", "3.5 meters"),
+        (r"the final answer is: \(x^2\)", "x^2"),
+        (r"Final answer: \[ \frac{1}{2} \]", r"\frac{1}{2}"),
+        (r"the final answer is $\$32,\!348$. I", r"\$32,\!348"),
+        ("The final answer is $18", "$18"),
+        ("**Final Answer:** **42**", "42"),
+        ("first the final answer is 1\nno, the final answer is 2.", "2"),
+        ("Janet sells 9 eggs.\n#### 1,080", "1,080"),
+        ("#### $18", "$18"),
+        ("#### -3\n", "-3"),
+        ("#### Step 2: add", None),
+        ("text #### 5", None),
+        ("the answer is 5", None),
+        ("", None),
+        (r"\boxed{}", None),
+    ],
+)
+def test_final_answers(text, answer):
+    assert final_answer(text) == answer
+
+
+def test_a_text_that_is_an_answer():
+    assert given_answer("the answer is 5.") == "5"
+    assert given_answer(r"  \frac12 ") == r"\frac12"
+    assert given_answer("first line\nsecond line") is None
+    assert given_answer("x" * 2001) is None
+    assert given_answer(" \n ") is None
+    assert hash_answer("#### 7\n#### 8") == "8"
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [r"\boxed{", "final answer is ", "#### 1\n", "####", "answer is $", " ", "*:_", r"\boxed{\\"],
+)
+def test_extraction_takes_linear_time(piece):
+    started = time.perf_counter()
+    given_answer(piece * (2_000_000 // len(piece)))
+    assert time.perf_counter() - started < 10
+
+
+# One spelling
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ("5.", "5"),
+        ("$5$", "5"),
+        (r"\(5\)", "5"),
+        ("90°", "90"),
+        (r"90^{\circ}", "90"),
+        ("√2", r"\sqrt{2}"),
+        ("√(x+1)", r"\sqrt{x+1}"),
+        ("∞", r"\infty"),
+        ("½", r"\frac{1}{2}"),
+        ("3½", r"3\frac{1}{2}"),
+        ("x²³", "x^{23}"),
+        ("52₈", "52_8"),
+        ("−3", "-3"),
+        (r"\dfrac12", r"\frac{1}{2}"),
+        (r"\frac 59", r"\frac{5}{9}"),
+        (r"\left( 3, \frac{\pi}{2} \right)", r"(3,\frac{\pi}{2})"),
+        (r"\text{Evelyn}", "evelyn"),
+        (r"\text{(C)}", "C"),
+        ("x = 5", "5"),
+        ("a_{1} = -2", "-2"),
+        ("y = 2x", "y=2x"),
+        ("x=3 or x=5", "x=3,x=5"),
+        ("1, 234", "1;234"),
+        (r"864 \mbox{ inches}^2", "864"),
+        ("25 square meters per second", "25"),
+        (r"\frac{600}{7} km/h", r"\frac{600}{7}"),
+        ("16 eggs per day", "16"),
+        ("3 million", "3million"),
+        ("6m", "6m"),
+        ("3!", "3!"),
+        (r"50\%", "50"),
+        (r"\$18.90", "18.90"),
+        (r"11,\! 111,\! 100", "11,111,100"),
+        (r"\begin{pmatrix} 1 \\ 2 \end{pmatrix}", r"\begin{pmatrix}1\\2\end{pmatrix}"),
+        ("5\0", "5"),
+        ("  ", ""),
+    ],
+)
+def test_one_spelling(answer, expected):
+    assert canonical(answer) == expected
+
+
+@given(_texts)
+def test_a_canonical_text_is_its_own(text):
+    once = canonical(text)
+    assert canonical(once) == once
+
+
+@given(st.text(max_size=60))
+def test_any_text_has_a_spelling(text):
+    once = canonical(text)
+    assert canonical(once) == once
+    structure(once)
+    plain_number(once)
+    depth(once)
+
+
+@pytest.mark.parametrize(
+    "piece", [*_PIECES, "cm ", "cm/", "½ ", r"½\,", "a ", "1 ", ", ", "{}", r"\text{a}", "base 8 "]
+)
+def test_a_spelling_takes_bounded_time(piece):
+    text = (piece * 2000)[:1998]
+    for whole in (text, f"1{text}!"):
+        started = time.perf_counter()
+        structure(canonical(whole))
+        assert time.perf_counter() - started < 5
+
+
+# Plain numbers
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("007", Fraction(7)),
+        ("+5", Fraction(5)),
+        ("1,234.50", Fraction(2469, 2)),
+        (".5", Fraction(1, 2)),
+        ("5.", Fraction(5)),
+        ("-3/4", Fraction(-3, 4)),
+        (r"-\frac{3}{4}", Fraction(-3, 4)),
+        (r"\frac{-3}{4}", Fraction(-3, 4)),
+        (r"\frac{1.5}{3}", Fraction(1, 2)),
+        (r"1\frac{4}{5}", Fraction(9, 5)),
+        (r"-1\frac{4}{5}", Fraction(-9, 5)),
+        ("1 1/2", Fraction(3, 2)),
+        ("52_8", BasedNumber("52", 8)),
+        ("-1F_{16}", BasedNumber("-1F", 16)),
+        ("1/0", None),
+        (r"1\frac{1}{0}", None),
+        ("12,34", None),
+        ("1e5", None),
+        ("x", None),
+        ("", None),
+        ("9" * 1001, None),
+    ],
+)
+def test_plain_numbers(text, value):
+    assert plain_number(text) == value
+
+
+@given(st.fractions())
+def test_numbers_come_back(value):
+    assert plain_number(rf"\frac{{{value.numerator}}}{{{value.denominator}}}") == value
+    assert plain_number(f"{value.numerator}/{value.denominator}") == value
+
+
+@given(st.decimals(allow_nan=False, allow_infinity=False, places=6))
+def test_decimals_are_exact(value):
+    assert plain_number(f"{value:f}") == Fraction(value)
+    assert plain_number(f"{value:,f}") == Fraction(value)
+
+
+# Structure
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "items"),
+    [
+        ("1,2", "list", ("1", "2")),
+        (r"\{1,2\}", "list", ("1", "2")),
+        ("(1,2)", "()", ("1", "2")),
+        ("[1,2)", "[)", ("1", "2")),
+        ("(1,2),(3,4)", "list", ("(1,2)", "(3,4)")),
+        ("(x+1)(x+2)", "one", ("(x+1)(x+2)",)),
+        ("(5)", "one", ("5",)),
+        ("1,234", "one", ("1,234",)),
+        ("(1,234)", "()", ("1", "234")),
+        (r"1\pm x", "list", ("1+ x", "1- x")),
+        (r"\pm2", "list", ("2", "-2")),
+        (r"f(x,y)", "one", ("f(x,y)",)),
+        (r"(0,9)\cup(9,36)", "one", (r"(0,9)\cup(9,36)",)),
+        ("()", "one", ("()",)),
+        ("", "one", ("",)),
+    ],
+)
+def test_structures(text, kind, items):
+    assert structure(text) == Structure(kind, items)
+
+
+def test_a_list_wants_no_thousands():
+    assert structure("100,200", separators=False).items == ("100", "200")
+
+
+@given(st.text(string.ascii_letters + "{}()[]", max_size=30))
+def test_depth(text):
+    """Against a count over all prefixes."""
+    counts = [
+        sum(text[:end].count(c) for c in "({[") - sum(text[:end].count(c) for c in ")}]")
+        for end in range(len(text) + 1)
+    ]
+    assert depth(text) == max(counts)

@@ -1,0 +1,142 @@
+"""Rescoring: what a run with the other setting shows, exactly, or nothing."""
+
+import dataclasses
+import functools
+import importlib
+import pathlib
+import sys
+
+import pytest
+
+from cats_jax import cli, config, evaluate, runs
+from cats_jax.answers import BoxedIntegerJudge
+from cats_jax.errors import BadInputError
+from cats_jax.rescore import Change, rescore
+
+sys.path.append(str(pathlib.Path(__file__).parent))
+scripted = importlib.import_module("scripted")
+
+_QUESTIONS = 6
+
+
+def _run(folder, strategies, prm="good", **changes):
+    recipe = config.parse_recipe(
+        {
+            "name": "sums",
+            "strategies": strategies,
+            "num_candidates": [8],
+            "prms": [prm],
+            "questions": {"world": "test", "count": _QUESTIONS},
+            "max_depth": 6,
+            "in_flight": 2,
+            **changes,
+        }
+    )
+    models = scripted.ScriptedModels()
+    evaluation = evaluate.prepare(recipe, models, scripted.question_set(_QUESTIONS))
+    run, _ = evaluate.evaluate(evaluation, models, folder)
+    return run
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    strategies = ["majority", "best_of_n", "beam", "cats_random"]
+    return _run(tmp_path_factory.mktemp("run") / "old", strategies)
+
+
+def _verdicts(run, strategy):
+    rows = [row for row in run.rows if row.strategy == strategy]
+    return {
+        row.question: (row.prm, row.answer, row.correct, row.covered, row.status, row.ledger.tokens)
+        for row in rows
+    }
+
+
+_slow = functools.partial(pytest.param, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("path_score", ["last", _slow("mean"), _slow("product")])
+def test_another_aggregation_is_the_run_with_it(tmp_path, run, path_score):
+    direct = _run(tmp_path / "direct", [{"name": "best_of_n", "path_score": path_score}])
+    rescored = rescore(run, tmp_path / "new", Change(path_score), BoxedIntegerJudge())
+    assert _verdicts(rescored.run, "best_of_n") == _verdicts(direct, "best_of_n")
+    assert set(rescored.left_out) == {"majority", "beam", "cats_random"}
+    assert "depends on path scores" in rescored.left_out["beam"]
+    for row in rescored.run.rows:
+        key = row.key
+        other = next(one for one in direct.rows if one.key == key)
+        ours, theirs = rescored.run.tree(row), direct.tree(other)
+        assert ours.chosen == theirs.chosen
+        assert [path.path_score for path in ours.paths] == pytest.approx(
+            [path.path_score for path in theirs.paths], abs=1e-6
+        )
+
+
+@pytest.mark.parametrize("strategy", ["best_of_n", _slow("beam")])
+def test_another_vote_is_the_run_with_it(tmp_path, run, strategy):
+    direct = _run(tmp_path / "direct", [{"name": strategy, "vote": "weighted"}])
+    rescored = rescore(run, tmp_path / "new", Change(vote="weighted"), BoxedIntegerJudge())
+    assert _verdicts(rescored.run, strategy) == _verdicts(direct, strategy)
+    if strategy == "best_of_n":
+        assert _verdicts(rescored.run, strategy) != _verdicts(run, strategy)
+    assert set(rescored.left_out) == {"majority"}
+
+
+def test_another_prm_is_the_run_with_it(tmp_path, run):
+    direct = _run(tmp_path / "direct", ["best_of_n"], prm="bad")
+    change = Change(prm=config.PrmSpec("bad"))
+    scorer = scripted.ScriptedModels().prm(config.PrmSpec("bad"))
+    rescored = rescore(run, tmp_path / "new", change, BoxedIntegerJudge(), scorer)
+    ours, theirs = (_verdicts(one, "best_of_n") for one in (rescored.run, direct))
+    assert [row[:-1] for row in ours.values()] == [theirs[q][:-1] for q in ours]
+    assert {row.key for row in rescored.run.rows} == {row.key for row in direct.rows}
+    assert all(row.ledger.prm_computed > 0 for row in rescored.run.rows)
+
+
+class _Parity(BoxedIntegerJudge):
+    """Takes all odd answers for one, and all even ones."""
+
+    def equivalent(self, first, second):
+        return int(first) % 2 == int(second) % 2
+
+
+def test_another_grader(tmp_path, run):
+    rescored = rescore(run, tmp_path / "new", Change(), _Parity())
+    assert not rescored.left_out
+    assert len(rescored.run.rows) == len(run.rows)
+    old = {row.key: row for row in run.rows}
+    for row in rescored.run.rows:
+        assert row.correct == (row.answer is not None and int(row.answer) % 2 == int(row.gold) % 2)
+        if row.strategy != "majority":
+            assert row.answer == old[row.key].answer
+    assert sum(row.correct for row in rescored.run.rows) > sum(row.correct for row in run.rows)
+
+
+def test_it_goes_on_where_it_stopped(tmp_path, run):
+    first = rescore(run, tmp_path / "new", Change(vote="weighted"), BoxedIntegerJudge())
+    again = rescore(run, tmp_path / "new", Change(vote="weighted"), BoxedIntegerJudge())
+    assert again.run.rows == first.run.rows
+    with pytest.raises(BadInputError, match=r"config\.rescored\.vote"):
+        rescore(run, tmp_path / "new", Change(vote="majority"), BoxedIntegerJudge())
+
+
+def test_what_cannot_be_rescored(tmp_path, run):
+    with pytest.raises(BadInputError, match="another folder"):
+        rescore(run, run.folder, Change("last"), BoxedIntegerJudge())
+    bare = dataclasses.replace(
+        run, rows=tuple(dataclasses.replace(row, tree=None) for row in run.rows)
+    )
+    with pytest.raises(BadInputError, match="rows without a tree"):
+        rescore(bare, tmp_path / "new", Change(vote="weighted"), BoxedIntegerJudge())
+    assert not (tmp_path / "new").exists()
+
+
+def test_the_command(capsys, tmp_path, run):
+    new = tmp_path / "new"
+    arguments = ["rescore", str(run.folder), "--output", str(new), "--vote", "weighted"]
+    assert cli.run(arguments) == 0
+    output = capsys.readouterr().out
+    assert "left out: majority (it has one way to choose)" in output
+    assert len(runs.read_run(new).rows) == 3 * _QUESTIONS
+    assert cli.run(["rescore", str(run.folder)]) == 2
+    assert "say what to change" in capsys.readouterr().err
