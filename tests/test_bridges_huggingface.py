@@ -417,7 +417,7 @@ def test_a_path_that_can_not_be_scored_raises(scorer, path, index, reason):
 def test_a_score_that_is_no_number_raises(folder):
     broken = HuggingFaceScorer(folder, WORLD)
     with torch.no_grad():
-        broken._model.model.lm_head.weight.fill_(float("nan"))
+        broken._model.model.get_parameter("lm_head.weight").fill_(float("nan"))
     with pytest.raises(ScorerContractError, match="'other', step 1: the score is nan"):
         broken.score([QUESTIONS[3]], [(step("1"), step("2"))])
 

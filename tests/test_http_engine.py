@@ -40,10 +40,22 @@ def answer(path, body):
     return {"choices": choices[::-1], "usage": {"prompt_tokens_details": {"cached_tokens": 2}}}
 
 
+class FaultyServer(http.server.ThreadingHTTPServer):
+    """Sound, but for what stands at the beginning of `faults`."""
+
+    daemon_threads = True
+
+    def __init__(self, port, faults):
+        super().__init__(("127.0.0.1", port), Handler)
+        self.lock = threading.Lock()
+        self.bodies: list[dict] = []
+        self.faults = itertools.chain(faults, itertools.repeat(None))
+
+
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
-    def log_message(self, *args):
+    def log_message(self, format, *args):
         pass
 
     def do_GET(self):
@@ -52,6 +64,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         server = self.server
+        assert isinstance(server, FaultyServer)
         with server.lock:
             server.bodies.append(body)
             fault = next(server.faults)
@@ -79,10 +92,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 @contextlib.contextmanager
 def serving(faults=(), port=0):
     """A server that meets its first calls with `faults`, None being none, and then is sound."""
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler)
-    server.daemon_threads = True
-    server.lock, server.bodies = threading.Lock(), []
-    server.faults = itertools.chain(faults, itertools.repeat(None))
+    server = FaultyServer(port, faults)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         yield server
