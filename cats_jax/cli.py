@@ -51,9 +51,24 @@ _ENVIRONMENT = {
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point; ends the process."""
-    for name, value in _ENVIRONMENT.items():
+    for name, value in (_ENVIRONMENT | _compilation_cache()).items():
         os.environ.setdefault(name, value)
     sys.exit(run(arguments))
+
+
+def _compilation_cache() -> dict[str, str]:
+    """Where compiled programs are kept: the next run has the same ones.
+
+    What lies there is run, so that it is the user's own folder or none.
+    """
+    home = os.environ.get("HOME")
+    base = os.environ.get("XDG_CACHE_HOME") or (home and os.path.join(home, ".cache"))
+    if not base:
+        return {}
+    return {
+        "JAX_COMPILATION_CACHE_DIR": os.path.join(base, "cats-jax", "xla"),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.2",
+    }
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

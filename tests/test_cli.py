@@ -113,6 +113,18 @@ def test_jax_is_told_to_stay_on_the_cpu_unless_the_user_says_otherwise():
         assert run.stdout.strip() == expected
 
 
+def test_compiled_programs_are_kept_in_the_users_own_folder(monkeypatch):
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setenv("HOME", "/home/me")
+    kept = "JAX_COMPILATION_CACHE_DIR"
+    assert cli._compilation_cache()[kept] == "/home/me/.cache/cats-jax/xla"
+    monkeypatch.setenv("XDG_CACHE_HOME", "/caches")
+    assert cli._compilation_cache()[kept] == "/caches/cats-jax/xla"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.delenv("HOME")
+    assert cli._compilation_cache() == {}
+
+
 # Bad input
 
 
@@ -133,6 +145,7 @@ def test_jax_is_told_to_stay_on_the_cpu_unless_the_user_says_otherwise():
         ("[exact]", "[/no/such]", r"PRM folder '/no/such' does not exist: give a local model"),
         ("[exact]", "[{path: exact, format: best}]", r"PRM format 'best' is unknown: known are"),
         ("[exact]", "[{path: exact, fromat: world}]", r"key 'fromat': did you mean 'format'\?"),
+        ("[exact]", "[{path: exact, backend: vlm}]", r"prms: backend='vlm': must be hf, vllm, or"),
         ("[exact]", "[]", r"'beam' reads PRM scores, but the recipe has no PRM: add 'prms'"),
         ("max_depth: 6", "policy: /no/such", r"policy folder '/no/such' does not exist"),
         ("max_depth: 6", "max_deph: 6", r"'max_deph': did you mean 'max_depth'\? known are"),
