@@ -251,3 +251,8 @@ def test_depth(text):
         for end in range(len(text) + 1)
     ]
     assert depth(text) == max(counts)
+
+
+@pytest.mark.parametrize(("text", "symbol"), [("µ", "\\mu"), ("1≠2", "1\\ne2"), ("３", "3")])
+def test_symbols_that_only_normalising_makes_are_known(text, symbol):
+    assert canonical(text) == canonical(symbol)

@@ -138,7 +138,9 @@ def _one_round(text: str) -> str:
     text = _LIST_SPACE.sub(";", text)
     text = _COMMAND_SPACE.sub(lambda match: match[1] or "", _INNER_SPACE.sub("", text))
     text = _MEMBERSHIP.sub("", text, count=1) if _MEMBERSHIP.match(text) else text
-    return _without_assignment(text.strip().rstrip(_ENDS).strip())
+    text = _without_assignment(text.strip().rstrip(_ENDS).strip())
+    # An accent that stood behind a blank now stands behind a letter.
+    return unicodedata.normalize("NFKC", text)
 
 
 def _plain_characters(text: str) -> str:
@@ -162,7 +164,9 @@ def _plain_characters(text: str) -> str:
             parts.append(_plain_character(character))
     parts.append(f"^{{{raised.translate(_RAISED)}}}" if raised else "")
     parts.append(f"_{{{lowered.translate(_LOWERED)}}}" if lowered else "")
-    return unicodedata.normalize("NFKC", "".join(parts))
+    # Normalising makes symbols out of others, and out of parts: a micro sign, an equals sign with a
+    # stroke through it.
+    return "".join(map(_plain_character, unicodedata.normalize("NFKC", "".join(parts))))
 
 
 def _plain_character(character: str) -> str:
