@@ -73,11 +73,14 @@ def policy(backend):
         yield EngineGenerator(path, lambda context: VLLMSampler(path, context=context), **LIMITS)
         return
     with serving(path) as address:
+        clients = []
 
         def connect(context):
-            return HTTPSampler(Server(address, context=context))
+            clients.append(Server(address, context=context))
+            return HTTPSampler(clients[0])
 
         yield EngineGenerator(path, connect, **LIMITS)
+        clients[0].close()
 
 
 @pytest.fixture(scope="module")
@@ -89,11 +92,14 @@ def scorer(backend):
     overrides = json.dumps(two_token_classifier("Qwen2ForCausalLM", "-", "+"))
     options = ("--runner", "pooling", "--convert", "classify", "--hf-overrides", overrides)
     with serving(path, *options) as address:
+        clients = []
 
         def connect(model, read_out):
-            return HTTPClassifier(Server(address, context=model.context))
+            clients.append(Server(address, context=model.context))
+            return HTTPClassifier(clients[0])
 
         yield EngineScorer(path, WORLD, connect)
+        clients[0].close()
 
 
 def vllm_classifier(path, model, read_out):
