@@ -278,6 +278,25 @@ def test_dry_run_prints_bounds_and_leaves_nothing(capsys, recipe, tmp_path, monk
     assert not (tmp_path / "runs").exists()
 
 
+def test_evaluate_certifies_with_a_run_on_other_questions(capsys, recipe, tmp_path, monkeypatch):
+    monkeypatch.setattr(evaluate_command, "model_source", scripted.ScriptedModels)
+
+    def questions(name):
+        rows = [{"id": f"{name}{i}", "question": f"{i}+2+4", "answer": i + 6} for i in range(20)]
+        return "\n".join(map(json.dumps, rows))
+
+    other, folder = tmp_path / "other", tmp_path / "run"
+    assert cli.run(["evaluate", recipe(questions=questions("a")), "--output", str(other)]) == 0
+    assert "certified" not in capsys.readouterr().out
+    command = ["evaluate", recipe(questions=questions("b")), "--output", str(folder)]
+    assert cli.run([*command, "--held-out", str(other), "--level", "0.7"]) == 0
+    assert "lead by more than 2 epsilon, level 0.7" in capsys.readouterr().out
+    line = _refused(capsys, *command, "--held-out", str(other), "--level", "2")
+    assert "--level 2: must be in (0, 1]" in line
+    line = _refused(capsys, *command, "--held-out", str(tmp_path / "none"))
+    assert "is no run folder" in line
+
+
 def test_evaluate_and_report(capsys, recipe, tmp_path, monkeypatch):
     monkeypatch.setattr(evaluate_command, "model_source", scripted.ScriptedModels)
     rows = [{"id": f"q{i}", "question": f"{i}+2+4", "answer": i + 6} for i in range(4)]

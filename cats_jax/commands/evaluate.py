@@ -36,6 +36,8 @@ def evaluate(
     wandb: str | None = None,
     ray: str | None = None,
     ray_workers: int | None = None,
+    held_out: pathlib.Path | None = None,
+    level: float = 0.5,
     fresh: Annotated[bool, tyro.conf.arg(name="new-only")] = False,
 ) -> int:
     """Search every question with every strategy, N, PRM and seed of a recipe.
@@ -57,6 +59,7 @@ def evaluate(
         wandb: also log to this Weights & Biases project.
         ray: search on a Ray cluster: its address, or "local" for one on this machine.
         ray_workers: workers there; default: one for each GPU or core.
+        held_out, level: tell which answers are certified, as `cats-jax report` does.
         fresh: refuse a folder that has rows already.
     """
     from ..config import load_recipe
@@ -88,6 +91,7 @@ def evaluate(
     if dry_run:
         show_bounds(console, loaded, models)
         return 0
+    reference = None if held_out is None else held_out_run(held_out, level)
     evaluation = prepare(loaded, models)
     folder = pathlib.Path("runs") / loaded.name if output is None else output
     if fresh and (folder / "results.jsonl").exists():
@@ -96,6 +100,8 @@ def evaluate(
         console, evaluation, models, folder, wandb=wandb, ray=ray, ray_workers=ray_workers
     )
     show_run(console, run)
+    if reference is not None:
+        show_certificates(console, run, reference, level)
     if timings and times.searching > 0:
         show_timings(console, times)
     console.print(f"run folder: {folder}", markup=False, soft_wrap=True)
@@ -150,6 +156,24 @@ def run_evaluation(
             judge=judge,
             engines=engines,
         )
+
+
+def held_out_run(folder: pathlib.Path, level: float) -> Run:
+    """The run that a certificate's epsilon comes from."""
+    from ..runs import read_run
+
+    if not 0.0 < level <= 1.0:
+        raise BadInputError(f"--level {level:g}: must be in (0, 1], such as 0.5")
+    return read_run(folder)
+
+
+def show_certificates(console: Console, run: Run, reference: Run, level: float) -> None:
+    """Print which share of the answers is certified, and how often those are right."""
+    from ..certificates import certificate_table, certify
+    from ..terminal import show_table
+
+    title = f"certified answers: they lead by more than 2 epsilon, level {level:g}"
+    show_table(console, certificate_table(certify(run, reference, level=level), title))
 
 
 def show_run(console: Console, run: Run) -> None:

@@ -24,16 +24,14 @@ def report(
         level: share of held-out questions on which that epsilon holds, in (0, 1].
     """
     from .. import report as tables
-    from ..certificates import certificate_table, certify
     from ..errors import BadInputError
     from ..runs import read_run
     from ..terminal import make_console, show_table
-    from .evaluate import show_run
+    from .evaluate import held_out_run, show_certificates, show_run
 
     if not runs:
         raise BadInputError("report: name at least one run folder, such as runs/NAME")
-    if not 0.0 < level <= 1.0:
-        raise BadInputError(f"--level {level:g}: must be in (0, 1], such as 0.5")
+    reference = None if held_out is None else held_out_run(held_out, level)
     console = make_console()
     for folder in runs:
         run = read_run(folder)
@@ -42,8 +40,6 @@ def report(
             for label, part in tables.by_dataset(tables.groups(run.rows)).items():
                 title = f"every two strategies at the same N{label and f', {label}'}"
                 show_table(console, tables.paired_table(tables.neighbour_pairs(part), title))
-        if held_out is not None:
-            found = certify(run, read_run(held_out), level=level)
-            title = f"certified answers: they lead by more than 2 epsilon, level {level:g}"
-            show_table(console, certificate_table(found, title))
+        if reference is not None:
+            show_certificates(console, run, reference, level)
     return 0
