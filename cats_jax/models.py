@@ -1,7 +1,7 @@
 """The models of a recipe: found and checked first, loaded when they are needed.
 
-`ModelSource` is what `evaluate` asks; `HuggingFaceModels` answers with local model folders. torch
-and transformers are imported when the first model is loaded.
+`ModelSource` is what `evaluate` asks; `HuggingFaceModels` answers with model folders in Hugging
+Face format, on transformers or on a serving engine; their libraries are imported when needed.
 """
 
 from __future__ import annotations

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 _DEFAULT_CONTROLLER = "cats"
 _CONSTANT_ACTION = {"num_extra": 4, "num_retain": 2, "temperature": 0.6, "top_p": 1.0}
 """The best of eight in accuracy at N = 16 on the validation set (`recipes/choose.yaml`)."""
-"""The best constant action on the validation set: `recipes/choose.yaml`."""
 
 _MAX_STEP_TOKENS, _MAX_ANSWER_TOKENS = 32, 64
 """The longest steps of the task have about half as many."""

@@ -182,7 +182,7 @@ def _value(parsed: Any) -> Any | None:
         value = sympy.N(parsed.subs(point) if point else parsed, _DIGITS)
     except (MemoryError, RecursionError):
         raise
-    except Exception:
+    except Exception:  # evaluating an odd formula raises whatever it pleases
         return None
     parts = value.as_real_imag() if value.is_number and value.is_finite else ()
     return value if parts and all(part.is_Float or part.is_Rational for part in parts) else None
