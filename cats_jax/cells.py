@@ -7,6 +7,7 @@ from typing import Any
 
 import search
 
+from .calibrations import IDENTITY, calibration_of
 from .config import PrmSpec, Recipe, StrategySpec
 from .errors import BadInputError
 from .strategies import IGNORES_NUM_CANDIDATES, build_strategy, check_width
@@ -22,6 +23,7 @@ class Cell:
         num_candidates: N; 1 for strategies that ignore it.
         prm: None for strategies that read no scores.
         seed: run seed.
+        calibration: of the PRM; the identity if nobody needs it.
     """
 
     spec: StrategySpec
@@ -30,6 +32,7 @@ class Cell:
     num_candidates: int
     prm: PrmSpec | None
     seed: int
+    calibration: tuple[float, float, float] = IDENTITY
 
     @property
     def title(self) -> str:
@@ -55,11 +58,18 @@ def grid(recipe: Recipe) -> tuple[Cell, ...]:
             strategy, params = build_strategy(spec, None if prm is None else prm.path_score)
             if strategy.uses_scores != (prm is not None):
                 continue
+            calibration = IDENTITY
+            if prm is not None:
+                calibration = calibration_of(
+                    prm.label, recipe.calibration, required=strategy.calibrated
+                )
             once = spec.name in IGNORES_NUM_CANDIDATES
             for num_candidates in (1,) if once else recipe.num_candidates:
                 check_width(strategy, spec.label, num_candidates)
                 for seed in recipe.seeds[:1] if once else recipe.seeds:
-                    cells.append(Cell(spec, strategy, params, num_candidates, prm, seed))
+                    cells.append(
+                        Cell(spec, strategy, params, num_candidates, prm, seed, calibration)
+                    )
     for spec in recipe.strategies:
         if not any(cell.spec is spec for cell in cells):
             raise BadInputError(

@@ -14,6 +14,7 @@ from typing import Any
 
 import yaml
 
+from .calibrations import Calibrations, load_calibrations
 from .errors import BadInputError, known_names
 
 MAX_CANDIDATES = 256
@@ -161,6 +162,8 @@ class Recipe:
     Attributes:
         name: of the run, and of its default folder.
         policy, prms, strategies, questions: see their classes.
+        calibration: of the PRMs, by label; in YAML the name of a file, see
+            `calibrations.load_calibrations`.
         num_candidates: values of N.
         seeds: run seeds.
         max_depth: reasoning steps of a search.
@@ -176,6 +179,7 @@ class Recipe:
     questions: tuple[QuestionSpec, ...]
     policy: PolicySpec = PolicySpec()
     prms: tuple[PrmSpec, ...] = ()
+    calibration: Calibrations = ()
     seeds: tuple[int, ...] = (0,)
     max_depth: int = 10
     budget: int | None = None
@@ -252,6 +256,8 @@ def parse_recipe(content: Mapping[str, Any]) -> Recipe:
             _nested(entry, PrmSpec, "prms", short="path")
             for entry in _items(values["prms"], "prms")
         )
+    if values.get("calibration") is not None:
+        values["calibration"] = load_calibrations(values["calibration"])
     return Recipe(**values)
 
 

@@ -67,9 +67,14 @@ class Limits:
 
 @dataclass(frozen=True)
 class SearchSettings:
-    """What is fixed for all questions of a run; checked by `Searcher`."""
+    """What is fixed for all questions of a run; checked by `Searcher`.
+
+    The price is kept apart from the strategy, which is static: another price compiles nothing.
+    """
 
     strategy: search.Strategy
+    price: float
+    calibration: tuple[float, float, float]
     num_candidates: int
     max_depth: int
     budget: int
@@ -156,13 +161,15 @@ class Cohort:
         # What the engines may forget, told them when this cohort next has their lock.
         self._policy_forgets: dict[Question, list[Path]] = {}
         self._scorer_forgets: dict[Question, list[Path]] = {}
-        prm_features = (
+        sparsity = (
             (0.0, 0.0) if scorer is None else (scorer.sparsity_total, scorer.sparsity_last_layer)
         )
+        prm_features = (*sparsity, *settings.calibration)
         self._fresh, self._state, self._keys = _first_states(
             num_candidates=np.int32(settings.num_candidates),
             max_depth=settings.max_depth,
             budget=np.int32(settings.budget),
+            price=np.float32(settings.price),
             prm_features=np.asarray(prm_features, np.float32),
             strategy=settings.strategy,
             capacity=settings.capacity,

@@ -50,6 +50,7 @@ class LocalEngines:
             strategy=cell.strategy,
             params=cell.params,
             num_candidates=cell.num_candidates,
+            calibration=cell.calibration,
             seed=cell.seed,
             judge=self._judge,
             max_depth=recipe.max_depth,

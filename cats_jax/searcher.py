@@ -36,6 +36,7 @@ class Searcher:
         scorer: StepScorer | None = None,
         strategy: search.Strategy,
         num_candidates: int,
+        calibration: tuple[float, float, float] = search.IDENTITY_CALIBRATION,
         seed: int = 0,
         params: Any = (),
         judge: AnswerJudge | None = None,
@@ -52,6 +53,8 @@ class Searcher:
             scorer: scores them; needed by strategies with `uses_scores`.
             strategy: from `search.strategies`, or a factory such as `search.beam(factor=8)`.
             num_candidates: N in 1..256, cap on the candidates of one reasoning step.
+            calibration: of the scorer: intercept, slope, agreement, see `search.calibration`. It
+                matters to strategies that are `calibrated`, and to features of a policy.
             seed: run seed.
             params: of the strategy's policy (CATS).
             judge: sameness of answers; default: integers in a box.
@@ -83,7 +86,9 @@ class Searcher:
         self._policy = policy
         self._scorer = scorer if strategy.uses_scores else None
         self._settings = SearchSettings(
-            strategy=strategy,
+            strategy=strategy._replace(price=0.0),
+            price=strategy.price,
+            calibration=calibration,
             num_candidates=num_candidates,
             max_depth=max_depth,
             budget=num_candidates * max_depth if budget is None else budget,

@@ -20,7 +20,7 @@ from .errors import BadInputError, known_names
 IGNORES_NUM_CANDIDATES = frozenset({"greedy"})
 """One deterministic path: neither N nor the run seed changes it, so it is run once."""
 
-_CONFIG_OPTIONS = ("rounds", "num_base", "factor", "path_score", "vote")
+_CONFIG_OPTIONS = ("rounds", "num_base", "base", "factor", "path_score", "vote", "calibrated")
 """Fields of `search.CatsConfig` that a recipe may set."""
 
 
@@ -53,8 +53,9 @@ def build_strategy(
             )
     if path_score is not None and "path_score" in known:
         options.setdefault("path_score", path_score)
-    if "sampling" in options:
-        options["sampling"] = _sampling(spec, options["sampling"])
+    for name in ("sampling", "base"):
+        if name in options:
+            options[name] = _sampling(spec, name, options[name])
     try:
         strategy, params = factory(**options)
     except BadInputError:
@@ -105,7 +106,10 @@ _best_of_n_weighted = functools.partial(search.best_of_n, vote="weighted")
 
 
 def _cats(
-    *, checkpoint: str = "cats", mode: Literal["argmax", "sample"] = "argmax"
+    *,
+    checkpoint: str = "cats",
+    mode: Literal["argmax", "sample"] = "argmax",
+    price: float | None = None,
 ) -> tuple[search.Strategy, Any]:
     path = controller_path(checkpoint)
     if not path.is_dir():
@@ -116,7 +120,11 @@ def _cats(
     from .checkpoint import load_controller
 
     strategy, params, _ = load_controller(path, mode=mode)
-    return strategy, params
+    if price is None:
+        return strategy, params
+    if isinstance(price, bool) or not isinstance(price, int | float) or not price >= 0:
+        raise BadInputError(f"price={price!r}: of 100 candidates in right answers, a number >= 0")
+    return strategy._replace(price=float(price)), params
 
 
 def _cats_random(*, config: str = "cats", **changes: Any) -> tuple[search.Strategy, Any]:
@@ -127,6 +135,14 @@ def _cats_constant(
     *, action: tuple[tuple[str, Any], ...], config: str = "cats", **changes: Any
 ) -> tuple[search.Strategy, Any]:
     settings = _cats_config(config, changes)
+    index = _action_row(action, settings, config)
+    return search.cats(search.constant_policy, settings), jnp.int32(index)
+
+
+def _action_row(
+    action: tuple[tuple[str, Any], ...], settings: search.CatsConfig, config: str
+) -> int:
+    """Row of an action in a configuration's table."""
     names = ("num_extra", "num_retain", "temperature", "top_p", "top_k")
     wanted = {"num_retain": 1, "temperature": 1.0, "top_p": 1.0, "top_k": 0, **dict(action)}
     if set(wanted) != set(names):
@@ -137,8 +153,39 @@ def _cats_constant(
             f"action {dict(action)} is not in the action table of configuration {config!r}: "
             "choose num_extra, num_retain, temperature, top_p, top_k among its values"
         )
-    index = jnp.int32(settings.actions.rows.index(row))
-    return search.cats(search.constant_policy, settings), index
+    return settings.actions.rows.index(row)
+
+
+def _cats_rule(
+    *,
+    threshold: float,
+    sample: tuple[tuple[str, Any], ...],
+    keep: int = 1,
+    feature: str = "max",
+    config: str = "cats",
+    **changes: Any,
+) -> tuple[search.Strategy, Any]:
+    settings = _cats_config(config, changes)
+    if isinstance(threshold, bool) or not isinstance(threshold, int | float):
+        raise BadInputError(f"threshold={threshold!r}: must be a number")
+    sampling = _action_row(sample, settings, config)
+    stop = next(
+        (
+            row
+            for row, action in enumerate(settings.actions.rows)
+            if action[0] == 0 and action[1] == keep
+        ),
+        None,
+    )
+    if stop is None:
+        raise BadInputError(
+            f"keep={keep!r}: the action table of configuration {config!r} has no action that "
+            "samples nothing and keeps so many"
+        )
+    params = search.RuleParams(
+        threshold=jnp.float32(threshold), sample=jnp.int32(sampling), stop=jnp.int32(stop)
+    )
+    return search.cats(search.sample_while_below(feature), settings), params
 
 
 def _cats_config(name: str, changes: Mapping[str, Any]) -> search.CatsConfig:
@@ -154,11 +201,11 @@ def controller_path(name: str) -> pathlib.Path:
     return shipped if shipped.is_dir() else pathlib.Path(name)
 
 
-def _sampling(spec: StrategySpec, value: Any) -> search.Sampling:
+def _sampling(spec: StrategySpec, name: str, value: Any) -> search.Sampling:
     try:
         return search.Sampling(**dict(value))
     except (TypeError, ValueError) as error:
-        raise BadInputError(f"strategy {spec.label!r}: sampling: {error}") from error
+        raise BadInputError(f"strategy {spec.label!r}: {name}: {error}") from error
 
 
 FACTORIES: Mapping[str, Callable[..., tuple[search.Strategy, Any]]] = MappingProxyType(
@@ -174,6 +221,7 @@ FACTORIES: Mapping[str, Callable[..., tuple[search.Strategy, Any]]] = MappingPro
         "cats": _cats,
         "cats_random": _cats_random,
         "cats_constant": _cats_constant,
+        "cats_rule": _cats_rule,
     }
 )
 """Name -> factory of (strategy, parameters of its policy)."""

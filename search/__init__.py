@@ -21,6 +21,8 @@ from .aggregation import path_keys as path_keys
 from .aggregation import path_scores as path_scores
 from .aggregation import product as product
 from .allocation import allocate as allocate
+from .calibration import IDENTITY_CALIBRATION as IDENTITY_CALIBRATION
+from .calibration import calibrated_score as calibrated_score
 from .features import EXTRA_FEATURES as EXTRA_FEATURES
 from .features import FEATURE_NAMES as FEATURE_NAMES
 from .features import PAPER_FEATURES as PAPER_FEATURES
@@ -59,6 +61,9 @@ from .strategy.fixed import greedy as greedy
 from .strategy.fixed import majority as majority
 from .strategy.mcts import mcts as mcts
 from .strategy.particle_filtering import particle_filtering as particle_filtering
+from .strategy.rules import RuleParams as RuleParams
+from .strategy.rules import sample_while_below as sample_while_below
+from .types import PRM_FEATURES as PRM_FEATURES
 from .types import Action as Action
 from .types import Decision as Decision
 from .types import Expansion as Expansion
@@ -91,10 +96,12 @@ __all__ = [
     "CATS",
     "EXTRA_FEATURES",
     "FEATURE_NAMES",
+    "IDENTITY_CALIBRATION",
     "MAX_ACTIONS",
     "MAX_CANDIDATES",
     "PAPER",
     "PAPER_FEATURES",
+    "PRM_FEATURES",
     "SPARSITY_FEATURES",
     "Action",
     "ActionTable",
@@ -107,6 +114,7 @@ __all__ = [
     "Plan",
     "Request",
     "RewardWeights",
+    "RuleParams",
     "Sampling",
     "SearchState",
     "StepOutput",
@@ -117,6 +125,7 @@ __all__ = [
     "beam",
     "best",
     "best_of_n",
+    "calibrated_score",
     "cats",
     "commit",
     "compact",
@@ -142,6 +151,7 @@ __all__ = [
     "random_policy",
     "retain",
     "rollout",
+    "sample_while_below",
     "segment_ranks",
     "step_reward",
     "strategies",

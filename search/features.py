@@ -8,11 +8,12 @@ refused when the names differ.
 from __future__ import annotations
 
 import jax.numpy as jnp
+from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 from .aggregation import AGGREGATIONS, Aggregation, path_keys, path_scores
 from .ranking import segment_ranks
-from .types import SearchState
+from .types import Paths, SearchState
 
 NUM_SORTED_SCORES = 16
 """Children beyond the best 16 are seen through count, mean and standard deviation only."""
@@ -35,10 +36,29 @@ PAPER_FEATURES = (
 SPARSITY_FEATURES = ("sparsity_total", "sparsity_last_layer")
 """The paper's stand-in for the PRM's generalisation error."""
 
-EXTRA_FEATURES = ("round", "agreement", "node_rank", "finished_share", "path_score")
-"""Not in the paper: round of the step, share of children with the best child's text, rank of
-the node among the frontier, share of the places already taken by finished paths, and the
-node's own path score."""
+EXTRA_FEATURES = (
+    "round",
+    "agreement",
+    "node_rank",
+    "finished_share",
+    "path_score",
+    "price",
+    "calibration_slope",
+    "calibration_agreement",
+    "any_right",
+    "distinct_texts",
+    "pool_best",
+    "frontier_share",
+    "finished_best",
+    "vote_share",
+)
+"""Not in the paper. Of the node: round of the step; share of children with the best child's text;
+rank among the frontier; own path score; 1 minus the product of (1 - path score) over children of
+distinct texts (the chance that any is right, were they independent and the scores calibrated);
+number of distinct texts. Of the search: shares of the places taken by finished and by growing
+paths; best path score in the pool and among finished paths; the leading answer's share of the
+finished paths' votes, weighted by path score. Of the setting: price, and how far the PRM ranks
+(slope, agreement)."""
 
 FEATURE_NAMES = PAPER_FEATURES + SPARSITY_FEATURES + EXTRA_FEATURES
 
@@ -51,7 +71,9 @@ def extract(
     All are scaled to about [-1, 1] except the two sparsities, which are log10(max(s, 1e-6)).
     Scores are path scores of the children, best first, 0 where there are fewer; `std` is the
     population standard deviation; `gap` is first minus second, 0 for a single child.
-    `num_children`, `budget_left`, `step_left` and `num_candidates` are log2(1 + count) / 8.
+    `num_children`, `distinct_texts`, `budget_left`, `step_left` and `num_candidates` are
+    log2(1 + count) / 8; `price` is 1 + log10(max(price, 0.001)) / 3; the calibration's slope and
+    agreement are divided by 4.
     """
     frontier, pool = state.frontier, state.pool
     slots = frontier.valid.shape[0]
@@ -79,7 +101,12 @@ def extract(
     )
     max_depth = state.max_depth.astype(jnp.float32)
     width = state.width.astype(jnp.float32)
-    sparsity = jnp.log10(jnp.maximum(state.prm_features, 1e-6))
+    sparsity = jnp.log10(jnp.maximum(state.prm_features[:2], 1e-6))
+
+    is_first = _first_of_its_text(pool)
+    all_wrong = jnp.where(child_of & is_first[None, :], 1.0 - scores[None, :], 1.0)
+    distinct = jnp.sum(child_of & is_first[None, :], axis=1, dtype=jnp.float32)
+    finished_scores = path_scores(state.finished, aggregation)
 
     one = jnp.ones((slots,), jnp.float32)
     rank_of_node = segment_ranks(
@@ -105,6 +132,16 @@ def extract(
         "node_rank": rank_of_node / width,
         "finished_share": finished / width * one,
         "path_score": path_scores(frontier, aggregation),
+        "price": (1.0 + jnp.log10(jnp.maximum(state.price, 1e-3)) / 3.0) * one,
+        "calibration_slope": state.prm_features[3] / 4.0 * one,
+        "calibration_agreement": state.prm_features[4] / 4.0 * one,
+        "any_right": 1.0 - jnp.prod(all_wrong, axis=1),
+        "distinct_texts": _log_count(distinct),
+        "pool_best": jnp.max(jnp.where(pool.valid, scores, 0.0), initial=0.0) * one,
+        "frontier_share": jnp.sum(frontier.valid, dtype=jnp.float32) / width * one,
+        "finished_best": jnp.max(jnp.where(state.finished.valid, finished_scores, 0.0), initial=0.0)
+        * one,
+        "vote_share": _leading_share(state.finished, finished_scores) * one,
     }
     features = jnp.stack([columns[name] for name in FEATURE_NAMES], axis=1)
     has_child = frontier.valid & (num_children > 0)
@@ -138,6 +175,24 @@ def _best_child_text(
 ) -> Int[Array, " S"]:
     is_best = child_of & (ranks[None, :] == 0)
     return jnp.sum(jnp.where(is_best, text[None, :], 0), axis=1, dtype=jnp.int32)
+
+
+def _first_of_its_text(pool: Paths) -> Bool[Array, " N"]:
+    """Valid rows without an earlier sibling of the same text."""
+    parent, text, valid = lax.optimization_barrier((pool.parent, pool.text, pool.valid))
+    rows = jnp.arange(parent.shape[0], dtype=jnp.int32)
+    same = (parent[None, :] == parent[:, None]) & (text[None, :] == text[:, None])
+    repeats = jnp.any(same & valid[None, :] & (rows[None, :] < rows[:, None]), axis=1)
+    return valid & ~repeats
+
+
+def _leading_share(finished: Paths, scores: Float[Array, " N"]) -> Float[Array, ""]:
+    """Largest share of the votes that one answer has; 0 without votes."""
+    weight = jnp.where(finished.valid & (finished.answer >= 0), scores, 0.0)
+    same = finished.answer[None, :] == finished.answer[:, None]
+    votes = jnp.sum(jnp.where(same, weight[None, :], 0.0), axis=1)
+    leading = jnp.max(jnp.where(weight > 0, votes, 0.0), initial=0.0)
+    return leading / jnp.maximum(jnp.sum(weight), 1e-6)
 
 
 def _log_count(value: Float[Array, "*B"]) -> Float[Array, "*B"]:

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
+from .calibration import IDENTITY_CALIBRATION
 from .features import FEATURE_NAMES
 from .strategy.base import Strategy
 from .types import Decision, Paths, SearchState
@@ -24,6 +25,7 @@ def init(
     max_depth: int | jax.Array,
     width: int | jax.Array | None = None,
     budget: int | jax.Array | None = None,
+    price: float | jax.Array | None = None,
     prm_features: jax.Array | None = None,
     capacity: int = MAX_CANDIDATES,
     frontier_capacity: int | None = None,
@@ -39,7 +41,10 @@ def init(
         width: K in 1..N, cap on finished + frontier; default `strategy.width(num_candidates)`;
             may be traced.
         budget: cap on all candidates; default `num_candidates * max_depth`.
-        prm_features: f32[P], the PRM's sparsity (total, last layer) as shares; zeros by default.
+        price: of 100 candidates in units of a right answer, >= 0; default `strategy.price`; may
+            be traced. Only a policy looks at it.
+        prm_features: f32[5] in the order of `PRM_FEATURES`, or f32[2], the two sparsities of a
+            PRM without calibration; zeros by default.
         capacity: rows of the pool, static; a small bucket (16, 64, 256) saves time.
         frontier_capacity: rows of frontier and finished, static, at least K; default `capacity`.
         depth_capacity: `T`, static; default `max_depth`, which must then be concrete.
@@ -67,6 +72,9 @@ def init(
         budget = num_candidates * max_depth
     if prm_features is None:
         prm_features = jnp.zeros((2,), jnp.float32)
+    if prm_features.shape[0] == 2:
+        identity = jnp.asarray(IDENTITY_CALIBRATION, jnp.float32)
+        prm_features = jnp.concatenate([jnp.asarray(prm_features, jnp.float32), identity])
 
     empty_frontier = empty_paths(frontier_capacity, depth_capacity, root)
     frontier = empty_frontier.replace(
@@ -89,6 +97,7 @@ def init(
         used=_int32(0),
         step=_int32(0),
         phase=_int32(0),
+        price=jnp.asarray(strategy.price if price is None else price, jnp.float32),
         prm_features=prm_features,
         memory=(),
     )

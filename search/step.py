@@ -15,6 +15,7 @@ from jaxtyping import Array, Bool, Int
 
 from .aggregation import path_keys, path_scores
 from .allocation import allocate
+from .calibration import calibrate_children
 from .features import extract
 from .ranking import prune, retain
 from .reward import step_reward
@@ -62,8 +63,9 @@ def plan(
             promise the features and the policy drop out of the program.
     """
     active = ~is_terminal(state)
-    features = extract(state, strategy.aggregation)
-    known = state.replace(phase=jnp.int32(0)) if base_phase else state
+    judged = _judge(state, strategy)
+    features = extract(judged, strategy.aggregation)
+    known = judged.replace(phase=jnp.int32(0)) if base_phase else judged
     action, decision, memory = strategy.decide(params, key, known, features)
     frontier = state.frontier
     num_samples = allocate(
@@ -117,11 +119,14 @@ def commit(
         used=state.used + granted,
         memory=plan.memory,
     )
-    reward = jnp.where(decided, _decision_reward(grown, plan, strategy), 0.0)
+    # The pool keeps raw scores until the step ends: more siblings may change what they mean.
+    judged = _judge(grown, strategy)
+    reward = jnp.where(decided, _decision_reward(judged, plan, strategy), 0.0)
     continuing = _continue_pending(state, plan, decided, strategy.reward.discount)
-    grown = grown.replace(pending=_update_pending(state, plan, decided, reward))
+    pending = _update_pending(state, plan, decided, reward)
+    grown, judged = grown.replace(pending=pending), judged.replace(pending=pending)
 
-    stepped, ending = _end_step(grown, plan, strategy)
+    stepped, ending = _end_step(judged, plan, strategy)
     in_step = grown.replace(phase=state.phase + 1)
     is_last_phase = state.phase == strategy.num_phases - 1
     after = select(is_last_phase, stepped, in_step)
@@ -134,10 +139,17 @@ def commit(
         transition=transition,
         decision=plan.decision.replace(reward=reward, valid=decided),
         num_samples=num_samples,
-        path_score=path_scores(grown.pool, strategy.aggregation),
+        path_score=path_scores(judged.pool, strategy.aggregation),
         active=active,
     )
     return select(active, after, state), output
+
+
+def _judge(state: SearchState, strategy: Strategy) -> SearchState:
+    """The state as its strategy sees it: with calibrated step scores in the pool, or as it is."""
+    if not strategy.calibrated:
+        return state
+    return state.replace(pool=calibrate_children(state.pool, state.prm_features[2:]))
 
 
 def _append_children(state: SearchState, expansion: Expansion, granted: Int[Array, ""]) -> Paths:

@@ -13,6 +13,15 @@ from typing import Any
 import jax
 from flax import struct
 
+PRM_FEATURES = (
+    "sparsity_total",
+    "sparsity_last_layer",
+    "calibration_intercept",
+    "calibration_slope",
+    "calibration_agreement",
+)
+"""What a search knows of its PRM: shares in [0, 1], and the three numbers of `calibration`."""
+
 
 class Paths(struct.PyTreeNode):
     """Partial or finished solutions, one per row."""
@@ -57,7 +66,8 @@ class SearchState(struct.PyTreeNode):
     used: jax.Array  # i32[]; candidates of this step so far = pool rows in use
     step: jax.Array  # i32[]; reasoning steps completed
     phase: jax.Array  # i32[]; tick within the step, 0 = base
-    prm_features: jax.Array  # f32[P]; the PRM's sparsity: total, last layer; shares in [0, 1]
+    price: jax.Array  # f32[]; of 100 candidates, in units of a right answer
+    prm_features: jax.Array  # f32[P]; in the order of `PRM_FEATURES`
     memory: Any  # M; the strategy's own pytree, () by default
 
 

@@ -25,6 +25,7 @@ class Rules:
         factor: width K = max(1, N // factor) where the kind has one (MCTS: its branching).
         rounds: R of CATS; num_base, actions, excluded: of CATS too.
         weights: of cost, margin and best score in the reward.
+        calibrated: scores of the pool are seen as P(step right).
     """
 
     kind: str
@@ -38,6 +39,7 @@ class Rules:
     weights: tuple[float, float, float] = (0.2, 0.5, 0.3)
     discount: float = 0.9
     exploration: float = 1.0
+    calibrated: bool = False
 
     @property
     def num_phases(self) -> int:
@@ -91,11 +93,12 @@ def search(
     width: int,
     max_depth: int,
     budget: int,
+    price: float,
     prm_features: Sequence[float],
     num_ticks: int,
 ) -> list[Tick]:
     """Run `num_ticks` ticks; those after the end repeat the last state."""
-    state = first_state(root, num_candidates, width, max_depth, budget, prm_features)
+    state = first_state(root, num_candidates, width, max_depth, budget, price, prm_features)
     ticks = []
     for index in range(num_ticks):
         ticks.append(tick(rules, world, index, state))
@@ -109,6 +112,7 @@ def first_state(
     width: int,
     max_depth: int,
     budget: int,
+    price: float = 0.0,
     prm_features: Sequence[float] = (0.0, 0.0),
 ) -> dict[str, Any]:
     """One path without steps."""
@@ -138,7 +142,8 @@ def first_state(
         "used": 0,
         "step": 0,
         "phase": 0,
-        "prm_features": list(prm_features),
+        "price": price,
+        "prm_features": list(prm_features) + [0.0, 1.0, 0.0] * (len(prm_features) == 2),
         "open": {},  # CATS: slot -> may decide again
         "open_default": True,  # slots without a path: open until the first decision of a step
         "num_retain": {},  # CATS: slot -> of its latest decision; 1 before
@@ -171,7 +176,7 @@ def tick(rules: Rules, world: World, index: int, before: dict[str, Any]) -> Tick
     # Plan: what every slot wants, and who gets it.
     decisions: list[dict[str, Any] | None] = [None] * slots
     if deciding_phase:
-        wanted = _decide(rules, world, index, state, decisions)
+        wanted = _decide(rules, world, index, state, _judged(rules, state), decisions)
     else:
         wanted = _wanted(rules, world, index, state)
         if rules.kind == "cats":
@@ -211,11 +216,12 @@ def tick(rules: Rules, world: World, index: int, before: dict[str, Any]) -> Tick
 
     # Decisions: rewards, and the transitions that end in them.
     transitions = []
+    judged = _judged(rules, state)
     reward = [0.0] * slots
     for slot in range(slots):
         decision, waiting = decisions[slot], state["pending"][slot]
         if decision is not None:
-            reward[slot] = _reward(rules, state, slot, num_samples[slot])
+            reward[slot] = _reward(rules, judged, slot, num_samples[slot])
             if waiting is not None:
                 transitions.append(_transition(waiting, rules.discount, decision["features"]))
             decision["reward"] = reward[slot]
@@ -225,9 +231,10 @@ def tick(rules: Rules, world: World, index: int, before: dict[str, Any]) -> Tick
             state["pending"][slot] = None
 
     scores = [
-        path_score(rules.path_score, path["scores"] if path else []) for path in state["pool"]
+        path_score(rules.path_score, path["scores"] if path else []) for path in judged["pool"]
     ]
     if state["phase"] == rules.num_phases - 1:
+        state["pool"] = judged["pool"]
         transitions += _end_step(rules, state)
     else:
         state["phase"] += 1
@@ -245,6 +252,39 @@ def _copy(state: dict[str, Any]) -> dict[str, Any]:
     for name in ("open", "num_retain"):
         copied[name] = dict(state[name])
     return copied
+
+
+# Calibration
+
+
+def _judged(rules: Rules, state: dict[str, Any]) -> dict[str, Any]:
+    """The state with the newest score of every child as P(step right)."""
+    if not rules.calibrated:
+        return state
+    pool = []
+    for path in state["pool"]:
+        if path is not None:
+            siblings = [
+                other for other in state["pool"] if other and other["parent"] == path["parent"]
+            ]
+            same = [other for other in siblings if other["text"] == path["text"]]
+            score = calibrated(
+                path["scores"][-1], len(same), len(siblings), state["prm_features"][2:]
+            )
+            path = {**path, "scores": path["scores"][:-1] + [score]}
+        pool.append(path)
+    return {**state, "pool": pool}
+
+
+def calibrated(
+    score: float, same_text: int, num_siblings: int, calibration: Sequence[float]
+) -> float:
+    """A logistic model of the score's logit and of the text's log-odds among its siblings."""
+    intercept, slope, agreement = calibration
+    score = min(max(score, 1e-4), 1 - 1e-4)
+    votes = math.log((same_text + 0.5) / (num_siblings - same_text + 0.5))
+    log_odds = intercept + slope * math.log(score / (1 - score)) + agreement * votes
+    return 1 / (1 + math.exp(-log_odds))
 
 
 # Path scores
@@ -319,6 +359,7 @@ def _decide(
     world: World,
     tick: int,
     state: dict[str, Any],
+    judged: dict[str, Any],
     decisions: list[dict[str, Any] | None],
 ) -> list[int]:
     left = min(state["num_candidates"] - state["used"], state["budget"] - state["spent"])
@@ -330,7 +371,7 @@ def _decide(
             state["open"][slot] = False
             wanted.append(0)
             continue
-        features = node_features(rules, state, slot)
+        features = node_features(rules, judged, slot)
         for name in rules.excluded:
             features[name] = 0.0
         index, log_prob = world.action(tick, slot, legal, features)
@@ -365,7 +406,18 @@ def node_features(rules: Rules, state: dict[str, Any], slot: int) -> dict[str, f
     mean = sum(scores) / max(len(scores), 1)
     variance = sum((score - mean) ** 2 for score in scores) / max(len(scores), 1)
     padded = scores[:NUM_SORTED_SCORES] + [0.0] * (NUM_SORTED_SCORES - len(scores))
-    sparsity = [math.log10(max(share, 1e-6)) for share in state["prm_features"]]
+    sparsity = [math.log10(max(share, 1e-6)) for share in state["prm_features"][:2]]
+    best_of_text: dict[Any, float] = {}
+    for row in sorted(rows):  # equal texts may differ in score: the first sampled speaks
+        text = state["pool"][row]["text"]
+        best_of_text.setdefault(text, path_score(rules.path_score, state["pool"][row]["scores"]))
+    everywhere = [path_score(rules.path_score, path["scores"]) for path in state["pool"] if path]
+    votes: dict[int, float] = {}
+    finished_scores = []
+    for path in finished:
+        finished_scores.append(path_score(rules.path_score, path["scores"]))
+        if path["answer"] >= 0:
+            votes[path["answer"]] = votes.get(path["answer"], 0.0) + finished_scores[-1]
     features = {
         "num_children": _log_count(len(rows)),
         **{f"score_{rank}": padded[rank] for rank in range(NUM_SORTED_SCORES)},
@@ -386,6 +438,15 @@ def node_features(rules: Rules, state: dict[str, Any], slot: int) -> dict[str, f
         / state["width"],
         "finished_share": len(finished) / state["width"],
         "path_score": path_score(rules.path_score, frontier[slot]["scores"]),
+        "price": 1 + math.log10(max(state["price"], 0.001)) / 3,
+        "calibration_slope": state["prm_features"][3] / 4,
+        "calibration_agreement": state["prm_features"][4] / 4,
+        "any_right": 1 - math.prod(1 - score for score in best_of_text.values()),
+        "distinct_texts": _log_count(len(best_of_text)),
+        "pool_best": max(everywhere, default=0.0),
+        "frontier_share": len(frontier) / state["width"],
+        "finished_best": max(finished_scores, default=0.0),
+        "vote_share": max(votes.values(), default=0.0) / max(sum(votes.values()), 1e-6),
     }
     return features if rows else dict.fromkeys(features, 0.0)
 

@@ -66,7 +66,8 @@ class Case:
     levels: int = 8  # scores are 0..levels in eighths; few levels, many ties
     classes: int = 3
     texts: int = 3
-    prm_features: tuple[float, float] = (0.25, 0.0)
+    price: float = 0.1
+    prm_features: tuple[float, ...] = (0.25, 0.0)
 
     @property
     def key(self) -> jax.Array:
@@ -92,7 +93,10 @@ def cases(draw: st.DrawFn) -> Case:
         levels=draw(st.sampled_from([0, 1, 2, 8])),
         classes=draw(st.integers(1, 4)),
         texts=draw(st.integers(1, 4)),
-        prm_features=draw(st.sampled_from([(0.0, 0.0), (0.25, 1e-7), (1.0, 0.5)])),
+        price=draw(st.sampled_from([0.0, 0.02, 1.0])),
+        prm_features=draw(
+            st.sampled_from([(0.0, 0.0), (0.25, 1e-7), (1.0, 0.5, -0.5, 0.75, 0.5)])
+        ),
     )
 
 
@@ -304,6 +308,7 @@ def _cats(
         num_base=config.num_base,
         actions=ACTIONS,
         excluded=config.excluded_features,
+        calibrated=config.calibrated,
     )
     return search.cats(policy, config), rules
 
@@ -339,6 +344,11 @@ EXACT: dict[str, tuple[search.Strategy, oracle.Rules]] = {
 
 PRODUCT: dict[str, tuple[search.Strategy, oracle.Rules]] = {
     "cats_product": _cats(2, "product", excluded_features=()),
+    "cats_calibrated": _cats(2, "product", excluded_features=(), calibrated=True),
+    "beam_calibrated": (
+        search.beam(path_score="product", calibrated=True),
+        oracle.Rules("beam", "product", calibrated=True),
+    ),
 }
 """Of a product the sum of logarithms is compared, which breaks exact ties by rounding."""
 
@@ -398,6 +408,7 @@ def first_state(
         width=case.width,
         max_depth=case.max_depth,
         budget=case.budget,
+        price=case.price,
         prm_features=jnp.asarray(case.prm_features, jnp.float32),
         capacity=capacity,
         depth_capacity=DEPTH_CAPACITY,
@@ -416,6 +427,7 @@ def run_oracle(rules: oracle.Rules, case: Case, exact: bool = True) -> list[orac
         width=rules.width(case.num_candidates) if case.width is None else case.width,
         max_depth=case.max_depth,
         budget=budget,
+        price=case.price,
         prm_features=case.prm_features,
         num_ticks=rules.num_phases * DEPTH_CAPACITY,
     )

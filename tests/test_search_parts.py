@@ -249,7 +249,8 @@ def test_features_are_those_of_the_oracle(name, seed):
         "spent": 101,
         "used": 46,
         "phase": 1,
-        "prm_features": [0.3, 0.0],
+        "price": 0.06,
+        "prm_features": [0.3, 0.0, 0.1, 0.8, 0.4],
     }
     state = search.init(
         jnp.int32(0),
@@ -258,6 +259,7 @@ def test_features_are_those_of_the_oracle(name, seed):
         width=8,
         max_depth=5,
         budget=150,
+        price=0.06,
         prm_features=f32(plain["prm_features"]),
         capacity=64,
         frontier_capacity=8,

@@ -39,6 +39,10 @@ class Strategy(NamedTuple):
             the places in frontier and finished. `paths` is usually `state.pool`; a strategy that
             keeps nodes in its memory returns those instead.
         answer: `finished -> row`, or -1.
+        calibrated: replace raw step scores by P(step right), see `calibration`, in features,
+            ranking, reward and votes.
+        price: of 100 candidates, in units of a right answer; what `search.init` writes into the
+            state if it is given none. For policies that were trained at several prices.
     """
 
     name: str
@@ -51,6 +55,8 @@ class Strategy(NamedTuple):
     decide: Callable[[Any, jax.Array, SearchState, jax.Array], tuple[Action, Decision, Any]]
     retain: Callable[[SearchState, Plan], tuple[Paths, jax.Array, Any]]
     answer: Callable[[Paths], jax.Array]
+    calibrated: bool = False
+    price: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ A node that samples no more is closed for this step; the others decide again in 
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -55,6 +56,10 @@ class CatsConfig:
         reward: weights of the reward and the discount.
         excluded_features: names of features the policy sees as 0.
         actions: the action table.
+        calibrated: rank and see by P(step right) instead of raw scores, see
+            `search.calibration`; `path_score` should then be "product".
+        price: of 100 candidates in units of a right answer, >= 0: a feature, for policies that
+            were trained at several prices.
     """
 
     rounds: int = 1
@@ -66,12 +71,16 @@ class CatsConfig:
     reward: RewardWeights = RewardWeights()
     excluded_features: tuple[str, ...] = EXTRA_FEATURES
     actions: ActionTable = ActionTable.product()
+    calibrated: bool = False
+    price: float = 0.0
 
     def __post_init__(self) -> None:
         if self.rounds < 1:
             raise ValueError(f"rounds must be >= 1, got {self.rounds}")
         if self.num_base < 1:
             raise ValueError(f"num_base must be >= 1, got {self.num_base}")
+        if not 0.0 <= self.price < float("inf"):
+            raise ValueError(f"price must be a number >= 0, got {self.price}")
         check_feature_names(self.excluded_features)
 
 
@@ -92,7 +101,6 @@ CATS = CatsConfig(
 24 actions: with 90, most of a short training goes into finding out which are alike."""
 
 
-@functools.cache
 def cats(policy: Policy, config: CatsConfig = CATS) -> Strategy:
     """Compute-aware tree search with the given policy.
 
@@ -100,6 +108,12 @@ def cats(policy: Policy, config: CatsConfig = CATS) -> Strategy:
         policy: for example `learners.make_policy(actor, mode="argmax")`.
         config: everything else.
     """
+    # At another price the functions are the same objects, so that nothing recompiles.
+    return _cats(policy, dataclasses.replace(config, price=0.0))._replace(price=config.price)
+
+
+@functools.cache
+def _cats(policy: Policy, config: CatsConfig) -> Strategy:
     aggregated = aggregation(config.path_score)
     return Strategy(
         name="cats",
@@ -112,6 +126,7 @@ def cats(policy: Policy, config: CatsConfig = CATS) -> Strategy:
         decide=_make_decide(policy, config),
         retain=retain_children(aggregated),
         answer=answer_rule(config.vote, aggregated),
+        calibrated=config.calibrated,
     )
 
 

@@ -85,8 +85,13 @@ def beam(
     path_score: str = "min",
     vote: str = "best",
     sampling: Sampling = Sampling(),
+    calibrated: bool = False,
 ) -> Strategy:
-    """Beam search of width K = max(1, N // factor): N children at the root, then N // K each."""
+    """Beam search of width K = max(1, N // factor): N children at the root, then N // K each.
+
+    `calibrated` ranks by P(step right), see `search.calibration`; its `path_score` should then be
+    "product".
+    """
     aggregated = aggregation(path_score)
     return Strategy(
         name="beam",
@@ -99,6 +104,7 @@ def beam(
         decide=fixed_sampling(samples_then_share, sampling),
         retain=retain_children(aggregated),
         answer=answer_rule(vote, aggregated),
+        calibrated=calibrated,
     )
 
 

@@ -1,0 +1,140 @@
+"""Drawing recorded children: the bank as an `ExpandFn`."""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from ..children import children_of
+from ..rollout import ExpandFn
+from ..simulation.draws import absorb, branch, words
+from ..state import MAX_CANDIDATES
+from ..types import Expansion, Request
+from .types import Bank, Replay
+
+# Steps through a node's draws: primes above any number of draws, so that each visits all of them
+# before it comes back to the first. Below 2**16, so that 256 steps stay within 32 bits.
+_STRIDES = np.array(
+    [65521, 65519, 65497, 65479, 65449, 65447, 65437, 65423]
+    + [65419, 65413, 65407, 65393, 65381, 65371, 65357, 65353],
+    np.uint32,
+)
+
+
+@functools.cache
+def expander(capacity: int = MAX_CANDIDATES) -> ExpandFn:
+    """`expand` for a pool of `capacity` rows; the same object for the same capacity.
+
+    So it can be a static argument of a jitted function without compiling anew.
+
+    Args:
+        capacity: of the expansions; at least the largest N, usually the pool's capacity.
+
+    Raises:
+        ValueError: capacity < 1.
+    """
+    if capacity < 1:
+        raise ValueError(f"capacity must be >= 1, got {capacity}")
+
+    def expand_fn(params: Replay, key: jax.Array, request: Request) -> Expansion:
+        return expand(params, key, request, capacity=capacity)
+
+    return expand_fn
+
+
+def expand(
+    params: Replay, key: jax.Array, request: Request, *, capacity: int = MAX_CANDIDATES
+) -> Expansion:
+    """Children of one tick, drawn from what was recorded; an `ExpandFn` with `capacity` bound.
+
+    Within a request a node's draws of a setting are taken without replacement, whichever slots
+    ask for them, and begin anew when all were taken: as long as they last, they are independent
+    samples of the policy. From tick to tick they are drawn anew. The setting is the recorded one
+    nearest to what is asked; a step to the end needs none of its own, since recording went down to
+    the bank's `max_depth`, its last step to the end. Rows are functions of the key, the node and the
+    row's number among the request's rows for that node: no valid row depends on a capacity.
+
+    Args:
+        params: from `reset` or `question`.
+        key: consumed.
+        request: `embedding` is i32[S], the parents' rows in the bank.
+        capacity: rows of the expansion, static; at least as many as are granted.
+
+    Returns:
+        The expansion. Rows that are not valid have their tokens too: they were sampled.
+    """
+    bank = params.bank
+    parent, granted = children_of(request.num_samples, capacity)
+    node = request.embedding
+    cell = node * bank.temperature.shape[0] + _nearest_setting(bank, request)
+    start = bank.first_draw[cell]
+    count = jnp.maximum(bank.first_draw[cell + 1] - start, 1).astype(jnp.uint32)
+    state = absorb(jnp.full(node.shape, words(key)), cell.astype(jnp.uint32))
+    offset = branch(state, 0) % count
+    stride = jnp.asarray(_STRIDES)[branch(state, 1) & 15] % count
+
+    first_row = jnp.cumsum(request.num_samples, dtype=jnp.int32) - request.num_samples
+    sibling = jnp.arange(capacity, dtype=jnp.int32) - first_row[parent]
+    number = (sibling + _asked_before(cell, request.num_samples)[parent]).astype(jnp.uint32)
+    place = (offset[parent] + number * stride[parent]) % count[parent]
+    child = bank.drawn[start[parent] + place.astype(jnp.int32)]
+
+    valid = granted & ~bank.invalid[child]
+    done = valid & (bank.done[child] | request.to_end[parent])
+    return Expansion(
+        valid=valid,
+        parent=jnp.where(granted, parent, 0),
+        score=jnp.where(valid, bank.score[child, params.prm], 0.0),
+        done=done,
+        answer=jnp.where(done, bank.answer[child], -1),
+        text=jnp.where(valid, bank.text[child], -1),
+        log_prob=jnp.where(valid, bank.log_prob[child], 0.0),
+        num_tokens=jnp.where(granted, bank.num_tokens[child], 0),
+        embedding=jnp.where(valid, child, 0),
+    )
+
+
+def node_value(params: Replay, node: Int[Array, "*B"]) -> Float[Array, "*B"]:
+    """Share of right completions from nodes, given as embeddings of paths."""
+    return params.bank.value[node]
+
+
+def scored_tokens(
+    params: Replay, node: Int[Array, " N"], counted: Bool[Array, " N"]
+) -> Int[Array, ""]:
+    """Tokens the PRM computes for some sampled steps: each distinct one once, no prompt.
+
+    Args:
+        params: says which PRM.
+        node: embeddings of the steps, repeats included.
+        counted: which rows; those that are not valid are never scored.
+    """
+    rows = jnp.sort(jnp.where(counted, node, -1))
+    is_first = jnp.concatenate([jnp.ones((1,), bool), rows[1:] != rows[:-1]]) & (rows >= 0)
+    tokens = params.bank.prm_tokens[jnp.maximum(rows, 0), params.prm]
+    return jnp.sum(jnp.where(is_first, tokens, 0), dtype=jnp.int32)
+
+
+def _nearest_setting(bank: Bank, request: Request) -> Int[Array, " S"]:
+    """The recorded setting with the smallest difference; 1 / top-k stands for top-k."""
+    apart = (
+        jnp.abs(request.temperature[:, None] - bank.temperature[None, :])
+        + jnp.abs(request.top_p[:, None] - bank.top_p[None, :])
+        + jnp.abs(_cut(request.top_k)[:, None] - _cut(bank.top_k)[None, :])
+    )
+    return jnp.argmin(apart, axis=1).astype(jnp.int32)
+
+
+def _cut(top_k: Int[Array, " S"]) -> Float[Array, " S"]:
+    return jnp.where(top_k > 0, 1.0 / jnp.maximum(top_k, 1).astype(jnp.float32), 0.0)
+
+
+def _asked_before(cell: Int[Array, " S"], num_samples: Int[Array, " S"]) -> Int[Array, " S"]:
+    """Samples that slots before this one ask of the same node and setting."""
+    slots = jnp.arange(cell.shape[0], dtype=jnp.int32)
+    same = (cell[None, :] == cell[:, None]) & (slots[None, :] < slots[:, None])
+    return jnp.sum(jnp.where(same, num_samples[None, :], 0), axis=1, dtype=jnp.int32)

@@ -1,0 +1,46 @@
+"""The pytrees of a step bank.
+
+`Q` questions, `V` nodes of all questions together, `S` sampling settings, `P` PRMs, `D` draws. A
+node is a distinct prefix of steps, and its row stands for its newest step too; children of a node
+are consecutive rows.
+"""
+
+from __future__ import annotations
+
+import jax
+from flax import struct
+
+RIGHT_ANSWER = 0
+"""The class of the right answer, in every question."""
+
+
+class Bank(struct.PyTreeNode):
+    """Recorded trees of questions."""
+
+    root: jax.Array  # i32[Q]; row of the question itself
+    level: jax.Array  # i32[Q]; of difficulty, 0 where there is none
+    prompt_tokens: jax.Array  # i32[Q, P]; what a PRM computes before a question's first step
+    # Node v's draws under setting s are drawn[first_draw[v S + s] : first_draw[v S + s + 1]].
+    first_draw: jax.Array  # i32[V S + 1]
+    drawn: jax.Array  # i32[D]; row of the child; in random order within a node and setting
+    invalid: jax.Array  # bool[V]; blank or cut
+    done: jax.Array  # bool[V]; the step ends an answer
+    answer: jax.Array  # i32[V]; class of equal answers of a question, -1 for none
+    text: jax.Array  # i32[V]; equal for equal texts under one parent
+    log_prob: jax.Array  # f32[V]; of the step under the policy at temperature 1, nats
+    num_tokens: jax.Array  # i32[V]; of the step, as sampled
+    score: jax.Array  # f32[V, P]; raw, of the step, in [0, 1]
+    prm_tokens: jax.Array  # i32[V, P]; what a PRM computes for the step, its prefix known
+    value: jax.Array  # f32[V]; share of right completions, in [0, 1]; policy at temperature 1
+    temperature: jax.Array  # f32[S]
+    top_p: jax.Array  # f32[S]
+    top_k: jax.Array  # i32[S]
+    prm_features: jax.Array  # f32[P, 5]; see `search.PRM_FEATURES`
+    max_depth: jax.Array  # i32[]; steps of a search; the last is written to the end
+
+
+class Replay(struct.PyTreeNode):
+    """The params of `expand`: the bank, and which PRM scores."""
+
+    bank: Bank
+    prm: jax.Array  # i32[]

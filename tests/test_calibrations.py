@@ -1,0 +1,67 @@
+"""Files of calibrations: what is read, and what is refused by name."""
+
+import json
+
+import pytest
+
+from cats_jax.calibrations import IDENTITY, calibration_of, load_calibrations
+from cats_jax.cells import grid
+from cats_jax.config import load_recipe
+from cats_jax.errors import BadInputError
+
+
+def write(path, rows):
+    path.write_text(json.dumps({"prms": rows}), encoding="utf-8")
+    return path
+
+
+def recipe(tmp_path, **keys):
+    lines = {
+        "prms": ["exact"],
+        "strategies": ["beam"],
+        "num_candidates": [4],
+        "questions": {"world": "validation", "count": 1},
+        **keys,
+    }
+    path = tmp_path / "recipe.yaml"
+    path.write_text(json.dumps(lines), encoding="utf-8")  # JSON is YAML
+    return load_recipe(path)
+
+
+ROW = {"intercept": 0.5, "slope": 0.25, "agreement": 1.5, "cross_entropy": 0.1}
+CALIBRATED = {"name": "beam", "path_score": "product", "calibrated": True}
+
+
+def test_a_recipe_hands_each_prm_its_calibration(tmp_path):
+    file = write(tmp_path / "c.json", {"exact": ROW, "other": {**ROW, "slope": 9}})
+    assert dict(load_calibrations(file))["other"] == (0.5, 9.0, 1.5)
+    cells = grid(recipe(tmp_path, calibration=str(file), strategies=[CALIBRATED]))
+    assert [cell.calibration for cell in cells] == [(0.5, 0.25, 1.5)]
+    assert [cell.calibration for cell in grid(recipe(tmp_path))] == [IDENTITY]
+
+
+def test_a_strategy_that_needs_a_calibration_says_so(tmp_path):
+    with pytest.raises(BadInputError, match=r"'exact' has no calibration.*cats-jax calibrate"):
+        grid(recipe(tmp_path, strategies=[CALIBRATED]))
+    file = write(tmp_path / "c.json", {"exakt": ROW})
+    with pytest.raises(BadInputError, match="exakt"):
+        grid(recipe(tmp_path, calibration=str(file), strategies=[CALIBRATED]))
+    assert calibration_of("exact", (), required=False) == IDENTITY
+
+
+@pytest.mark.parametrize(
+    "content", ["", "[]", "{}", '{"prms": 1}', '{"prms": {"exact": {"slope": 1}}}', "[" * 9999]
+)
+def test_another_kind_of_file_is_refused(tmp_path, content):
+    path = tmp_path / "c.json"
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(BadInputError, match="is not a file of `cats-jax calibrate`") as error:
+        load_calibrations(path)
+    assert "\n" not in str(error.value)
+
+
+def test_a_missing_file_and_a_number_that_is_none_are_refused(tmp_path):
+    with pytest.raises(BadInputError, match="no such file"):
+        load_calibrations(tmp_path / "none.json")
+    with pytest.raises(BadInputError, match="finite"):
+        load_calibrations(write(tmp_path / "c.json", {"exact": {**ROW, "slope": float("nan")}}))

@@ -1,0 +1,119 @@
+"""Calibrated scores against their formula, and the hand-made rules."""
+
+import math
+
+import hypothesis
+import hypothesis.strategies as st
+import jax
+import jax.numpy as jnp
+import numpy as np
+import oracle
+import pytest
+
+import search
+
+CALIBRATION = st.tuples(st.floats(-3, 3), st.floats(0, 4), st.floats(0, 4))
+
+
+@hypothesis.given(st.floats(0, 1, width=32), st.integers(1, 64), st.integers(0, 64), CALIBRATION)
+def test_calibrated_scores_follow_the_formula(score, same_text, others, calibration):
+    actual = search.calibrated_score(
+        jnp.float32(score),
+        jnp.float32(same_text),
+        jnp.float32(same_text + others),
+        jnp.asarray(calibration, jnp.float32),
+    )
+    expected = oracle.calibrated(score, same_text, same_text + others, calibration)
+    assert math.isclose(float(actual), expected, rel_tol=2e-4, abs_tol=1e-7)
+
+
+def test_the_identity_leaves_a_score_and_clips_only_the_ends():
+    scores = jnp.asarray([0.0, 1e-3, 0.25, 0.5, 0.9, 1.0])
+    one = jnp.ones_like(scores)
+    same = search.calibrated_score(scores, one, one, jnp.asarray(search.IDENTITY_CALIBRATION))
+    np.testing.assert_allclose(same, np.clip(scores, 1e-4, 1 - 1e-4), rtol=1e-4)
+
+
+def test_votes_count_texts_under_one_parent_only():
+    from search.calibration import sibling_counts
+
+    parent = jnp.asarray([0, 0, 0, 1, 1, 0], jnp.int32)
+    text = jnp.asarray([7, 7, 8, 7, 9, 7], jnp.int32)
+    valid = jnp.asarray([True, True, True, True, True, False])
+    same, siblings = sibling_counts(parent, text, valid)
+    assert same.tolist() == [2, 2, 1, 1, 1, 0]
+    assert siblings.tolist() == [3, 3, 3, 2, 2, 0]
+
+
+def test_a_prm_that_cannot_rank_leaves_the_vote_to_the_siblings():
+    """Slope 0: beam search keeps what most siblings say, whatever the scores are."""
+    root, texts, scores = jnp.int32(0), [1, 2, 2, 2], [0.9, 0.1, 0.2, 0.1]
+
+    def expand(params, key, request):
+        del params, key
+        rows = jnp.arange(4, dtype=jnp.int32)
+        zeros = jnp.zeros(4, jnp.int32)
+        return search.Expansion(
+            valid=rows < request.num_samples[0],
+            parent=zeros,
+            score=jnp.asarray(scores, jnp.float32),
+            done=jnp.ones(4, bool),
+            answer=jnp.asarray(texts, jnp.int32),
+            text=jnp.asarray(texts, jnp.int32),
+            log_prob=jnp.zeros(4),
+            num_tokens=zeros,
+            embedding=rows,
+        )
+
+    def answer(calibration, calibrated):
+        strategy = search.beam(path_score="product", calibrated=calibrated)
+        state = search.init(
+            root,
+            strategy=strategy,
+            num_candidates=4,
+            max_depth=1,
+            capacity=4,
+            prm_features=jnp.asarray([0.0, 0.0, *calibration], jnp.float32),
+        )
+        end, _ = search.rollout(
+            (), (), jax.random.key(0), state, strategy=strategy, expand_fn=expand
+        )
+        return int(end.finished.answer[strategy.answer(end.finished)])
+
+    assert answer((0.0, 0.0, 1.0), calibrated=True) == 2
+    assert answer((0.0, 1.0, 0.0), calibrated=True) == 1
+    assert answer((0.0, 0.0, 1.0), calibrated=False) == 1
+
+
+def test_a_rule_samples_below_its_threshold_while_it_can():
+    table = search.CATS.actions
+    sample = next(row for row, action in enumerate(table.rows) if action[0] == 4)
+    stop = next(row for row, action in enumerate(table.rows) if action[0] == 0)
+    params = search.RuleParams(jnp.float32(0.5), jnp.int32(sample), jnp.int32(stop))
+    policy = search.sample_while_below("max")
+    features = np.zeros((3, len(search.FEATURE_NAMES)), np.float32)
+    features[:, search.FEATURE_NAMES.index("max")] = [0.4, 0.5, 0.6]
+    features[:, search.FEATURE_NAMES.index("gap")] = [0.9, 0.1, 0.1]
+    features = jnp.asarray(features)
+
+    def act(available):
+        legal = table.legal(jnp.int32(available))
+        return policy(params, jax.random.key(0), features, legal)[0].tolist()
+
+    assert act(4) == [sample, stop, stop]
+    assert act(3) == [stop, stop, stop]
+    gap = search.sample_while_below("gap")
+    action, log_prob = gap(params, jax.random.key(0), features, table.legal(jnp.int32(9)))
+    assert action.tolist() == [stop, sample, sample]
+    assert not log_prob.any()
+    with pytest.raises(ValueError, match="unknown features"):
+        search.sample_while_below("best")
+
+
+def test_a_price_is_a_number_of_at_least_zero_and_compiles_nothing():
+    with pytest.raises(ValueError, match="price must be"):
+        search.CatsConfig(price=-0.1)
+    cheap = search.cats(search.random_policy, search.CatsConfig(price=0.1))
+    dear = search.cats(search.random_policy, search.CatsConfig(price=0.6))
+    assert (cheap.price, dear.price) == (0.1, 0.6)
+    assert cheap._replace(price=0.0) == dear._replace(price=0.0)
