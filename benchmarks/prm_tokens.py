@@ -3,9 +3,11 @@
 Scoring only the newest step on top of its cached prefix costs each token once, about s·T for steps
 of s tokens; scoring the whole path again at every step, as other systems do, costs s·T(T+1)/2.
 Both are counted by the scorer, on tiny models with random weights in the layouts of the published
-families; the whole-path column forgets what is cached before each call.
+families; the whole-path column forgets what is cached before each call. vLLM caches blocks of 32
+tokens, so that a step also costs what it shares a block with.
 
     python benchmarks/prm_tokens.py [--steps 5 10 20 40]
+    .venv-vllm/bin/python benchmarks/prm_tokens.py --backend vllm
 """
 
 from __future__ import annotations
@@ -18,15 +20,18 @@ import tempfile
 import time
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests"))
 
 import prm_families
 from rich.table import Table
 
 from cats_jax import terminal
+from cats_jax.bridges.engine_scorer import EngineScorer
 from cats_jax.bridges.hf_scorer import HuggingFaceScorer
-from cats_jax.models import silence_transformers
-from cats_jax.prms.family import choose_format
+from cats_jax.bridges.vllm_engine import VLLMClassifier
+from cats_jax.config import PrmSpec
+from cats_jax.models import ModelFolders
 from cats_jax.protocols import Question, Step
 
 _QUESTION = Question("q", "What is 1+2+3? Add the numbers one by one.")
@@ -35,19 +40,19 @@ _QUESTION = Question("q", "What is 1+2+3? Add the numbers one by one.")
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, nargs="+", default=(5, 10, 20, 40))
+    parser.add_argument("--backend", choices=("hf", "vllm"), default="hf")
     options = parser.parse_args()
-    silence_transformers()
     with tempfile.TemporaryDirectory() as root:
         folder = pathlib.Path(root)
         for path in (
             prm_families.qwen_math_prm(folder / "qwen2.5-math-prm"),
             prm_families.rlhflow(folder / "rlhflow", dated=False),
         ):
-            scorer = HuggingFaceScorer(path, choose_format("auto", path))
+            scorer = ModelFolders().prm(PrmSpec(str(path), backend=options.backend))
             terminal.show_table(terminal.make_console(), table(scorer, options.steps))
 
 
-def table(scorer: HuggingFaceScorer, lengths: list[int]) -> Table:
+def table(scorer: EngineScorer | HuggingFaceScorer, lengths: list[int]) -> Table:
     """Tokens and seconds of both ways, for paths of these lengths."""
     columns = ("T", "tokens of the path", "newest step", "whole path", "ratio", "s", "s, whole")
     found = Table(*columns, title=f"PRM tokens computed per path, {scorer.name}")
@@ -61,15 +66,25 @@ def table(scorer: HuggingFaceScorer, lengths: list[int]) -> Table:
     return found
 
 
-def computed(scorer: HuggingFaceScorer, path: tuple[Step, ...], *, keep: bool) -> tuple[int, float]:
+def computed(
+    scorer: EngineScorer | HuggingFaceScorer, path: tuple[Step, ...], *, keep: bool
+) -> tuple[int, float]:
     """Tokens and seconds to score a path as it grows, with the cache kept or dropped."""
-    scorer.keep_only(_QUESTION, [])
+    forget(scorer)
     tokens, start = 0, time.perf_counter()
     for end in range(1, len(path) + 1):
         tokens += scorer.score([_QUESTION], [path[:end]]).usage[0].computed
         if not keep:
-            scorer.keep_only(_QUESTION, [])
+            forget(scorer)
     return tokens, time.perf_counter() - start
+
+
+def forget(scorer: EngineScorer | HuggingFaceScorer) -> None:
+    """Empty the cache; an engine's is its own."""
+    scorer.keep_only(_QUESTION, [])
+    if isinstance(scorer, EngineScorer):
+        assert isinstance(scorer.engine, VLLMClassifier)
+        assert scorer.engine.engine.reset_prefix_cache()
 
 
 if __name__ == "__main__":

@@ -1,20 +1,24 @@
 """The models of a recipe: found and checked first, loaded when they are needed.
 
-`ModelSource` is what `evaluate` asks; `HuggingFaceModels` answers with model folders in Hugging
-Face format, on transformers or on a serving engine; their libraries are imported when needed.
+`ModelSource` is what `evaluate` asks; `ModelFolders` answers with model folders in Hugging Face
+format, on transformers or on a serving engine; their libraries are imported when needed.
 """
 
 from __future__ import annotations
 
 import hashlib
 import pathlib
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from . import world
 from .config import PolicySpec, PrmSpec
 from .errors import BadInputError
 from .prms.family import choose_format
 from .protocols import StepGenerator, StepScorer
+
+if TYPE_CHECKING:
+    from .bridges.engine_scorer import EngineScorer
+    from .bridges.hf_scorer import HuggingFaceScorer
 
 
 class ModelSource(Protocol):
@@ -37,7 +41,7 @@ class ModelSource(Protocol):
         ...
 
 
-class HuggingFaceModels:
+class ModelFolders:
     """Model folders on this machine, and the embedded world's models by name."""
 
     def fingerprint(self, spec: PolicySpec | PrmSpec) -> dict[str, Any]:
@@ -67,7 +71,7 @@ class HuggingFaceModels:
             num_threads=spec.num_threads,
         )
 
-    def prm(self, spec: PrmSpec) -> StepScorer:
+    def prm(self, spec: PrmSpec) -> EngineScorer | HuggingFaceScorer:
         """Load a process reward model, or start its engine."""
         silence_transformers()
         folder = model_folder(spec)
@@ -114,31 +118,30 @@ def _engine_policy(spec: PolicySpec, folder: pathlib.Path) -> StepGenerator:
     )
 
 
-def _engine_prm(spec: PrmSpec, folder: pathlib.Path) -> StepScorer:
+def _engine_prm(spec: PrmSpec, folder: pathlib.Path) -> EngineScorer:
     """A PRM on vLLM, here or behind a server."""
     from .bridges.engine_scorer import EngineScorer
     from .bridges.hf_prm import RewardModel
     from .bridges.token_engine import Classifier
-    from .prms.format import TokenPair
+    from .bridges.vllm_engine import VLLMClassifier, classifier_overrides
 
-    def start(model: RewardModel, read_out: TokenPair) -> Classifier:
+    prm_format = choose_format(spec.format, folder)
+
+    def start(model: RewardModel) -> Classifier:
+        overrides = classifier_overrides(model.config.model_type, prm_format.read_out)
         if spec.backend == "vllm":
-            from .bridges.vllm_engine import VLLMClassifier
-
             return VLLMClassifier(
                 folder,
                 context=model.context,
-                architecture=model.config.architectures[0],
-                negative=read_out.negative,
-                positive=read_out.positive,
+                overrides=overrides,
                 dtype=spec.dtype,
                 gpu_memory_utilization=spec.gpu_memory_utilization,
             )
         from .bridges.http_engine import HTTPClassifier, Server
 
-        return HTTPClassifier(Server(spec.backend, context=model.context))
+        return HTTPClassifier(Server(spec.backend, context=model.context), overrides)
 
-    return EngineScorer(folder, choose_format(spec.format, folder), start)
+    return EngineScorer(folder, prm_format, start)
 
 
 def model_folder(spec: PolicySpec | PrmSpec) -> pathlib.Path:

@@ -32,7 +32,7 @@ from transformers.utils import logging
 import theory
 from cats_jax import certificates, evaluate
 from cats_jax.config import parse_recipe
-from cats_jax.models import HuggingFaceModels
+from cats_jax.models import ModelFolders
 from theory import estimators
 
 plt.rcParams.update({"figure.dpi": 90, "axes.grid": True, "grid.alpha": 0.3, "font.size": 10})
@@ -54,7 +54,7 @@ def searched(questions):
             "questions": {"world": questions, "count": QUESTIONS},
         }
     )
-    models = HuggingFaceModels()
+    models = ModelFolders()
     folder = tempfile.mkdtemp()
     return evaluate.evaluate(evaluate.prepare(recipe, models), models, folder)[0]
 

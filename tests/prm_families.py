@@ -17,6 +17,8 @@ from safetensors.torch import save_file
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
+from cats_jax.prms.convert import convert_checkpoint
+
 SYSTEM = "Please reason step by step, and put your final answer within \\boxed{}."
 
 QWEN_SPLIT = (
@@ -56,11 +58,29 @@ _SHAPE = {
     "hidden_size": 64,
     "intermediate_size": 96,
     "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
+    "num_attention_heads": 2,  # vLLM's attention on a CPU wants 32 channels a head
+    "num_key_value_heads": 1,
     "initializer_range": 0.12,
     "max_position_embeddings": 2048,
 }
+
+
+NAMES = ("math-shepherd", "rlhflow-mistral", "rlhflow-deepseek", "skywork", "qwen2.5-math-prm")
+FORMATS = dict(
+    zip(NAMES, ("math-shepherd", "rlhflow", "rlhflow", "skywork", NAMES[4]), strict=True)
+)
+
+
+def released(root: pathlib.Path) -> dict[str, pathlib.Path]:
+    """name -> a folder with safetensors, each under `root`; the package converts .bin releases."""
+    math_shepherd(root / "math-shepherd-bin")
+    skywork(root / "skywork-bin")
+    for name in ("math-shepherd", "skywork"):
+        convert_checkpoint(root / f"{name}-bin", root / name)
+    rlhflow(root / "rlhflow-mistral", dated=False)
+    rlhflow(root / "rlhflow-deepseek", dated=True)
+    qwen_math_prm(root / "qwen2.5-math-prm")
+    return {name: root / name for name in NAMES}
 
 
 def corpus() -> list[str]:

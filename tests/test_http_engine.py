@@ -2,17 +2,18 @@
 
 import contextlib
 import hashlib
-import http.server
 import itertools
 import json
 import threading
 
+import faulty_server
 import pytest
 
 from cats_jax.bridges.http_engine import HTTPClassifier, HTTPSampler, Server
 from cats_jax.bridges.token_engine import SampleRequest
 from cats_jax.errors import BadInputError, RunStoppedError
 
+OVERRIDES = {"architectures": ["CatsJaxQwen2ForSequenceClassification"]}
 REQUESTS = [
     SampleRequest((1, 2, node), (40 + node, 3, 4), 1.0, 0.9, 0, 8, (7, 9)) for node in range(40)
 ]
@@ -40,65 +41,8 @@ def answer(path, body):
     return {"choices": choices[::-1], "usage": {"prompt_tokens_details": {"cached_tokens": 2}}}
 
 
-class FaultyServer(http.server.ThreadingHTTPServer):
-    """Sound, but for what stands at the beginning of `faults`."""
-
-    daemon_threads = True
-
-    def __init__(self, port, faults):
-        super().__init__(("127.0.0.1", port), Handler)
-        self.lock = threading.Lock()
-        self.bodies: list[dict] = []
-        self.faults = itertools.chain(faults, itertools.repeat(None))
-
-
-class Handler(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def log_message(self, format, *args):
-        pass
-
-    def do_GET(self):
-        self.reply(200, json.dumps({"data": [{"id": "m", "max_model_len": 128}]}))
-
-    def do_POST(self):
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        server = self.server
-        assert isinstance(server, FaultyServer)
-        with server.lock:
-            server.bodies.append(body)
-            fault = next(server.faults)
-        whole = json.dumps(answer(self.path, body))
-        if fault is None:
-            self.reply(200, whole)
-        elif isinstance(fault, int):
-            self.reply(fault, '{"error": "no"}')
-        elif fault == "drop":
-            self.close_connection = True
-        elif fault == "truncated":
-            self.reply(200, whole[: len(whole) // 2])
-        elif fault == "missing":
-            reply = json.loads(whole)
-            next(iter(reply.values())).pop()
-            self.reply(200, json.dumps(reply))
-
-    def reply(self, status, text):
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(text)))
-        self.end_headers()
-        self.wfile.write(text.encode())
-
-
-@contextlib.contextmanager
 def serving(faults=(), port=0):
-    """A server that meets its first calls with `faults`, None being none, and then is sound."""
-    server = FaultyServer(port, faults)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield server
-    finally:
-        server.shutdown()
-        server.server_close()
+    return faulty_server.serving(answer, faults, port=port)
 
 
 @pytest.fixture
@@ -108,7 +52,7 @@ def connect():
 
         def connect(server, **options):
             options = {"context": 100, "patience": 20.0, "concurrency": 8, **options}
-            client = Server(f"http://127.0.0.1:{server.server_port}", **options)
+            client = Server(server.url, **options)
             stack.callback(client.close)
             return client
 
@@ -161,7 +105,7 @@ def test_faults_change_nothing(connect):
 def test_scores_come_in_order_whatever_fails(connect):
     prompts = [(n, n + 1, 3) for n in range(150)]
     with serving(["missing", 500, "truncated", "drop"]) as server:
-        scores = HTTPClassifier(connect(server)).classify(prompts)
+        scores = HTTPClassifier(connect(server), OVERRIDES).classify(prompts)
     assert [c.score for c in scores] == [sum(prompt) % 10 / 10 for prompt in prompts]
 
 
@@ -186,6 +130,15 @@ def test_a_server_that_is_started_again_is_waited_for(connect):
     finally:
         done.set()
         thread.join()
+
+
+def test_a_call_that_hangs_longer_than_patience_lasts_is_made_again(connect):
+    with serving() as server:
+        undisturbed = HTTPSampler(connect(server)).sample(REQUESTS[:1])
+    with serving(["hang"]) as server:
+        sampler = HTTPSampler(connect(server, timeout=0.5, patience=0.1))
+        assert sampler.sample(REQUESTS[:1]) == undisturbed
+        assert len(server.bodies) == 2
 
 
 def test_patience_ends_in_a_stop_that_can_be_gone_on_with(connect):
@@ -218,6 +171,15 @@ def test_an_unreachable_server_is_named():
 
 def test_a_wrong_route_is_not_tried_again(connect):
     with serving([404] * 50) as server:
-        with pytest.raises(BadInputError, match=r"/classify with status 404.*served for this task"):
-            HTTPClassifier(connect(server)).classify([(1, 2)])
+        with pytest.raises(
+            BadInputError, match=r"/classify with status 404.*--runner pooling.*CatsJaxQwen2"
+        ):
+            HTTPClassifier(connect(server), OVERRIDES).classify([(1, 2)])
+        assert len(server.bodies) == 1
+
+
+def test_a_server_that_reads_the_prm_in_another_way_is_told_how_to_start(connect):
+    with serving(["classes"] * 50) as server:
+        with pytest.raises(BadInputError, match=r"gives 2 numbers.*--hf-overrides '{.*CatsJax"):
+            HTTPClassifier(connect(server), OVERRIDES).classify([(1, 2)])
         assert len(server.bodies) == 1

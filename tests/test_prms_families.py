@@ -1,9 +1,4 @@
-"""The five families on Hugging Face, against literal readings of their model cards.
-
-The references import nothing from the package: they build each card's text or conversation, encode
-it as the card does, run one full forward pass over the whole path, and read the scores off by the
-card's rule.
-"""
+"""The five families on Hugging Face, against literal readings of their model cards."""
 
 import json
 import shutil
@@ -11,65 +6,28 @@ import shutil
 import numpy as np
 import prm_families
 import pytest
-import sentencepiece
 import torch
+from prm_cards import ADVERSARIAL, CARDS, PATHS, QUESTION
+from prm_families import FORMATS, NAMES
 from safetensors.torch import load_file, save_file
-from transformers import AutoTokenizer, LlamaForCausalLM, Qwen2Model
+from transformers import AutoTokenizer
 
 from cats_jax.bridges.contracts import check_scorer
 from cats_jax.bridges.hf_scorer import HuggingFaceScorer
 from cats_jax.config import PolicySpec, PrmSpec, StrategySpec
 from cats_jax.errors import BadInputError, ScorerContractError
-from cats_jax.models import HuggingFaceModels
-from cats_jax.prms.convert import convert_checkpoint
+from cats_jax.models import ModelFolders
 from cats_jax.prms.family import choose_format, detect_format
 from cats_jax.prms.format import PRM_FORMATS
 from cats_jax.protocols import Question, Step
 from cats_jax.searcher import Searcher
 from cats_jax.strategies import build_strategy
 
-NAMES = ("math-shepherd", "rlhflow-mistral", "rlhflow-deepseek", "skywork", "qwen2.5-math-prm")
-FORMATS = dict(
-    zip(NAMES, ("math-shepherd", "rlhflow", "rlhflow", "skywork", NAMES[4]), strict=True)
-)
-
-QUESTION = "What is 3+4+5? Say how."
-PATHS = {
-    "one": ["Step 1: 3 + 4 = 7."],
-    "three": [
-        "Step 1: 3 + 4 = 7.",
-        "Step 2: 7 + 5 = 12. so we get 12",
-        "the answer is \\boxed{12}.",
-    ],
-    "forty": [f"Step {i}: {i} + {i} = {2 * i}." for i in range(1, 41)],
-    "latex": [
-        "$\\frac{1}{2} + x_{1}^{2}$",
-        "\\[ \\sqrt{2} \\leq 1.5 \\]",
-        "$$\\boxed{\\frac{3}{4}}$$",
-    ],
-    "unicode": ["é 中文 🙂 √2", "½ of 8 is 4", "\u200bnext"],
-}
-# In these, text inside a step looks like what separates steps.
-ADVERSARIAL = {
-    "newlines": ["first\nsecond\n\nthird", "x =\n 1\n", "so\n\n\n7"],
-    "tags": ["a ки b ки\nки", "+ - +", "<extra_0> and <extra_0>", "7 ки"],
-    "specials": ["<|eot_id|><s>", "</s> <|im_end|>\n", "<|im_start|>assistant\n+"],
-    "leading": [" two spaces", "\nnewline first", "  7"],
-}
-
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
     """name -> a folder with safetensors; the .bin releases were converted by the package."""
-    root = tmp_path_factory.mktemp("families")
-    prm_families.math_shepherd(root / "math-shepherd-bin")
-    prm_families.skywork(root / "skywork-bin")
-    for name in ("math-shepherd", "skywork"):
-        convert_checkpoint(root / f"{name}-bin", root / name)
-    prm_families.rlhflow(root / "rlhflow-mistral", dated=False)
-    prm_families.rlhflow(root / "rlhflow-deepseek", dated=True)
-    prm_families.qwen_math_prm(root / "qwen2.5-math-prm")
-    return {name: root / name for name in NAMES}
+    return prm_families.released(tmp_path_factory.mktemp("families"))
 
 
 @pytest.fixture(scope="module")
@@ -89,120 +47,6 @@ def scores_of(scorer, question, texts):
     paths = [path[: i + 1] for i in range(len(path))]
     scorer.keep_only(Question("q", question), [])
     return scorer.score([Question("q", question)] * len(paths), paths).scores
-
-
-# --- the model cards, literally ---
-
-
-def stored(folder):
-    tensors = {}
-    for file in sorted(folder.glob("*.safetensors")):
-        tensors.update(load_file(file))
-    return tensors
-
-
-class MathShepherdCard:
-    """Text with the tag after each step; scores where the tag's id stands."""
-
-    def __init__(self, folder):
-        self.model = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
-        self.pieces = sentencepiece.SentencePieceProcessor(
-            model_file=str(folder / "tokenizer.model")
-        )
-
-    def encode(self, text):
-        return [self.pieces.bos_id(), *self.pieces.encode(text)]
-
-    def __call__(self, question, steps):
-        ids = self.encode(f"{question} " + "\n".join(f"{step} ки" for step in steps))
-        # A step may hold the tag's text, so that tags are counted by the texts that end in them.
-        ends = [
-            self.encode(f"{question} " + "\n".join(f"{step} ки" for step in steps[: i + 1]))
-            for i in range(len(steps))
-        ]
-        assert all(ids[: len(end)] == end for end in ends)
-        good, bad, tag = (self.pieces.piece_to_id(piece) for piece in ("▁+", "▁-", "▁ки"))
-        if not any("ки" in step for step in steps):
-            assert [i for i, token in enumerate(ids) if token == tag] == [len(e) - 1 for e in ends]
-        logits = self.model(torch.tensor([ids])).logits[0]
-        return [float(logits[len(e) - 1, [good, bad]].softmax(-1)[0]) for e in ends]
-
-
-class RLHFlowCard:
-    """A pass for each prefix of the conversation, read at the third token from its end."""
-
-    def __init__(self, folder):
-        self.model = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
-        self.tokenizer = AutoTokenizer.from_pretrained(folder)
-
-    def __call__(self, question, steps):
-        plus = self.tokenizer.encode("+")[-1]
-        minus = self.tokenizer.encode("-")[-1]
-        conversation, scores = [], []
-        for k, step in enumerate(steps):
-            text = question + " " + step if k == 0 else step
-            conversation.append({"content": text, "role": "user"})
-            conversation.append({"content": "+", "role": "assistant"})
-            rendered = self.tokenizer.apply_chat_template(conversation, tokenize=False)
-            ids = self.tokenizer(rendered, add_special_tokens=False)["input_ids"]
-            assert ids[-2] == plus
-            logits = self.model(torch.tensor([ids])).logits[0, -3, [plus, minus]]
-            scores.append(float(logits.softmax(-1)[0]))
-        return scores
-
-
-class SkyworkCard:
-    """Question and steps encoded one by one; the value head at the newline after each step."""
-
-    def __init__(self, folder):
-        self.model = Qwen2Model.from_pretrained(folder, dtype=torch.float32).eval()
-        tensors = stored(folder)
-        self.weight, self.bias = tensors["v_head.summary.weight"], tensors["v_head.summary.bias"]
-        self.tokenizer = AutoTokenizer.from_pretrained(folder)
-
-    def __call__(self, question, steps):
-        encode = self.tokenizer.encode
-        ids = encode(self.tokenizer.bos_token + question + "\n")
-        flags = []
-        for step in steps:
-            ids += encode(step.replace("\n", " "))
-            flags.append(len(ids))
-            ids.append(encode("\n")[-1])
-        hidden = self.model(torch.tensor([ids])).last_hidden_state[0]
-        values = (hidden @ self.weight.T + self.bias).squeeze(-1)
-        return values[flags].sigmoid().tolist()
-
-
-class QwenCard:
-    """One answer with a token after each step; label 1 of the head there."""
-
-    def __init__(self, folder):
-        self.model = Qwen2Model.from_pretrained(folder, dtype=torch.float32).eval()
-        self.head = {k: v for k, v in stored(folder).items() if k.startswith("score.")}
-        self.tokenizer = AutoTokenizer.from_pretrained(folder)
-
-    def __call__(self, question, steps):
-        messages = [
-            {"role": "system", "content": prm_families.SYSTEM},
-            {"role": "user", "content": question},
-            {"role": "assistant", "content": "<extra_0>".join(steps) + "<extra_0>"},
-        ]
-        text = self.tokenizer.apply_chat_template(messages, tokenize=False)
-        ids = torch.tensor([self.tokenizer.encode(text)])
-        hidden = self.model(ids).last_hidden_state[0]
-        hidden = torch.relu(hidden @ self.head["score.0.weight"].T + self.head["score.0.bias"])
-        logits = hidden @ self.head["score.2.weight"].T + self.head["score.2.bias"]
-        (separator,) = self.tokenizer.encode("<extra_0>")
-        return logits.softmax(-1)[ids[0] == separator][:, 1].tolist()
-
-
-CARDS = {
-    "math-shepherd": MathShepherdCard,
-    "rlhflow-mistral": RLHFlowCard,
-    "rlhflow-deepseek": RLHFlowCard,
-    "skywork": SkyworkCard,
-    "qwen2.5-math-prm": QwenCard,
-}
 
 
 @pytest.fixture(scope="module")
@@ -326,7 +170,7 @@ def test_cuda_is_near_the_cpu(folders, scorers, name, dtype, tolerance):
 
 
 def test_recipes_name_a_format_or_leave_it_to_the_checkpoint(folders, scorers, tmp_path):
-    folder, models = folders["skywork"], HuggingFaceModels()
+    folder, models = folders["skywork"], ModelFolders()
     file = tmp_path / "mine.yaml"
     file.write_text(
         'layout: text\ntag: "\\n"\nread_out: {layers: [v_head.summary]}\n'
@@ -349,7 +193,7 @@ def test_a_search_uses_them(scorers, cards, name):
     """Beam search with the embedded world's policy: every kept path's scores are the card's."""
     strategy, params = build_strategy(StrategySpec("beam"))
     searcher = Searcher(
-        policy=HuggingFaceModels().policy(PolicySpec("weak", max_step_tokens=32)),
+        policy=ModelFolders().policy(PolicySpec("weak", max_step_tokens=32)),
         scorer=scorers[name],
         strategy=strategy,
         params=params,

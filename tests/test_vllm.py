@@ -1,28 +1,37 @@
-"""Real vLLM engines on the embedded world; `make test-vllm` has an environment for them."""
+"""Real vLLM engines on the embedded world and the five families: `make test-vllm`."""
 
 import contextlib
 import dataclasses
+import itertools
 import json
 import os
 import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
+import prm_cards
+import prm_families
+import psutil
 import pytest
+import torch
 
-from cats_jax import datasets, world
+from cats_jax import cli, datasets, runs, world
 from cats_jax.bridges.contracts import check_generator, check_scorer
 from cats_jax.bridges.engine_generator import EngineGenerator
 from cats_jax.bridges.engine_scorer import EngineScorer
 from cats_jax.bridges.hf_generator import HuggingFaceGenerator
 from cats_jax.bridges.hf_scorer import HuggingFaceScorer
 from cats_jax.bridges.http_engine import HTTPClassifier, HTTPSampler, Server
-from cats_jax.bridges.vllm_engine import VLLMClassifier, VLLMSampler, two_token_classifier
-from cats_jax.errors import BadInputError, ScorerContractError
-from cats_jax.prms.format import SKYWORK, WORLD
+from cats_jax.bridges.token_engine import SampleRequest
+from cats_jax.bridges.vllm_engine import VLLMClassifier, VLLMSampler, classifier_overrides
+from cats_jax.errors import BadInputError, RunStoppedError, ScorerContractError
+from cats_jax.prms.family import choose_format
+from cats_jax.prms.format import PRM_FORMATS, WORLD
 from cats_jax.protocols import Question, Step, StepRequest
 from cats_jax.searcher import Searcher
 from cats_jax.statistics import wilson
@@ -30,19 +39,25 @@ from search import best_of_n
 
 pytestmark = pytest.mark.vllm
 
+BLOCK = 32  # tokens of a block of the prefix cache
+QUESTIONS = 48
 LIMITS = {"max_step_tokens": 32, "max_answer_tokens": 64}
 SERVER = "vllm.entrypoints.openai.api_server"
 
 
-@contextlib.contextmanager
-def serving(path, *options):
-    """A vLLM server in a process of its own, as a user starts it; gives its address."""
+def free_port():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+        return free.getsockname()[1]
+
+
+@contextlib.contextmanager
+def serving(path, *options, port=None):
+    """A vLLM server in a process of its own, as a user starts it; gives its address."""
+    port = port or free_port()
     command = [sys.executable, "-m", SERVER, "--model", str(path), "--port", str(port)]
     command += ["--host", "127.0.0.1", "--dtype", "float32", "--enforce-eager"]
-    command += ["--block-size", "32", "--no-enable-chunked-prefill", "--max-model-len", "256"]
+    command += ["--block-size", "32", "--no-enable-chunked-prefill"]
     command += ["--max-num-batched-tokens", "4096", "--enable-prompt-tokens-details", *options]
     environment = {**os.environ, "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_LOGGING_LEVEL": "ERROR"}
     with tempfile.TemporaryFile() as log:
@@ -87,29 +102,34 @@ def policy(backend):
 def scorer(backend):
     path = world.prm_path("exact")
     if backend == "in_process":
-        yield EngineScorer(path, WORLD, lambda *model: vllm_classifier(path, *model))
+        yield prm_in_process(path, WORLD)
         return
-    overrides = json.dumps(two_token_classifier("Qwen2ForCausalLM", "-", "+"))
-    options = ("--runner", "pooling", "--convert", "classify", "--hf-overrides", overrides)
-    with serving(path, *options) as address:
+    with prm_over_http(path, WORLD) as scorer:
+        yield scorer
+
+
+def prm_in_process(path, prm_format):
+    def start(model):
+        overrides = classifier_overrides(model.config.model_type, prm_format.read_out)
+        return VLLMClassifier(path, context=model.context, overrides=overrides)
+
+    return EngineScorer(path, prm_format, start)
+
+
+@contextlib.contextmanager
+def prm_over_http(path, prm_format):
+    model_type = json.loads((path / "config.json").read_text())["model_type"]
+    overrides = classifier_overrides(model_type, prm_format.read_out)
+    options = ("--runner", "pooling", "--convert", "classify")
+    with serving(path, *options, "--hf-overrides", json.dumps(overrides)) as address:
         clients = []
 
-        def connect(model, read_out):
+        def connect(model):
             clients.append(Server(address, context=model.context))
-            return HTTPClassifier(clients[0])
+            return HTTPClassifier(clients[0], overrides)
 
-        yield EngineScorer(path, WORLD, connect)
+        yield EngineScorer(path, prm_format, connect)
         clients[0].close()
-
-
-def vllm_classifier(path, model, read_out):
-    return VLLMClassifier(
-        path,
-        context=model.context,
-        architecture=model.config.architectures[0],
-        negative=read_out.negative,
-        positive=read_out.positive,
-    )
 
 
 @pytest.fixture(scope="module")
@@ -212,11 +232,6 @@ def test_a_question_longer_than_the_context_is_refused(policy):
         policy.check_question(Question("long", "1+" * 150 + "1=?"))
 
 
-def test_a_head_of_its_own_is_refused_before_an_engine_starts():
-    with pytest.raises(BadInputError, match="skywork"):
-        EngineScorer(world.prm_path("exact"), SKYWORK, lambda *model: pytest.fail("started"))
-
-
 def test_searches_agree_in_accuracy(policy, scorer, hf_policy, hf_scorer, questions):
     """The same strategy over both bridges: other samples, so equal within intervals."""
     shares = []
@@ -229,3 +244,144 @@ def test_searches_agree_in_accuracy(policy, scorer, hf_policy, hf_scorer, questi
     ours, theirs = shares
     assert ours.low <= theirs.high
     assert theirs.low <= ours.high
+
+
+@pytest.mark.timeout(900)  # two servers
+def test_a_server_killed_in_mid_run_and_started_again(tmp_path):
+    """Through the command; the rows are those of the Hugging Face back end, token for token."""
+    path, port = world.policy_path("weak"), free_port()
+    folder, ended = tmp_path / "http", threading.Event()
+
+    def kill_and_start_again():
+        with serving(path, port=port):
+            up.set()
+            while not ended.is_set() and count_rows(folder) < 3:
+                time.sleep(0.01)
+        killed_at.append(count_rows(folder))
+        with serving(path, port=port):
+            ended.wait()
+
+    up, killed_at = threading.Event(), []
+    with ThreadPoolExecutor(1) as pool:
+        servers = pool.submit(kill_and_start_again)
+        try:
+            while not up.wait(0.1):
+                assert not servers.done(), servers.result()
+            rows = evaluated(folder, f"http://127.0.0.1:{port}")
+        finally:
+            ended.set()
+        servers.result()
+    assert 3 <= killed_at[0] < QUESTIONS
+    assert rows == evaluated(tmp_path / "hf", "hf")
+
+
+def count_rows(folder):
+    file = folder / "results.jsonl"
+    return file.read_bytes().count(b"\n") if file.is_file() else 0
+
+
+def evaluated(folder, backend):
+    """What `cats-jax evaluate` wrote of a greedy search of each question."""
+    recipe = folder.with_suffix(".json")
+    content = {
+        "policy": {"path": "weak", "backend": backend, **LIMITS},
+        "strategies": ["greedy"],
+        "num_candidates": 1,
+        "questions": {"world": "validation", "count": QUESTIONS},
+        "in_flight": 2,
+    }
+    recipe.write_text(json.dumps(content))
+    assert cli.run(["evaluate", str(recipe), "--output", str(folder)]) == 0
+    run = runs.read_run(folder)
+    return {
+        row.key: (row.answer, row.status, row.ledger.generated, run.tree(row).paths[0].steps)
+        for row in run.rows
+    }
+
+
+def test_an_engine_that_dies_stops_the_run():
+    before = set(psutil.Process().children(recursive=True))
+    engine = VLLMSampler(world.policy_path("weak"), context=256)
+    asked = [SampleRequest((1, 8, 24, 25, 4), tuple(range(64)), 1.0, 1.0, 0, 32, (2, 4))]
+    assert len(engine.sample(asked)[0]) == 64
+    for process in set(psutil.Process().children(recursive=True)) - before:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    with pytest.raises(RunStoppedError, match="has died"):
+        engine.sample(asked)
+
+
+# --- the five families ---
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    return prm_families.released(tmp_path_factory.mktemp("families"))
+
+
+@pytest.fixture(scope="module", params=prm_families.NAMES)
+def family(request, backend, folders):
+    """A released layout's folder, its scorer on vLLM, and its model card."""
+    folder = folders[request.param]
+    prm_format = PRM_FORMATS[prm_families.FORMATS[request.param]]
+    card = prm_cards.CARDS[request.param](folder)
+    if backend == "in_process":
+        yield folder, prm_in_process(folder, prm_format), card
+        return
+    with prm_over_http(folder, prm_format) as scorer:
+        yield folder, scorer, card
+
+
+def steps_of(texts):
+    return tuple(Step(text, ()) for text in texts)
+
+
+def prefixes(texts):
+    path = steps_of(texts)
+    return [path[: length + 1] for length in range(len(path))]
+
+
+@torch.inference_mode()
+def test_a_family_has_the_scores_of_its_card(family):
+    _, scorer, card = family
+    question = Question("q", prm_cards.QUESTION)
+    for kind, texts in prm_cards.PATHS.items():
+        expected = card(prm_cards.QUESTION, texts)
+        paths = prefixes(texts)
+        whole = scorer.score([question] * len(paths), paths).scores
+        assert whole == pytest.approx(expected, abs=1e-5), kind
+        grown = [scorer.score([question], [path]).scores[0] for path in paths]
+        assert grown == pytest.approx(expected, abs=1e-5), kind
+        assert len(texts) < 3 or max(whole) - min(whole) > 1e-3
+
+
+def test_a_family_has_one_score_for_every_step(family):
+    """Text that looks like a separator, against the Hugging Face bridge."""
+    folder, scorer, _ = family
+    reference = HuggingFaceScorer(folder, choose_format("auto", folder))
+    question = Question("q", prm_cards.QUESTION)
+    for kind, texts in prm_cards.ADVERSARIAL.items():
+        paths = prefixes(texts)
+        asked = [question] * len(paths)
+        expected = reference.score(asked, paths).scores
+        assert scorer.score(asked, paths).scores == pytest.approx(expected, abs=1e-5), kind
+    for texts, index, reason in (
+        ([], 0, "no step"),
+        (["1", " \n\t", "2"], 1, "blank"),
+        (["1", "2 " * 2400, "3"], 1, "context"),
+    ):
+        with pytest.raises(ScorerContractError, match=f"step {index}: .*{reason}"):
+            scorer.score([question], [steps_of(texts)])
+
+
+def test_of_a_family_only_the_newest_step_is_computed(backend, family):
+    if backend == "http":
+        return  # `/classify` does not say what was cached
+    _, scorer, _ = family
+    question = Question("new", "How much is a step, when forty are there already?")
+    paths = prefixes(prm_cards.PATHS["forty"])
+    usage = [scorer.score([question], [path]).usage[0] for path in paths]
+    for before, now in itertools.pairwise(usage):
+        known, length = before.computed + before.cached, now.computed + now.cached
+        assert now.cached == known // BLOCK * BLOCK
+        assert now.computed == length - now.cached

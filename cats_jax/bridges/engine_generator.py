@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 from cats_jax.bridges.hf_model import CausalModel
 from cats_jax.bridges.step_text import StepText, check_parameters
+from cats_jax.bridges.stored_model import check_complete
 from cats_jax.bridges.token_engine import Sampled, Sampler, SampleRequest
 from cats_jax.errors import BadInputError
 from cats_jax.policies.recipe import AUTO
@@ -22,6 +23,7 @@ from cats_jax.protocols import (
     StepRequest,
     StepSample,
     TokenUsage,
+    total_usage,
 )
 
 
@@ -65,6 +67,7 @@ class EngineGenerator:
                 raise BadInputError(f"{name} must be at least 1, got {value}")
         # Tokenizer and configuration only: the weights are the engine's.
         self._model = CausalModel(path, device="cpu", dtype="float32", num_threads=1, recipe=recipe)
+        check_complete(pathlib.Path(path), self._model.config)
         separator = self._model.recipe.step_separator if step_separator is None else step_separator
         self._text = StepText(self._model, separator)
         self._ends = frozenset(self._text.ends)
@@ -127,11 +130,11 @@ class EngineGenerator:
 
         empty = StepSample(Step("", ()), "context", 0.0)
         samples = [[empty] * len(request.seeds) for request in requests]
-        usage = [TokenUsage()] * len(requests)
+        usage = [[TokenUsage()] * len(request.seeds) for request in requests]
         for i, request, answer, limit in zip(place, asked, answers, at_limit, strict=True):
             samples[i] = [self._step_sample(sampled, limit) for sampled in answer]
-            usage[i] = _usage(request, answer)
-        return Generation(samples, usage, inside)
+            usage[i] = [_usage(request, sampled) for sampled in answer]
+        return Generation(samples, [total_usage(each) for each in usage], inside, usage)
 
     def _prompt(self, question: Question, path: Path) -> tuple[int, ...]:
         return (*self._model.prompt_ids(question), *(t for step in path for t in step.token_ids))
@@ -144,9 +147,8 @@ class EngineGenerator:
         return StepSample(step, finish, sampled.log_prob)
 
 
-def _usage(request: SampleRequest, answer: Sequence[Sampled]) -> TokenUsage:
-    """What one request cost; the last token of a sample is sampled and not fed."""
-    cached = sum(sampled.cached for sampled in answer)
-    generated = sum(len(sampled.ids) for sampled in answer)
-    fed = len(request.prompt) * len(answer) + generated - len(answer)
-    return TokenUsage(computed=fed - cached, cached=cached, generated=generated)
+def _usage(request: SampleRequest, sampled: Sampled) -> TokenUsage:
+    """What one sample cost; its last token is sampled and not fed."""
+    fed = len(request.prompt) + len(sampled.ids) - 1
+    cached = sampled.cached
+    return TokenUsage(computed=fed - cached, cached=cached, generated=len(sampled.ids))

@@ -13,43 +13,43 @@ from collections.abc import Callable, Sequence
 
 from cats_jax.bridges.hf_prm import RewardModel
 from cats_jax.bridges.prm_paths import broken, checked_chunks
+from cats_jax.bridges.stored_model import check_complete
 from cats_jax.bridges.token_engine import Classifier
-from cats_jax.errors import BadInputError
-from cats_jax.prms.format import PRMFormat, TokenPair
+from cats_jax.prms.format import Head, PRMFormat
 from cats_jax.prms.sparsity import checkpoint_sparsity
 from cats_jax.prms.weights import stored_tensors
 from cats_jax.protocols import Path, Question, Scoring, TokenUsage
 
 
 class EngineScorer:
-    """`StepScorer` on a serving engine, for PRMs that answer with one of two tokens.
+    """`StepScorer` on a serving engine.
 
     In float32 a score is that of `HuggingFaceScorer` to about 1e-5.
 
     Args:
         path: model folder: configuration, tokenizer, safetensors (read here for the sparsity).
         prm_format: how the PRM reads a path.
-        start: makes the engine, given the model (tokenizer and configuration) and the read-out.
+        start: makes the engine, given the model (tokenizer and configuration).
+
+    Attributes:
+        engine: what `start` made.
 
     Raises:
-        BadInputError: before the engine starts, if the folder or the format can't work, or if the
-            PRM has a head of its own; or if the engine does not start.
+        BadInputError: before the engine starts, if the folder or the format can't work; or if the
+            engine does not start.
     """
 
     def __init__(
         self,
         path: str | pathlib.Path,
         prm_format: PRMFormat,
-        start: Callable[[RewardModel, TokenPair], Classifier],
+        start: Callable[[RewardModel], Classifier],
     ):
-        read_out = prm_format.read_out
-        if not isinstance(read_out, TokenPair):
-            raise BadInputError(
-                f"PRM format {prm_format.name!r} reads a head of its own, which serving engines "
-                "are not yet asked for: use the Hugging Face back end"
-            )
         # Tokenizer, format and configuration only: the weights are the engine's.
         self._model = RewardModel(path, prm_format, device="cpu", dtype="float32", num_threads=1)
+        read_out = prm_format.read_out
+        head = read_out.layers if isinstance(read_out, Head) else ()
+        check_complete(pathlib.Path(path), self._model.config, head)
         sparsity = checkpoint_sparsity(path, read_out)
         self.sparsity_total = sparsity.total
         self.sparsity_last_layer = sparsity.last_layer
@@ -57,10 +57,19 @@ class EngineScorer:
         self.num_parameters = sum(
             math.prod(tensor.shape) for tensor in stored_tensors(path).values()
         )
-        self._engine = start(self._model, read_out)
+        self.engine = start(self._model)
 
     def keep_only(self, question: Question, paths: Sequence[Path]) -> None:
         """Nothing to do: an engine drops the blocks that were not used for longest."""
+
+    def count_tokens(self, question: Question, path: Path) -> int:
+        """Tokens of a path as the model reads it.
+
+        Raises:
+            ScorerContractError: a path without steps, a blank step, or a path longer than the
+                model's context.
+        """
+        return len(self._ids(question, path))
 
     def score(self, questions: Sequence[Question], paths: Sequence[Path]) -> Scoring:
         """Scores the last step of each path in one call; see `StepScorer.score`.
@@ -79,13 +88,10 @@ class EngineScorer:
         first: dict[tuple[int, ...], int] = {}
         asked: list[tuple[int, ...]] = []
         for i, (question, path) in enumerate(zip(questions, paths, strict=True)):
-            chunks = checked_chunks(
-                self._model.encoder, question, path, context=self._model.context, name=self.name
-            )
-            asked.append(tuple(token for chunk in chunks for token in chunk))
+            asked.append(self._ids(question, path))
             first.setdefault(asked[-1], i)
         start = time.perf_counter()
-        answers = self._engine.classify(list(first)) if first else []
+        answers = self.engine.classify(list(first)) if first else []
         inside = time.perf_counter() - start
 
         found = dict(zip(first, answers, strict=True))
@@ -99,3 +105,9 @@ class EngineScorer:
             scores.append(answer.score)
             usage.append(TokenUsage(computed=len(ids) - cached, cached=cached))
         return Scoring(scores, usage, inside_seconds=inside)
+
+    def _ids(self, question: Question, path: Path) -> tuple[int, ...]:
+        chunks = checked_chunks(
+            self._model.encoder, question, path, context=self._model.context, name=self.name
+        )
+        return tuple(token for chunk in chunks for token in chunk)

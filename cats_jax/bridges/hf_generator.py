@@ -37,6 +37,7 @@ from cats_jax.protocols import (
     StepRequest,
     StepSample,
     TokenUsage,
+    total_usage,
 )
 
 _FINISHES: tuple[Finish, ...] = ("step", "end", "length", "context")
@@ -122,7 +123,9 @@ class HuggingFaceGenerator:
         """Samples every request; see `StepGenerator.generate`.
 
         `usage[i].computed` counts the tokens that went through the model for request i; a token
-        shared with an earlier sample, or found in the cache, counts as cached.
+        shared with an earlier sample of the call, or found in the cache, counts as cached. Where
+        micro-batches part samples of a node, their common tokens go through it once in each but
+        count once: what else is in a call does not show.
 
         Raises:
             BadInputError: a sampling parameter outside its range.
@@ -130,8 +133,7 @@ class HuggingFaceGenerator:
         for request in requests:
             check_parameters(request)
         before = self._model.seconds
-        usage = [_Usage() for _ in requests]
-        nodes = self._ensure_cached(requests, usage)
+        nodes, paths = self._ensure_cached(requests)
         samples = _Samples(requests)
         rows: list[_Row] = []
         for i, (request, node) in enumerate(zip(requests, nodes, strict=True)):
@@ -154,22 +156,33 @@ class HuggingFaceGenerator:
                         at_limit=_LENGTH if limit <= room else _CONTEXT,
                     )
                 )
-        self._run(rows, samples, usage)
+        self._run(rows, samples)
+        sample_usage = _sample_usage(nodes, paths, samples)
         return Generation(
             samples=self._step_samples(requests, samples),
-            usage=[u.frozen() for u in usage],
+            usage=[total_usage(each) for each in sample_usage],
             inside_seconds=self._model.seconds - before,
+            sample_usage=sample_usage,
         )
 
     # --- the cache ---
 
-    def _ensure_cached(self, requests: Sequence[StepRequest], usage: list[_Usage]) -> list[_Node]:
-        """The cached path of each request; what is missing is computed, shorter paths first."""
+    def _ensure_cached(
+        self, requests: Sequence[StepRequest]
+    ) -> tuple[list[_Node], list[TokenUsage]]:
+        """The cached path of each request; what is missing is computed, shorter paths first.
+
+        Returns:
+            The ends of the paths, and what each path cost; a token is on the account of the first
+            request that needs it.
+        """
         new: dict[Question, int] = {}
         for i, request in enumerate(requests):
             if self._cache.root(request.question) is None:
                 new.setdefault(request.question, i)
-        self._prefill(list(new), [usage[i] for i in new.values()])
+        computed = [0] * len(requests)
+        for i, tokens in zip(new.values(), self._prefill(list(new)), strict=True):
+            computed[i] += tokens
 
         nodes: list[_Node] = []
         for request in requests:
@@ -202,14 +215,19 @@ class HuggingFaceGenerator:
                     )
             if not missing:
                 break
-            self._run(list(missing.values()), None, usage)
-        for use, node in zip(usage, nodes, strict=True):
-            # All but what was just computed on this request's account was there already.
-            use.cached = len(node.segment) - use.computed
-        return nodes
+            self._run(list(missing.values()), None)
+            histories = _Histories()
+            for (_, step), row in missing.items():
+                computed[row.request] += histories.add(row.node.segment, step)
+        # All but what was just computed on a request's account was there already.
+        paths = [
+            TokenUsage(computed=own, cached=len(node.segment) - own)
+            for own, node in zip(computed, nodes, strict=True)
+        ]
+        return nodes, paths
 
-    def _prefill(self, questions: list[Question], usage: list[_Usage]) -> None:
-        """Caches the prompts, each without its last token."""
+    def _prefill(self, questions: list[Question]) -> list[int]:
+        """Caches the prompts, each without its last token; returns the tokens of each."""
         prompts = [self._model.prompt_ids(question) for question in questions]
         widths: dict[int, list[int]] = {}
         for i, prompt in enumerate(prompts):
@@ -221,15 +239,14 @@ class HuggingFaceGenerator:
             self._cache.add_roots(
                 [questions[i] for i in indices], [prompts[i] for i in indices], kv
             )
-            for i, head in zip(indices, heads, strict=True):
-                usage[i].computed += len(head)
 
         for width, indices in sorted(widths.items()):
             self._budget.run(indices, width, run)
+        return [len(prompt) - 1 for prompt in prompts]
 
     # --- decoding ---
 
-    def _run(self, rows: list[_Row], samples: _Samples | None, usage: list[_Usage]) -> None:
+    def _run(self, rows: list[_Row], samples: _Samples | None) -> None:
         """Decodes all rows, grouped by the padded width of their prefix."""
         widths: dict[int, list[_Row]] = {}
         for row in rows:
@@ -238,9 +255,9 @@ class HuggingFaceGenerator:
             # Samples of one node side by side, so that they share a micro-batch.
             order = {id(segment): i for i, segment in enumerate(_distinct(group))}
             group.sort(key=lambda row: order[id(row.node.segment)])
-            self._budget.run(group, width + WIDTH, lambda part: self._decode(part, samples, usage))
+            self._budget.run(group, width + WIDTH, lambda part: self._decode(part, samples))
 
-    def _decode(self, batch: Sequence[_Row], samples: _Samples | None, usage: list[_Usage]) -> None:
+    def _decode(self, batch: Sequence[_Row], samples: _Samples | None) -> None:
         """Decodes one micro-batch to the end of every sample.
 
         S samples share R rows, R <= S: `row_of` says which row holds a sample's history.
@@ -251,7 +268,6 @@ class HuggingFaceGenerator:
         tails = {id(row.node.segment): row.node.tail for row in batch}
         p = _parameters(batch, device)
         node_of = torch.tensor([place[id(row.node.segment)] for row in batch], device=device)
-        request_of = torch.tensor([row.request for row in batch], device=device)
         out = torch.zeros((len(batch), int(p.limit.max())), dtype=torch.long, device=device)
         count = torch.zeros(len(batch), dtype=torch.long, device=device)
         finish = torch.zeros(len(batch), dtype=torch.long, device=device)
@@ -261,13 +277,9 @@ class HuggingFaceGenerator:
         tokens = torch.tensor([tails[id(segment)] for segment in segments], device=device)
         alive = torch.arange(len(batch), device=device)
         row_of = node_of
-        computed = torch.zeros(len(usage), dtype=torch.long, device=device)
         tick = 0
         while True:
             logits = rows.feed(tokens)
-            # A row's token is on the account of one of its samples.
-            payer = torch.full((rows.num_rows,), -1, device=device).scatter(0, row_of, alive)
-            computed += torch.bincount(request_of[payer[payer >= 0]], minlength=len(usage))
             with self._model.timed():
                 log_probs = logits.double().log_softmax(-1)
                 if p.forced is not None:
@@ -315,12 +327,6 @@ class HuggingFaceGenerator:
                 tokens[parents] = new_tokens
                 row_of = parents[history]
 
-        fed = torch.bincount(request_of, weights=count, minlength=len(usage)).tolist()
-        for use, total, own in zip(usage, fed, computed.tolist(), strict=True):
-            use.computed += own
-            use.cached += int(total) - own
-            if samples is not None:
-                use.generated += int(total)
         if samples is not None:
             samples.add(batch, out, count, finish, log_prob)
 
@@ -411,16 +417,35 @@ class _Samples:
             self.drafts[row.request][row.sample] = (tuple(ids[:length]), code, value)
 
 
-@dataclass(slots=True)
-class _Usage:
-    """A request's `TokenUsage` while it grows."""
+class _Histories:
+    """The token histories that were fed to the model, as a tree below each node."""
 
-    computed: int = 0
-    cached: int = 0
-    generated: int = 0
+    def __init__(self) -> None:
+        self._children: dict[tuple[int, int], int] = {}
 
-    def frozen(self) -> TokenUsage:
-        return TokenUsage(self.computed, self.cached, self.generated)
+    def add(self, segment: Segment, ids: tuple[int, ...]) -> int:
+        """How many histories of a sample are new: the path's end, and all but its last token."""
+        known = len(self._children)
+        at = self._children.setdefault((-1, id(segment)), known)
+        for token in ids[:-1]:
+            at = self._children.setdefault((at, token), len(self._children))
+        return len(self._children) - known
+
+
+def _sample_usage(
+    nodes: Sequence[_Node], paths: Sequence[TokenUsage], samples: _Samples
+) -> list[list[TokenUsage]]:
+    """What each sample cost after those before it; a request's path is in its first sample's."""
+    histories = _Histories()
+    answer = []
+    for node, path, drafts in zip(nodes, paths, samples.drafts, strict=True):
+        row = []
+        for ids, _, _ in drafts:
+            new = histories.add(node.segment, ids) if ids else 0
+            row.append(TokenUsage(computed=new, cached=len(ids) - new, generated=len(ids)))
+        row[0] = total_usage([path, row[0]])
+        answer.append(row)
+    return answer
 
 
 def _keys(path: Path) -> list[tuple[int, ...]]:

@@ -10,6 +10,8 @@ again; seeds make that harmless. When patience is at an end the run stops and ca
 
 from __future__ import annotations
 
+import json
+import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -26,6 +28,9 @@ _PROMPTS_PER_CALL = 64
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 15.0
 """Seconds before the second try, and between later ones."""
 
+_TRIES = 3
+"""A call is made so often before it is given up, however long that takes."""
+
 T = TypeVar("T")
 
 
@@ -38,9 +43,10 @@ class Server:
         context: tokens a sequence of ours may have.
         concurrency: calls at a time, each on a kept connection.
         timeout: seconds for one call.
-        patience: seconds of tries before a call is given up.
+        patience: seconds of tries, at least, before a call is given up.
 
     Attributes:
+        url: its address.
         model: its name there.
 
     Raises:
@@ -60,11 +66,13 @@ class Server:
     ):
         if not url.startswith(("http://", "https://")):
             raise BadInputError(f"server {url!r}: must begin with http:// or https://")
-        self._url = url.rstrip("/")
+        self.url = url.rstrip("/")
         self._patience = patience
         limits = httpx.Limits(max_connections=concurrency, max_keepalive_connections=concurrency)
-        self._client = httpx.Client(base_url=self._url, timeout=timeout, limits=limits)
+        self._client = httpx.Client(base_url=self.url, timeout=timeout, limits=limits)
         self._pool = ThreadPoolExecutor(concurrency, thread_name_prefix="server")
+        # Also when nobody asks this server any more, as when the next PRM's turn has come.
+        self._closing = weakref.finalize(self, _close, self._client, self._pool)
         try:
             self.model = self._check(model, context)
         except BaseException:
@@ -73,57 +81,67 @@ class Server:
 
     def close(self) -> None:
         """Close the connections."""
-        self._pool.shutdown()
-        self._client.close()
+        self._closing()
 
     def post_all(
-        self, path: str, bodies: Sequence[dict[str, Any]], read: Callable[[Any, dict[str, Any]], T]
+        self,
+        path: str,
+        bodies: Sequence[dict[str, Any]],
+        read: Callable[[Any, dict[str, Any]], T],
+        hint: str,
     ) -> list[T]:
         """Post every body, in any order, and read the replies, in order.
 
         Args:
             path: of the route.
             bodies: JSON values; the model's name is added.
-            read: `(reply, body) -> value`; raises KeyError, TypeError, IndexError or ValueError
-                on a reply that is not whole.
+            read: `(reply, body) -> value`, where the body has the model's name, too; raises
+                KeyError, TypeError, IndexError or ValueError on a reply that is not whole, and
+                BadInputError on one that no other try would mend.
+            hint: how a server that has no such route must be started.
 
         Raises:
             BadInputError: the server refuses a call.
             RunStoppedError: a call failed until patience was at an end.
         """
-        return list(self._pool.map(lambda body: self._post(path, body, read), bodies))
+        return list(self._pool.map(lambda body: self._post(path, body, read, hint), bodies))
 
-    def _post(self, path: str, body: dict[str, Any], read: Callable[[Any, dict[str, Any]], T]) -> T:
+    def _post(
+        self, path: str, body: dict[str, Any], read: Callable[[Any, dict[str, Any]], T], hint: str
+    ) -> T:
         retrying = tenacity.Retrying(
             retry=tenacity.retry_if_exception_type((httpx.TransportError, _TryAgainError)),
             wait=tenacity.wait_exponential_jitter(multiplier=_FIRST_WAIT, max=_LONGEST_WAIT),
-            stop=tenacity.stop_after_delay(self._patience),
+            # One call that hangs may take longer than patience lasts: it has other tries, too.
+            stop=tenacity.stop_all(
+                tenacity.stop_after_delay(self._patience), tenacity.stop_after_attempt(_TRIES)
+            ),
             reraise=True,
         )
         try:
-            return retrying(self._post_once, path, {"model": self.model, **body}, read)
+            return retrying(self._post_once, path, {"model": self.model, **body}, read, hint)
         except (httpx.TransportError, _TryAgainError) as error:
             raise RunStoppedError(
-                f"server {self._url}: no good reply from {path} in {self._patience:.0f} s "
+                f"server {self.url}: no good reply from {path} in {self._patience:.0f} s or more "
                 f"({_one_line(error)}): see to the server and start again, nothing is lost"
             ) from error
 
     def _post_once(
-        self, path: str, body: dict[str, Any], read: Callable[[Any, dict[str, Any]], T]
+        self, path: str, body: dict[str, Any], read: Callable[[Any, dict[str, Any]], T], hint: str
     ) -> T:
         response = self._client.post(path, json=body)
         if response.status_code == 429 or response.status_code >= 500:
             raise _TryAgainError(f"status {response.status_code}")
         if response.status_code != 200:
-            hint = ""
-            if response.status_code in (404, 405):
-                hint = ": is the model served for this task, as `--runner` and `--convert` say?"
+            way_out = f": {hint}" if response.status_code in (404, 405) else ""
             raise BadInputError(
-                f"server {self._url} refuses {path} with status {response.status_code} "
-                f"({_one_line(response.text)}){hint}"
+                f"server {self.url} refuses {path} with status {response.status_code} "
+                f"({_one_line(response.text)}){way_out}"
             )
         try:
             return read(response.json(), body)
+        except BadInputError:
+            raise
         except (KeyError, TypeError, IndexError, ValueError) as error:
             raise _TryAgainError(f"a reply that is not whole ({_one_line(error)})") from error
 
@@ -134,19 +152,19 @@ class Server:
             served = {entry["id"]: entry for entry in response.json()["data"]}
         except (httpx.HTTPError, KeyError, TypeError, ValueError) as error:
             raise BadInputError(
-                f"server {self._url} can't be used ({_one_line(error)}): check the address, and "
+                f"server {self.url} can't be used ({_one_line(error)}): check the address, and "
                 "that it serves OpenAI's API"
             ) from error
         if model is None and len(served) == 1:
             model = next(iter(served))
         if model not in served:
             raise BadInputError(
-                f"server {self._url} does not serve {model!r}: it has {', '.join(served)}"
+                f"server {self.url} does not serve {model!r}: it has {', '.join(served)}"
             )
         length = served[model].get("max_model_len")
         if isinstance(length, int) and length < context:
             raise BadInputError(
-                f"server {self._url} serves {model!r} with a context of {length} tokens, the "
+                f"server {self.url} serves {model!r} with a context of {length} tokens, the "
                 f"model's is {context}: start it with --max-model-len {context}"
             )
         return str(model)
@@ -168,6 +186,7 @@ class HTTPSampler:
             "/v1/completions",
             [_completion(request) for request in requests],
             _read_completion,
+            "start it with --runner generate",
         )
         # Greedy samples are all the same; servers refuse to be asked for more than one.
         return [
@@ -179,12 +198,17 @@ class HTTPSampler:
 class HTTPClassifier:
     """`Classifier` on vLLM's `/classify`.
 
-    The server must read the causal model as a classifier of its next token; `vllm_engine.
-    two_token_classifier` is what its `--hf-overrides` must say.
+    Args:
+        server: that serves the PRM.
+        overrides: what its `--hf-overrides` must say, see `vllm_engine.classifier_overrides`.
     """
 
-    def __init__(self, server: Server):
+    def __init__(self, server: Server, overrides: dict[str, Any]):
         self._server = server
+        self._hint = (
+            "start it with --runner pooling --convert classify --hf-overrides "
+            f"'{json.dumps(overrides, ensure_ascii=False)}'"
+        )
 
     def classify(self, prompts: Sequence[tuple[int, ...]]) -> list[Classified]:
         """The score of every prompt, in order."""
@@ -193,9 +217,21 @@ class HTTPClassifier:
             for start in range(0, len(prompts), _PROMPTS_PER_CALL)
         ]
         replies = self._server.post_all(
-            "/classify", [{"input": part} for part in parts], _read_scores
+            "/classify", [{"input": part} for part in parts], self._read, self._hint
         )
         return [classified for reply in replies for classified in reply]
+
+    def _read(self, reply: Any, body: dict[str, Any]) -> list[Classified]:
+        data = sorted(reply["data"], key=lambda entry: entry["index"])
+        if [entry["index"] for entry in data] != list(range(len(body["input"]))):
+            raise ValueError(f"{len(data)} of {len(body['input'])} scores")
+        for entry in data:
+            if len(entry["probs"]) != 1:
+                raise BadInputError(
+                    f"server {self._server.url} gives {len(entry['probs'])} numbers for a path, "
+                    f"not a score: {self._hint}"
+                )
+        return [Classified(float(entry["probs"][0]), 0) for entry in data]
 
 
 class _TryAgainError(RuntimeError):
@@ -235,11 +271,9 @@ def _read_completion(reply: Any, body: dict[str, Any]) -> list[Sampled]:
     return samples
 
 
-def _read_scores(reply: Any, body: dict[str, Any]) -> list[Classified]:
-    data = sorted(reply["data"], key=lambda entry: entry["index"])
-    if [entry["index"] for entry in data] != list(range(len(body["input"]))):
-        raise ValueError(f"{len(data)} of {len(body['input'])} scores")
-    return [Classified(float(entry["probs"][0]), 0) for entry in data]
+def _close(client: httpx.Client, pool: ThreadPoolExecutor) -> None:
+    pool.shutdown()
+    client.close()
 
 
 def _one_line(error: object) -> str:

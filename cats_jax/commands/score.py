@@ -14,10 +14,12 @@ def score(
     input: pathlib.Path,
     output: pathlib.Path,
     family: str = "auto",
+    backend: str = "hf",
     device: str = "cpu",
     dtype: str = "float32",
     batch_tokens: int = 1 << 15,
     num_threads: int = 1,
+    gpu_memory_utilization: float = 0.45,
 ) -> int:
     """Score rows {"question", "steps": [...]}: the same rows, with "scores", one for each step.
 
@@ -31,35 +33,39 @@ def score(
         output: JSONL file, replaced if it exists.
         family: how the PRM reads a solution: the name of a format, a .yaml file, or auto, which
             goes by the model's configuration, head and tokenizer.
-        device: cpu, cuda or cuda:N.
-        dtype: float32 or bfloat16.
-        batch_tokens: tokens that go through the model at a time, and that it holds.
-        num_threads: of torch.
+        backend: hf (transformers), vllm (an engine started here), or the address of a server of
+            vLLM that has this PRM.
+        device: cpu, cuda or cuda:N; of the back end hf.
+        dtype: float32 or bfloat16; a server has its own.
+        batch_tokens: rows are scored together up to so many tokens, which the back end hf holds.
+        num_threads: of torch; of the back end hf.
+        gpu_memory_utilization: share of a GPU's memory for the engine of the back end vllm.
     """
-    from ..models import silence_transformers
-    from ..prms.family import choose_format, prm_folder
+    from ..config import PrmSpec
+    from ..models import ModelFolders, model_folder, silence_transformers
+    from ..prms.family import choose_format
     from ..prms.score_rows import count_rows, score_file
     from ..progress import ProgressBar
     from ..terminal import make_console
 
     if batch_tokens < 1:
         raise BadInputError(f"--batch-tokens={batch_tokens}: must be at least 1")
-    folder = prm_folder(prm)
-    _check_output(output)
-    rows = count_rows(input)
-    silence_transformers()
-    prm_format = choose_format(family, folder)
-
-    from ..bridges.hf_scorer import HuggingFaceScorer
-
-    scorer = HuggingFaceScorer(
-        folder,
-        prm_format,
+    spec = PrmSpec(
+        prm,
+        backend=backend,
+        format=family,
         device=device,
         dtype=dtype,
         batch_tokens=batch_tokens,
         num_threads=num_threads,
+        gpu_memory_utilization=gpu_memory_utilization,
     )
+    folder = model_folder(spec)
+    _check_output(output)
+    rows = count_rows(input)
+    silence_transformers()
+    prm_format = choose_format(family, folder)
+    scorer = ModelFolders().prm(spec)
     with ProgressBar(make_console(stderr=True), f"scoring with {scorer.name}", rows) as bar:
         tally = score_file(input, output, scorer, held_tokens=batch_tokens, on_rows=bar.show)
     print(

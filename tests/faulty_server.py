@@ -1,0 +1,113 @@
+"""A server of OpenAI's completions and vLLM's `/classify` that fails in the ways a test names."""
+
+import contextlib
+import http.server
+import itertools
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+Answer = Callable[[str, dict[str, Any]], dict[str, Any]]
+"""(path of the route, body) -> what a sound server says."""
+
+FAULTS = ("drop", "hang", "truncated", "missing", "classes", 429, 500, 503)
+"""The connection is lost; no reply comes; half a reply; a reply without its last item; two numbers
+for each score; and statuses."""
+
+
+class FaultyServer(http.server.ThreadingHTTPServer):
+    """Sound, but for what stands at the beginning of `faults`.
+
+    Attributes:
+        bodies: of all calls so far.
+    """
+
+    daemon_threads = True
+
+    def __init__(self, answer: Answer, faults: Iterable[Any], port: int, context: int):
+        super().__init__(("127.0.0.1", port), _Handler)
+        self.answer = answer
+        self.context = context
+        self.lock = threading.Lock()
+        self.bodies: list[dict[str, Any]] = []
+        self.faults = itertools.chain(faults, itertools.repeat(None))
+        self.dead = threading.Event()
+        self._connections: list[socket.socket] = []
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        self._connections.append(request)
+        super().process_request(request, client_address)
+
+    def die(self) -> None:
+        """As if it was killed: connections that were kept are gone, too."""
+        self.dead.set()
+        self.shutdown()
+        self.server_close()
+        for connection in self._connections:
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    @property
+    def faulty(self) -> FaultyServer:
+        assert isinstance(self.server, FaultyServer)
+        return self.server
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        models = {"data": [{"id": "m", "max_model_len": self.faulty.context}]}
+        self._reply(200, json.dumps(models))
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        with self.faulty.lock:
+            self.faulty.bodies.append(body)
+            fault = next(self.faulty.faults)
+        whole = json.dumps(self.faulty.answer(self.path, body))
+        assert fault is None or fault in FAULTS or fault == 404
+        if fault is None:
+            self._reply(200, whole)
+        elif isinstance(fault, int):
+            self._reply(fault, '{"error": "no"}')
+        elif fault == "drop":
+            self.close_connection = True
+        elif fault == "hang":
+            self.faulty.dead.wait(30)
+            self.close_connection = True
+        elif fault == "truncated":
+            self._reply(200, whole[: len(whole) // 2])
+        elif fault == "classes":
+            self._reply(200, whole.replace('"probs": [', '"probs": [0.5, '))
+        else:
+            reply = json.loads(whole)
+            next(value for value in reply.values() if isinstance(value, list)).pop()
+            self._reply(200, json.dumps(reply))
+
+    def _reply(self, status: int, text: str) -> None:
+        with contextlib.suppress(OSError):  # nobody waits any more
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+
+@contextlib.contextmanager
+def serving(answer: Answer, faults: Iterable[Any] = (), *, port: int = 0, context: int = 128):
+    """A server that meets its first calls with `faults`, None being none, and then is sound."""
+    server = FaultyServer(answer, faults, port, context)
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    try:
+        yield server
+    finally:
+        server.die()
