@@ -1,9 +1,9 @@
 """Questions a minute against the number of questions in flight: 1, 8, 64.
 
-Beam search on the embedded world's validation questions with the weak policy and the best PRM. Each
-setting runs twice into a new folder; the first run compiles, the second is printed.
+Beam search on the embedded world's validation questions with the weak policy and the best PRM. A
+first round compiles; then the settings take turns, and each round gives their ratios to the first.
 
-    python benchmarks/in_flight.py [--questions 64] [--num-candidates 4]
+    python benchmarks/in_flight.py [--questions 64] [--num-candidates 4] [--repeats 3]
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from __future__ import annotations
 import argparse
 import os
 import pathlib
+import statistics
 import tempfile
+import time
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -19,8 +21,11 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 from rich.table import Table
 
 from cats_jax import config, terminal, world
+from cats_jax.engines import LocalEngines
 from cats_jax.evaluate import evaluate, prepare
-from cats_jax.models import HuggingFaceModels
+from cats_jax.models import ModelFolders
+from cats_jax.recording import default_judge
+from cats_jax.wall_times import WallTimes
 
 
 def main() -> None:
@@ -28,20 +33,26 @@ def main() -> None:
     parser.add_argument("--questions", type=int, default=64)
     parser.add_argument("--num-candidates", type=int, default=4)
     parser.add_argument("--in-flight", type=int, nargs="+", default=(1, 8, 64))
+    parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args()
-    table = Table(title=f"beam, N = {options.num_candidates}", title_justify="left")
-    for name in ("questions in flight", "questions/min", "tokens/s", "seconds"):
+    rounds = [
+        [measure(n, options.questions, options.num_candidates) for n in options.in_flight]
+        for _ in range(options.repeats + 1)
+    ][1:]
+    title = f"beam, N = {options.num_candidates}, {options.questions} questions"
+    table = Table(title=title, title_justify="left")
+    for name in ("questions in flight", "questions/min", "ratio by the clock", "by CPU seconds"):
         table.add_column(name, justify="right")
-    for in_flight in options.in_flight:
-        measure(in_flight, options.questions, options.num_candidates)  # compiles
-        seconds, tokens = measure(in_flight, options.questions, options.num_candidates)
-        rates = (f"{60 * options.questions / seconds:.0f}", f"{tokens / seconds:.0f}")
-        table.add_row(str(in_flight), *rates, f"{seconds:.1f}")
+    for i, in_flight in enumerate(options.in_flight):
+        rate = statistics.median(60 * options.questions / each[i][0] for each in rounds)
+        ratios = [sorted(each[0][column] / each[i][column] for each in rounds) for column in (0, 1)]
+        shown = [f"{statistics.median(r):.1f} ({r[0]:.1f}-{r[-1]:.1f})" for r in ratios]
+        table.add_row(str(in_flight), f"{rate:.0f}", *shown)
     terminal.show_table(terminal.make_console(), table)
 
 
-def measure(in_flight: int, questions: int, num_candidates: int) -> tuple[float, int]:
-    """Seconds of searching, and tokens, of one evaluation."""
+def measure(in_flight: int, questions: int, num_candidates: int) -> tuple[float, float]:
+    """Wall seconds of searching, and CPU seconds with loading, of one evaluation."""
     recipe = config.parse_recipe(
         {
             "name": "in-flight",
@@ -53,10 +64,14 @@ def measure(in_flight: int, questions: int, num_candidates: int) -> tuple[float,
             "in_flight": in_flight,
         }
     )
-    models = HuggingFaceModels()
+    models = ModelFolders()
     with tempfile.TemporaryDirectory() as folder:
-        run, times = evaluate(prepare(recipe, models), models, pathlib.Path(folder))
-    return times.searching + times.recording, sum(row.ledger.tokens for row in run.rows)
+        evaluation = prepare(recipe, models)
+        times = WallTimes()
+        engines = LocalEngines(recipe, models, default_judge(recipe), times)
+        processor = time.process_time()
+        evaluate(evaluation, models, pathlib.Path(folder), engines=engines)
+    return times.searching, time.process_time() - processor
 
 
 if __name__ == "__main__":

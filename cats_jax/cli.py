@@ -5,12 +5,16 @@ Exit codes: 0 done, 1 the run failed, 2 bad input (one line on stderr says what 
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
 
 import tyro
 
+from .commands.bank import bank
+from .commands.calibrate import calibrate
+from .commands.collect import collect
 from .commands.convert import convert
 from .commands.demo import demo
 from .commands.evaluate import evaluate
@@ -28,6 +32,9 @@ _COMMANDS = {
     "demo": demo,
     "solve": solve,
     "evaluate": evaluate,
+    "bank": bank,
+    "calibrate": calibrate,
+    "collect": collect,
     "train": train,
     "rescore": rescore,
     "report": report,
@@ -47,6 +54,10 @@ _ENVIRONMENT = {
     "TOKENIZERS_PARALLELISM": "false",
 }
 """Set unless the user has set them; read when JAX and torch are first imported."""
+
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Errors of a disk or a quota that is full."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -96,6 +107,15 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         # The reader of our output is gone (`| head`): nobody is left to tell.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        print(
+            f"cats-jax: nothing more can be written ({error.strerror}): free space and give the "
+            "same command again",
+            file=sys.stderr,
+        )
         return 1
 
 

@@ -7,13 +7,14 @@ so the rows are those of a single machine. Gold answers never leave the driver.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import logging
 import math
 import os
 import re
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from .cells import Cell, grid
@@ -55,7 +56,7 @@ class RayEngines:
             models: where models come from; its folders must exist on every node.
             judge: a copy goes to every actor.
             address: of a running cluster, or "local" for a new one on this machine.
-            workers: actors; default: one for each GPU if a model is on one, else for each core.
+            workers: actors; default: as many as the nodes have room for, see `needs`.
 
         Raises:
             BadInputError: Ray is not installed, does not answer, or has no room.
@@ -71,19 +72,18 @@ class RayEngines:
         self._started = not ray.is_initialized()
         if self._started:
             _connect(ray, address)
-        devices = (recipe.policy.device, *(spec.device for spec in recipe.prms))
-        resource = "GPU" if any(device.startswith("cuda") for device in devices) else "CPU"
-        room = int(ray.cluster_resources().get(resource, 0))
+        cpus, gpus = needs(recipe)
+        room = sum(room_on(node["Resources"], cpus, gpus) for node in ray.nodes() if node["Alive"])
         self.num_workers = room if workers is None else workers
         if not 1 <= self.num_workers <= room:
             self.close()
             raise BadInputError(
-                f"--ray: {self.num_workers} workers, but the cluster has {room} {resource}s: each "
-                "worker needs one"
+                f"--ray: {self.num_workers} workers, but the cluster has room for {room}: each "
+                f"needs {cpus} CPU(s) and {gpus:g} GPU(s) on one node"
             )
         actor = ray.remote(
-            num_cpus=1,
-            num_gpus=1 if resource == "GPU" else 0,
+            num_cpus=cpus,
+            num_gpus=gpus,
             max_restarts=-1,
             max_task_retries=-1,
             runtime_env={
@@ -93,6 +93,8 @@ class RayEngines:
         self._actors = [actor.remote(recipe, models, judge) for _ in range(self.num_workers)]
         self._pool: Any = ActorPool(self._actors)
         self._cells = {_identity(cell): index for index, cell in enumerate(grid(recipe))}
+        # By question: the actor that remembers its paths.
+        self._homes: dict[str, Any] = {}
 
     def __enter__(self) -> RayEngines:
         return self
@@ -110,17 +112,58 @@ class RayEngines:
     def search(
         self, cell: Cell, questions: Sequence[Question], on_result: Callable[[SearchResult], None]
     ) -> None:
-        """Search all questions; an actor that is free gets the next batch."""
+        """Search all questions; an actor that is free gets the batch it knows best."""
         index = self._cells[_identity(cell)]
         size = min(self._in_flight, math.ceil(len(questions) / self.num_workers))
         batches = [questions[start : start + size] for start in range(0, len(questions), size)]
 
-        def send(actor: Any, batch: Sequence[Question]) -> Any:
+        def send(actor: Any, _: object) -> Any:
+            batch = batches.pop(self._best_known(batches, actor))
+            if cell.pool is not None:
+                self._homes.update((question.id, actor) for question in batch)
             return actor.search.remote(index, list(batch))
 
-        for results in self._pool.map_unordered(send, batches):
+        for results in self._pool.map_unordered(send, list(range(len(batches)))):
             for result in results:
                 on_result(result)
+
+    def _best_known(self, batches: Sequence[Sequence[Question]], actor: Any) -> int:
+        """The batch with most questions whose paths an actor remembers, and fewest of others'."""
+
+        def known(index: int) -> tuple[int, int]:
+            homes = [self._homes.get(question.id) for question in batches[index]]
+            own = homes.count(actor)
+            return own, own + homes.count(None)
+
+        return max(range(len(batches)), key=known)
+
+
+def needs(recipe: Recipe) -> tuple[int, float]:
+    """CPUs and GPUs of one worker, which holds the policy and one PRM at a time.
+
+    Models of the backend "hf" take the CPU threads of their `num_threads`, or whole GPUs up to the
+    number in `device`. Engines of vLLM lie on one GPU together: the sum of their
+    `gpu_memory_utilization`, so that several workers may share it. A server's models take nothing.
+    """
+    specs = (recipe.policy, *recipe.prms)
+    local = [spec for spec in specs if spec.backend == "hf"]
+    cpus = max((spec.num_threads for spec in local if spec.device == "cpu"), default=1)
+    devices = [spec.device for spec in local if spec.device.startswith("cuda")]
+    if devices:
+        return cpus, 1.0 + max(int(device.partition(":")[2] or 0) for device in devices)
+    engine = [s.gpu_memory_utilization if s.backend == "vllm" else 0.0 for s in specs]
+    # Two decimals, as Ray counts in 1/10 000 of a GPU and people in hundredths.
+    return cpus, min(1.0, round(engine[0] + max(engine[1:], default=0.0), 2))
+
+
+def room_on(resources: Mapping[str, float], cpus: int, gpus: float) -> int:
+    """How many workers a node has room for; a part of a GPU lies on one device."""
+    by_cpu = int(resources.get("CPU", 0) // cpus)
+    if gpus == 0:
+        return by_cpu
+    devices = resources.get("GPU", 0)
+    by_gpu = devices // gpus if gpus >= 1 else int(devices) * int(1 / gpus + 1e-9)
+    return min(by_cpu, int(by_gpu))
 
 
 class _Worker:
@@ -143,17 +186,35 @@ def _connect(ray: Any, address: str) -> None:
         options |= {"address": LOCAL, "include_dashboard": False}
     else:
         options |= {"address": address}
+    way_out = "start one with `ray start --head`, or use --ray local"
     try:
         # Ray itself goes on trying for minutes.
         if (place := _HOST_AND_PORT.fullmatch(address)) is not None:
             socket.create_connection((place[1], int(place[2])), timeout=10).close()
-        ray.init(**options)
-    except (OSError, RuntimeError, ValueError) as error:
+            way_out = (
+                "if it asks for a token, set RAY_AUTH_MODE=token here, and RAY_AUTH_TOKEN_PATH if "
+                "the token is not in ~/.ray/auth_token; it must be of this version of Ray"
+            )
+        with _quiet_core():
+            ray.init(**options)
+    except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         reason = " ".join(str(error).split())[:200]
         raise BadInputError(
-            f"--ray {address}: no cluster answers there ({reason}): start one with `ray start "
-            "--head`, or use --ray local"
+            f"--ray {address}: no cluster answers there ({reason}): {way_out}"
         ) from error
+
+
+@contextlib.contextmanager
+def _quiet_core() -> Iterator[None]:
+    """Ray's core writes to stderr past Python, a line a second while it is not let in."""
+    kept = os.dup(2)
+    with open(os.devnull, "w") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
 
 
 def _identity(cell: Cell) -> tuple[str, int, PrmSpec | None, int]:

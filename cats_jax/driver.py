@@ -33,6 +33,7 @@ from .protocols import (
     StepRequest,
     StepSample,
     StepScorer,
+    shared_seconds,
 )
 from .results import ROOT, Candidate, DecisionRow, SearchPath, SearchResult, Status
 from .seeds import stable_seed
@@ -270,17 +271,18 @@ class Cohort:
             self._forget(self._policy, self._policy_forgets)
             generation = self._policy.generate([item.request for item in asked])
         busy.split("policy", generation.inside_seconds)
-        total = sum(usage.computed + usage.generated for usage in generation.usage) or 1
+        seconds = generation.seconds
+        if seconds is None:
+            seconds = shared_seconds(generation.usage, generation.inside_seconds)
         called: set[int] = set()
-        for item, usage in zip(asked, generation.usage, strict=True):
+        for item, usage, part in zip(asked, generation.usage, seconds, strict=True):
             ledger = self._tree(item.slot).ledger
             ledger.candidates += len(item.request.seeds)
             ledger.prompt_computed += usage.computed
             ledger.prompt_cached += usage.cached
             ledger.generated += usage.generated
             ledger.flops += 2.0 * self._policy.num_parameters * usage.computed
-            share = (usage.computed + usage.generated) / total
-            ledger.policy_seconds += generation.inside_seconds * share
+            ledger.policy_seconds += part
             ledger.policy_calls += item.slot not in called
             called.add(item.slot)
         return generation.samples
@@ -355,17 +357,21 @@ class Cohort:
         ]
         scoring = self._scorer.score([tree.question for tree in trees], paths)
         _check_scores(scoring, trees, [candidate for _, _, candidate in usable])
-        total = sum(usage.computed for usage in scoring.usage) or 1
+        seconds = scoring.seconds
+        if seconds is None:
+            seconds = shared_seconds(scoring.usage, scoring.inside_seconds)
         called: set[int] = set()
-        for tree, (slot_index, _, candidate), score, usage in zip(
-            trees, usable, scoring.scores, scoring.usage, strict=True
+        for tree, (slot_index, _, candidate), score, usage, part in zip(
+            trees, usable, scoring.scores, scoring.usage, seconds, strict=True
         ):
             candidate.score = float(score)
             ledger = tree.ledger
             ledger.prm_computed += usage.computed
             ledger.prm_cached += usage.cached
-            ledger.flops += 2.0 * self._scorer.num_parameters * usage.computed
-            ledger.prm_seconds += scoring.inside_seconds * usage.computed / total
+            flops = 2.0 * self._scorer.num_parameters * usage.computed
+            ledger.flops += flops
+            ledger.prm_flops += flops
+            ledger.prm_seconds += part
             ledger.prm_calls += slot_index not in called
             called.add(slot_index)
         return scoring.inside_seconds

@@ -12,6 +12,7 @@ from .models import ModelSource
 from .protocols import AnswerJudge, Question, StepGenerator, StepScorer
 from .results import SearchResult
 from .searcher import Searcher
+from .shared_paths import SharedPaths
 from .wall_times import WallTimes
 
 
@@ -38,15 +39,29 @@ class LocalEngines:
         self._times = times
         self._policy: StepGenerator | None = None
         self._prm: tuple[PrmSpec, StepScorer] | None = None
+        # Where a row can be cut short, by candidates or by the clock, it is searched by itself.
+        alone = recipe.budget is not None or recipe.max_seconds is not None
+        self._shared = None if alone else SharedPaths()
 
     def search(
         self, cell: Cell, questions: Sequence[Question], on_result: Callable[[SearchResult], None]
     ) -> None:
         """Search all questions, as many at once as the recipe says."""
         recipe = self._recipe
+        policy = self._load_policy()
+        scorer = None if cell.prm is None else self._load_prm(cell.prm)
+        remember: Callable[[SearchResult], None] | None = None
+        if self._shared is not None and cell.pool is not None:
+            policy, scorer, remember = self._shared.share(cell, policy, scorer)
+
+        def ended(result: SearchResult) -> None:
+            if remember is not None:
+                remember(result)
+            on_result(result)
+
         searcher = Searcher(
-            policy=self._load_policy(),
-            scorer=None if cell.prm is None else self._load_prm(cell.prm),
+            policy=policy,
+            scorer=scorer,
             strategy=cell.strategy,
             params=cell.params,
             num_candidates=cell.num_candidates,
@@ -60,7 +75,7 @@ class LocalEngines:
             max_seconds=recipe.max_seconds,
         )
         begun, recorded = time.perf_counter(), self._times.recording
-        searcher.run(questions, on_result=on_result)
+        searcher.run(questions, on_result=ended)
         recording = self._times.recording - recorded
         self._times.searching += time.perf_counter() - begun - recording
         self._times.parts.update(searcher.timings.as_dict())

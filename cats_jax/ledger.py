@@ -20,6 +20,7 @@ class Ledger:
         policy_calls: engine calls that carried a request of this question.
         prm_calls: the same for the PRM.
         flops: estimate, 2 * parameters * tokens computed, policy and PRM together.
+        prm_flops: the PRM's part of them.
         policy_seconds: forward passes and sampling of token ids; of a shared call, the share of
             this question's tokens.
         prm_seconds: forward passes of the PRM, shared alike.
@@ -36,6 +37,7 @@ class Ledger:
     policy_calls: int = 0
     prm_calls: int = 0
     flops: float = 0.0
+    prm_flops: float = 0.0
     policy_seconds: float = 0.0
     prm_seconds: float = 0.0
     core_seconds: float = 0.0

@@ -100,6 +100,22 @@ class TokenUsage:
     generated: int = 0
 
 
+def total_usage(usage: Sequence[TokenUsage]) -> TokenUsage:
+    """The sum of all."""
+    return TokenUsage(
+        computed=sum(each.computed for each in usage),
+        cached=sum(each.cached for each in usage),
+        generated=sum(each.generated for each in usage),
+    )
+
+
+def shared_seconds(usage: Sequence[TokenUsage], seconds: float) -> list[float]:
+    """A call's seconds, divided by the tokens that were computed or sampled."""
+    tokens = [each.computed + each.generated for each in usage]
+    total = sum(tokens) or 1
+    return [seconds * count / total for count in tokens]
+
+
 @dataclass(frozen=True, slots=True)
 class Generation:
     """Answer to a batch of `StepRequest`s.
@@ -108,11 +124,17 @@ class Generation:
         samples: `samples[i][j]` belongs to request i and its seed j.
         usage: one per request.
         inside_seconds: time in forward passes and in sampling token ids, for the whole batch.
+        sample_usage: `usage` sample by sample: what sample j cost after those before it, the
+            request's path included in the first. A request for the first samples alone costs
+            their sum. None if the bridge can't tell.
+        seconds: each request's part of the time; None: by its share of the tokens.
     """
 
     samples: list[list[StepSample]]
     usage: list[TokenUsage]
     inside_seconds: float
+    sample_usage: list[list[TokenUsage]] | None = None
+    seconds: list[float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,11 +145,13 @@ class Scoring:
         scores: one in [0, 1] per path: the score of its LAST step.
         usage: one per path (`generated` is 0).
         inside_seconds: time in forward passes, for the whole batch.
+        seconds: each path's part of the time; None: by its share of the tokens.
     """
 
     scores: list[float]
     usage: list[TokenUsage]
     inside_seconds: float
+    seconds: list[float] | None = None
 
 
 class StepGenerator(Protocol):

@@ -9,6 +9,7 @@ majority and best-of-N can be rescored; the rows of the others are left out.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import pathlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -158,24 +159,44 @@ def _changed_strategy(spec: StrategySpec, change: Change) -> search.Strategy:
 
 
 def _score(result: SearchResult, scorer: StepScorer) -> None:
-    """Score every step of every finished path; its cost replaces the old PRM's."""
-    nodes = sorted({node for path in result.paths for node in path.nodes})
+    """Score every valid candidate, step by step as a search does; its cost replaces the old PRM's.
+
+    Only for strategies whose search no score can change: the candidates are those of the other
+    PRM's search.
+    """
+    old = result.ledger
+    if old.prm_computed and not old.prm_flops:
+        raise BadInputError(
+            "rescore: the run is of an earlier version, which did not keep the PRM's part of the "
+            "FLOPs: run it again"
+        )
+    ledger = dataclasses.replace(
+        old,
+        flops=old.flops - old.prm_flops,
+        prm_flops=0.0,
+        prm_computed=0,
+        prm_cached=0,
+        prm_calls=0,
+        prm_seconds=0.0,
+    )
     for candidate in result.candidates:
         candidate.score = candidate.path_score = None
-    paths = [_path_to(result, node) for node in nodes]
-    scoring = scorer.score([result.question] * len(paths), paths)
+    usable = [candidate for candidate in result.candidates if candidate.invalid is None]
+    for _, group in itertools.groupby(usable, lambda candidate: candidate.step):
+        step = list(group)
+        paths = [_path_to(result, candidate.id) for candidate in step]
+        scoring = scorer.score([result.question] * len(paths), paths)
+        for candidate, score in zip(step, scoring.scores, strict=True):
+            candidate.score = float(score)
+        computed = sum(usage.computed for usage in scoring.usage)
+        ledger.prm_computed += computed
+        ledger.prm_cached += sum(usage.cached for usage in scoring.usage)
+        ledger.prm_calls += 1
+        ledger.prm_seconds += scoring.inside_seconds
+        ledger.prm_flops += 2.0 * scorer.num_parameters * computed
     scorer.keep_only(result.question, [])
-    for node, score in zip(nodes, scoring.scores, strict=True):
-        result.candidates[node - 1].score = float(score)
-    old = result.ledger
-    computed = sum(usage.computed for usage in scoring.usage)
-    result.ledger = dataclasses.replace(
-        old,
-        prm_computed=computed,
-        prm_cached=sum(usage.cached for usage in scoring.usage),
-        prm_calls=1,
-        prm_seconds=scoring.inside_seconds,
-    )
+    ledger.flops += ledger.prm_flops
+    result.ledger = ledger
 
 
 def _path_to(result: SearchResult, node: int) -> Path:

@@ -121,7 +121,8 @@ class Row:
 
     @classmethod
     def from_dict(cls, row: Mapping[str, Any]) -> Row:
-        """The inverse of `as_dict`."""
+        """The inverse of `as_dict`; runs of earlier versions lack the PRM's part of the FLOPs."""
+        row = {"prm_flops": 0.0, **row}
         names = {field.name for field in dataclasses.fields(cls)} - {"ledger", "actions", "tree"}
         return cls(
             **{name: row[name] for name in names},
@@ -372,6 +373,12 @@ def _differences(old: Any, new: Any, name: str) -> list[str]:
             change
             for key in sorted({*old, *new})
             for change in _differences(old.get(key), new.get(key), f"{name}.{key}")
+        ]
+    if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        return [
+            change
+            for index, (one, two) in enumerate(zip(old, new, strict=True))
+            for change in _differences(one, two, f"{name}[{index}]")
         ]
     return [] if old == new else [f"{name}: {_shorten(old)} -> {_shorten(new)}"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import pathlib
 import time
 from collections.abc import Mapping, Sequence
@@ -12,6 +13,9 @@ from .runs import Row
 
 FOLDER = "tensorboard"
 """In the run folder; `tensorboard --logdir runs` shows all runs."""
+
+
+_SECONDS_BETWEEN_FLUSHES = 5.0
 
 
 class Sink(Protocol):
@@ -66,21 +70,38 @@ class Tracker:
 
 
 class TensorBoard:
-    """Event files in a folder."""
+    """Event files in a folder. If its disk is full the curves end; that stops no run."""
 
     def __init__(self, folder: pathlib.Path) -> None:
         """The folder is made if need be."""
-        from tensorboardX import SummaryWriter
+        from tensorboardX.event_file_writer import EventsWriter
 
-        self._writer = SummaryWriter(str(folder / FOLDER))
+        # Written in this thread: one of its own would end with a traceback when it can't write.
+        (folder / FOLDER).mkdir(exist_ok=True)
+        self._writer: EventsWriter | None = EventsWriter(str(folder / FOLDER / "events"))
+        self._flushed = time.monotonic()
 
     def scalar(self, name: str, value: float, step: int) -> None:
         """One point of a curve."""
-        self._writer.add_scalar(name, value, step)
+        if self._writer is None:
+            return
+        from tensorboardX.proto.event_pb2 import Event  # pyright: ignore[reportAttributeAccessIssue]
+        from tensorboardX.summary import scalar
+
+        event = Event(wall_time=time.time(), step=step, summary=scalar(name, value))
+        try:
+            self._writer.write_event(event)
+            if time.monotonic() - self._flushed > _SECONDS_BETWEEN_FLUSHES:
+                self._writer.flush()
+                self._flushed = time.monotonic()
+        except OSError:
+            self._writer = None
 
     def close(self) -> None:
         """Write what is left."""
-        self._writer.close()
+        if self._writer is not None:
+            with contextlib.suppress(OSError):
+                self._writer.close()
 
 
 class WeightsAndBiases:

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+from collections.abc import Callable
 
 # Tests compile many small programs and run each briefly: compile fast, not well. Before jax.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
@@ -49,6 +50,25 @@ hypothesis.settings.load_profile("ci" if IN_CI else "local")
 def key() -> jax.Array:
     """A typed random key, the same in every test."""
     return jax.random.key(0)
+
+
+_DATA = pathlib.Path(os.environ.get("CATS_JAX_DATA", ROOT.parent / "shared" / "data"))
+
+
+@pytest.fixture(scope="session")
+def real_data() -> Callable[[str], pathlib.Path]:
+    """Copies of published data sets by file name; without them a test is skipped, in CI it fails.
+
+    They are not part of this repository: `CATS_JAX_DATA` names their folder.
+    """
+
+    def find(name: str) -> pathlib.Path:
+        path = _DATA / name
+        if not path.is_file():
+            pytest.skip(f"{path} is not there: set CATS_JAX_DATA to the folder of the data sets")
+        return path
+
+    return find
 
 
 class _NoSkips:

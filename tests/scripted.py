@@ -23,6 +23,7 @@ from cats_jax.protocols import (
     StepRequest,
     StepSample,
     TokenUsage,
+    total_usage,
 )
 
 
@@ -50,8 +51,12 @@ class ScriptedPolicy:
     def generate(self, requests: Sequence[StepRequest]) -> Generation:
         time.sleep(self.delay)
         samples = [[_sample(request, seed) for seed in request.seeds] for request in requests]
-        usage = [TokenUsage(computed=5 + len(group), generated=2 * len(group)) for group in samples]
-        return Generation(samples, usage, inside_seconds=self.delay / 2)
+        usage = [
+            [TokenUsage(computed=1 if j else 6, generated=2) for j in range(len(group))]
+            for group in samples
+        ]
+        totals = [total_usage(group) for group in usage]
+        return Generation(samples, totals, self.delay / 2, usage)
 
     def keep_only(self, question: Question, paths: Sequence[Path]) -> None:
         pass

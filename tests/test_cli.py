@@ -37,8 +37,8 @@ def no_models(monkeypatch):
     def refuse(self, spec):
         raise AssertionError("a model was loaded")
 
-    monkeypatch.setattr(models.HuggingFaceModels, "policy", refuse)
-    monkeypatch.setattr(models.HuggingFaceModels, "prm", refuse)
+    monkeypatch.setattr(models.ModelFolders, "policy", refuse)
+    monkeypatch.setattr(models.ModelFolders, "prm", refuse)
 
 
 @pytest.fixture
@@ -376,7 +376,10 @@ def test_a_checkpoint_trained_with_other_features_is_refused(capsys, recipe, tmp
     settings = learners.CATS
     actions = settings.cats.actions
     learner = learners.make_learner(
-        learners.make_actor(len(actions)), learners.make_critic(), actions, settings.learner
+        learners.make_actor(len(actions), settings.actor_hidden),
+        learners.make_critic(settings.critic_hidden),
+        actions,
+        settings.learner,
     )
     folder = tmp_path / "controller"
     checkpoint.save(folder, learner.init(jax.random.key(0)), settings)

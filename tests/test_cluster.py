@@ -3,17 +3,20 @@
 import importlib
 import os
 import pathlib
+import socket
 import subprocess
 import sys
+import tempfile
+import time
 
 import psutil
 import pytest
 
 from cats_jax import config, evaluate, runs
-from cats_jax.cluster import RayEngines
+from cats_jax.cluster import RayEngines, needs, room_on
 from cats_jax.errors import BadInputError
 from cats_jax.grading import MathJudge
-from cats_jax.models import HuggingFaceModels
+from cats_jax.models import ModelFolders
 from cats_jax.recording import default_judge
 
 _HERE = str(pathlib.Path(__file__).parent)
@@ -34,9 +37,8 @@ _QUESTIONS = 12
 
 
 @pytest.fixture(scope="module")
-def nodes():
-    """A cluster of two nodes with one core each."""
-    import ray
+def cluster():
+    """Two nodes with one core each."""
     from ray.cluster_utils import Cluster
 
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
@@ -45,11 +47,19 @@ def nodes():
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
     cluster.add_node(num_cpus=1)
     cluster.wait_for_nodes()
+    yield cluster
+    cluster.shutdown()
+    del os.environ["PYTHONPATH"]
+
+
+@pytest.fixture(scope="module")
+def nodes(cluster):
+    """Ray, connected to the two nodes."""
+    import ray
+
     ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
     yield ray
     ray.shutdown()
-    cluster.shutdown()
-    del os.environ["PYTHONPATH"]
 
 
 def _recipe(**changes):
@@ -102,6 +112,79 @@ def test_two_nodes_end_in_the_same_rows(tmp_path, nodes):
     assert len({node["NodeID"] for node in nodes.nodes() if node["Alive"]}) == 2
 
 
+def test_whole_paths_on_two_nodes(tmp_path, nodes):
+    """Rows that share paths, whose actor remembers them or not."""
+    questions = scripted.question_set(_QUESTIONS)
+    recipe = _recipe(strategies=["majority", "best_of_n"], num_candidates=[4, 8])
+    models = scripted.ScriptedModels()
+    alone = _run(tmp_path / "alone", recipe, models, questions)
+    run = _run(tmp_path / "ray", recipe, models, questions, address="auto")
+    _check_same(run, alone)
+    assert len(run.rows) == 4 * _QUESTIONS
+
+
+# Where workers go
+
+
+@pytest.mark.parametrize(
+    ("policy", "prms", "expected"),
+    [
+        ({}, [{}], (1, 0)),
+        ({"num_threads": 4}, [{"num_threads": 2}], (4, 0)),
+        ({"backend": "vllm"}, [{"backend": "vllm"}], (1, 0.9)),
+        # One PRM at a time beside the policy.
+        ({"backend": "vllm", "gpu_memory_utilization": 0.2},
+         [{"backend": "vllm", "gpu_memory_utilization": 0.1},
+          {"backend": "vllm", "gpu_memory_utilization": 0.3}], (1, 0.5)),
+        ({"backend": "vllm", "gpu_memory_utilization": 0.8}, [{"backend": "vllm"}], (1, 1)),
+        ({"backend": "vllm"}, [{"num_threads": 3}], (3, 0.45)),
+        ({"device": "cuda"}, [{}], (1, 1)),
+        ({"device": "cuda"}, [{"device": "cuda:1"}], (1, 2)),
+        ({"backend": "http://localhost:8000", "device": "cuda"}, [{}], (1, 0)),
+    ],
+)  # fmt: skip
+def test_what_a_worker_needs(policy, prms, expected):
+    specs = [{"path": "p", "label": str(i), **prm} for i, prm in enumerate(prms)]
+    recipe = _recipe(policy={"path": "weak", **policy}, prms=specs)
+    assert needs(recipe) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("resources", "cpus", "gpus", "room"),
+    [
+        ({"CPU": 8.0}, 1, 0, 8),
+        ({"CPU": 8.0}, 3, 0, 2),
+        ({"CPU": 8.0}, 1, 1, 0),
+        ({"CPU": 8.0, "GPU": 2.0}, 1, 1, 2),
+        ({"CPU": 1.0, "GPU": 2.0}, 1, 1, 1),
+        ({"CPU": 8.0, "GPU": 3.0}, 1, 2, 1),
+        ({"CPU": 8.0, "GPU": 2.0}, 1, 0.6, 2),  # not three: a part lies on one device
+        ({"CPU": 8.0, "GPU": 2.0}, 1, 0.5, 4),
+    ],
+)
+def test_room_on_a_node(resources, cpus, gpus, room):
+    assert room_on(resources, cpus, gpus) == room
+
+
+def test_workers_with_vllm_take_gpus(cluster, nodes):
+    """A node that says it has GPUs is enough to see what is asked for."""
+    recipe = _recipe(policy={"path": "weak", "backend": "vllm", "gpu_memory_utilization": 0.3})
+    judge = default_judge(recipe)
+    with pytest.raises(BadInputError, match=r"has room for 0: each needs 1 CPU\(s\) and 0\.3 GPU"):
+        RayEngines(recipe, scripted.ScriptedModels(), judge, address="auto")
+    node = cluster.add_node(num_cpus=4, num_gpus=1)
+    try:
+        cluster.wait_for_nodes()
+        with RayEngines(recipe, scripted.ScriptedModels(), judge, address="auto") as engines:
+            assert engines.num_workers == 3
+            deadline = time.monotonic() + 60
+            while nodes.available_resources().get("GPU", 0) > 0.1 + 1e-6:
+                assert time.monotonic() < deadline, nodes.available_resources()
+                time.sleep(0.2)
+    finally:
+        cluster.remove_node(node)
+
+
 class _Killer:
     """Kills a worker process as soon as some rows are there."""
 
@@ -141,7 +224,7 @@ def test_the_embedded_world_on_two_nodes(tmp_path, nodes):
         in_flight=3,
         max_depth=10,
     )
-    models = HuggingFaceModels()
+    models = ModelFolders()
     alone = _run(tmp_path / "alone", recipe, models)
     run = _run(tmp_path / "ray", recipe, models, address="auto", workers=2)
     _check_same(run, alone)
@@ -155,7 +238,9 @@ def test_grading_inside_a_task(nodes):
 
 def test_more_workers_than_room(nodes):
     recipe = _recipe()
-    with pytest.raises(BadInputError, match="9 workers, but the cluster has 2 CPUs"):
+    with pytest.raises(
+        BadInputError, match=r"9 workers, but the cluster has room for 2: each needs 1 CPU"
+    ):
         RayEngines(recipe, scripted.ScriptedModels(), default_judge(recipe), address="auto",
                    workers=9)  # fmt: skip
     assert nodes.is_initialized()
@@ -189,6 +274,72 @@ def test_no_cluster_answers(tmp_path, recipe_file):
     assert done.returncode == 2
     assert "no cluster answers there" in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+@pytest.fixture
+def guarded_head(tmp_path):
+    """A cluster as `ray start --head` makes it where a token has been generated: it asks for it."""
+    ray = pathlib.Path(sys.executable).with_name("ray")
+    environment = {
+        **{name: value for name, value in os.environ.items() if not name.startswith("RAY_")},
+        "HOME": str(tmp_path / "home"),
+        "RAY_USAGE_STATS_ENABLED": "0",
+    }
+    subprocess.run(
+        [ray, "get-auth-token", "--generate"], env=environment, check=True, capture_output=True
+    )
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    with tempfile.TemporaryDirectory() as folder:  # short: sockets lie in it
+        options = ["--num-cpus=1", "--include-dashboard=false", f"--temp-dir={folder}"]
+        head = subprocess.Popen(
+            [ray, "start", "--head", "--block", f"--port={port}", *options],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        assert head.stdout is not None
+        for line in head.stdout:
+            if "Ray runtime started" in line:
+                break
+        yield f"127.0.0.1:{port}", environment
+        children = psutil.Process(head.pid).children(recursive=True)
+        head.terminate()
+        head.communicate(timeout=60)
+        _, left = psutil.wait_procs(children, timeout=20)
+        for process in left:
+            process.kill()
+        psutil.wait_procs(left, timeout=20)
+
+
+def test_a_cluster_that_asks_for_a_token(tmp_path, recipe_file, guarded_head):
+    address, environment = guarded_head
+    output = tmp_path / "run"
+    arguments = ["evaluate", recipe_file, "--output", str(output), "--ray", address]
+
+    def run(**more):
+        return subprocess.run(
+            [sys.executable, "-m", "cats_jax.cli", *arguments],
+            cwd=pathlib.Path(_HERE).parent,
+            env={**environment, **more},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    refused = run()
+    assert refused.returncode == 2
+    assert "if it asks for a token, set RAY_AUTH_MODE=token" in refused.stderr
+    assert refused.stderr.count("\n") == 1
+    let_in = run(RAY_AUTH_MODE="token")
+    assert let_in.returncode == 0, let_in.stderr
+    assert len(runs.read_run(output).rows) == 4
+    missing = run(RAY_AUTH_MODE="token", HOME=str(tmp_path / "elsewhere"))
+    assert missing.returncode == 2
+    assert "no authentication token was found" in missing.stderr
+    assert missing.stderr.count("\n") == 1
 
 
 @pytest.fixture

@@ -1,21 +1,18 @@
 """Data sets: published layouts, users' files, the hub, selections, and rows that break a rule."""
 
 import json
-import os
-import pathlib
 import random
 
 import datasets as hub
+import datasets.config as hub_config
 import pyarrow
 import pyarrow.parquet
 import pytest
+import yaml
 
 from cats_jax.config import QuestionSpec, parse_recipe
 from cats_jax.datasets import PUBLISHED, count_questions, load_questions, read_questions
 from cats_jax.errors import BadInputError
-
-ROOT = pathlib.Path(__file__).resolve().parents[1]
-DATA = pathlib.Path(os.environ.get("CATS_JAX_DATA", ROOT.parent / "shared" / "data"))
 
 # One or two rows of each, in the published columns, made up for this test.
 _ROWS = {
@@ -116,6 +113,75 @@ def test_published_sets_from_the_hub(monkeypatch, name):
         assert asked == [(published.path, config, split) for config in published.configs]
         by_path = load_questions([QuestionSpec(dataset=published.path)])
         assert by_path.answers == questions.answers
+
+
+# Where the published repositories keep their rows: split -> file, by configuration. A card says so,
+# except where one file lies at the top.
+_REPOSITORIES = {
+    "math500": {None: {"test": "test.jsonl"}},
+    "math": {
+        subject: {split: f"{subject}/{split}-00000-of-00001.parquet" for split in ("train", "test")}
+        for subject in PUBLISHED["math"].configs
+    },
+    "aime24": {None: {"train": "data/train-00000-of-00001.parquet"}},
+    "amc23": {None: {"train": "data/train-00000-of-00001.parquet"}},
+    "gsm8k": {
+        name: {split: f"{name}/{split}-00000-of-00001.parquet" for split in ("train", "test")}
+        for name in ("main", "socratic")
+    },
+    "olympiadbench": {
+        name: {"train": f"{name}/{name}.parquet"}
+        for name in ("OE_TO_maths_en_COMP", "OE_TO_physics_en_COMP")
+    },
+}
+
+
+def _publish(folder, name):
+    """The rows as a repository on the hub holds them; each file has rows of its own."""
+    card = {"license": "mit", "configs": []}
+    count = 0
+    for config, files in _REPOSITORIES[name].items():
+        parts = []
+        for split, file in files.items():
+            path = folder / PUBLISHED[name].path / file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            text = PUBLISHED[name].layout.question[-1]
+            row = _ROWS[name][-1]
+            row = {**row, text: f"{row[text]} {config}, {split}"}
+            if path.suffix == ".jsonl":
+                _jsonl(path, [row])
+            else:
+                pyarrow.parquet.write_table(pyarrow.Table.from_pylist([row]), path)
+            parts.append({"split": split, "path": file.replace("00000-of-00001", "*")})
+            count += 1
+        card["configs"].append({"config_name": config or "default", "data_files": parts})
+    if name == "math500":
+        del card["configs"]
+    text = yaml.safe_dump(card)
+    (folder / PUBLISHED[name].path / "README.md").write_text(f"---\n{text}---\n# A data set\n")
+
+
+@pytest.mark.parametrize("name", list(PUBLISHED))
+def test_published_repositories_through_the_library(tmp_path, monkeypatch, name):
+    """`datasets` reads a repository from a folder of its name as it does from the hub."""
+    _publish(tmp_path / "hub", name)
+    monkeypatch.chdir(tmp_path / "hub")
+    monkeypatch.setattr(hub_config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    published = PUBLISHED[name]
+    for split in published.splits:
+        questions = load_questions([QuestionSpec(dataset=name, split=split)])
+        ends = [f"{config}, {split}" for config in published.configs]
+        assert len(questions.questions) == len(ends)
+        for question, end in zip(questions.questions, ends, strict=True):
+            assert question.text.endswith(end)
+        expected = list(_EXPECTED[name].values())[-1]
+        assert set(questions.answers.values()) == {expected}
+    (tmp_path / "hub" / published.path).rename(tmp_path / "elsewhere")
+    monkeypatch.setattr(hub_config, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(hub_config, "HF_DATASETS_CACHE", tmp_path / "empty")
+    with pytest.raises(BadInputError, match="can't be loaded") as error:
+        load_questions([QuestionSpec(dataset=name)])
+    assert "\n" not in str(error.value)
 
 
 def test_a_hub_that_does_not_answer(monkeypatch):
@@ -274,10 +340,10 @@ _REAL = {
 }
 
 
-@pytest.mark.parametrize("file", [file for file in _REAL if (DATA / file).is_file()])
-def test_real_copies(file):
+@pytest.mark.parametrize("file", _REAL)
+def test_real_copies(file, real_data):
     layout, count = _REAL[file]
-    questions = read_questions(DATA / file, layout=layout)
+    questions = read_questions(real_data(file), layout=layout)
     assert len(questions.questions) == len(questions.answers) == count
     assert count in PUBLISHED[layout].splits.values()
     if layout in ("aime24", "amc23", "gsm8k"):

@@ -1,6 +1,7 @@
 """Evaluation on a scripted policy and PRM: the grid, grading, resuming, and what a search sees."""
 
 import dataclasses
+import errno
 import importlib
 import io
 import json
@@ -288,6 +289,21 @@ def test_curves_are_written_for_tensorboard(tmp_path, finished):
     assert len(points) == 6
 
 
+def test_curves_end_where_the_disk_is_full(tmp_path, monkeypatch):
+    board = tracking.TensorBoard(tmp_path)
+    board.scalar("accuracy", 0.5, 1)
+
+    def full(event):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    assert board._writer is not None
+    board._writer._py_recordio_writer.close()
+    monkeypatch.setattr(board._writer, "write_event", full)
+    board.scalar("accuracy", 0.5, 2)
+    board.scalar("accuracy", 0.5, 3)
+    board.close()
+
+
 def test_weights_and_biases_must_be_installed():
     with pytest.raises(BadInputError, match="pip install wandb"):
         tracking.WeightsAndBiases("project", "name", {})
@@ -369,6 +385,9 @@ def test_a_finished_run_loads_no_model(tmp_path, finished):
 def test_going_on_with_other_settings_is_refused(finished):
     with pytest.raises(BadInputError, match=r"config\.max_depth: 6 -> 7"):
         _evaluate(finished[0].folder, recipe=_recipe(max_depth=7))
+    fewer = _recipe(questions={"world": "test", "count": 5})
+    with pytest.raises(BadInputError, match=r"config\.questions\[0\]\.count: 6 -> 5"):
+        _evaluate(finished[0].folder, recipe=fewer)
     questions = scripted.question_set(_QUESTIONS)
     questions = dataclasses.replace(questions, answers=dict.fromkeys(questions.answers, "1"))
     with pytest.raises(BadInputError, match=r"questions\.answers_sha256"):

@@ -24,7 +24,6 @@ from cats_jax.protocols import AnswerJudge, Question, Step, StepSample
 from cats_jax.tree import SearchTree
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-DATA = pathlib.Path(os.environ.get("CATS_JAX_DATA", ROOT.parent / "shared" / "data"))
 
 sys.path += [str(ROOT / "tests"), str(ROOT / "benchmarks")]
 hostile = importlib.import_module("hostile_answers").HOSTILE
@@ -62,9 +61,9 @@ _FILES = {
 }
 
 
-@pytest.mark.parametrize("file", [file for file in _FILES if (DATA / file).is_file()])
-def test_gold_answers_of_real_data(judge, file):
-    questions = read_questions(DATA / file, layout=_FILES[file])
+@pytest.mark.parametrize("file", _FILES)
+def test_gold_answers_of_real_data(judge, file, real_data):
+    questions = read_questions(real_data(file), layout=_FILES[file])
     golds = dict.fromkeys(questions.answers.values())
     assert len(golds) > 20
     wrong = []

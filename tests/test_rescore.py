@@ -11,6 +11,7 @@ import pytest
 from cats_jax import cli, config, evaluate, runs
 from cats_jax.answers import BoxedIntegerJudge
 from cats_jax.errors import BadInputError
+from cats_jax.models import ModelFolders
 from cats_jax.rescore import Change, rescore
 
 sys.path.append(str(pathlib.Path(__file__).parent))
@@ -86,11 +87,62 @@ def test_another_prm_is_the_run_with_it(tmp_path, run):
     direct = _run(tmp_path / "direct", ["best_of_n"], prm="bad")
     change = Change(prm=config.PrmSpec("bad"))
     scorer = scripted.ScriptedModels().prm(config.PrmSpec("bad"))
+    scorer.num_parameters = 50
     rescored = rescore(run, tmp_path / "new", change, BoxedIntegerJudge(), scorer)
     ours, theirs = (_verdicts(one, "best_of_n") for one in (rescored.run, direct))
-    assert [row[:-1] for row in ours.values()] == [theirs[q][:-1] for q in ours]
-    assert {row.key for row in rescored.run.rows} == {row.key for row in direct.rows}
-    assert all(row.ledger.prm_computed > 0 for row in rescored.run.rows)
+    assert ours == theirs
+    others = {row.key: row for row in direct.rows}
+    for row in rescored.run.rows:
+        other = others[row.key].ledger
+        # The direct run's PRM has 5 parameters.
+        more = 2.0 * 45 * other.prm_computed
+        expected = dataclasses.replace(
+            other, flops=other.flops + more, prm_flops=other.prm_flops + more
+        )
+        assert more > 0
+        assert _without_seconds(row.ledger) == _without_seconds(expected)
+
+
+@pytest.mark.slow
+def test_another_prm_of_the_world_costs_what_a_run_with_it_costs(tmp_path):
+    """Tokens that equal paths share are computed once, in the run and afterwards."""
+    content = {
+        "name": "world",
+        "strategies": ["best_of_n"],
+        "num_candidates": [8],
+        "questions": {"world": "validation", "count": 3},
+        "policy": {"path": "weak", "max_step_tokens": 32, "max_answer_tokens": 64},
+    }
+    models = ModelFolders()
+    old, direct = (
+        evaluate.evaluate(evaluate.prepare(recipe, models), models, tmp_path / name)[0]
+        for name in ("exact", "labels-only")
+        for recipe in [config.parse_recipe({**content, "prms": [name]})]
+    )
+    prm = config.PrmSpec("labels-only")
+    scorer = models.prm(prm)
+    rescored = rescore(old, tmp_path / "new", Change(prm=prm), BoxedIntegerJudge(), scorer)
+    ledgers = {row.key: _without_seconds(row.ledger) for row in direct.rows}
+    assert {row.key: _without_seconds(row.ledger) for row in rescored.run.rows} == ledgers
+    for row in rescored.run.rows:
+        other = next(one for one in direct.rows if one.key == row.key)
+        assert (row.answer, row.status) == (other.answer, other.status)
+
+
+def test_runs_without_the_prms_flops_are_not_given_another_prm(tmp_path, run):
+    change = Change(prm=config.PrmSpec("bad"))
+    scorer = scripted.ScriptedModels().prm(config.PrmSpec("bad"))
+    rows = [
+        dataclasses.replace(row, ledger=dataclasses.replace(row.ledger, prm_flops=0.0))
+        for row in run.rows
+    ]
+    old = dataclasses.replace(run, rows=tuple(rows))
+    with pytest.raises(BadInputError, match="of an earlier version"):
+        rescore(old, tmp_path / "new", change, BoxedIntegerJudge(), scorer)
+
+
+def _without_seconds(ledger):
+    return {name: v for name, v in ledger.as_dict().items() if not name.endswith("_seconds")}
 
 
 class _Parity(BoxedIntegerJudge):

@@ -16,6 +16,9 @@ def report(
 ) -> int:
     """Print the tables of run folders and draw their plots, finished or not.
 
+    Folders with the same policy, questions and limits are one table, and their strategies are
+    compared question by question; a row may be in one of them only.
+
     Args:
         runs: run folders.
         paired: also compare every two strategies at the same N, question by question.
@@ -25,21 +28,26 @@ def report(
     """
     from .. import report as tables
     from ..errors import BadInputError
+    from ..merged import merge_runs
     from ..runs import read_run
     from ..terminal import make_console, show_table
-    from .evaluate import held_out_run, show_certificates, show_run
+    from .evaluate import held_out_run, show_certificates, show_run, show_tables
 
     if not runs:
         raise BadInputError("report: name at least one run folder, such as runs/NAME")
     reference = None if held_out is None else held_out_run(held_out, level)
     console = make_console()
-    for folder in runs:
-        run = read_run(folder)
-        show_run(console, run)
+    found = [read_run(folder) for folder in {path.resolve(): path for path in runs}.values()]
+    for merged in merge_runs(found):
+        if any(merged is run for run in found):
+            show_run(console, merged)
+        else:
+            show_tables(console, merged)
         if paired:
-            for label, part in tables.by_dataset(tables.groups(run.rows)).items():
+            for label, part in tables.by_dataset(tables.groups(merged.rows)).items():
                 title = f"every two strategies at the same N{label and f', {label}'}"
                 show_table(console, tables.paired_table(tables.neighbour_pairs(part), title))
-        if reference is not None:
+    if reference is not None:
+        for run in found:
             show_certificates(console, run, reference, level)
     return 0

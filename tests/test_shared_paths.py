@@ -1,0 +1,241 @@
+"""Rows that share paths are, cost included, the rows of runs of their own."""
+
+import dataclasses
+import importlib
+import pathlib
+import sys
+
+import pytest
+from tiny_models import save_model
+
+from cats_jax import config, evaluate
+from cats_jax.cells import grid
+from cats_jax.models import ModelFolders
+from cats_jax.protocols import StepRequest
+
+# Behind everything else, so that nothing here can stand before a package of the project.
+sys.path.append(str(pathlib.Path(__file__).parent))
+scripted = importlib.import_module("scripted")
+
+_WHOLE = ["majority", "best_of_n", "best_of_n_weighted"]
+
+
+def _recipe(**changes):
+    content = {
+        "name": "shared",
+        "strategies": _WHOLE,
+        "num_candidates": [2, 7, 4],
+        "prms": ["exact", "sparse"],
+        "questions": {"world": "validation", "count": 3},
+        "policy": {"path": "weak", "max_step_tokens": 32, "max_answer_tokens": 64},
+        "max_depth": 6,
+        "in_flight": 2,
+    }
+    return config.parse_recipe({**content, **changes})
+
+
+class _Counting:
+    """A `ModelSource` that counts what its models were asked."""
+
+    def __init__(self, source):
+        self.source = source
+        self.samples = []
+        self.scored = []
+
+    def fingerprint(self, spec):
+        return self.source.fingerprint(spec)
+
+    def policy(self, spec):
+        policy = self.source.policy(spec)
+        generate = policy.generate
+
+        def counted(requests):
+            for request in requests:
+                path = tuple(step.token_ids for step in request.path)
+                self.samples += [(request.question.id, path, seed) for seed in request.seeds]
+            return generate(requests)
+
+        policy.generate = counted
+        return policy
+
+    def prm(self, spec):
+        prm = self.source.prm(spec)
+        score = prm.score
+
+        def counted(questions, paths):
+            self.scored.append(spec.label)
+            return score(questions, paths)
+
+        prm.score = counted
+        return prm
+
+
+def _run(folder, recipe, models, questions=None, observers=()):
+    evaluation = evaluate.prepare(recipe, models, questions)
+    return evaluate.evaluate(evaluation, models, folder, observers=observers)[0]
+
+
+def _content(run):
+    """All of a run's rows but seconds and places in the file."""
+    rows = {}
+    for row in run.rows:
+        tree = run.tree(row)
+        ledger = {n: v for n, v in row.ledger.as_dict().items() if not n.endswith("_seconds")}
+        content = dataclasses.asdict(dataclasses.replace(row, tree=None))
+        rows[row.key] = ({**content, "ledger": ledger}, tree.candidates, tree.paths, tree.chosen)
+    return rows
+
+
+def _alone(folder, recipe, models, questions=None):
+    """Each cell in a run of its own, with models of its own."""
+    rows = {}
+    for index, cell in enumerate(grid(recipe)):
+        one = dataclasses.replace(
+            recipe,
+            strategies=(cell.spec,),
+            num_candidates=(cell.num_candidates,),
+            prms=() if cell.prm is None else (cell.prm,),
+            seeds=(cell.seed,),
+        )
+        rows |= _content(_run(folder / str(index), one, models, questions))
+    return rows
+
+
+@pytest.mark.slow
+def test_rows_equal_those_of_runs_of_their_own(tmp_path):
+    """On the embedded world, whose samples often have the same history."""
+    models = _Counting(ModelFolders())
+    shared = _content(_run(tmp_path / "shared", _recipe(), models))
+    assert len(models.samples) == len(set(models.samples))
+    assert shared == _alone(tmp_path, _recipe(), ModelFolders())
+    assert len(shared) == 3 * (1 + 2 * 2) * 3
+
+
+@pytest.mark.slow
+def test_rows_of_a_model_whose_samples_differ_at_once(tmp_path):
+    """Also with other sampling parameters, which have a pool of their own, and two seeds."""
+    path = save_model(tmp_path / "model")
+    hot = {"name": "majority", "label": "hot", "sampling": {"temperature": 1.5, "top_p": 0.9}}
+    recipe = _recipe(
+        policy={"path": str(path), "max_step_tokens": 8, "max_answer_tokens": 8},
+        strategies=["majority", hot, "best_of_n"],
+        num_candidates=[5, 16],
+        prms=["exact"],
+        seeds=[0, 1],
+        max_depth=3,
+    )
+    models = _Counting(ModelFolders())
+    shared = _content(_run(tmp_path / "shared", recipe, models))
+    assert shared == _alone(tmp_path, recipe, ModelFolders())
+
+
+def test_every_path_is_sampled_once_and_scored_once_by_each_prm(tmp_path):
+    models = _Counting(scripted.ScriptedModels())
+    recipe = _recipe(num_candidates=[4, 16], prms=["good", "bad"], trees=True)
+    questions = scripted.question_set(6)
+    run = _run(tmp_path / "run", recipe, models, questions)
+    largest = [r for r in run.rows if r.strategy == "majority" and r.num_candidates == 16]
+    assert len(models.samples) == sum(row.ledger.candidates for row in largest)
+    calls = max(row.ledger.prm_calls for row in run.rows)
+    # Two cohorts of one question each, six questions, nothing after the first cell of a PRM.
+    assert models.scored.count("good") == models.scored.count("bad") <= 6 * calls
+    assert all(row.ledger.prm_calls for row in run.rows if row.prm)
+
+
+def test_a_pool_that_was_cut_short_is_not_shared(tmp_path):
+    """A row that hits its limit of tokens leaves the others to themselves."""
+    questions = scripted.question_set(6)
+    recipe = _recipe(num_candidates=[4, 16], prms=["good"], max_tokens=150)
+    models = scripted.ScriptedModels()
+    shared = _content(_run(tmp_path / "shared", recipe, models, questions))
+    statuses = {(r["num_candidates"], r["status"]) for r, *_ in shared.values()}
+    assert (16, "max_tokens") in statuses
+    assert (4, "answered") in statuses
+    assert shared == _alone(tmp_path, recipe, models, questions)
+
+
+@pytest.mark.parametrize("limit", [{"budget": 12}, {"max_seconds": 100.0}])
+def test_runs_with_a_budget_or_a_clock_share_nothing(tmp_path, limit):
+    questions = scripted.question_set(6)
+    recipe = _recipe(num_candidates=[4, 16], prms=["good"], **limit)
+    models = _Counting(scripted.ScriptedModels())
+    shared = _content(_run(tmp_path / "shared", recipe, models, questions))
+    assert len(models.samples) == sum(r["ledger"]["candidates"] for r, *_ in shared.values())
+    assert shared == _alone(tmp_path, recipe, scripted.ScriptedModels(), questions)
+
+
+class _Interrupt:
+    def __init__(self, after):
+        self.after = after
+
+    def begin_cell(self, title, total, rows):
+        pass
+
+    def row(self, row):
+        self.after -= 1
+        if self.after == 0:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("after", [2, 9, 20])
+def test_a_run_that_goes_on_ends_in_the_same_rows(tmp_path, after):
+    """The memory is gone with the process; what is left of a cell is sampled again."""
+    questions = scripted.question_set(6)
+    recipe = _recipe(num_candidates=[4, 16], prms=["good", "bad"])
+    models = scripted.ScriptedModels()
+    with pytest.raises(KeyboardInterrupt):
+        _run(tmp_path / "run", recipe, models, questions, observers=[_Interrupt(after)])
+    run = _run(tmp_path / "run", recipe, models, questions)
+    assert _content(run) == _alone(tmp_path, recipe, models, questions)
+
+
+def test_a_broken_prm_fails_its_question_in_every_row(tmp_path):
+    questions = scripted.question_set(6)
+    recipe = _recipe(num_candidates=[4, 16], prms=["good"])
+    models = scripted.ScriptedModels(breaks_on="q2")
+    run = _run(tmp_path / "run", recipe, models, questions)
+    failed = [row.key for row in run.rows if row.status == "failed"]
+    assert len(failed) == 4
+    assert {row.question for row in run.rows if row.status == "failed"} == {"q2"}
+    whole = _content(_run(tmp_path / "whole", recipe, scripted.ScriptedModels(), questions))
+    for key, (row, *_) in _content(run).items():
+        assert row["answer"] == (None if key in failed else whole[key][0]["answer"])
+
+
+def test_seconds_are_those_of_the_sampling_that_is_shared(tmp_path):
+    questions = scripted.question_set(4)
+    models = scripted.ScriptedModels(delay=0.02)
+    run = _run(tmp_path / "run", _recipe(num_candidates=[4, 16], prms=["good"]), models, questions)
+    by_key = {row.key: row.ledger.policy_seconds for row in run.rows}
+    for i in range(4):
+        most = by_key[f"majority|16|-|0|q{i}"]
+        assert 0 < by_key[f"majority|4|-|0|q{i}"] < most
+        assert by_key[f"best_of_n|16|good|0|q{i}"] == pytest.approx(most)
+
+
+def test_usage_by_sample_adds_up_and_a_prefix_costs_the_same(tmp_path):
+    """Of the first samples alone, and of all in one call with others."""
+    policy = ModelFolders().policy(_recipe().policy)
+    question, other = evaluate.load_questions(_recipe().questions).questions[:2]
+
+    def ask(which, count):
+        return StepRequest(which, (), tuple(range(count)), 0.8, 1.0, 0, False)
+
+    fresh = policy.generate([ask(other, 3), ask(question, 12)])
+    assert fresh.sample_usage is not None
+    whole = fresh.sample_usage[1]
+    assert sum(u.computed for u in whole) == fresh.usage[1].computed
+    assert sum(u.cached for u in whole) == fresh.usage[1].cached
+    assert [u.generated for u in whole] == [len(s.step.token_ids) for s in fresh.samples[1]]
+    policy.keep_only(question, [])
+    alone = policy.generate([ask(question, 5)])
+    assert alone.sample_usage is not None
+    assert alone.sample_usage[0] == whole[:5]
+    # Distinct histories, counted without a tree.
+    prompt = alone.usage[0].computed + alone.usage[0].cached - alone.usage[0].generated
+    histories = {
+        sample.step.token_ids[:end]
+        for sample in alone.samples[0]
+        for end in range(len(sample.step.token_ids))
+    }
+    assert alone.usage[0].computed == prompt + len(histories)
