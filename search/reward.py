@@ -18,6 +18,9 @@ class RewardWeights:
         margin: lambda_m, of the gap between kept and discarded children.
         score: lambda_r, of the best child's path score.
         discount: gamma of the TD target, in [0, 1].
+
+    Raises:
+        ValueError: a weight is negative, or the discount out of range.
     """
 
     cost: float = 0.2
@@ -26,6 +29,9 @@ class RewardWeights:
     discount: float = 0.9
 
     def __post_init__(self) -> None:
+        for name in ("cost", "margin", "score"):
+            if not getattr(self, name) >= 0.0:
+                raise ValueError(f"reward weight {name} must be >= 0, got {getattr(self, name)}")
         if not 0.0 <= self.discount <= 1.0:
             raise ValueError(f"discount must be in [0, 1], got {self.discount}")
 

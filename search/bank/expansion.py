@@ -17,11 +17,9 @@ from ..types import Expansion, Request
 from .types import Bank, Replay
 
 # Steps through a node's draws: primes above any number of draws, so that each visits all of them
-# before it comes back to the first. Below 2**16, so that 256 steps stay within 32 bits.
-_STRIDES = np.array(
-    [65521, 65519, 65497, 65479, 65449, 65447, 65437, 65423]
-    + [65419, 65413, 65407, 65393, 65381, 65371, 65357, 65353],
-    np.uint32,
+# before it comes back to the first.
+_STRIDES = 65536 - np.array(
+    (15, 17, 39, 57, 87, 89, 99, 113, 117, 123, 129, 143, 155, 165, 179, 183), np.uint32
 )
 
 
@@ -54,9 +52,9 @@ def expand(
     Within a request a node's draws of a setting are taken without replacement, whichever slots
     ask for them, and begin anew when all were taken: as long as they last, they are independent
     samples of the policy. From tick to tick they are drawn anew. The setting is the recorded one
-    nearest to what is asked; a step to the end needs none of its own, since recording went down to
-    the bank's `max_depth`, its last step to the end. Rows are functions of the key, the node and the
-    row's number among the request's rows for that node: no valid row depends on a capacity.
+    nearest to what is asked; a step to the end needs none of its own, since the bank's last step
+    was recorded to the end. A row is a function of the key, the node and the row's number among
+    the request's rows for that node: no valid row depends on a capacity.
 
     Args:
         params: from `reset` or `question`.
@@ -75,7 +73,7 @@ def expand(
     count = jnp.maximum(bank.first_draw[cell + 1] - start, 1).astype(jnp.uint32)
     state = absorb(jnp.full(node.shape, words(key)), cell.astype(jnp.uint32))
     offset = branch(state, 0) % count
-    stride = jnp.asarray(_STRIDES)[branch(state, 1) & 15] % count
+    stride = jnp.asarray(_STRIDES)[branch(state, 1) % _STRIDES.size] % count
 
     first_row = jnp.cumsum(request.num_samples, dtype=jnp.int32) - request.num_samples
     sibling = jnp.arange(capacity, dtype=jnp.int32) - first_row[parent]

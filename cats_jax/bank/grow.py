@@ -1,0 +1,339 @@
+"""Growing the trees of a step bank: breadth first, many questions at once, over the bridges.
+
+A tree's nodes are the distinct prefixes of a question, by text. Every node that may go on is drawn
+as often, under each sampling setting, as paths of that setting arrive at it: with R draws at the
+root a bank holds R independent paths of the setting, merged where they agree, and a search that
+takes its draws from them without replacement sees what it would have seen live. Nodes that
+searches come back to, because a mixture of the settings reaches them or a PRM likes them, get a few
+draws of every setting on top; a PRM's favourites of each depth, where a narrow search puts all of
+its candidates, are drawn like the root.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from search import Sampling
+
+from ..datasets import QuestionSet
+from ..protocols import (
+    AnswerJudge,
+    Path,
+    Question,
+    StepGenerator,
+    StepRequest,
+    StepSample,
+    StepScorer,
+    TokenUsage,
+)
+from ..recording import grade_answer
+from ..seeds import stable_seed
+from .types import ROOT, Allocation, Nodes, Tree, apart, fill_values
+
+
+def grow(
+    questions: Sequence[Question],
+    known: QuestionSet,
+    policy: StepGenerator,
+    prms: Mapping[str, StepScorer],
+    judge: AnswerJudge,
+    allocation: Allocation,
+    *,
+    max_depth: int,
+    seed: int,
+) -> list[Tree]:
+    """The trees of some questions; each is a function of its question and the seed.
+
+    Args:
+        questions: which.
+        known: their right answers.
+        policy: is sampled.
+        prms: by label; their order is that of the columns of scores.
+        judge: decides which answers are the same.
+        allocation: how often nodes are drawn.
+        max_depth: steps of a path; the last one is written to the end.
+        seed: of all samples.
+    """
+    trees = [_GrowingTree(question, known, judge, allocation, len(prms)) for question in questions]
+    for depth in range(max_depth):
+        asked: list[tuple[_GrowingTree, int, int]] = []
+        requests: list[StepRequest] = []
+        for tree in trees:
+            for node in tree.frontier:
+                wanted = tree.wanted(node)
+                for setting in np.flatnonzero(wanted).tolist():
+                    to_end = depth == max_depth - 1
+                    requests.append(tree.request(node, setting, wanted[setting], seed, to_end))
+                    asked.append((tree, node, setting))
+        if not requests:
+            break
+        for (tree, node, setting), samples in zip(
+            asked, policy.generate(requests).samples, strict=True
+        ):
+            tree.draw(node, setting, samples)
+        for tree in trees:
+            tree.add_children()
+        _score(trees, prms)
+        for tree in trees:
+            tree.advance()
+            for model in (policy, *prms.values()):
+                model.keep_only(tree.question, [tree.path(node) for node in tree.frontier])
+    for tree in trees:
+        for model in (policy, *prms.values()):
+            model.keep_only(tree.question, [])
+    return [tree.finished() for tree in trees]
+
+
+def _score(trees: Sequence[_GrowingTree], prms: Mapping[str, StepScorer]) -> None:
+    """Each new text once with each PRM."""
+    new = [(tree, node) for tree in trees for node in tree.unscored()]
+    if not new:
+        return
+    questions = [tree.question for tree, _ in new]
+    paths = [tree.path(node) for tree, node in new]
+    for column, prm in enumerate(prms.values()):
+        scoring = prm.score(questions, paths)
+        for (tree, node), score, usage in zip(new, scoring.scores, scoring.usage, strict=True):
+            tree.set_score(node, column, float(score), usage)
+
+
+class _GrowingTree:
+    """One question's tree while it grows."""
+
+    def __init__(
+        self,
+        question: Question,
+        known: QuestionSet,
+        judge: AnswerJudge,
+        allocation: Allocation,
+        num_prms: int,
+    ) -> None:
+        self.question = question
+        self.nodes = Nodes()
+        self.frontier = [ROOT]
+        self._known = known
+        self._judge = judge
+        self._allocation = allocation
+        self._num_prms = num_prms
+        self._prompt_tokens = [0] * num_prms
+        self._first_scored: list[int | None] = [None] * num_prms
+        self._paths: dict[int, Path] = {ROOT: ()}
+        self._drawn: dict[int, list[tuple[int, list[StepSample]]]] = {}
+        self._first_new = 1
+        self._answers: dict[str, int] = {}
+        self._representatives: list[str] = []
+        self._add_node(-1, "", 0, invalid=False)
+        draws = [float(entry.root) for entry in allocation.draws]
+        # How many paths arrive at a node: of each setting, and of a mixture of them at each step.
+        self._arrivals = {ROOT: np.array([*draws, max(draws)])}
+        self._drawn_most: dict[int, int] = {}
+        self._liked: set[int] = set()
+        self._favourites: set[int] = set()
+
+    def path(self, node: int) -> Path:
+        return self._paths[node]
+
+    def wanted(self, node: int) -> list[int]:
+        """Draws of each setting at a node of the frontier."""
+        *arrivals, mixed = self._arrivals[node].tolist()
+        entries = self._allocation.draws
+        wanted = [
+            max(round(paths), 1) if paths > 0 else 0
+            for paths, _ in zip(arrivals, entries, strict=True)
+        ]
+        if node in self._liked or mixed >= self._allocation.mixed:
+            most = max(entry.root for entry in entries)
+            wanted = [
+                max(count, entry.few, round(mixed * entry.root / most))
+                for count, entry in zip(wanted, entries, strict=True)
+            ]
+        if node in self._favourites:
+            return [entry.root for entry in entries]
+        if not any(wanted):
+            wanted[self._drawn_most[node]] = 1
+        return [min(count, entry.root) for count, entry in zip(wanted, entries, strict=True)]
+
+    def request(self, node: int, setting: int, count: int, seed: int, to_end: bool) -> StepRequest:
+        sampling = self._allocation.draws[setting].sampling
+        path = self._paths[node]
+        # Single draws of all settings share a seed: they agree more often, and the tree is smaller.
+        name = "one" if count == 1 else str(setting)
+        texts = [step.text for step in path]
+        return StepRequest(
+            question=self.question,
+            path=path,
+            seeds=tuple(
+                stable_seed("bank", seed, self.question.id, name, number, *texts)
+                for number in range(count)
+            ),
+            temperature=sampling.temperature,
+            top_p=sampling.top_p,
+            top_k=sampling.top_k,
+            to_end=to_end,
+        )
+
+    def draw(self, node: int, setting: int, samples: list[StepSample]) -> None:
+        self._drawn.setdefault(node, []).append((setting, samples))
+
+    def add_children(self) -> None:
+        """The distinct steps among the draws of each node of the frontier."""
+        for node, groups in self._drawn.items():
+            rows: dict[tuple[str, str, bool], int] = {}
+            texts: dict[str, int] = {}
+            for setting, samples in groups:
+                for sample in samples:
+                    text = sample.step.text
+                    blank = not text.strip()
+                    key = (text, sample.finish, blank)
+                    if key not in rows:
+                        text_class = texts.setdefault(text, len(texts))
+                        rows[key] = self._add_sample(node, sample, text_class)
+                    self.nodes.draws[rows[key]][setting] += 1
+            self._share_arrivals(node, list(rows.values()), dict(groups))
+        self._drawn.clear()
+
+    def unscored(self) -> list[int]:
+        """New nodes to score: one of each text."""
+        first: dict[tuple[int, int], int] = {}
+        for row in self._new_rows():
+            if not self.nodes.invalid[row]:
+                first.setdefault(self._twins(row), row)
+        return list(first.values())
+
+    def set_score(self, node: int, column: int, score: float, usage: TokenUsage) -> None:
+        self.nodes.score[node][column] = score
+        self.nodes.prm_tokens[node][column] = usage.computed
+        if self.nodes.parent[node] != ROOT:
+            return
+        # The first step that is scored brings the prompt with it; the second one finds it there.
+        first = self._first_scored[column]
+        if first is None:
+            self._first_scored[column] = node
+        elif not self._prompt_tokens[column]:
+            self._prompt_tokens[column] = usage.cached
+            self.nodes.prm_tokens[first][column] -= usage.cached
+
+    def advance(self) -> None:
+        """From the new nodes, now scored, choose those that go on."""
+        nodes = self.nodes
+        scored = {self._twins(row): row for row in self.unscored()}
+        for row in self._new_rows():
+            if not nodes.invalid[row]:
+                nodes.score[row] = nodes.score[scored[self._twins(row)]]
+                nodes.prm_tokens[row] = nodes.prm_tokens[scored[self._twins(row)]]
+        self.frontier = [
+            row for row in self._new_rows() if not nodes.invalid[row] and not nodes.done[row]
+        ]
+        self._liked = self._best_by_each_prm(self._allocation.liked)
+        self._favourites = self._best_by_each_prm(self._allocation.favourites)
+        self._first_new = len(nodes)
+
+    def finished(self) -> Tree:
+        plain = Sampling()
+        distances = [apart(entry.sampling, plain) for entry in self._allocation.draws]
+        fill_values(self.nodes, distances.index(min(distances)))
+        meta = self._known.meta.get(self.question.id, {})
+        return Tree(
+            question=self.question,
+            gold=self._known.answers[self.question.id],
+            level=int(meta.get("level", 0)),
+            prompt_tokens=self._prompt_tokens,
+            nodes=self.nodes,
+        )
+
+    # Helpers.
+
+    def _add_sample(self, parent: int, sample: StepSample, text_class: int) -> int:
+        text = sample.step.text
+        invalid = sample.finish in ("length", "context") or not text.strip()
+        if invalid:
+            return self._add_node(parent, text, text_class, invalid=True, sample=sample)
+        path = (*self._paths[parent], sample.step)
+        answer = self._judge.extract([step.text for step in path])
+        done = sample.finish == "end" or answer is not None
+        row = self._add_node(
+            parent, text, text_class, invalid=False, sample=sample, done=done, answer=answer
+        )
+        self._paths[row] = path
+        return row
+
+    def _add_node(
+        self,
+        parent: int,
+        text: str,
+        text_class: int,
+        *,
+        invalid: bool,
+        sample: StepSample | None = None,
+        done: bool = False,
+        answer: str | None = None,
+    ) -> int:
+        return self.nodes.add(
+            parent=parent,
+            text=text,
+            text_class=text_class,
+            num_tokens=0 if sample is None else len(sample.step.token_ids),
+            log_prob=0.0 if sample is None else sample.log_prob,
+            done=done,
+            invalid=invalid,
+            answer=self._answer_class(answer),
+            settings=len(self._allocation.draws),
+            prms=self._num_prms,
+        )
+
+    def _share_arrivals(
+        self, node: int, rows: list[int], groups: Mapping[int, list[StepSample]]
+    ) -> None:
+        """Divide the paths that arrive at a node among its children."""
+        drawn = np.array([len(groups.get(s, ())) for s in range(len(self._allocation.draws))])
+        for row in rows:
+            counts = np.array(self.nodes.draws[row])
+            share = counts / np.maximum(drawn, 1)
+            mixed = share.sum() / np.count_nonzero(drawn)
+            self._arrivals[row] = self._arrivals[node] * np.append(share, mixed)
+            self._drawn_most[row] = int(counts.argmax())
+
+    def _best_by_each_prm(self, count: int) -> set[int]:
+        """Nodes of the frontier whose lowest step score is among a PRM's highest."""
+        if not self._num_prms:
+            return set()
+        lowest = {row: self._lowest_scores(row) for row in self.frontier}
+        best: set[int] = set()
+        for column in range(self._num_prms):
+            ranked = sorted(self.frontier, key=lambda row, c=column: -lowest[row][c])
+            best.update(ranked[:count])
+        return best
+
+    def _lowest_scores(self, row: int) -> list[float]:
+        scores = []
+        while row != ROOT:
+            scores.append(self.nodes.score[row])
+            row = self.nodes.parent[row]
+        return [min(column) for column in zip(*scores, strict=True)]
+
+    def _twins(self, row: int) -> tuple[int, int]:
+        return self.nodes.parent[row], self.nodes.text_class[row]
+
+    def _new_rows(self) -> range:
+        return range(self._first_new, len(self.nodes))
+
+    def _answer_class(self, answer: str | None) -> int:
+        """0 for the right answer, -1 for none."""
+        if answer is None:
+            return -1
+        if answer not in self._answers:
+            self._answers[answer] = self._new_answer_class(answer)
+        return self._answers[answer]
+
+    def _new_answer_class(self, answer: str) -> int:
+        gold = self._known.answers[self.question.id]
+        tolerance = self._known.tolerances.get(self.question.id)
+        if grade_answer(self._judge, answer, gold, tolerance).correct:
+            return 0
+        for number, representative in enumerate(self._representatives, 1):
+            if self._judge.equivalent(representative, answer):
+                return number
+        self._representatives.append(answer)
+        return len(self._representatives)

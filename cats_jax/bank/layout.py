@@ -1,0 +1,210 @@
+"""From a bank's folder to the arrays of `search.bank`."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+import search
+from search import bank as search_bank
+
+from ..calibrations import IDENTITY, Calibrations
+from ..errors import BadInputError, known_names
+from .store import read_manifest, read_sparsity, read_tables
+from .types import apart
+
+
+@dataclass(frozen=True)
+class LoadedBank:
+    """A bank as training and replays use it.
+
+    Attributes:
+        arrays: for `search.bank`.
+        ids: of the questions, in their order.
+        texts, gold: of the questions, likewise.
+        prms: labels, in the order of the PRM axis.
+        manifest: what it was collected from.
+        nodes: the table's columns, as stored; rows are those of `arrays`.
+    """
+
+    arrays: search_bank.Bank
+    ids: tuple[str, ...]
+    texts: tuple[str, ...]
+    gold: tuple[str, ...]
+    prms: tuple[str, ...]
+    manifest: Mapping[str, Any]
+    nodes: Mapping[str, np.ndarray]
+
+
+def load_bank(
+    folder: str | pathlib.Path,
+    *,
+    prms: Sequence[str] | None = None,
+    calibrations: Calibrations = (),
+    count: int | None = None,
+    expected: Mapping[str, Any] | None = None,
+    world: str | None = None,
+) -> LoadedBank:
+    """Read a bank, finished or still growing.
+
+    Args:
+        folder: of the bank.
+        prms: labels of the PRMs to keep, in that order; default: all.
+        calibrations: of the PRMs, for their features; the identity where there is none.
+        count: of questions, from the first one on; default: all.
+        expected: fingerprints that its models must have, as `collect.fingerprints` gives them;
+            models that are not named are not checked.
+        world: the embedded world's version it must be from, see `collect.world_version`.
+
+    Raises:
+        BadInputError: no bank, another format, another world or model than expected, a PRM that
+            was not asked, fewer questions than `count`, or a damaged file.
+    """
+    manifest = read_manifest(folder)
+    _check_origin(folder, manifest, expected or {}, world)
+    labels = tuple(spec["label"] for spec in manifest["config"]["prms"])
+    chosen = labels if prms is None else tuple(prms)
+    for label in chosen:
+        if label not in labels:
+            raise BadInputError(
+                f"step bank {str(folder)!r} has no PRM {label!r}: {known_names(label, labels)}"
+            )
+    columns = [labels.index(label) for label in chosen]
+    questions, nodes = read_tables(folder)
+    if count is not None:
+        available = len(questions["id"])
+        if not 1 <= count <= available:
+            raise BadInputError(
+                f"step bank {str(folder)!r} has {available} questions, {count} are asked for: "
+                "collect more, or ask for fewer"
+            )
+        questions = {name: values[:count] for name, values in questions.items()}
+        end = sum(questions["num_nodes"])
+        nodes = {name: values[:end] for name, values in nodes.items()}
+    sparsity = read_sparsity(folder)
+    known = dict(calibrations)
+    features = [[*sparsity[label], *known.get(label, IDENTITY)] for label in chosen]
+    samplings = tuple(
+        search.Sampling(**entry["sampling"]) for entry in manifest["config"]["allocation"]["draws"]
+    )
+    sizes = np.array(questions["num_nodes"])
+    roots = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+    # Parents are numbered within their question; rows are of all questions together.
+    nodes = {**nodes, "parent": nodes["parent"] + np.repeat(roots, sizes)}
+    nodes["parent"][roots] = -1
+    first_draw, drawn = _draw_lists(nodes["parent"], nodes["draws"], samplings)
+    arrays = search_bank.Bank(
+        root=_int32(roots),
+        level=_int32(questions["level"]),
+        prompt_tokens=_int32(np.array(questions["prompt_tokens"])[:, columns]),
+        first_draw=_int32(first_draw),
+        drawn=_int32(drawn),
+        invalid=jnp.asarray(nodes["invalid"]),
+        done=jnp.asarray(nodes["done"]),
+        answer=_int32(nodes["answer"]),
+        text=_int32(nodes["text_class"]),
+        log_prob=_float32(np.minimum(nodes["log_prob"], 0.0)),
+        num_tokens=_int32(nodes["num_tokens"]),
+        score=_float32(nodes["score"][:, columns]),
+        prm_tokens=_int32(nodes["prm_tokens"][:, columns]),
+        value=_float32(nodes["value"]),
+        temperature=_float32([sampling.temperature for sampling in samplings]),
+        top_p=_float32([sampling.top_p for sampling in samplings]),
+        top_k=_int32([sampling.top_k for sampling in samplings]),
+        prm_features=_float32(features),
+        max_depth=jnp.int32(manifest["config"]["max_depth"]),
+    )
+    return LoadedBank(
+        arrays=arrays,
+        ids=tuple(questions["id"]),
+        texts=tuple(questions["text"]),
+        gold=tuple(questions["gold"]),
+        prms=chosen,
+        manifest=manifest,
+        nodes=nodes,
+    )
+
+
+def check_disjoint(
+    first: Sequence[str], second: Sequence[str], what: str = "training and test questions"
+) -> None:
+    """Refuse two lists of question ids that share one.
+
+    Raises:
+        BadInputError: names the first question that is in both.
+    """
+    shared = set(first) & set(second)
+    if shared:
+        example = next(identity for identity in first if identity in shared)
+        raise BadInputError(
+            f"{what} overlap: {len(shared)} are in both, such as {example!r}: collect the bank "
+            "from another set"
+        )
+
+
+def _check_origin(
+    folder: str | pathlib.Path,
+    manifest: Mapping[str, Any],
+    expected: Mapping[str, Any],
+    world: str | None,
+) -> None:
+    if world is not None and manifest["world"] != world:
+        raise BadInputError(
+            f"step bank {str(folder)!r} is from version {manifest['world']} of the embedded world, "
+            f"this is {world}: collect it anew"
+        )
+    for name, fingerprint in expected.items():
+        if name not in manifest["models"]:
+            known = known_names(name, manifest["models"])
+            raise BadInputError(f"step bank {str(folder)!r} has no {name}: {known}")
+        if manifest["models"][name] != fingerprint:
+            raise BadInputError(
+                f"step bank {str(folder)!r} was collected with another {name}: its fingerprint "
+                "differs; collect the bank anew with this one"
+            )
+
+
+def _draw_lists(
+    parent: np.ndarray, draws: np.ndarray, samplings: tuple[search.Sampling, ...]
+) -> tuple[np.ndarray, np.ndarray]:
+    """The children that a node's draws of each setting gave, as lists one behind the other.
+
+    A setting that was not drawn at a node takes the draws of the nearest one that was.
+
+    Returns:
+        i[V S + 1], where each list begins, and the lists.
+    """
+    size, settings = draws.shape
+    totals = np.zeros((size, settings), np.int64)
+    children = np.flatnonzero(parent >= 0)
+    np.add.at(totals, parent[children], draws[children])
+    source = np.tile(np.arange(settings), (size, 1))
+    for setting, sampling in enumerate(samplings):
+        # From far to near, so that the nearest one with draws is written last.
+        others = sorted(range(settings), key=lambda s: -apart(samplings[s], sampling))
+        for other in others:
+            has = totals[:, other] > 0
+            source[has, setting] = other
+    counts = np.take_along_axis(totals, source, axis=1)
+    taken = np.take_along_axis(draws[children], source[parent[children]], axis=1)
+    row = np.repeat(np.repeat(children, settings), taken.ravel())
+    cell = np.repeat(
+        (parent[children, None] * settings + np.arange(settings)).ravel(), taken.ravel()
+    )
+    # In random order within a list: a search takes them one after another.
+    order = np.lexsort((np.random.default_rng(0).random(row.size), cell))
+    first = np.concatenate([[0], np.cumsum(counts.ravel())])
+    return first, row[order]
+
+
+def _int32(values: Any) -> Any:
+    return jnp.asarray(np.asarray(values), jnp.int32)
+
+
+def _float32(values: Any) -> Any:
+    return jnp.asarray(np.asarray(values), jnp.float32)

@@ -1,0 +1,123 @@
+"""What a bank is collected from: a YAML file, checked before any model is loaded."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from dataclasses import dataclass
+from typing import Any
+
+from search import Sampling
+
+from ..config import PolicySpec, PrmSpec, QuestionSpec, parse_recipe
+from ..data_file import load_mapping
+from ..errors import BadInputError, known_names
+from .types import Allocation, Draws
+
+_SHARED = ("policy", "prms", "questions", "max_depth")  # keys of an evaluation's recipe, too
+_DRAWS = ("temperature", "top_p", "top_k", "draws", "few")
+
+
+@dataclass(frozen=True)
+class BankRecipe:
+    """What to collect.
+
+    Attributes:
+        policy, prms, questions, max_depth: as in `config.Recipe`.
+        allocation: how often the nodes of a tree are drawn, under which settings.
+        seed: of all samples.
+    """
+
+    policy: PolicySpec
+    prms: tuple[PrmSpec, ...]
+    questions: tuple[QuestionSpec, ...]
+    allocation: Allocation
+    max_depth: int = 10
+    seed: int = 0
+
+    def as_config(self) -> dict[str, Any]:
+        """Everything that can change a tree, as JSON values, for the manifest."""
+        return dataclasses.asdict(self)
+
+
+def load_bank_recipe(path: str | pathlib.Path) -> BankRecipe:
+    """A recipe from a YAML file.
+
+    Keys: `policy`, `prms`, `questions` and `max_depth` as in a recipe of `cats-jax evaluate`;
+    `sampling`, a list of `{temperature, top_p, top_k, draws, few}`, see `Draws` (draws: at the
+    root); `liked`, `favourites` and `mixed`, see `Allocation`; `seed`.
+
+    Raises:
+        BadInputError: no such file, no YAML, an unknown key, or a value that breaks its rule.
+    """
+    content = load_mapping(path, "bank recipe")
+    try:
+        return _parse(content)
+    except BadInputError as error:
+        raise BadInputError(f"bank recipe {str(path)!r}: {error}") from error
+
+
+def _parse(content: Any) -> BankRecipe:
+    own = ("sampling", "liked", "favourites", "mixed", "seed")
+    if not isinstance(content, dict):
+        raise BadInputError("must be a mapping of keys to values")
+    for key in content:
+        if key not in (*_SHARED, *own):
+            raise BadInputError(f"unknown key {key!r}: {known_names(key, (*_SHARED, *own))}")
+    if not content.get("prms"):
+        raise BadInputError("key 'prms' is missing or empty: name at least one PRM")
+    shared = {key: content[key] for key in _SHARED if key in content}
+    # The rest of an evaluation's recipe is filled up, so that there is one place for its rules.
+    parsed = parse_recipe(
+        {"name": "bank", "strategies": ["greedy"], "num_candidates": [1], **shared}
+    )
+    return BankRecipe(
+        policy=parsed.policy,
+        prms=parsed.prms,
+        questions=parsed.questions,
+        allocation=Allocation(
+            draws=_parse_draws(content.get("sampling")),
+            liked=_number(content.get("liked", 4), "liked", least=0),
+            mixed=float(_number(content.get("mixed", 4), "mixed", least=1)),
+            favourites=_number(content.get("favourites", 0), "favourites", least=0),
+        ),
+        max_depth=parsed.max_depth,
+        seed=_number(content.get("seed", 0), "seed", least=0),
+    )
+
+
+def _parse_draws(entries: Any) -> tuple[Draws, ...]:
+    if not isinstance(entries, list) or not entries:
+        raise BadInputError(
+            "key 'sampling' is missing or empty: list the sampling settings to record, such as "
+            "- {temperature: 1.0, draws: 64}"
+        )
+    draws = []
+    for number, entry in enumerate(entries, 1):
+        where = f"sampling, entry {number}"
+        if not isinstance(entry, dict) or "temperature" not in entry or "draws" not in entry:
+            raise BadInputError(f"{where}: must be a mapping with 'temperature' and 'draws'")
+        for key in entry:
+            if key not in _DRAWS:
+                raise BadInputError(f"{where}: unknown key {key!r}: {known_names(key, _DRAWS)}")
+        try:
+            sampling = Sampling(
+                float(entry["temperature"]), float(entry.get("top_p", 1.0)), entry.get("top_k", 0)
+            )
+        except (TypeError, ValueError) as error:
+            raise BadInputError(f"{where}: {error}") from error
+        root = _number(entry["draws"], f"{where}, draws", least=1)
+        few = _number(entry.get("few", 1), f"{where}, few", least=1)
+        if few > root:
+            raise BadInputError(f"{where}: few={few} must be at most draws={root}")
+        draws.append(Draws(sampling, root, few))
+    samplings = [entry.sampling for entry in draws]
+    if len(set(samplings)) < len(samplings):
+        raise BadInputError("sampling: a setting occurs twice: make them distinct")
+    return tuple(draws)
+
+
+def _number(value: Any, where: str, *, least: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise BadInputError(f"{where}={value!r}: must be an integer of at least {least}")
+    return value

@@ -1,0 +1,129 @@
+"""A bank's folder: Parquet tables, question block by question block, and a manifest.
+
+    manifest.json             what was collected from what; see `collect_bank`
+    sparsity.json             of each PRM: total and last layer
+    questions-00000.parquet   a row per question, in order
+    nodes-00000.parquet       a row per node; of one question consecutive and breadth first
+
+A block's nodes are on the disk before its questions: a block is there if its questions are.
+"""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from .. import table_folder
+from ..errors import BadInputError
+from .types import Tree, columns
+
+KIND = table_folder.FolderKind("step bank", format=1, command="cats-jax bank")
+_SPARSITY = "sparsity.json"
+
+
+def write_block(folder: pathlib.Path, number: int, trees: Sequence[Tree]) -> None:
+    """Write the trees of one block.
+
+    Raises:
+        RunStoppedError: the disk does not take it.
+    """
+    questions = {
+        "id": [tree.question.id for tree in trees],
+        "text": [tree.question.text for tree in trees],
+        "gold": [tree.gold for tree in trees],
+        "level": pa.array([tree.level for tree in trees], pa.int32()),
+        "num_nodes": pa.array([len(tree.nodes) for tree in trees], pa.int32()),
+        "prompt_tokens": pa.array([tree.prompt_tokens for tree in trees], pa.list_(pa.int32())),
+    }
+    merged: dict[str, list[Any]] = {}
+    for tree in trees:
+        for name, values in columns(tree.nodes).items():
+            merged.setdefault(name, []).extend(values)
+    nodes = {name: pa.array(values, _NODE_TYPES[name]) for name, values in merged.items()}
+    table_folder.write_table(_file(folder, "nodes", number), pa.table(nodes))
+    table_folder.write_table(_file(folder, "questions", number), pa.table(questions))
+
+
+def write_sparsity(folder: pathlib.Path, sparsity: Mapping[str, tuple[float, float]]) -> None:
+    """Keep the PRMs' sparsities, which are known once they are loaded."""
+    table_folder.replace(folder / _SPARSITY, json.dumps(sparsity, indent=2).encode() + b"\n")
+
+
+def read_sparsity(folder: str | pathlib.Path) -> dict[str, list[float]]:
+    """PRM label -> share of small weights, total and in the last layer.
+
+    Raises:
+        BadInputError: the file is missing or damaged.
+    """
+    path = pathlib.Path(folder) / _SPARSITY
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise BadInputError(
+            f"step bank {str(folder)!r} has no readable {_SPARSITY}: run its `cats-jax bank` again"
+        ) from error
+
+
+def num_blocks(folder: pathlib.Path) -> int:
+    """Complete blocks, from the first one on."""
+    number = 0
+    while _file(folder, "questions", number).is_file():
+        number += 1
+    return number
+
+
+def read_manifest(folder: str | pathlib.Path) -> dict[str, Any]:
+    """The manifest of a bank.
+
+    Raises:
+        BadInputError: no bank, or one of another format.
+    """
+    return table_folder.read_manifest(folder, KIND)
+
+
+def read_tables(folder: str | pathlib.Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """The questions' and the nodes' columns of all complete blocks.
+
+    Returns:
+        Columns of the questions as lists; of the nodes as arrays, lists as [V, S] or [V, P].
+
+    Raises:
+        BadInputError: the bank has no block yet, or a file is damaged.
+    """
+    folder = pathlib.Path(folder)
+    count = num_blocks(folder)
+    if count == 0:
+        raise BadInputError(
+            f"step bank {str(folder)!r} has no question yet: run its `cats-jax bank`"
+        )
+    questions, nodes = (
+        table_folder.read_tables([_file(folder, name, number) for number in range(count)], KIND)
+        for name in ("questions", "nodes")
+    )
+    arrays = {name: table_folder.column_array(nodes[name]) for name in nodes.column_names}
+    return questions.to_pydict(), arrays
+
+
+def _file(folder: pathlib.Path, table: str, number: int) -> pathlib.Path:
+    return folder / f"{table}-{number:05d}.parquet"
+
+
+_NODE_TYPES = {
+    "parent": pa.int32(),
+    "text": pa.string(),
+    "text_class": pa.int32(),
+    "num_tokens": pa.int32(),
+    "log_prob": pa.float32(),
+    "done": pa.bool_(),
+    "invalid": pa.bool_(),
+    "answer": pa.int32(),
+    "draws": pa.list_(pa.int32()),
+    "score": pa.list_(pa.float32()),
+    "prm_tokens": pa.list_(pa.int32()),
+    "value": pa.float32(),
+}

@@ -1,0 +1,32 @@
+"""`cats-jax bank`: record trees of scored steps, for training and replays in the graph."""
+
+from __future__ import annotations
+
+import pathlib
+
+import tyro
+
+
+def bank(recipe: tyro.conf.Positional[pathlib.Path], *, output: pathlib.Path) -> int:
+    """Record a step bank: many scored children of every node, question by question.
+
+    A collection that was killed goes on where it stopped when the same command is given again.
+
+    Args:
+        recipe: YAML file, such as recipes/bank/controller.yaml.
+        output: folder of the bank.
+    """
+    from ..bank.collect import collect_bank
+    from ..bank.recipe import load_bank_recipe
+    from ..models import ModelFolders
+    from ..progress import ProgressBar
+    from ..terminal import make_console
+
+    loaded = load_bank_recipe(recipe)
+    console = make_console(stderr=True)
+    with ProgressBar(console, f"recording {output}", 1.0) as bar:
+        collect_bank(
+            loaded, ModelFolders(), output, report=lambda done, total: bar.show(done / total)
+        )
+    make_console().print(f"step bank: {output}", markup=False, soft_wrap=True)
+    return 0

@@ -1,0 +1,43 @@
+"""`cats-jax calibrate`: what PRM scores are worth, from the training questions of a bank."""
+
+from __future__ import annotations
+
+import pathlib
+
+import tyro
+
+
+def calibrate(
+    bank: tyro.conf.Positional[pathlib.Path],
+    *,
+    output: pathlib.Path,
+    held_out: pathlib.Path | None = None,
+    seed: int = 0,
+) -> int:
+    """Fit each PRM's calibration by logistic regression, and write the file that recipes name.
+
+    Args:
+        bank: step bank of training questions.
+        output: JSON file, replaced if it exists.
+        held_out: bank of other questions on which to take the figures.
+        seed: of the groups of siblings that are looked at.
+    """
+    from rich.table import Table
+
+    from ..bank.calibrate import calibrate_bank, write_calibration
+    from ..bank.layout import load_bank
+    from ..terminal import make_console, show_table
+
+    loaded = load_bank(bank)
+    other = None if held_out is None else load_bank(held_out)
+    content = calibrate_bank(loaded, other, seed=seed)
+    write_calibration(output, content)
+    table = Table("PRM", "intercept", "slope", "agreement", "CE: raw, fitted", "pair: raw, fitted")
+    for label, row in content["prms"].items():
+        pairs = [", ".join(str(value) for value in row[n]) for n in ("cross_entropy", "pair")]
+        numbers = [f"{row[n]:.3f}" for n in ("intercept", "slope", "agreement")]
+        table.add_row(label, *numbers, *pairs)
+    console = make_console()
+    show_table(console, table)
+    console.print(f"calibration: {output}", markup=False, soft_wrap=True)
+    return 0

@@ -1,0 +1,42 @@
+"""`cats-jax collect`: decisions of searches over the real models, for off-line training."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+
+import tyro
+
+
+def collect(
+    recipe: tyro.conf.Positional[pathlib.Path],
+    *,
+    output: pathlib.Path,
+    questions: int | None = None,
+) -> int:
+    """Search every cell of a recipe and keep each decision of its policies, with the outcome.
+
+    A collection that was killed goes on where it stopped when the same command is given again.
+
+    Args:
+        recipe: YAML file as of `cats-jax evaluate`; its strategies decide node by node: cats (with
+            mode: sample to explore), cats_random, cats_constant, cats_rule.
+        output: folder of the trajectories.
+        questions: how many questions, in place of the recipe's count.
+    """
+    from ..collect import collect_decisions
+    from ..config import load_recipe
+    from ..models import ModelFolders
+    from ..progress import ProgressBar
+    from ..terminal import make_console
+
+    loaded = load_recipe(recipe)
+    if questions is not None:
+        chosen = tuple(dataclasses.replace(spec, count=questions) for spec in loaded.questions)
+        loaded = dataclasses.replace(loaded, questions=chosen)
+    with ProgressBar(make_console(stderr=True), f"collecting {output}", 1.0) as bar:
+        collect_decisions(
+            loaded, ModelFolders(), output, report=lambda done, total: bar.show(done / total)
+        )
+    make_console().print(f"trajectories: {output}", markup=False, soft_wrap=True)
+    return 0

@@ -1,0 +1,191 @@
+"""Folders of Parquet tables with a manifest, which grow block by block and survive a kill.
+
+A table appears whole or not at all, and what is there is never changed, so that a process that was
+killed goes on with the first block that is missing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import pathlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from .errors import BadInputError, RunStoppedError
+
+MANIFEST = "manifest.json"
+_LOCK = ".lock"
+
+# What a folder that goes on need not share with its beginning.
+_FREE = ("schema", "created", "versions", "git")
+
+
+@dataclass(frozen=True)
+class FolderKind:
+    """What is in a folder.
+
+    Attributes:
+        name: for messages.
+        format: version of the folder; a reader refuses any other.
+        command: that makes one.
+    """
+
+    name: str
+    format: int
+    command: str
+
+    def stamp(self) -> dict[str, Any]:
+        """The entries of the manifest that say so."""
+        return {"kind": self.name, "format": self.format}
+
+
+@contextlib.contextmanager
+def locked(folder: pathlib.Path, manifest: Mapping[str, Any], kind: FolderKind) -> Iterator[None]:
+    """Make the folder or go on with it; nobody else writes until the end of the `with`.
+
+    Raises:
+        BadInputError: it was begun differently, is of no such kind, is in use, or can't be
+            written.
+    """
+    _begin(folder, manifest, kind)
+    # The kernel frees the lock when the process dies, however it dies.
+    with (folder / _LOCK).open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise BadInputError(
+                f"{str(folder)!r} is in use by another process: wait, or choose another --output"
+            ) from error
+        yield
+
+
+def read_manifest(folder: str | pathlib.Path, kind: FolderKind) -> dict[str, Any]:
+    """The manifest of a folder.
+
+    Raises:
+        BadInputError: no such folder, or one of another kind or format.
+    """
+    folder = pathlib.Path(folder)
+    path = folder / MANIFEST
+    if not path.is_file():
+        raise BadInputError(
+            f"{str(folder)!r} is no {kind.name}: it has no {MANIFEST}; make one with "
+            f"`{kind.command}`"
+        )
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+        name, version = manifest["kind"], manifest["format"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise BadInputError(
+            f"{str(folder)!r} is no {kind.name}: its {MANIFEST} is another's or damaged"
+        ) from error
+    if name != kind.name:
+        raise BadInputError(f"{str(folder)!r} is a {name}, not a {kind.name}")
+    if version != kind.format:
+        raise BadInputError(
+            f"{kind.name} {str(folder)!r} has format {version}, this version reads {kind.format}: "
+            "collect it anew"
+        )
+    return manifest
+
+
+def write_table(path: pathlib.Path, table: pa.Table) -> None:
+    """Write a table; it is on the disk when this returns.
+
+    Raises:
+        RunStoppedError: the disk does not take it.
+    """
+    buffer = pa.BufferOutputStream()
+    pq.write_table(table, buffer, compression="zstd")
+    try:
+        replace(path, buffer.getvalue().to_pybytes())
+    except OSError as error:
+        raise RunStoppedError(
+            f"{str(path.parent)!r} can't be written any more ({error.strerror}): free space, and "
+            "the same command goes on where it stopped"
+        ) from error
+
+
+def read_tables(paths: Sequence[pathlib.Path], kind: FolderKind) -> pa.Table:
+    """Tables of the same columns, one behind the other.
+
+    Raises:
+        BadInputError: one is missing or damaged.
+    """
+    tables = []
+    for path in paths:
+        try:
+            tables.append(pq.read_table(path))
+        except (OSError, pa.ArrowException) as error:
+            reason = str(error).splitlines()[0]
+            raise BadInputError(
+                f"{str(path)!r} is damaged ({reason}): delete the files of its number, and the "
+                f"same `{kind.command}` collects them anew"
+            ) from error
+    return pa.concat_tables(tables)
+
+
+def column_array(column: pa.ChunkedArray) -> np.ndarray:
+    """A column as an array: [R], or [R, L] of lists of equal length."""
+    if not pa.types.is_list(column.type):
+        return column.to_numpy()
+    flat = column.combine_chunks().flatten().to_numpy()
+    return flat.reshape(len(column), -1)
+
+
+def replace(path: pathlib.Path, data: bytes) -> None:
+    """Readers see the old content or the new, never a part."""
+    new = path.with_name(path.name + ".new")
+    with new.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    new.replace(path)
+
+
+def _begin(folder: pathlib.Path, manifest: Mapping[str, Any], kind: FolderKind) -> None:
+    new = json.loads(json.dumps(manifest))
+    if (folder / MANIFEST).exists():
+        old = read_manifest(folder, kind)
+        for name in new:
+            if name not in _FREE and old.get(name) != new[name]:
+                raise BadInputError(
+                    f"{kind.name} {str(folder)!r} was begun differently: "
+                    f"{_difference(old, new, name)}. Go on with the same recipe, or choose "
+                    "another --output"
+                )
+        return
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise BadInputError(
+            f"{str(folder)!r} is no {kind.name} (it has no {MANIFEST}) and is not empty: choose "
+            "another --output"
+        )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        replace(folder / MANIFEST, json.dumps(new, indent=2).encode() + b"\n")
+    except OSError as error:
+        raise BadInputError(
+            f"{str(folder)!r} can't be written ({error.strerror}): choose another --output"
+        ) from error
+
+
+def _difference(old: Any, new: Any, name: str) -> str:
+    """The first place where two JSON values differ, as "name: old -> new"."""
+    old, new = old.get(name), new.get(name)
+    if isinstance(old, dict) and isinstance(new, dict):
+        key = next(key for key in sorted({*old, *new}) if old.get(key) != new.get(key))
+        return f"{name}.{_difference(old, new, key)}"
+    return f"{name}: {_shorten(old)} -> {_shorten(new)}"
+
+
+def _shorten(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 80 else text[:77] + "..."

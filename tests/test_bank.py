@@ -1,0 +1,614 @@
+"""Collecting a bank on the host: trees, values, folders; loaded, it replays what was recorded."""
+
+import collections
+import functools
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from scripted import ScriptedModels, ScriptedPolicy, ScriptedPrm, question_set
+
+import search
+from cats_jax import cli, table_folder
+from cats_jax.answers import BoxedIntegerJudge
+from cats_jax.bank import collect, layout, store
+from cats_jax.bank.grow import grow
+from cats_jax.bank.recipe import BankRecipe, load_bank_recipe
+from cats_jax.bank.types import Allocation, Draws
+from cats_jax.config import PolicySpec, PrmSpec, QuestionSpec
+from cats_jax.errors import BadInputError, RunStoppedError
+from search import bank as search_bank
+
+MAX_DEPTH = 6
+PLAIN = Allocation((Draws(search.Sampling(1.0), 16, 1),), liked=0, mixed=100.0)
+RICH = Allocation(
+    (
+        Draws(search.Sampling(0.0), 1, 1),
+        Draws(search.Sampling(0.6), 8, 2),
+        Draws(search.Sampling(1.0), 16, 4),
+    ),
+    liked=2,
+    mixed=4.0,
+)
+
+
+def grown(allocation=RICH, count=6, **changes):
+    questions = question_set(count)
+    policy = changes.pop("policy", None) or ScriptedPolicy()
+    prms = {"good": ScriptedPrm(0.2), "bad": ScriptedPrm(0.9)}
+    return grow(
+        questions.questions,
+        questions,
+        policy,
+        prms,
+        BoxedIntegerJudge(),
+        allocation,
+        max_depth=MAX_DEPTH,
+        seed=changes.pop("seed", 0),
+    )
+
+
+def recipe(folder, count=6, **changes):
+    """Of a question file, which is written."""
+    questions = question_set(count)
+    file = pathlib.Path(folder) / f"questions-{count}.jsonl"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    rows = [
+        {"id": q.id, "question": q.text, "answer": questions.answers[q.id]}
+        for q in questions.questions
+    ]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    values = {
+        "policy": PolicySpec("policy"),
+        "prms": (PrmSpec("good"), PrmSpec("bad")),
+        "questions": (QuestionSpec(file=str(file)),),
+        "allocation": RICH,
+        "max_depth": MAX_DEPTH,
+        "seed": 0,
+    }
+    return BankRecipe(**{**values, **changes})
+
+
+def collected(folder, count=6, *, models=None, block_size=2, **changes):
+    return collect.collect_bank(
+        recipe(folder, count, **changes),
+        models or ScriptedModels(),
+        pathlib.Path(folder) / "bank",
+        judge=BoxedIntegerJudge(),
+        block_size=block_size,
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A bank of six questions in three blocks."""
+    return collected(tmp_path_factory.mktemp("bank"))
+
+
+# Trees
+
+
+def test_children_are_consecutive_and_come_after_their_parent():
+    for tree in grown():
+        parent = tree.nodes.parent
+        assert parent[0] == -1
+        assert all(p < row for row, p in enumerate(parent))
+        assert parent[1:] == sorted(parent[1:])
+
+
+def test_every_node_that_may_go_on_does_and_no_other():
+    for tree in grown():
+        nodes = tree.nodes
+        asked = set(nodes.parent[1:])
+        for row in range(len(nodes)):
+            ended = nodes.done[row] or nodes.invalid[row]
+            assert (row in asked) != ended
+
+
+def test_siblings_differ_in_text_or_end():
+    for tree in grown():
+        nodes = tree.nodes
+        keys = list(zip(nodes.parent, nodes.text, nodes.done, nodes.invalid, strict=True))
+        assert len(set(keys)) == len(keys)
+        classes = {}
+        for parent, text, text_class in zip(
+            nodes.parent, nodes.text, nodes.text_class, strict=True
+        ):
+            assert classes.setdefault((parent, text), text_class) == text_class
+        assert len(set((p, c) for (p, _), c in classes.items())) == len(classes)
+
+
+def test_draws_follow_the_arriving_paths():
+    """One setting, nothing on top: every node is drawn as often as its own draws."""
+    for tree in grown(PLAIN):
+        nodes = tree.nodes
+        below = collections.Counter()
+        for parent, (count,) in zip(nodes.parent, nodes.draws, strict=True):
+            below[parent] += count
+        assert below[0] == 16
+        for row in range(1, len(nodes)):
+            if not nodes.done[row] and not nodes.invalid[row]:
+                assert below[row] == nodes.draws[row][0]
+
+
+def test_nodes_that_searches_come_back_to_get_draws_of_every_setting():
+    trees = grown(Allocation(RICH.draws, liked=2, mixed=100.0))
+    seen = 0
+    for tree in trees:
+        nodes = tree.nodes
+        below = collections.defaultdict(lambda: np.zeros(3, int))
+        for parent, counts in zip(nodes.parent, nodes.draws, strict=True):
+            below[parent] += counts
+        assert below[0].tolist() == [1, 8, 16]
+        lowest = {0: np.ones(2)}
+        depth = {0: 0}
+        for row in range(1, len(nodes)):
+            lowest[row] = np.minimum(lowest[nodes.parent[row]], nodes.score[row])
+            depth[row] = depth[nodes.parent[row]] + 1
+        for level in range(1, MAX_DEPTH):
+            rows = [r for r in depth if depth[r] == level and r in below]
+            for prm in range(2):
+                for row in sorted(rows, key=lambda r: -lowest[r][prm])[:2]:
+                    assert below[row][0] == 1
+                    assert below[row][1] >= 2
+                    assert below[row][2] >= 4
+                    seen += 1
+    assert seen > 20
+
+
+def test_favourites_are_drawn_like_the_root():
+    """One more than nothing on top: at each depth each PRM's best node has the root's draws."""
+    seen = 0
+    for tree in grown(Allocation(RICH.draws, liked=0, mixed=100.0, favourites=1)):
+        nodes = tree.nodes
+        below = collections.defaultdict(lambda: np.zeros(3, int))
+        for parent, counts in zip(nodes.parent, nodes.draws, strict=True):
+            below[parent] += counts
+        children = [row for row in below if row > 0 and nodes.parent[row] == 0]
+        for prm in range(2 if children else 0):
+            best = max(children, key=lambda row: nodes.score[row][prm])
+            assert below[best].tolist() == [1, 8, 16]
+            seen += 1
+        assert any(below[row].tolist() != [1, 8, 16] for row in children)
+    assert seen >= 6
+
+
+def test_each_text_is_scored_once_by_each_prm():
+    asked = collections.Counter()
+
+    class Counting(ScriptedPrm):
+        def score(self, questions, paths):
+            for question, path in zip(questions, paths, strict=True):
+                asked[question.id, tuple(step.text for step in path)] += 1
+            return super().score(questions, paths)
+
+    questions = question_set(4)
+    trees = grow(
+        questions.questions,
+        questions,
+        ScriptedPolicy(),
+        {"a": Counting()},
+        BoxedIntegerJudge(),
+        RICH,
+        max_depth=MAX_DEPTH,
+        seed=0,
+    )
+    assert set(asked.values()) == {1}
+    valid = {
+        (t.question.id, r) for t in trees for r in range(1, len(t.nodes)) if not t.nodes.invalid[r]
+    }
+    assert len(asked) <= len(valid)
+    assert all(
+        t.nodes.score[r][0] > 0
+        for t in trees
+        for r in range(1, len(t.nodes))
+        if not t.nodes.invalid[r]
+    )
+
+
+def test_a_tree_depends_on_its_question_and_the_seed_alone():
+    six, two = grown(count=6), grown(count=2)
+    assert six[:2] == two
+    assert grown(count=2, seed=1) != two
+
+
+def test_values_are_shares_of_right_completions():
+    """Against recursion from the root, over the draws nearest to temperature 1."""
+    for tree in grown():
+        nodes = tree.nodes
+        children = collections.defaultdict(list)
+        for row in range(1, len(nodes)):
+            children[nodes.parent[row]].append(row)
+
+        @functools.cache
+        def value(row, nodes=nodes, children=children):
+            if nodes.done[row]:
+                return float(nodes.answer[row] == 0)
+            for pick in (lambda d: d[2], sum):
+                total = sum(pick(nodes.draws[c]) for c in children[row])
+                if total:
+                    return sum(pick(nodes.draws[c]) * value(c) for c in children[row]) / total
+            return 0.0
+
+        assert nodes.value == pytest.approx([value(row) for row in range(len(nodes))])
+        assert 0 < nodes.value[0] < 1 or len(set(nodes.answer)) < 3
+
+
+def test_answer_class_0_is_the_right_answer():
+    for tree in grown():
+        boxed = {}
+        for text, answer in zip(tree.nodes.text, tree.nodes.answer, strict=True):
+            if answer >= 0:
+                assert text.startswith("\\boxed{")
+                assert boxed.setdefault(answer, text) == text
+        assert boxed.get(0, f"\\boxed{{{tree.gold}}}") == f"\\boxed{{{tree.gold}}}"
+        assert len(set(boxed.values())) == len(boxed)
+
+
+def test_prompts_are_charged_apart_from_steps():
+    """A PRM that keeps prefixes: the first step of a question brings the prompt of 9 tokens."""
+
+    class Caching(ScriptedPrm):
+        def __init__(self):
+            super().__init__()
+            self.known = set()
+
+        def score(self, questions, paths):
+            scoring = super().score(questions, paths)
+            usage = []
+            for question in questions:
+                prompt = 0 if question.id in self.known else 9
+                self.known.add(question.id)
+                usage.append(type(scoring.usage[0])(computed=prompt + 4, cached=9 - prompt))
+            return type(scoring)(scoring.scores, usage, 0.0)
+
+    questions = question_set(4)
+    for tree in grow(
+        questions.questions,
+        questions,
+        ScriptedPolicy(),
+        {"a": Caching()},
+        BoxedIntegerJudge(),
+        PLAIN,
+        max_depth=MAX_DEPTH,
+        seed=0,
+    ):
+        assert tree.prompt_tokens == [9]
+        assert {
+            t[0]
+            for t, bad in zip(tree.nodes.prm_tokens, tree.nodes.invalid, strict=True)
+            if not bad
+        } == {0, 4}
+
+
+# Folders
+
+
+def test_what_is_loaded_is_what_was_grown(folder):
+    loaded = layout.load_bank(folder)
+    trees = grown()
+    assert loaded.ids == tuple(tree.question.id for tree in trees)
+    assert loaded.prms == ("good", "bad")
+    tables = jax.tree.map(np.asarray, loaded.arrays)
+    start = 0
+    for number, tree in enumerate(trees):
+        nodes, size = tree.nodes, len(tree.nodes)
+        assert tables.root[number] == start
+        rows = slice(start, start + size)
+        for name, column in (
+            ("done", nodes.done),
+            ("invalid", nodes.invalid),
+            ("answer", nodes.answer),
+            ("num_tokens", nodes.num_tokens),
+            ("score", np.float32(nodes.score)),
+            ("prm_tokens", nodes.prm_tokens),
+            ("value", np.float32(nodes.value)),
+            ("text", nodes.text_class),
+        ):
+            np.testing.assert_array_equal(getattr(tables, name)[rows], column)
+        for row in range(size):
+            drawn = [
+                sorted(tables.drawn[tables.first_draw[cell] : tables.first_draw[cell + 1]].tolist())
+                for cell in range((start + row) * 3, (start + row) * 3 + 3)
+            ]
+            children = [c for c in range(size) if nodes.parent[c] == row]
+            own = [
+                sorted(start + c for c in children for _ in range(nodes.draws[c][s]))
+                for s in range(3)
+            ]
+            # A setting without draws takes those of the nearest one: 0 and 1 are nearer to .6.
+            order = ((0, 1, 2), (1, 2, 0), (2, 1, 0))
+            assert drawn == [next((own[s] for s in near if own[s]), []) for near in order]
+        start += size
+    np.testing.assert_allclose(tables.temperature, [0.0, 0.6, 1.0])
+    np.testing.assert_allclose(tables.prm_features, [[0.1, 0.01, 0, 1, 0]] * 2)
+    assert int(tables.max_depth) == MAX_DEPTH
+
+
+def test_a_search_that_takes_all_draws_sees_every_recorded_path(tmp_path, key):
+    """Majority vote with N = the root's draws: its answers are the recorded paths' answers."""
+    loaded = layout.load_bank(collected(tmp_path, allocation=PLAIN))
+    tables = loaded.arrays
+    strategy = search.majority()
+
+    @jax.jit
+    def finished(number):
+        params, root, features, max_depth, _ = search_bank.question(tables, number, 0)
+        state = search.init(
+            root,
+            strategy=strategy,
+            num_candidates=16,
+            max_depth=max_depth,
+            prm_features=features,
+            capacity=16,
+            depth_capacity=MAX_DEPTH,
+        )
+        end, _ = search.rollout(
+            (), params, key, state, strategy=strategy, expand_fn=search_bank.expander(16)
+        )
+        return end.finished
+
+    for number, tree in enumerate(grown(PLAIN)):
+        paths = finished(jnp.int32(number))
+        got = collections.Counter(np.asarray(paths.answer)[np.asarray(paths.valid)].tolist())
+        nodes = tree.nodes
+        recorded = collections.Counter()
+        for row in range(len(nodes)):
+            if nodes.done[row]:
+                recorded[nodes.answer[row]] += nodes.draws[row][0]
+        assert got == recorded
+
+
+def test_a_part_of_a_bank_can_be_loaded(folder):
+    whole, part = layout.load_bank(folder), layout.load_bank(folder, prms=["bad"], count=2)
+    size = part.arrays.done.shape[0]
+    assert part.ids == whole.ids[:2]
+    np.testing.assert_array_equal(part.arrays.score[:, 0], whole.arrays.score[:size, 1])
+    calibrated = layout.load_bank(folder, calibrations=(("bad", (0.5, 2.0, 0.25)),))
+    np.testing.assert_allclose(
+        calibrated.arrays.prm_features, [[0.1, 0.01, 0, 1, 0], [0.1, 0.01, 0.5, 2, 0.25]]
+    )
+
+
+def _rows(folder):
+    return [
+        pq.read_table(path).to_pylist()
+        for name in ("questions", "nodes")
+        for path in sorted(pathlib.Path(folder).glob(f"{name}-*.parquet"))
+    ]
+
+
+def test_going_on_gives_the_same_rows(tmp_path, folder):
+    class Stops(Exception):
+        pass
+
+    def stop(done, total):
+        if done == 2:
+            raise Stops
+
+    with pytest.raises(Stops):
+        collect.collect_bank(
+            recipe(tmp_path),
+            ScriptedModels(),
+            tmp_path / "bank",
+            judge=BoxedIntegerJudge(),
+            block_size=2,
+            report=stop,
+        )
+    assert len(layout.load_bank(tmp_path / "bank").ids) == 2
+    again = collected(tmp_path)
+    assert _rows(again) == _rows(folder)
+    # Nothing is left to do: no model is loaded.
+    models = ScriptedModels()
+    collected(tmp_path, models=models)
+    assert models.loaded == []
+
+
+_CHILD = """
+import pathlib, sys
+sys.path.insert(0, sys.argv[1])
+import test_bank
+from scripted import ScriptedModels
+print("ready", flush=True)
+test_bank.collected(pathlib.Path(sys.argv[2]), 12, models=ScriptedModels(delay=0.01))
+print("done", flush=True)
+"""
+
+
+@pytest.mark.slow
+def test_killed_at_any_moment_a_collection_ends_in_the_same_rows(tmp_path):
+    here = pathlib.Path(__file__).parent
+
+    def child(folder):
+        process = subprocess.Popen(
+            [sys.executable, "-c", _CHILD, str(here), str(folder)],
+            env={**os.environ, "JAX_PLATFORMS": "cpu"},
+            cwd=here.parent,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        return process
+
+    def ending(process):
+        output = process.stdout.read()
+        process.stdout.close()
+        return process.wait(), output
+
+    killed = tmp_path / "killed"
+    seen = 0
+    for moment in (0.0, 0.05, 0.2, 0.4):
+        process = child(killed)
+        time.sleep(moment)
+        process.kill()
+        code, _ = ending(process)
+        assert code in (0, -signal.SIGKILL)
+        blocks = store.num_blocks(killed / "bank")
+        assert blocks >= seen
+        seen = blocks
+    assert ending(child(killed)) == (0, "done\n")
+    assert _rows(killed / "bank") == _rows(collected(tmp_path / "undisturbed", 12))
+
+
+# Bad input
+
+
+def test_a_folder_that_was_begun_differently_is_refused(tmp_path):
+    collected(tmp_path)
+    with pytest.raises(BadInputError, match=r"begun differently: config\.seed: 0 -> 1\. Go on"):
+        collected(tmp_path, seed=1)
+    with pytest.raises(BadInputError, match=r"begun differently: .*models\.policy"):
+        collected(tmp_path, models=Renamed())
+
+
+class Renamed(ScriptedModels):
+    def fingerprint(self, spec):
+        return {"name": spec.path, "sha256": "another"}
+
+
+def test_strangers_are_refused(tmp_path, folder):
+    (tmp_path / "bank").mkdir()
+    (tmp_path / "bank" / "letter.txt").write_text("x")
+    with pytest.raises(BadInputError, match="is no step bank"):
+        collected(tmp_path)
+    with pytest.raises(BadInputError, match="is no step bank: it has no"):
+        layout.load_bank(tmp_path)
+    with (
+        table_folder.locked(folder, store.read_manifest(folder), store.KIND),
+        pytest.raises(BadInputError, match="in use by another process"),
+    ):
+        collected(folder.parent)
+
+
+def _edited(folder, tmp_path, **changes):
+    manifest = json.loads((folder / table_folder.MANIFEST).read_text())
+    (tmp_path / table_folder.MANIFEST).write_text(json.dumps({**manifest, **changes}))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"format": 99}, "has format 99, this version reads 1: collect it anew"),
+        ({"kind": "sonnet"}, "is a sonnet, not a step bank"),
+    ],
+)
+def test_another_format_is_refused(tmp_path, folder, changes, message):
+    with pytest.raises(BadInputError, match=message):
+        layout.load_bank(_edited(folder, tmp_path, **changes))
+
+
+def test_another_world_or_model_is_refused_by_name(tmp_path, folder):
+    _edited(folder, tmp_path, world="0123")
+    with pytest.raises(BadInputError, match=r"version 0123 of the embedded world, this is 4567"):
+        layout.load_bank(tmp_path, world="4567")
+    expected = {"policy": {"name": "policy"}, "prm bad": {"name": "worse"}}
+    with pytest.raises(BadInputError, match=r"collected with another prm bad: its fingerprint"):
+        layout.load_bank(folder, expected=expected)
+    with pytest.raises(BadInputError, match=r"has no prm ugly: .*known are"):
+        layout.load_bank(folder, expected={"prm ugly": {}})
+    with pytest.raises(BadInputError, match=r"has no PRM 'god': did you mean 'good'"):
+        layout.load_bank(folder, prms=["god"])
+    with pytest.raises(BadInputError, match="has 6 questions, 7 are asked for"):
+        layout.load_bank(folder, count=7)
+
+
+def test_damage_is_named(tmp_path):
+    folder = collected(tmp_path)
+    (folder / "nodes-00001.parquet").write_bytes(b"PAR1")
+    with pytest.raises(BadInputError, match=r"is damaged .*: delete the files of its number"):
+        layout.load_bank(folder)
+
+
+def test_a_full_disk_stops_the_collection(tmp_path, monkeypatch):
+    def full(path, data):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(table_folder, "replace", full)
+    with pytest.raises(BadInputError, match=r"can't be written .No space left"):
+        collected(tmp_path)
+    with pytest.raises(RunStoppedError, match="goes on where it stopped"):
+        store.write_block(tmp_path, 0, grown(count=1))
+
+
+def test_overlapping_questions_are_refused():
+    layout.check_disjoint(["a", "b"], ["c"])
+    with pytest.raises(BadInputError, match=r"training and test questions overlap: 2 .* 'b'"):
+        layout.check_disjoint(["a", "b", "c"], ["c", "b"])
+
+
+RECIPE = """
+policy: weak
+prms: [exact]
+questions: {world: controller, count: 2}
+sampling:
+  - {temperature: 0.6, draws: 8, few: 2}
+liked: 3
+"""
+
+
+def test_a_recipe_is_read(tmp_path):
+    path = tmp_path / "bank.yaml"
+    path.write_text(RECIPE)
+    loaded = load_bank_recipe(path)
+    assert loaded.policy.path == "weak"
+    assert loaded.questions[0].world == "controller"
+    assert loaded.allocation == Allocation((Draws(search.Sampling(0.6), 8, 2),), liked=3, mixed=4.0)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("sampling:", "notes:", "unknown key 'notes'"),
+        ("sampling:\n  - {temperature: 0.6, draws: 8, few: 2}", "", "'sampling' is missing"),
+        ("prms: [exact]", "", "'prms' is missing or empty"),
+        ("temperature: 0.6, ", "", "sampling, entry 1: must be a mapping with 'temperature'"),
+        ("few: 2", "fw: 2", "unknown key 'fw': did you mean 'few'"),
+        ("few: 2", "few: 9", "few=9 must be at most draws=8"),
+        ("temperature: 0.6", "temperature: -1", "entry 1: temperature must be >= 0"),
+        ("temperature: 0.6", "temperature: warm", "entry 1: could not convert"),
+        ("draws: 8", "draws: 0", "entry 1, draws=0: must be an integer of at least 1"),
+        ("liked: 3", "liked: many", "liked='many'"),
+        ("world: controller", "world: moon", "split = 'moon'; known question sets"),
+        ("count: 2", "count: 0", "count=0: must be at least 1"),
+    ],
+)
+def test_a_wrong_recipe_is_one_line(tmp_path, capsys, old, new, message):
+    path = tmp_path / "bank.yaml"
+    path.write_text(RECIPE.replace(old, new))
+    assert cli.run(["bank", str(path), "--output", str(tmp_path / "out")]) == 2
+    line = capsys.readouterr().err
+    assert message in line
+    assert line.count("\n") == 1
+
+
+def test_a_setting_twice_is_refused(tmp_path):
+    path = tmp_path / "bank.yaml"
+    entry = "  - {temperature: 0.6, draws: 8, few: 2}\n"
+    path.write_text(RECIPE.replace(entry, 2 * entry))
+    with pytest.raises(BadInputError, match="a setting occurs twice"):
+        load_bank_recipe(path)
+
+
+@pytest.mark.parametrize("name", ["controller", "validation", "test"])
+def test_shipped_recipes_can_be_read(name):
+    root = pathlib.Path(__file__).parents[1]
+    loaded = load_bank_recipe(root / "recipes" / "bank" / f"{name}.yaml")
+    assert loaded.questions[0].world == name
+    recorded = {entry.sampling for entry in loaded.allocation.draws}
+    wanted = {
+        search.Sampling(temperature, top_p, top_k)
+        for num_extra, _, temperature, top_p, top_k in search.CATS.actions.rows
+        if num_extra > 0
+    }
+    assert wanted | {search.CATS.base, search.Sampling(), search.Sampling(0.0)} <= recorded

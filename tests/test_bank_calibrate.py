@@ -1,0 +1,203 @@
+"""Calibration of PRMs: the fit against Newton's method, groups against their definition."""
+
+import collections
+import json
+import types
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import search
+from cats_jax import cli
+from cats_jax.bank import calibrate
+from cats_jax.calibrations import load_calibrations
+from cats_jax.errors import BadInputError
+
+
+def newton(inputs, target, weight):
+    """Weighted logistic regression by iteratively reweighted least squares."""
+    values = np.zeros(inputs.shape[1])
+    for _ in range(50):
+        p = 1 / (1 + np.exp(-inputs @ values))
+        curvature = (inputs * (weight * p * (1 - p))[:, None]).T @ inputs
+        values = values + np.linalg.solve(curvature, inputs.T @ (weight * (target - p)))
+    return values
+
+
+def data(seed=0, size=4000, truth=(0.3, 0.8, 0.6)):
+    rng = np.random.default_rng(seed)
+    inputs = np.stack([np.ones(size), rng.normal(0, 2, size), rng.normal(0, 1, size)], axis=1)
+    chance = 1 / (1 + np.exp(-inputs @ np.array(truth)))
+    return inputs, (rng.random(size) < chance).astype(float), rng.uniform(0.1, 3, size)
+
+
+@pytest.mark.parametrize("truth", [(0.3, 0.8, 0.6), (-2.0, 0.0, 0.0), (0.0, 1.0, 0.0)])
+def test_the_fit_is_that_of_newtons_method(truth):
+    inputs, target, weight = data(truth=truth)
+    found = calibrate.fit_logistic(inputs, target, weight)
+    np.testing.assert_allclose(found, newton(inputs, target, weight), atol=2e-4)
+    np.testing.assert_allclose(found, truth, atol=0.25)
+
+
+def test_weights_count_as_repeats():
+    inputs, target, _ = data(size=500)
+    repeats = np.random.default_rng(1).integers(1, 4, 500)
+    weighted = calibrate.fit_logistic(inputs, target, repeats.astype(float))
+    rows = np.repeat(np.arange(500), repeats)
+    repeated = calibrate.fit_logistic(inputs[rows], target[rows], np.ones(rows.size))
+    np.testing.assert_allclose(weighted, repeated, atol=1e-4)
+
+
+def test_what_can_be_told_apart_perfectly_stays_finite():
+    inputs = np.array([[1.0, -2.0, 0.0], [1.0, 2.0, 0.0]])
+    found = calibrate.fit_logistic(inputs, np.array([0.0, 1.0]), np.ones(2))
+    assert np.all(np.isfinite(found))
+    assert found[1] > 1
+
+
+def fake_bank(*, score=None, prms=("a", "b"), ids=("q",)):
+    """One question: a root with three children, two of them growing on; settings 0 and 1.
+
+    Row: 0 root; 1 right (5 draws), 2 wrong (3), 3 blank (2); below 1: 4 right (2), 5 wrong (1);
+    below 2: 6 wrong (1).
+    """
+    draws = np.array([[0, 0], [1, 5], [0, 3], [0, 2], [1, 2], [0, 1], [0, 1]])
+    nodes = {
+        "parent": np.array([-1, 0, 0, 0, 1, 1, 2]),
+        "value": np.array([0.4, 2 / 3, 0.0, 0.0, 1.0, 0.0, 0.0]),
+        "invalid": np.array([0, 0, 0, 1, 0, 0, 0], bool),
+        "draws": draws,
+        "text_class": np.array([0, 0, 1, 2, 0, 1, 0]),
+    }
+    if score is None:
+        score = np.linspace(0.1, 0.7, 7)[:, None] * np.ones((1, len(prms)))
+    arrays = types.SimpleNamespace(
+        temperature=np.array([0.0, 1.0]), score=np.asarray(score, np.float32)
+    )
+    return types.SimpleNamespace(
+        nodes=nodes, arrays=arrays, prms=prms, ids=ids, manifest={"models": {}}
+    )
+
+
+def test_groups_are_draws_without_replacement_of_nodes_that_can_be_right():
+    groups = calibrate.sample_candidates(fake_bank())
+    tenths = np.rint(10 * groups.score[:, 0]).astype(int)
+    sizes = set()
+    for number in range(int(groups.group[-1]) + 1):
+        rows = np.flatnonzero(groups.group == number)
+        assert np.array_equal(rows, np.arange(rows[0], rows[-1] + 1))
+        assert set(groups.num_siblings[rows]) == {rows.size}
+        scores = collections.Counter(tenths[rows].tolist())
+        # Of the root, 5 and 3 draws; of its right child, 2 and 1; the wrong child's are left out.
+        at_root = {2: 5, 3: 3}
+        below = {5: 2, 6: 1}
+        limits = at_root if set(scores) <= set(at_root) else below
+        assert all(scores[s] <= limits[s] for s in scores)
+        for row in rows:
+            assert groups.same_text[row] == scores[int(tenths[row])]
+            assert groups.right[row] == (tenths[row] in (2, 5))
+        # A path comes to the root always, to its right child with chance 5/10.
+        reach = 1.0 if limits is at_root else 0.5
+        assert groups.weight[rows].sum() == pytest.approx(reach)
+        sizes.add((limits is at_root, rows.size))
+    assert max(size for root, size in sizes if root) == 8
+    assert max(size for root, size in sizes if not root) == 3
+
+
+def test_probabilities_are_those_of_the_search():
+    groups = calibrate.sample_candidates(fake_bank())
+    values = np.array([0.4, 1.5, 0.7])
+    logit = calibrate._inputs(groups, 0) @ values
+    expected = search.calibrated_score(
+        jnp.asarray(groups.score[:, 0]),
+        jnp.asarray(groups.same_text, jnp.float32),
+        jnp.asarray(groups.num_siblings, jnp.float32),
+        jnp.asarray(values, jnp.float32),
+    )
+    np.testing.assert_allclose(1 / (1 + np.exp(-logit)), expected, atol=1e-5)
+
+
+def test_figures_by_hand():
+    groups = calibrate.Candidates(
+        group=np.array([0, 0, 0, 1, 1, 2]),
+        right=np.array([1, 0, 0, 1, 0, 1], bool),
+        same_text=np.ones(6, int),
+        num_siblings=np.array([3, 3, 3, 2, 2, 1]),
+        score=np.zeros((6, 1)),
+        weight=np.array([1 / 3, 1 / 3, 1 / 3, 1.0, 1.0, 5.0]),
+    )
+    logit = np.array([1.0, 0.0, 1.0, -1.0, 2.0, 0.0])
+    figures = calibrate.figures(groups, logit)
+    # Group 0 weighs 1: one win, one tie; group 1 weighs 2: lost; group 2 has no pair.
+    assert figures.pair == pytest.approx((1 * 0.75 + 2 * 0) / 3)
+    p = 1 / (1 + np.exp(-logit))
+    nll = -np.log(np.where(groups.right, p, 1 - p))
+    assert figures.cross_entropy == pytest.approx((groups.weight * nll).sum() / 8)
+
+
+def test_without_pairs_there_is_no_pair_figure():
+    groups = calibrate.sample_candidates(fake_bank())
+    right = calibrate.Candidates(**{**vars(groups), "right": np.ones_like(groups.right)})
+    assert np.isnan(calibrate.figures(right, np.zeros(right.right.size)).pair)
+
+
+def test_the_better_prm_gets_the_larger_slope():
+    rng = np.random.default_rng(0)
+    nodes = {"parent": [-1], "value": [0.5], "invalid": [False], "draws": [[0]], "text_class": [0]}
+    score = [[0.5, 0.5]]
+    for question in range(300):
+        if question:
+            nodes["parent"].append(-1)
+            nodes["value"].append(0.5)
+            nodes["invalid"].append(False)
+            nodes["draws"].append([0])
+            nodes["text_class"].append(0)
+            score.append([0.5, 0.5])
+        root = len(nodes["parent"]) - 1
+        for text in range(4):
+            right = rng.random() < 0.5
+            nodes["parent"].append(root)
+            nodes["value"].append(float(right))
+            nodes["invalid"].append(False)
+            nodes["draws"].append([4])
+            nodes["text_class"].append(text)
+            good = 1 / (1 + np.exp(-(2.0 * right - 1 + 0.7 * rng.normal())))
+            score.append([good, rng.random()])
+    bank = fake_bank(score=score)
+    bank.nodes = {name: np.array(values) for name, values in nodes.items()}
+    bank.arrays.temperature = np.array([1.0])
+    content = calibrate.calibrate_bank(bank)
+    good, bad = content["prms"]["a"], content["prms"]["b"]
+    assert good["slope"] > 1 > 0.2 > abs(bad["slope"])
+    assert good["cross_entropy"][1] < good["cross_entropy"][0]
+    assert bad["cross_entropy"][1] == pytest.approx(np.log(2), abs=0.03)
+    assert good["pair"][1] > 0.8
+    assert bad["pair"][1] == pytest.approx(0.5, abs=0.08)
+
+
+def test_the_file_is_what_recipes_read(tmp_path):
+    content = calibrate.calibrate_bank(fake_bank())
+    calibrate.write_calibration(tmp_path / "c.json", content)
+    read = dict(load_calibrations(tmp_path / "c.json"))
+    row = content["prms"]["b"]
+    assert read["b"] == (row["intercept"], row["slope"], row["agreement"])
+    assert json.loads((tmp_path / "c.json").read_text())["questions"] == 1
+
+
+def test_bad_input(tmp_path, capsys):
+    bank = fake_bank()
+    bank.nodes["value"] = np.zeros(7)
+    with pytest.raises(BadInputError, match="no node with a right answer"):
+        calibrate.calibrate_bank(bank)
+    bank.nodes["value"] = np.ones(7)
+    with pytest.raises(BadInputError, match="no right step beside a wrong one"):
+        calibrate.calibrate_bank(bank)
+    with pytest.raises(BadInputError, match="held-out bank has the PRMs c, not a, b"):
+        calibrate.calibrate_bank(fake_bank(), fake_bank(prms=("c",)))
+    with pytest.raises(BadInputError, match="held-out bank overlap"):
+        calibrate.calibrate_bank(fake_bank(), fake_bank())
+    with pytest.raises(BadInputError, match="can't be written"):
+        calibrate.write_calibration(tmp_path / "none" / "c.json", {})
+    assert cli.run(["calibrate", str(tmp_path), "--output", str(tmp_path / "c.json")]) == 2
+    assert "is no step bank" in capsys.readouterr().err

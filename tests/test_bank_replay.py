@@ -1,0 +1,343 @@
+"""The bank in the graph: contract, draws without replacement, invariances."""
+
+import collections
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import search
+from search import bank
+from search.bank import expansion
+from search.contracts import check_expand_fn
+
+CAPACITY = 16
+SETTINGS = ((0.0, 1.0, 0), (0.6, 1.0, 0), (1.0, 1.0, 0))
+DEPTH = 3
+
+expand = jax.jit(bank.expand, static_argnames="capacity")
+jitted = functools.cache(lambda capacity: jax.jit(bank.expander(capacity)))
+
+
+@functools.cache
+def toy_bank(seed=0, questions=4, prms=2):
+    """Random trees of three steps; children of a node are consecutive, draws random."""
+    rng = np.random.default_rng(seed)
+    rows = {
+        name: [] for name in ("done", "invalid", "answer", "text", "log_prob", "tokens", "score")
+    }
+    lists, roots = {}, []
+
+    def add(**values):
+        for name, value in values.items():
+            rows[name].append(value)
+        return len(rows["done"]) - 1
+
+    def node(text=0, *, done=False, invalid=False, score=None):
+        return add(
+            done=done,
+            invalid=invalid,
+            answer=int(rng.integers(-1, 3)) if done else -1,
+            text=text,
+            log_prob=-float(rng.random()),
+            tokens=int(rng.integers(1, 9)),
+            score=rng.random(prms) * (not invalid) if score is None else score,
+        )
+
+    def grow(parents, depth):
+        children = []
+        for parent in parents:
+            own = []
+            for text in range(rng.integers(1, 5)):
+                kind = rng.random()
+                invalid = kind < 0.1
+                done = not invalid and (depth == DEPTH - 1 or kind > 0.8)
+                own.append(node(text, done=done, invalid=invalid))
+            # A second way to end of the last text.
+            if depth < DEPTH - 1 and not rows["invalid"][own[-1]] and not rows["done"][own[-1]]:
+                own.append(node(rows["text"][own[-1]], done=True, score=rows["score"][own[-1]]))
+            for setting in range(len(SETTINGS)):
+                size = 1 if setting == 0 else rng.integers(1, 9)
+                lists[parent, setting] = rng.choice(own, size).tolist()
+            children += [c for c in own if not rows["done"][c] and not rows["invalid"][c]]
+        return children
+
+    for _ in range(questions):
+        frontier = [node()]
+        roots += frontier
+        for depth in range(DEPTH):
+            frontier = grow(frontier, depth)
+    size = len(rows["done"])
+    cells = [lists.get((v, s), []) for v in range(size) for s in range(len(SETTINGS))]
+    temperature, top_p, top_k = zip(*SETTINGS, strict=True)
+    return bank.Bank(
+        root=jnp.asarray(roots, jnp.int32),
+        level=jnp.arange(questions, dtype=jnp.int32),
+        prompt_tokens=jnp.full((questions, prms), 7, jnp.int32),
+        first_draw=jnp.asarray(np.cumsum([0, *map(len, cells)]), jnp.int32),
+        drawn=jnp.asarray([row for cell in cells for row in cell], jnp.int32),
+        invalid=jnp.asarray(rows["invalid"]),
+        done=jnp.asarray(rows["done"]),
+        answer=jnp.asarray(rows["answer"], jnp.int32),
+        text=jnp.asarray(rows["text"], jnp.int32),
+        log_prob=jnp.asarray(rows["log_prob"], jnp.float32),
+        num_tokens=jnp.asarray(rows["tokens"], jnp.int32),
+        score=jnp.asarray(np.array(rows["score"]), jnp.float32),
+        prm_tokens=jnp.asarray(rng.integers(1, 20, (size, prms)), jnp.int32),
+        value=jnp.asarray(rng.random(size), jnp.float32),
+        temperature=jnp.asarray(temperature, jnp.float32),
+        top_p=jnp.asarray(top_p, jnp.float32),
+        top_k=jnp.asarray(top_k, jnp.int32),
+        prm_features=jnp.asarray(rng.random((prms, 5)), jnp.float32),
+        max_depth=jnp.int32(DEPTH),
+    )
+
+
+def recorded(tables, node, setting):
+    """The draws of a node, as a plain list."""
+    cell = int(node) * len(SETTINGS) + setting
+    first = np.asarray(tables.first_draw)
+    return np.asarray(tables.drawn)[first[cell] : first[cell + 1]].tolist()
+
+
+def request(num_samples, nodes, *, temperature=1.0, top_p=1.0, top_k=0, to_end=False):
+    slots = len(num_samples)
+    return search.Request(
+        num_samples=jnp.asarray(num_samples, jnp.int32),
+        temperature=jnp.full((slots,), temperature, jnp.float32),
+        top_p=jnp.full((slots,), top_p, jnp.float32),
+        top_k=jnp.full((slots,), top_k, jnp.int32),
+        to_end=jnp.full((slots,), to_end),
+        depth=jnp.zeros((slots,), jnp.int32),
+        embedding=jnp.asarray(nodes, jnp.int32),
+    )
+
+
+@pytest.mark.parametrize("prm", [0, 1])
+@pytest.mark.parametrize("number", [0, 3])
+def test_contract(number, prm):
+    params, root, features, max_depth, right = bank.question(toy_bank(), number, prm)
+    check_expand_fn(jitted(CAPACITY), params, root, capacity=CAPACITY, max_depth=int(max_depth))
+    assert int(right) == bank.RIGHT_ANSWER
+    np.testing.assert_array_equal(features, toy_bank().prm_features[prm])
+
+
+def test_expander_is_one_object_per_capacity():
+    assert bank.expander(8) is bank.expander(8)
+    with pytest.raises(ValueError, match="capacity must be >= 1, got 0"):
+        bank.expander(0)
+
+
+@pytest.mark.parametrize("setting", range(len(SETTINGS)))
+@pytest.mark.parametrize("slots", [1, 3])
+def test_draws_are_taken_without_replacement_whichever_slots_ask(slots, setting, key):
+    tables = toy_bank(1)
+    params, root, *_ = bank.question(tables, 2, 0)
+    draws = recorded(tables, root, setting)
+    for size in {1, len(draws) // 2, len(draws), len(draws) + 1, 2 * len(draws)}:
+        asked = np.bincount(np.arange(size) % slots, minlength=slots)
+        out = expand(
+            params,
+            key,
+            request(asked, [int(root)] * slots, temperature=SETTINGS[setting][0]),
+            capacity=CAPACITY,
+        )
+        rows = np.flatnonzero(np.arange(CAPACITY) < size)
+        # Invalid draws have no embedding: count them by their tokens.
+        valid = np.asarray(out.valid)[rows]
+        got = collections.Counter(np.asarray(out.embedding)[rows][valid].tolist())
+        bad = int((~valid).sum())
+        invalid = np.asarray(tables.invalid)
+        all_good = collections.Counter(d for d in draws if not invalid[d])
+        all_bad = sum(bool(invalid[d]) for d in draws)
+        laps, rest = divmod(size, len(draws))
+        for child, count in all_good.items():
+            assert laps * count <= got[child] <= (laps + bool(rest)) * count
+        assert laps * all_bad <= bad <= (laps + bool(rest)) * all_bad
+        assert set(got) <= set(all_good)
+
+
+def test_each_draw_is_first_equally_often(key):
+    tables = toy_bank(1)
+    params, root, *_ = bank.question(tables, 0, 0)
+    draws = recorded(tables, root, 2)
+    assert len(set(draws)) > 1
+    ask = request([2], [int(root)])
+
+    def pair(key):
+        out = expand(params, key, ask, capacity=2)
+        return jnp.where(out.valid, out.embedding, -1)
+
+    pairs = np.asarray(jax.vmap(pair)(jax.random.split(key, 4000)))
+    invalid = np.asarray(tables.invalid)
+    seen = [-1 if invalid[d] else d for d in draws]
+    for child in set(seen):
+        share = seen.count(child) / len(seen)
+        error = 4 * np.sqrt(share * (1 - share) / 4000)
+        assert np.mean(pairs[:, 0] == child) == pytest.approx(share, abs=error)
+        assert np.mean(pairs[:, 1] == child) == pytest.approx(share, abs=error)
+    # Two of the same draw only where it was recorded twice.
+    both = {(a, b) for a, b in pairs.tolist()}
+    assert all(a != b or seen.count(a) > 1 for a, b in both)
+
+
+def test_rows_carry_what_was_recorded(key):
+    tables = toy_bank(2)
+    for prm in (0, 1):
+        params, root, *_ = bank.question(tables, 1, prm)
+        out = expand(params, key, request([9], [int(root)]), capacity=CAPACITY)
+        valid = np.asarray(out.valid)
+        assert valid.any()
+        child = np.asarray(out.embedding)[valid]
+        for name, column in (
+            ("score", np.asarray(tables.score)[:, prm]),
+            ("done", np.asarray(tables.done)),
+            ("answer", np.asarray(tables.answer)),
+            ("text", np.asarray(tables.text)),
+            ("log_prob", np.asarray(tables.log_prob)),
+            ("num_tokens", np.asarray(tables.num_tokens)),
+        ):
+            np.testing.assert_array_equal(np.asarray(getattr(out, name))[valid], column[child])
+
+
+def test_what_was_cut_is_paid_for(key):
+    tables = toy_bank(0).replace(invalid=jnp.ones_like(toy_bank(0).invalid))
+    params, root, *_ = bank.question(tables, 0, 0)
+    out = expand(params, key, request([5], [int(root)]), capacity=CAPACITY)
+    assert not np.any(out.valid)
+    assert np.all(np.asarray(out.num_tokens)[:5] > 0)
+    assert not np.any(np.asarray(out.num_tokens)[5:])
+
+
+@given(seed=st.integers(0, 2**31 - 1), asked=st.lists(st.integers(0, 4), min_size=1, max_size=3))
+def test_no_row_depends_on_a_capacity(seed, asked):
+    tables = toy_bank(3)
+    params, root, *_ = bank.question(tables, 0, 1)
+    nodes = (int(root), *[d for d in recorded(tables, root, 2) if not tables.invalid[d]][:2])
+    nodes = [nodes[i % len(nodes)] for i in range(len(asked))]
+    key = jax.random.key(seed)
+    small = expand(params, key, request(asked, nodes), capacity=CAPACITY)
+    wide = expand(
+        params, key, request([*asked, 0, 0], [*nodes, nodes[0], 0]), capacity=2 * CAPACITY
+    )
+    for name in ("valid", "embedding", "score", "done", "answer", "text", "num_tokens"):
+        rows = np.asarray(getattr(wide, name))
+        np.testing.assert_array_equal(rows[:CAPACITY], getattr(small, name))
+
+
+@pytest.mark.parametrize(
+    ("asked", "setting"),
+    [((0.0, 1.0, 0), 0), ((0.2, 1.0, 0), 0), ((0.7, 0.9, 0), 1), ((1.4, 1.0, 50), 2)],
+)
+def test_the_nearest_setting_answers(asked, setting, key):
+    tables = toy_bank(4)
+    params, root, *_ = bank.question(tables, 1, 0)
+    draws = recorded(tables, root, setting)
+    temperature, top_p, top_k = asked
+    ask = request([len(draws)], [int(root)], temperature=temperature, top_p=top_p, top_k=top_k)
+    out = expand(params, key, ask, capacity=CAPACITY)
+    got = np.asarray(out.embedding)[np.asarray(out.valid)].tolist()
+    assert sorted(got) == sorted(d for d in draws if not tables.invalid[d])
+
+
+def test_reset_draws_every_question_with_every_prm(key):
+    tables = toy_bank()
+    params, root, features, max_depth, right = jax.vmap(
+        lambda key: bank.reset(tables, key), out_axes=(bank.Replay(None, 0), 0, 0, None, None)
+    )(jax.random.split(key, 200))
+    pairs = set(zip(np.asarray(root).tolist(), np.asarray(params.prm).tolist(), strict=True))
+    assert pairs == {(int(r), p) for r in tables.root for p in range(2)}
+    np.testing.assert_array_equal(features, tables.prm_features[params.prm])
+    assert int(max_depth) == DEPTH
+    assert int(right) == bank.RIGHT_ANSWER
+
+
+def test_the_bank_is_not_copied_per_question():
+    """Under vmap the tables stay one array: no batched value has their size."""
+    tables = toy_bank()
+
+    def one(key):
+        params, root, *_ = bank.reset(tables, key)
+        return expand(params, key, request([4], [root]), capacity=4).score
+
+    jaxpr = jax.make_jaxpr(jax.vmap(one))(jax.random.split(jax.random.key(0), 5))
+    size = tables.done.shape[0]
+    assert not [
+        variable
+        for equation in jaxpr.jaxpr.eqns
+        for variable in equation.outvars
+        if variable.aval.shape[:2] == (5, size)
+    ]
+
+
+def test_actions_must_have_been_recorded():
+    tables = toy_bank()
+    bank.check_actions(tables, search.CATS.actions)
+    with pytest.raises(ValueError, match=r"action 7 \(1 more\): temperature 1\.4.*leave"):
+        bank.check_actions(tables, search.ActionTable.product(temperature=(1.0, 1.4), top_p=(1.0,)))
+    # What samples nothing needs no record.
+    bank.check_actions(tables, search.ActionTable(((0, 1, 1.4, 1.0, 0), (1, 1, 1.0, 1.0, 0))))
+    bank.check_sampling(tables, search.Sampling(0.6))
+    with pytest.raises(ValueError, match=r"top_k 5 is not in the bank, which has 0, 1, 0; 0.6"):
+        bank.check_sampling(tables, search.Sampling(0.6, top_k=5))
+
+
+@given(
+    nodes=st.lists(st.integers(1, 12), min_size=1, max_size=20),
+    counted=st.lists(st.booleans(), min_size=20, max_size=20),
+)
+def test_scored_tokens_counts_each_step_once(nodes, counted):
+    tables = toy_bank()
+    params, *_ = bank.question(tables, 0, 1)
+    nodes = np.resize(nodes, 20)
+    distinct = {n for n, c in zip(nodes.tolist(), counted, strict=True) if c}
+    expected = sum(int(tables.prm_tokens[n, 1]) for n in distinct)
+    got = bank.scored_tokens(params, jnp.asarray(nodes, jnp.int32), jnp.asarray(counted))
+    assert int(got) == expected
+
+
+def test_node_value(key):
+    params, *_ = bank.question(toy_bank(), 0, 0)
+    rows = jnp.array([3, 0, 5], jnp.int32)
+    np.testing.assert_array_equal(bank.node_value(params, rows), params.bank.value[rows])
+
+
+def test_strides_are_primes_above_the_number_of_draws():
+    for stride in expansion._STRIDES.tolist():
+        assert stride > search.MAX_CANDIDATES
+        assert all(stride % divisor for divisor in range(2, 257))
+
+
+def test_a_whole_search_runs(key):
+    tables = toy_bank()
+    strategy = search.beam(factor=2)
+
+    @jax.jit
+    def run(tables, key):
+        def one(number, key):
+            params, root, features, max_depth, _ = bank.question(tables, number, 0)
+            state = search.init(
+                root,
+                strategy=strategy,
+                num_candidates=8,
+                max_depth=max_depth,
+                prm_features=features,
+                capacity=8,
+                depth_capacity=DEPTH,
+            )
+            end, _ = search.rollout(
+                (), params, key, state, strategy=strategy, expand_fn=bank.expander(8)
+            )
+            return search.is_terminal(end), end.finished
+
+        count = tables.root.shape[0]
+        return jax.vmap(one)(jnp.arange(count, dtype=jnp.int32), jax.random.split(key, count))
+
+    ended, finished = run(tables, key)
+    assert bool(jnp.all(ended))
+    assert int(jnp.sum(finished.valid)) > 4
+    assert bool(jnp.all(tables.done[finished.embedding] | ~finished.valid))

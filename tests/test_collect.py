@@ -1,0 +1,246 @@
+"""Trajectories: the table's transitions are the core's, columns are what the search did."""
+
+import collections
+import dataclasses
+import json
+import pathlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scripted import ScriptedModels, question_set
+
+import learners
+import search
+from cats_jax import checkpoint, cli, collect, driver
+from cats_jax.answers import BoxedIntegerJudge
+from cats_jax.config import parse_recipe
+from cats_jax.errors import BadInputError
+
+QUESTIONS = 6
+PLAIN = {"name": "cats_random", "calibrated": False}
+
+
+def recipe(folder, strategies=(PLAIN,), **changes):
+    questions = question_set(QUESTIONS)
+    file = pathlib.Path(folder) / "questions.jsonl"
+    rows = [
+        {"id": q.id, "question": q.text, "answer": questions.answers[q.id]}
+        for q in questions.questions
+    ]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return parse_recipe(
+        {
+            "name": "trajectories",
+            "policy": "policy",
+            "prms": ["good", "bad"],
+            "strategies": list(strategies),
+            "num_candidates": [3, 4],
+            "questions": {"file": str(file)},
+            "max_depth": 6,
+            **changes,
+        }
+    )
+
+
+def collected(folder, *, models=None, **changes):
+    return collect.collect_decisions(
+        recipe(folder, **changes),
+        models or ScriptedModels(),
+        pathlib.Path(folder) / "out",
+        judge=BoxedIntegerJudge(),
+        block_size=4,
+    )
+
+
+def searches(decisions):
+    """The rows of each search as dictionaries."""
+    found = collections.defaultdict(list)
+    for row in range(decisions.columns["search"].size):
+        one = {name: values[row] for name, values in decisions.columns.items()}
+        found[int(one["search"])].append(one)
+    return found
+
+
+def test_the_transitions_are_those_of_the_core(tmp_path, monkeypatch):
+    """What the search itself emits, tick by tick, against the table's predecessors and ends."""
+    emitted = []
+    observe, record = driver._observe, driver.Cohort._record
+
+    def with_transition(plan, state, output, strategy):
+        return {**observe(plan, state, output, strategy), "transition": output.transition}
+
+    def catch(self, observed):
+        emitted.append(observed["transition"])
+        return record(self, observed)
+
+    monkeypatch.setattr(driver, "_observe", with_transition)
+    monkeypatch.setattr(driver.Cohort, "_record", catch)
+    # A configuration of its own: programs compiled by other tests report no transitions.
+    strategies = [{**PLAIN, "factor": 3, "num_base": 2}]
+    decisions = collect.load_decisions(
+        collected(tmp_path, strategies=strategies, num_candidates=[16])
+    )
+
+    def key(before, reward, after):
+        def rounded(values):
+            return tuple(np.round(np.asarray(values, float), 4).tolist())
+
+        return rounded(before), round(float(reward), 4), None if after is None else rounded(after)
+
+    expected = collections.Counter()
+    for rows in emitted:
+        for place in zip(*np.nonzero(np.asarray(rows.weight_t)), strict=True):
+            goes_on = rows.discount_t[place] > 0
+            after = rows.features_t[place] if goes_on else None
+            expected[key(rows.features_tm1[place], rows.reward_t[place], after)] += 1
+    found = collections.Counter()
+    for rows in searches(decisions).values():
+        for row in rows:
+            if row["predecessor"] >= 0:
+                before = rows[row["predecessor"]]
+                found[key(before["features"], before["reward"], row["features"])] += 1
+            if row["ends"]:
+                found[key(row["features"], row["reward"], None)] += int(row["ends"])
+    assert sum(expected.values()) > 100
+    assert found == expected
+
+
+@pytest.fixture(scope="module")
+def decisions(tmp_path_factory):
+    return collect.load_decisions(collected(tmp_path_factory.mktemp("trajectories")))
+
+
+def test_every_search_is_there_in_order(decisions):
+    columns = decisions.columns
+    assert np.all(np.diff(columns["search"]) >= 0)
+    assert columns["search"].max() < 2 * 2 * QUESTIONS
+    for rows in searches(decisions).values():
+        for name in ("question", "prm", "strategy", "num_candidates", "seed", "price", "correct"):
+            assert len({str(row[name]) for row in rows}) == 1
+        ticks = [(row["step"], row["phase"]) for row in rows]
+        assert ticks == sorted(ticks)
+        assert all(row["phase"] >= 1 for row in rows)
+        assert all(row["predecessor"] < number for number, row in enumerate(rows))
+    assert set(columns["prm"].tolist()) == {"good", "bad"}
+    assert set(columns["num_candidates"].tolist()) == {3, 4}
+
+
+def test_candidates_add_up(decisions):
+    names = decisions.feature_names
+    for rows in searches(decisions).values():
+        size = int(rows[0]["num_candidates"])
+        assert len({row["spent"] + row["remaining"] for row in rows}) == 1
+        for row in rows:
+            features = dict(zip(names, row["features"], strict=True))
+            # The feature is log2(1 + what is left of the step) / 8, and so is the budget's.
+            in_step = round(2 ** (8 * float(features["step_left"])) - 1)
+            left = round(2 ** (8 * float(features["budget_left"])) - 1)
+            assert row["available"] == min(in_step, left)
+            assert left == size * 6 - row["spent"]
+            assert 0 <= row["granted"] <= row["remaining"]
+            wanted = decisions.actions.rows[row["action"]][0]
+            assert row["granted"] <= wanted <= row["available"]
+
+
+def test_log_prob_of_the_random_policy(decisions):
+    for action, available, log_prob in zip(
+        *(decisions.columns[name] for name in ("action", "available", "log_prob")), strict=True
+    ):
+        legal = np.asarray(decisions.actions.legal(jnp.int32(available)))
+        assert legal[action]
+        assert log_prob == pytest.approx(-np.log(legal.sum()), abs=1e-5)
+
+
+def test_rewards_and_outcomes_vary(decisions):
+    assert 0 < decisions.columns["correct"].mean() < 1
+    assert np.ptp(decisions.columns["reward"]) > 0
+    assert np.all(np.isfinite(decisions.columns["features"]))
+    assert decisions.columns["features"].shape[1] == len(search.FEATURE_NAMES)
+
+
+def test_on_policy_log_probs_are_the_networks(tmp_path):
+    config = dataclasses.replace(
+        learners.CATS, cats=dataclasses.replace(search.CATS, calibrated=False)
+    )
+    learner = learners.make_learner(
+        learners.make_actor(len(config.cats.actions), config.actor_hidden),
+        learners.make_critic(config.critic_hidden),
+        config.cats.actions,
+        config.learner,
+    )
+    state = learner.init(jax.random.key(3))
+    path = checkpoint.save(tmp_path / "controller", state, config, info={})
+    strategies = [
+        {"name": "cats", "label": "explores", "checkpoint": str(path), "mode": "sample"},
+        {"name": "cats", "label": "acts", "checkpoint": str(path)},
+    ]
+    decisions = collect.load_decisions(
+        collected(tmp_path, strategies=strategies, num_candidates=[4])
+    )
+    columns = decisions.columns
+    explores = columns["strategy"] == "explores"
+    assert 0 < explores.sum() < explores.size
+    assert np.all(columns["log_prob"][~explores] == 0)
+    actor = learners.make_actor(len(decisions.actions), config.actor_hidden)
+    logits = np.asarray(actor.apply(state.actor, jnp.asarray(columns["features"])), float)
+    extra = np.array([row[0] for row in decisions.actions.rows])
+    legal = extra[None, :] <= columns["available"][:, None]
+    chance = np.where(legal, np.exp(logits - logits.max(axis=1, keepdims=True)), 0)
+    chance /= chance.sum(axis=1, keepdims=True)
+    taken = np.take_along_axis(chance, columns["action"][:, None], axis=1)[:, 0]
+    np.testing.assert_allclose(np.exp(columns["log_prob"][explores]), taken[explores], rtol=1e-3)
+    # Deterministic: the most likely legal action.
+    assert np.all(taken[~explores] >= chance[~explores].max(axis=1) - 1e-6)
+
+
+def test_going_on_gives_the_same_rows(tmp_path, decisions):
+    class Stops(Exception):
+        pass
+
+    def stop(done, total):
+        assert total == 4 * QUESTIONS
+        if done == 10:
+            raise Stops
+
+    with pytest.raises(Stops):
+        collect.collect_decisions(
+            recipe(tmp_path),
+            ScriptedModels(),
+            tmp_path / "out",
+            judge=BoxedIntegerJudge(),
+            block_size=4,
+            report=stop,
+        )
+    begun = collect.load_decisions(tmp_path / "out").columns["search"]
+    assert set(begun.tolist()) < set(decisions.columns["search"].tolist())
+    again = collect.load_decisions(collected(tmp_path)).columns
+    for name, values in decisions.columns.items():
+        np.testing.assert_array_equal(again[name], values)
+    models = ScriptedModels()
+    collected(tmp_path, models=models)
+    assert models.loaded == []
+
+
+def test_bad_input(tmp_path, capsys):
+    with pytest.raises(BadInputError, match="'beam' takes no decisions: collect with cats"):
+        collected(tmp_path, strategies=["beam"])
+    mixed = [PLAIN, {"name": "cats_random", "label": "p", "config": "paper"}]
+    with pytest.raises(BadInputError, match="cats_random, p have different action tables"):
+        collected(tmp_path, strategies=mixed)
+    missing = [{"name": "cats", "checkpoint": "nowhere"}]
+    with pytest.raises(BadInputError, match="controller folder 'nowhere' does not exist"):
+        collected(tmp_path, strategies=missing)
+    with pytest.raises(BadInputError, match="is no collection of trajectories"):
+        collect.load_decisions(tmp_path)
+    folder = collected(tmp_path, num_candidates=[4])
+    with pytest.raises(BadInputError, match=r"begun differently: config\.num_candidates"):
+        collected(tmp_path, num_candidates=[3])
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["feature_names"][0] = "mood"
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(BadInputError, match="has other features than this version"):
+        collect.load_decisions(folder)
+    assert cli.run(["collect", "none.yaml", "--output", str(tmp_path / "x")]) == 2
+    assert "recipe 'none.yaml' does not exist" in capsys.readouterr().err
