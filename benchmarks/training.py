@@ -34,7 +34,6 @@ NUM_CANDIDATES, DEPTH = 64, 6
 CONFIG = dataclasses.replace(
     learners.PAPER,
     num_candidates=(NUM_CANDIDATES,),
-    capacity=NUM_CANDIDATES,
     max_depth=DEPTH,
     num_iterations=10,
     num_episodes=32,
@@ -218,7 +217,7 @@ def main() -> None:
     torch.set_num_threads(1)
     loop = Loop(seed=0)
     config = dataclasses.replace(CONFIG, num_episodes=options.episodes)
-    train = jax.jit(learners.make_train(config, expand, reset))
+    train = jax.jit(learners.make_train(config, lambda capacity: expand, reset))
     begin = time.perf_counter()
     result = jax.block_until_ready(train(jax.random.key(0)))
     print(f"compiled and first run in {time.perf_counter() - begin:.1f} s")

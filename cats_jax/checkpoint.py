@@ -23,7 +23,7 @@ import search
 
 from .errors import BadInputError
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 """Raised whenever an older reader would misunderstand a newer checkpoint."""
 
 _JSON_NAME = "checkpoint.json"
@@ -34,8 +34,8 @@ class Checkpoint(NamedTuple):
     """A controller as read from a folder.
 
     Attributes:
-        actor: parameters of `learners.make_actor(len(config.actions))`.
-        critic: parameters of `learners.make_critic()`.
+        actor: parameters of `learners.make_actor(len(config.actions), train_config.actor_hidden)`.
+        critic: parameters of `learners.make_critic(train_config.critic_hidden)`.
         config: of the search it was trained for, action table included.
         train_config: how it was trained.
         info: what the caller of `save` added (seed, question set, figures).
@@ -74,7 +74,7 @@ def save(
         raise BadInputError(f"{path} holds a checkpoint already: choose another path or overwrite")
     params = {"actor": state.actor, "critic": state.critic}
     actions = train_config.cats.actions
-    _check_shapes(path, params, actions)
+    _check_shapes(path, params, train_config)
     path.mkdir(parents=True, exist_ok=True)
     # The JSON goes last: a folder without it is no checkpoint, so a killed save leaves none.
     (path / _JSON_NAME).unlink(missing_ok=True)
@@ -135,7 +135,7 @@ def load(path: str | pathlib.Path) -> Checkpoint:
             f"{path}: the action table in {_JSON_NAME} is not the one the network was trained "
             "with: restore the JSON that belongs to it, or train again"
         )
-    _check_shapes(path, params, actions)
+    _check_shapes(path, params, train_config)
     params = jax.tree.map(jnp.asarray, params)
     return Checkpoint(
         actor=params["actor"],
@@ -162,7 +162,8 @@ def load_controller(
         BadInputError: as `load`.
     """
     checkpoint = load(path)
-    actor = learners.make_actor(len(checkpoint.config.actions))
+    hidden = checkpoint.train_config.actor_hidden
+    actor = learners.make_actor(len(checkpoint.config.actions), hidden)
     strategy = search.cats(learners.make_policy(actor.apply, mode), checkpoint.config)
     return strategy, checkpoint.actor, checkpoint.info
 
@@ -211,11 +212,14 @@ def _check_features(path: pathlib.Path, document: dict[str, Any]) -> None:
     )
 
 
-def _check_shapes(path: pathlib.Path, params: Any, actions: search.ActionTable) -> None:
+def _check_shapes(path: pathlib.Path, params: Any, config: learners.TrainConfig) -> None:
     key = jax.random.key(0)
+    actions = config.cats.actions
+    actor = learners.make_actor(len(actions), config.actor_hidden)
+    critic = learners.make_critic(config.critic_hidden)
     expected = {
-        "actor": jax.eval_shape(learners.make_actor(len(actions)).init, key),
-        "critic": jax.eval_shape(learners.make_critic().init, key),
+        "actor": jax.eval_shape(actor.init, key),
+        "critic": jax.eval_shape(critic.init, key),
     }
 
     def shapes(tree: Any) -> dict[str, tuple[int, ...]]:
@@ -238,11 +242,12 @@ def _train_config(values: dict[str, Any]) -> learners.TrainConfig:
     cats["reward"] = search.RewardWeights(**cats["reward"])
     cats["excluded_features"] = tuple(cats["excluded_features"])
     cats["actions"] = search.ActionTable(tuple(tuple(row) for row in cats["actions"]["rows"]))
+    lists = ("num_candidates", "sample_costs", "actor_hidden", "critic_hidden")
     return learners.TrainConfig(
         **{
             **values,
             "cats": search.CatsConfig(**cats),
             "learner": learners.LearnerConfig(**values["learner"]),
-            "num_candidates": tuple(values["num_candidates"]),
+            **{name: tuple(values[name]) for name in lists},
         }
     )

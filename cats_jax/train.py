@@ -1,217 +1,288 @@
-"""Train controllers on the simulator of the embedded world, and leave them as checkpoints.
+"""Train controllers on the simulator, a step bank or trajectories; leave them as checkpoints.
 
-Several seeds train entirely in the graph. Each seed's controller, every constant action and
-the random policy are then played on the same fresh simulated questions, so that the learned
-policy's rivals were chosen with at least as many trials as it was. Which seed is best in the live
-world is for a validation run to say (`recipes/choose.yaml`).
+Several seeds train, entirely in the graph. Each seed's controller, every constant action, a
+threshold rule with many settings and the random policy are then played on the same held-out
+questions, so that the learned policy's rivals were chosen with at least as many trials as it was.
+Which seed is best in the live world is for a validation run to say (`recipes/choose.yaml`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
+import io
 import json
 import pathlib
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import tyro
 
 import learners
 import search
-from search import simulation
 
 from . import checkpoint
+from .bank.layout import check_disjoint
+from .environments import Environment, bank_environment, simulator_environment
 from .errors import BadInputError
 from .learning_curves import plot_learning_curves
-from .world.simulator import SIMULATOR_FILE, load_simulator, simulator_names
+from .rivals import Figures, compare
+from .trajectories import load_rows
 
-CONFIGS = {"cats": learners.CATS, "paper": learners.PAPER}
-
-_QUESTIONS = 512
-"""Fresh simulated questions per N on which policies are compared."""
+CONFIGS = {
+    "cats": learners.CATS,
+    "paper": learners.PAPER,
+    # The paper's with the 30 of its 90 actions that the shipped bank recipes record.
+    "paper-bank": dataclasses.replace(
+        learners.PAPER, cats=dataclasses.replace(search.PAPER, actions=search.CATS.actions)
+    ),
+    "offline": learners.OFFLINE,
+}
 
 
 def run(
     *,
     output: pathlib.Path,
     config: str = "cats",
+    bank: pathlib.Path | None = None,
+    validation: pathlib.Path | None = None,
+    calibration: str | None = None,
+    trajectories: pathlib.Path | None = None,
+    prms: Sequence[str] | None = None,
+    num_candidates: Sequence[int] | None = None,
+    num_iterations: int | None = None,
+    settings: Sequence[str] = (),
     seed: int = 0,
     num_seeds: int = 3,
-    num_iterations: int | None = None,
+    rivals: bool = True,
     report: Callable[[str], None] = print,
 ) -> list[pathlib.Path]:
     """Train `num_seeds` controllers; write `output/seed-K`, `curves.png`, `summary.json`.
 
     Args:
         output: folder; must not hold a summary already.
-        config: "cats" or "paper".
+        config: one of `CONFIGS`.
+        bank: of training questions; default: the simulator.
+        validation: bank to compare on; default: a fifth of the training bank, kept out.
+        calibration: of the bank's PRMs, see `environments.bank_environment`.
+        trajectories: learn from these decisions; simulator or bank then only compare.
+        prms: train on these only.
+        num_candidates: in place of the configuration's.
+        num_iterations: likewise.
+        settings: "NAME=VALUE" for any other field of `learners.TrainConfig`.
         seed: of everything.
         num_seeds: controllers trained, each from another seed.
-        num_iterations: in place of the configuration's.
+        rivals: also play constant actions, threshold rules and the random policy.
         report: takes lines of progress.
 
     Returns:
-        The checkpoints, best first by simulated accuracy minus cost.
+        The checkpoints, best first by accuracy minus cost on the held-out questions.
 
     Raises:
-        BadInputError: unknown configuration, sizes out of range, no simulator, output in use.
+        BadInputError: unknown configuration or setting, values out of range, no simulator, a bank
+            that does not fit, output in use.
     """
-    if config not in CONFIGS:
-        raise BadInputError(f"unknown configuration {config!r}: choose one of {', '.join(CONFIGS)}")
     if num_seeds < 1:
         raise BadInputError(f"num_seeds={num_seeds}: must be at least 1")
     if (output / "summary.json").exists():
         raise BadInputError(f"{str(output)!r} holds a training already: choose another --output")
-    train_config = CONFIGS[config]
-    if num_iterations is not None:
-        if num_iterations < 1:
-            raise BadInputError(f"num_iterations={num_iterations}: must be at least 1")
-        train_config = dataclasses.replace(train_config, num_iterations=num_iterations)
-    try:
-        world = load_simulator()
-    except (FileNotFoundError, ValueError) as error:
-        raise BadInputError(str(error)) from error
-    train_config = dataclasses.replace(train_config, max_depth=int(world.max_depth))
-    expand_fn = simulation.simulator(train_config.capacity)
-    reset = functools.partial(simulation.reset, world)
-    train = learners.make_train(train_config, expand_fn, reset)
+    train_config = configure(
+        config, num_candidates=num_candidates, num_iterations=num_iterations, settings=settings
+    )
+    environment = _environment(train_config, bank, validation, calibration, prms)
+    train_config = dataclasses.replace(train_config, max_depth=environment.max_depth)
     # Folded in one by one, so that seed K of a longer list is the same controller.
     keys = jax.vmap(functools.partial(jax.random.fold_in, jax.random.key(seed)))(
         jnp.arange(num_seeds + 1, dtype=jnp.uint32)
     )
     episodes = train_config.num_iterations * train_config.num_episodes
-    report(f"training {num_seeds} seeds of {config!r}: {episodes} simulated questions each ...")
-    # One seed after another: `jax.vmap(train)` would do, but on a CPU it is slower, because a
-    # batch's ticks can then no longer be skipped when all of its searches have ended.
-    result = jax.block_until_ready(jax.jit(lambda keys: jax.lax.map(train, keys))(keys[1:]))
-    curves = jax.device_get(result.curves)
-
+    rows = None
+    info = {**environment.info, "prms": list(environment.prms), "episodes": episodes}
+    if trajectories is not None:
+        rows, ids = load_rows(trajectories, train_config)
+        check_disjoint(ids, environment.held_out_ids, "questions of trajectories and validation")
+        info = {"source": "trajectories", "questions": list(ids), "decisions": len(rows.weight_t)}
+    report(f"training {num_seeds} seeds of {config!r} ({info['source']}) ...")
     output.mkdir(parents=True, exist_ok=True)
-    plot_learning_curves(curves, output / "curves.png", f"{config}: {num_seeds} seeds")
-    report("playing the controllers, every constant action and the random policy ...")
-    comparison = _compare(train_config, world, result.learner_state.actor, keys[0])
-    order = np.argsort(-np.asarray(comparison["controllers"]["value"]))
+    if rows is None:
+        result = train_seeds(train_config, environment, keys[1:])
+        title = f"{config}: {num_seeds} seeds"
+        plot_learning_curves(jax.device_get(result.curves), output / "curves.png", title)
+        states, collapsed_at_the_end = result.learner_state, np.asarray(result.collapsed)
+    else:
+        train = jax.jit(jax.vmap(learners.make_offline(train_config), in_axes=(0, None)))
+        states, _ = jax.block_until_ready(train(keys[1:], rows))
+        collapsed_at_the_end = np.zeros(num_seeds, bool)
+
+    report("playing the controllers" + (" and their rivals ..." if rivals else " ..."))
+    comparison = compare(train_config, environment, states.actor, keys[0], rivals=rivals)
+    controllers = comparison.controllers
+    greedy = controllers.top_action > learners.COLLAPSE_SHARE
     paths = []
-    for index in order:
-        state = jax.tree.map(lambda leaf, index=index: leaf[index], result.learner_state)
-        info = {
-            "source": "simulator of the embedded world",
-            "simulator": SIMULATOR_FILE.name,
-            "prms": simulator_names()["prms"],
+    for index in np.argsort(-controllers.value.mean(axis=1)):
+        collapse = {
+            "in_training": bool(collapsed_at_the_end[index]),
+            "greedy": bool(greedy[index]),
+        }
+        document = {
+            **info,
             "seed": seed,
             "index": int(index),
-            "episodes": episodes,
-            "collapsed": bool(result.collapsed[index]),
-            "simulated": {
-                name: np.round(values[index], 4).tolist()
-                for name, values in comparison["controllers"].items()
-            },
-            "best_constant_action": comparison["best_constant_action"],
+            "collapsed": any(collapse.values()),
+            "collapse": collapse,
+            "held_out": _one(controllers, index),
+            "prices": list(train_config.sample_costs),
+            "num_candidates": list(comparison.num_candidates),
         }
-        name = f"seed-{int(index)}"
-        paths.append(checkpoint.save(output / name, state, train_config, info=info))
-        collapsed = ", COLLAPSED: one action in over 95 % of its decisions"
-        report(
-            f"{name}: simulated accuracy {np.round(info['simulated']['accuracy'], 3)} with "
-            f"{np.round(info['simulated']['candidates'], 1)} candidates at N = "
-            f"{list(train_config.num_candidates)}{collapsed if info['collapsed'] else ''}"
-        )
+        state = jax.tree.map(lambda leaf, index=index: leaf[index], states)
+        path = output / f"seed-{int(index)}"
+        paths.append(checkpoint.save(path, state, train_config, info=document))
+        report(_line(path.name, train_config, controllers, index, collapse))
+    for line in comparison.lines():
+        report(line)
     summary = {
         "config": config,
         "seed": seed,
-        "num_candidates": list(train_config.num_candidates),
-        "controllers": {k: np.round(v, 4).tolist() for k, v in comparison["controllers"].items()},
-        "random": {k: np.round(v, 4).tolist() for k, v in comparison["random"].items()},
-        "constants": comparison["constants"],
+        "prms": list(environment.prms),
+        "num_candidates": list(comparison.num_candidates),
+        "prices": list(train_config.sample_costs),
+        "controllers": [_one(controllers, index) for index in range(num_seeds)],
+        "collapsed": (greedy | collapsed_at_the_end).tolist(),
+        "rivals": comparison.best_rivals(),
     }
     (output / "summary.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
     report(f"checkpoints: {', '.join(str(path) for path in paths)}")
     return paths
 
 
-def _compare(
-    config: learners.TrainConfig, world: Any, actors: Any, key: jax.Array
-) -> dict[str, Any]:
-    """Accuracy and candidates of policies on the same questions, by N; `value` is the trade-off."""
-    actor = learners.make_actor(len(config.cats.actions))
-    learned = search.cats(learners.make_policy(actor.apply, "argmax"), config.cats)
-    constant = search.cats(search.constant_policy, config.cats)
-    random = search.cats(search.random_policy, config.cats)
-    play = functools.partial(_play, config, world, key)
-    controllers = play(learned, actors)
-    all_actions = jnp.arange(len(config.cats.actions), dtype=jnp.int32)
-    constants = play(constant, all_actions)
-    best = np.argsort(-constants["value"])[:5]
-    rows = config.cats.actions.rows
-    names = ("num_extra", "num_retain", "temperature", "top_p", "top_k")
-    described = [
-        {
-            "action": dict(zip(names, rows[index], strict=True)),
-            **{name: np.round(values[index], 4).tolist() for name, values in constants.items()},
-        }
-        for index in best
-    ]
+def train_seeds(
+    config: learners.TrainConfig, environment: Environment, keys: jax.Array
+) -> learners.TrainResult:
+    """One controller per key; leaves have a leading axis.
+
+    Args:
+        config: static.
+        environment: what they train on.
+        keys: of the seeds, consumed.
+    """
+
+    @jax.jit
+    def train(params: Any, keys: jax.Array) -> learners.TrainResult:
+        reset = functools.partial(environment.reset, params)
+        # One seed after another: `jax.vmap` would do, but on a CPU it is slower, because a
+        # batch's ticks can then no longer be skipped when all of its searches have ended.
+        return jax.lax.map(learners.make_train(config, environment.expander, reset), keys)
+
+    return jax.block_until_ready(train(environment.params, keys))
+
+
+def configure(
+    name: str,
+    *,
+    num_candidates: Sequence[int] | None = None,
+    num_iterations: int | None = None,
+    settings: Sequence[str] = (),
+) -> learners.TrainConfig:
+    """A named configuration with other values.
+
+    Args:
+        name: one of `CONFIGS`.
+        num_candidates: in place of its own.
+        num_iterations: likewise.
+        settings: "NAME=VALUE"; NAME is a field of `learners.TrainConfig`, dotted below it
+            (learner.learning_rate, cats.reward.discount); commas separate the values of a list.
+
+    Raises:
+        BadInputError: unknown name or field, or a value that is out of range.
+    """
+    if name not in CONFIGS:
+        raise BadInputError(f"unknown configuration {name!r}: choose one of {', '.join(CONFIGS)}")
+    arguments = []
+    for setting in settings:
+        field, equals, value = setting.partition("=")
+        if not equals or not field or not value:
+            raise BadInputError(f"--set {setting}: write NAME=VALUE, such as trace=0.9")
+        arguments += [f"--{field}", *value.split(",")]
+    values = {"num_candidates": num_candidates, "num_iterations": num_iterations}
+    try:
+        config = _parse(arguments, CONFIGS[name]) if arguments else CONFIGS[name]
+        given = {key: value for key, value in values.items() if value is not None}
+        if num_candidates is not None:
+            given["num_candidates"] = tuple(num_candidates)
+        return dataclasses.replace(config, **given)
+    except ValueError as error:
+        raise BadInputError(str(error)) from error
+
+
+def _parse(arguments: list[str], default: learners.TrainConfig) -> learners.TrainConfig:
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
+            return tyro.cli(
+                learners.TrainConfig,
+                default=default,
+                args=arguments,
+                config=(tyro.conf.FlagConversionOff,),
+            )
+    except SystemExit:
+        # Tyro's message without its frame and its advice about --help.
+        text = re.sub(r"[─-╿]+", " ", said.getvalue())
+        words = " ".join(text.split()).split(" For full helptext")[0]
+        raise BadInputError(
+            f"--set: {words}; the fields are those of learners.TrainConfig, see docs/training.md"
+        ) from None
+
+
+def _environment(
+    config: learners.TrainConfig,
+    bank: pathlib.Path | None,
+    validation: pathlib.Path | None,
+    calibration: str | None,
+    prms: Sequence[str] | None,
+) -> Environment:
+    if bank is not None:
+        return bank_environment(
+            bank,
+            validation=validation,
+            calibration=calibration,
+            prms=prms,
+            actions=config.cats.actions,
+            base=config.cats.base,
+        )
+    for name, value in (("--validation", validation), ("--calibration", calibration)):
+        if value is not None:
+            raise BadInputError(f"{name} belongs to --bank: the simulator has its own")
+    return simulator_environment(prms)
+
+
+def _one(figures: Figures, index: int) -> dict[str, Any]:
     return {
-        "controllers": controllers,
-        "constants": described,
-        "best_constant_action": described[0]["action"],
-        "random": {name: v[0] for name, v in play(random, jnp.zeros((1,), jnp.int32)).items()},
+        name: np.round(getattr(figures, name)[index], 4).tolist()
+        for name in ("accuracy", "candidates", "value", "entropy", "top_action")
     }
 
 
-def _play(
+def _line(
+    name: str,
     config: learners.TrainConfig,
-    world: Any,
-    key: jax.Array,
-    strategy: search.Strategy,
-    params: Any,
-) -> dict[str, np.ndarray]:
-    """Play policies with leading axis `[R]` on the same questions.
-
-    Returns:
-        `accuracy` and `candidates`, f32[R, len(num_candidates)], and `value` f32[R]: the mean over
-        N of accuracy minus the configuration's price of candidates.
-    """
-    expand_fn = simulation.simulator(config.capacity)
-
-    def one(params: Any, key: jax.Array, size: jax.Array) -> tuple[jax.Array, jax.Array]:
-        reset_key, search_key = jax.random.split(key)
-        expand_params, root, prm_features, max_depth, right = simulation.reset(world, reset_key)
-        state = search.init(
-            root,
-            strategy=strategy,
-            num_candidates=size,
-            max_depth=max_depth,
-            prm_features=prm_features,
-            capacity=config.capacity,
-            frontier_capacity=strategy.width(config.capacity),
-            depth_capacity=config.max_depth,
+    figures: Figures,
+    index: int,
+    collapse: dict[str, bool],
+) -> str:
+    where = [when.replace("_", " ") for when, is_so in collapse.items() if is_so]
+    return (
+        f"{name}: accuracy minus cost {np.round(figures.value[index], 3)} at prices "
+        f"{list(config.sample_costs)}; accuracy {np.round(figures.accuracy[index].mean(1), 3)} "
+        f"with {np.round(figures.candidates[index].mean(1), 1)} candidates"
+        + (
+            f", COLLAPSED ({', '.join(where)}): one action in over "
+            f"{100 * learners.COLLAPSE_SHARE:.0f} % of its decisions"
+            if where
+            else ""
         )
-        end, _ = search.rollout(
-            params, expand_params, search_key, state, strategy=strategy, expand_fn=expand_fn
-        )
-        row = strategy.answer(end.finished)
-        return (row >= 0) & (end.finished.answer[row] == right), end.spent
-
-    @jax.jit
-    def all_questions(params: Any, size: jax.Array) -> tuple[jax.Array, jax.Array]:
-        keys = jax.random.split(key, _QUESTIONS)
-        correct, spent = jax.vmap(one, in_axes=(None, 0, None))(params, keys, size)
-        return jnp.mean(correct.astype(jnp.float32)), jnp.mean(spent.astype(jnp.float32))
-
-    count = jax.tree.leaves(params)[0].shape[0]
-    figures = np.array(
-        [
-            [
-                all_questions(jax.tree.map(lambda leaf, r=r: leaf[r], params), jnp.int32(size))
-                for size in config.num_candidates
-            ]
-            for r in range(count)
-        ]
     )
-    accuracy, candidates = figures[..., 0], figures[..., 1]
-    value = np.mean(accuracy - config.sample_cost * candidates / 100.0, axis=1)
-    return {"accuracy": accuracy, "candidates": candidates, "value": value}

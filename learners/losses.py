@@ -1,4 +1,4 @@
-"""The losses of the paper's A2C, element by element; average them yourself.
+"""The losses of the paper's A2C, of PPO and of AWR, element by element; average them yourself.
 
 Names and time suffixes are rlax's: `_tm1` is the state the action was taken in, `_t` the next
 one, and `discount_t` is gamma, or 0 where the path or the search ended.
@@ -35,6 +35,50 @@ def critic_loss(td: Float[Array, "*B"]) -> Float[Array, "*B"]:
 def actor_loss(log_prob_tm1: Float[Array, "*B"], td: Float[Array, "*B"]) -> Float[Array, "*B"]:
     """-log pi(a | s) delta, with delta a constant (the paper, "actor"; Mnih et al. 2016)."""
     return -log_prob_tm1 * jax.lax.stop_gradient(td)
+
+
+def clipped_loss(
+    log_prob: Float[Array, "*B"],
+    log_prob_tm1: Float[Array, "*B"],
+    advantage: Float[Array, "*B"],
+    clip: float,
+) -> Float[Array, "*B"]:
+    """-min(w A, clip(w, 1 - eps, 1 + eps) A) with w = pi(a | s) / pi_old(a | s).
+
+    PPO's clipped surrogate objective, as a loss (Schulman et al. 2017, eq. 7). Where w has left
+    the interval in the direction that A asks for, the gradient is 0.
+
+    Args:
+        log_prob: log pi(a | s) under the policy being learnt.
+        log_prob_tm1: under the policy that acted; no gradient flows into it.
+        advantage: A; no gradient flows into it.
+        clip: eps > 0.
+    """
+    advantage = jax.lax.stop_gradient(advantage)
+    ratio = jnp.exp(log_prob - jax.lax.stop_gradient(log_prob_tm1))
+    clipped = jnp.clip(ratio, 1.0 - clip, 1.0 + clip)
+    return -jnp.minimum(ratio * advantage, clipped * advantage)
+
+
+MAX_REGRESSION_WEIGHT = 20.0
+"""Of one decision in advantage-weighted regression, as in Peng et al. 2019."""
+
+
+def regression_loss(
+    log_prob: Float[Array, "*B"], advantage: Float[Array, "*B"], temperature: float
+) -> Float[Array, "*B"]:
+    """-log pi(a | s) min(exp(A / temperature), 20).
+
+    Advantage-weighted regression (Peng et al. 2019, eq. 10): its minimum over data of a policy mu
+    is mu exp(A / temperature), normalised, however far from mu that is. No importance weights.
+
+    Args:
+        log_prob: log pi(a | s) under the policy being learnt.
+        advantage: A; no gradient flows into it.
+        temperature: > 0; towards 0 only the best decisions count.
+    """
+    weight = jnp.minimum(jnp.exp(advantage / temperature), MAX_REGRESSION_WEIGHT)
+    return -log_prob * jax.lax.stop_gradient(weight)
 
 
 def entropy(log_probs: Float[Array, "*B A"]) -> Float[Array, "*B"]:

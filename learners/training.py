@@ -1,35 +1,38 @@
 """A whole training run as one pure function: search, learn, repeat, all in the graph.
 
-`make_train(config, expand_fn, reset)` returns `train(key)`; `jax.jit` it, and `jax.vmap` it for
+`make_train(config, expander, reset)` returns `train(key)`; `jax.jit` it, and `jax.vmap` it for
 many seeds. Every iteration searches a batch of new questions with the sampling policy, each with
-an N drawn from the configuration and a PRM drawn by `reset` (one controller for all of them),
-and then updates actor and critic from their decisions.
+an N and a price drawn from the configuration and a PRM drawn by `reset` (one controller for all
+of them), and then updates actor and critic from their decisions.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float
 
 import search
 
+from .episodes import Expander, Outcome, Reset, make_episodes
 from .networks import make_actor, make_critic
 from .policy import make_policy
-from .types import Curves, LearnerState, TrainResult
+from .returns import one_step, path_returns, question_returns
+from .rows import map_blocks, pack
+from .types import Curves, Episode, LearnerState, TrainResult
 from .updates import LearnerConfig, make_learner
 
 COLLAPSE_SHARE = 0.95
 """A controller that takes one action in more than this share of its decisions has collapsed."""
 
-Reset = Callable[[jax.Array], tuple[Any, Any, jax.Array, jax.Array, jax.Array]]
-"""`key -> (expand_params, root embedding, prm_features f32[P], max_depth i32[], correct answer
-i32[])`: a random question, with the PRM that judges it. Consumes the key."""
+BUCKETS = (16, 64, search.MAX_CANDIDATES)
+"""Sizes of the pools: a question goes to the smallest that holds its N."""
 
 
 @dataclass(frozen=True)
@@ -37,56 +40,79 @@ class TrainConfig:
     """What is fixed about a training run beside its environment.
 
     Attributes:
-        cats: the search that is trained; its reward and discount are used by `returns="td"`.
+        cats: the search that is trained; its reward and discount are used by `reward="paper"`.
         learner: the update.
-        returns: "td": one-step targets over the transitions, one per surviving child, as in the
-            paper. "monte_carlo": every decision once, with its return: terminal_weight *
-            correct - sample_cost * (candidates of the whole search from this decision's tick
-            on) / 100. It also learns from decisions none of whose children survive.
-        terminal_weight: of the final answer's correctness, 0 or 1. "td" adds it to the reward
-            where a path or the search ends (discount 0). The only use of the right answers.
-        sample_cost: price of 100 candidates, in units of a right answer; "monte_carlo" only.
+        actor_hidden: widths of the actor's hidden layers.
+        critic_hidden: widths of the critic's.
+        reward: "paper": the decision's own, from the scores of its children, credited along the
+            paths below it, see `learners.path_returns`. "outcome": terminal_weight * correct
+            - price * candidates / 100 of the whole question, credited to all decisions from then
+            on, see `learners.question_returns`. It also learns from decisions none of whose
+            children survive.
+        trace: lambda of the returns: 0 is one-step TD as in the paper, 1 Monte Carlo.
+        num_steps: rewards in a return at most; None: to the end. With trace 1 the n-step return.
+        terminal_weight: of the final answer's correctness. "paper" pays it where a path or the
+            search ends (discount 0). The only use of the right answers.
+        sample_costs: prices of 100 candidates, in units of a right answer, drawn uniformly for
+            every question and shown to the policy; "outcome" only, the paper's reward has its own
+            cost.
         entropy_weight: of the entropy bonus in the first iteration; falls linearly to 0.
         num_candidates: values of N, drawn uniformly for every question.
-        capacity: rows of the pool; bounds N. Small ones train faster.
         max_depth: bounds the depth of the environment's questions.
         num_iterations: of search and update.
         num_episodes: questions per iteration.
 
     Raises:
-        ValueError: a value is out of range, or has no effect with `returns`.
+        ValueError: a value is out of range, or has no effect with the others.
     """
 
     cats: search.CatsConfig = search.PAPER
     learner: LearnerConfig = field(default_factory=LearnerConfig)
-    returns: str = "td"
+    actor_hidden: tuple[int, ...] = (128, 128)
+    critic_hidden: tuple[int, ...] = (256, 256)
+    reward: str = "paper"
+    trace: float = 0.0
+    num_steps: int | None = None
     terminal_weight: float = 0.0
-    sample_cost: float = 0.0
+    sample_costs: tuple[float, ...] = (0.0,)
     entropy_weight: float = 0.0
     num_candidates: tuple[int, ...] = (4, 8, 16, 32, 64)
-    capacity: int = 64
     max_depth: int = 12
     num_iterations: int = 1000
     num_episodes: int = 32
 
     def __post_init__(self) -> None:
-        if self.returns not in ("td", "monte_carlo"):
-            raise ValueError(f"returns must be 'td' or 'monte_carlo', got {self.returns!r}")
-        if self.returns == "td" and self.sample_cost != 0.0:
-            raise ValueError("sample_cost needs returns='monte_carlo'; 'td' has cats.reward.cost")
-        if self.returns == "monte_carlo" and self.terminal_weight == 0.0:
+        if self.reward not in ("paper", "outcome"):
+            raise ValueError(f"reward must be 'paper' or 'outcome', got {self.reward!r}")
+        if not 0.0 <= self.trace <= 1.0:
+            raise ValueError(f"trace (lambda) must be in [0, 1], got {self.trace}")
+        if self.num_steps is not None and (self.num_steps < 1 or self.trace == 0.0):
             raise ValueError(
-                "returns='monte_carlo' needs a terminal_weight: without it, not to "
-                "sample is always best"
+                f"num_steps={self.num_steps} must be >= 1 and needs a trace > 0: a trace of 0 is "
+                "one step already; 1 gives the n-step return"
             )
-        if not 1 <= self.capacity <= search.MAX_CANDIDATES:
-            raise ValueError(f"capacity must be in 1..{search.MAX_CANDIDATES}: {self.capacity}")
+        if not self.terminal_weight >= 0.0:
+            raise ValueError(f"terminal_weight must be >= 0, got {self.terminal_weight}")
+        if not self.entropy_weight >= 0.0:
+            raise ValueError(f"entropy_weight must be >= 0, got {self.entropy_weight}")
+        if not self.sample_costs or not all(0.0 <= price < math.inf for price in self.sample_costs):
+            raise ValueError(f"sample_costs must be numbers >= 0, got {self.sample_costs}")
+        if self.reward == "paper" and any(self.sample_costs):
+            raise ValueError("sample_costs needs reward='outcome'; 'paper' has cats.reward.cost")
+        if self.reward == "outcome" and self.terminal_weight == 0.0:
+            raise ValueError(
+                "reward='outcome' needs a terminal_weight: without it, not to sample is always best"
+            )
         if not self.num_candidates or not all(
-            1 <= value <= self.capacity for value in self.num_candidates
+            1 <= value <= search.MAX_CANDIDATES for value in self.num_candidates
         ):
             raise ValueError(
-                f"num_candidates must be in 1..{self.capacity} (capacity), "
-                f"got {self.num_candidates}"
+                f"num_candidates must be in 1..{search.MAX_CANDIDATES}, got {self.num_candidates}"
+            )
+        if any(width < 1 for width in (*self.actor_hidden, *self.critic_hidden)):
+            raise ValueError(
+                "widths of hidden layers must be >= 1, got "
+                f"actor_hidden={self.actor_hidden}, critic_hidden={self.critic_hidden}"
             )
         for name in ("max_depth", "num_iterations", "num_episodes"):
             if getattr(self, name) < 1:
@@ -97,49 +123,119 @@ PAPER = TrainConfig()
 """The paper's controller: its reward, one-step A2C, no entropy bonus. Expect it to collapse."""
 
 CATS = TrainConfig(
-    cats=search.CATS,
-    learner=LearnerConfig(learning_rate=3e-3, normalize_advantages=True),
-    returns="monte_carlo",
+    cats=dataclasses.replace(search.CATS, price=0.2),
+    learner=LearnerConfig(
+        learning_rate=1e-3,
+        normalize_advantages=True,
+        clip=0.2,
+        num_epochs=4,
+        num_minibatches=4,
+    ),
+    actor_hidden=(64, 64),
+    critic_hidden=(64, 64),
+    reward="outcome",
+    trace=1.0,
     terminal_weight=1.0,
-    sample_cost=0.2,
+    sample_costs=(0.02, 0.06, 0.2, 0.6),
     entropy_weight=0.01,
-    num_iterations=2000,
+    num_iterations=3000,
+    num_episodes=128,
 )
-"""Ours: is the answer right, and what did it cost; undiscounted, normalised, with entropy."""
+"""Ours: is the answer right, and what did it cost, at four prices; PPO on Monte-Carlo returns,
+normalised, with an entropy bonus. Smaller networks learn as well, several times faster."""
+
+OFFLINE = dataclasses.replace(
+    CATS,
+    learner=LearnerConfig(learning_rate=1e-3, normalize_advantages=True, regression=0.5),
+    entropy_weight=0.0,
+)
+"""Ours on recorded decisions of other policies, see `make_offline`."""
 
 
 def make_train(
-    config: TrainConfig, expand_fn: search.ExpandFn, reset: Reset
+    config: TrainConfig, expander: Expander, reset: Reset
 ) -> Callable[[jax.Array], TrainResult]:
     """`train(key) -> TrainResult`: pure, consumes the key; jit it, or vmap it over seeds.
 
     Args:
         config: static.
-        expand_fn: simulator, `(expand_params, key, request) -> Expansion` of at most
-            `config.capacity` rows.
+        expander: `capacity -> expand_fn`, such as `search.simulation.simulator`.
         reset: draws questions.
     """
-    actor, critic = make_actor(len(config.cats.actions)), make_critic()
+    actor = make_actor(len(config.cats.actions), config.actor_hidden)
+    critic = make_critic(config.critic_hidden)
     strategy = search.cats(make_policy(actor.apply, "sample"), config.cats)
     learner = make_learner(actor, critic, config.cats.actions, config.learner)
-    play = _make_episodes(config, strategy, expand_fn, reset)
+    plays = [
+        (
+            number,
+            jnp.asarray(sizes, jnp.int32),
+            make_episodes(
+                strategy,
+                expander,
+                reset,
+                num_actions=len(config.cats.actions),
+                max_depth=config.max_depth,
+                capacity=capacity,
+                terminal_weight=config.terminal_weight,
+            ),
+        )
+        for capacity, sizes, number in buckets(config.num_candidates, config.num_episodes)
+    ]
+    all_prices = jnp.asarray(config.sample_costs, jnp.float32)
+    asks_critic = 0.0 < config.trace < 1.0 or config.num_steps is not None
+
+    def experience(state: LearnerState, episodes: Episode) -> search.Transition:
+        """Rows to learn from. Time leads, as in Algorithm 1: in each step question by question."""
+        if config.reward == "paper" and config.trace == 0.0:
+            rows = jax.vmap(one_step)(episodes)
+        else:
+            decision = episodes.decision
+            values = jnp.zeros(decision.valid.shape, jnp.float32)
+            if asks_critic or config.trace == 0.0:
+                flat = decision.features.reshape(-1, decision.features.shape[-1])
+                marked = pack(decision.valid.reshape(-1))
+                values = map_blocks(lambda block: critic.apply(state.critic, block), marked, flat)
+                values = values.reshape(decision.valid.shape)
+            returns = path_returns if config.reward == "paper" else question_returns
+            rows = jax.vmap(
+                lambda episode, values: returns(episode, values, config.trace, config.num_steps)
+            )(episodes, values)
+        ticks = episodes.candidates.shape[1]
+        return jax.tree.map(
+            lambda leaf: jnp.swapaxes(
+                leaf.reshape((leaf.shape[0], ticks, -1, *leaf.shape[2:])), 0, 1
+            ).reshape((-1, *leaf.shape[2:])),
+            rows,
+        )
 
     def iterate(
-        carry: LearnerState, inputs: tuple[jax.Array, jax.Array]
+        state: LearnerState, inputs: tuple[jax.Array, jax.Array]
     ) -> tuple[LearnerState, Curves]:
         index, key = inputs
-        rows, outcome = play(carry.actor, jax.random.split(key, config.num_episodes))
-        # Time is the leading axis, as in Algorithm 1: step by step, in each question by question.
-        rows = jax.tree.map(lambda leaf: leaf.reshape((-1, *leaf.shape[3:])), rows)
+        update_key, *play_keys = jax.random.split(key, 1 + len(plays))
+        rows, outcomes = [], []
+        for (number, sizes, play), play_key in zip(plays, play_keys, strict=True):
+            question_key, size_key, price_key = jax.random.split(play_key, 3)
+            episodes, outcome = play(
+                state.actor,
+                jax.random.split(question_key, number),
+                jax.random.choice(size_key, sizes, (number,)),
+                jax.random.choice(price_key, all_prices, (number,)),
+            )
+            rows.append(experience(state, episodes))
+            outcomes.append((outcome, episodes.price))
+        rows = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *rows)
+        outcome, prices = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *outcomes)
         progress = index.astype(jnp.float32) / config.num_iterations
         entropy_weight = config.entropy_weight * (1.0 - progress)
-        state, metrics = learner.update(carry, rows, entropy_weight)
+        state, metrics = learner.update(state, rows, entropy_weight, update_key)
 
         counts = jnp.sum(outcome.action_counts, axis=0, dtype=jnp.int32)
         num_decisions = jnp.sum(counts, dtype=jnp.int32)
         per_decision = 1.0 / jnp.maximum(num_decisions, 1).astype(jnp.float32)
         return state, Curves(
-            reward=jnp.sum(outcome.reward) * per_decision,
+            reward=_mean_reward(config, outcome, prices, per_decision),
             accuracy=jnp.mean(outcome.correct.astype(jnp.float32)),
             candidates=jnp.mean(outcome.candidates.astype(jnp.float32)),
             decisions=num_decisions,
@@ -167,123 +263,31 @@ def has_collapsed(top_action: Float[Array, " I"]) -> Bool[Array, ""]:
     return jnp.mean(top_action[-last:]) > COLLAPSE_SHARE
 
 
-class _Outcome(NamedTuple):
-    """What each question's search came to; `B` questions."""
+def buckets(
+    num_candidates: tuple[int, ...], num_episodes: int
+) -> list[tuple[int, tuple[int, ...], int]]:
+    """(rows of the pool, values of N, questions) of each batch of an iteration.
 
-    correct: jax.Array  # bool[B]
-    candidates: jax.Array  # i32[B]
-    action_counts: jax.Array  # i32[B, A]
-    reward: jax.Array  # f32[B]; sum over decisions
-
-
-def _make_episodes(
-    config: TrainConfig, strategy: search.Strategy, expand_fn: search.ExpandFn, reset: Reset
-) -> Callable[[Any, jax.Array], tuple[search.Transition, _Outcome]]:
-    """`(actor params, keys [B]) -> (experience with leading axes [ticks, B, rows], outcome)`."""
-
-    def begin(key: jax.Array) -> tuple[Any, jax.Array, jax.Array, search.SearchState]:
-        reset_key, size_key, search_key = jax.random.split(key, 3)
-        expand_params, root, prm_features, max_depth, right_answer = reset(reset_key)
-        sizes = jnp.asarray(config.num_candidates, jnp.int32)
-        start = search.init(
-            root,
-            strategy=strategy,
-            num_candidates=jax.random.choice(size_key, sizes),
-            max_depth=max_depth,
-            prm_features=prm_features,
-            capacity=config.capacity,
-            frontier_capacity=strategy.width(config.capacity),
-            depth_capacity=config.max_depth,
-        )
-        return expand_params, right_answer, search_key, start
-
-    def judge(
-        end: search.SearchState, output: search.StepOutput, right_answer: jax.Array
-    ) -> tuple[search.Transition, _Outcome]:
-        row = strategy.answer(end.finished)
-        correct = (row >= 0) & (end.finished.answer[row] == right_answer)
-        bonus = config.terminal_weight * correct.astype(jnp.float32)
-        if config.returns == "td":
-            transition = add_terminal_reward(output.transition, bonus)
-            reward = output.decision.reward
-        else:
-            transition = monte_carlo(output, bonus, config.sample_cost)
-            reward = transition.reward_t
-        counts = jnp.zeros((len(config.cats.actions),), jnp.int32)
-        decided = output.decision.valid.astype(jnp.int32)
-        return transition, _Outcome(
-            correct=correct,
-            candidates=end.spent,
-            action_counts=counts.at[output.decision.action].add(decided),
-            reward=jnp.sum(reward),
-        )
-
-    def play(params: Any, keys: jax.Array) -> tuple[search.Transition, _Outcome]:
-        expand_params, right_answer, search_keys, start = jax.vmap(begin)(keys)
-
-        def one_tick(states: search.SearchState, index: jax.Array) -> Any:
-            def advance(expand_params: Any, key: jax.Array, state: search.SearchState) -> Any:
-                return search.tick(
-                    params, expand_params, key, state, index, strategy=strategy, expand_fn=expand_fn
-                )
-
-            return jax.vmap(advance)(expand_params, search_keys, states)
-
-        def tick(states: search.SearchState, index: jax.Array) -> Any:
-            """`search.rollout`'s, but costs nothing once all questions of the batch have ended."""
-            blank = jax.eval_shape(lambda: one_tick(states, index)[1])
-            return lax.cond(
-                jnp.all(jax.vmap(search.is_terminal)(states)),
-                lambda: (
-                    states,
-                    jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), blank),
-                ),
-                lambda: one_tick(states, index),
-            )
-
-        num_ticks = strategy.num_phases * config.max_depth
-        end, output = lax.scan(tick, start, jnp.arange(num_ticks, dtype=jnp.int32))
-        return jax.vmap(judge, in_axes=(0, 1, 0), out_axes=(1, 0))(end, output, right_answer)
-
-    return play
-
-
-def add_terminal_reward(
-    transition: search.Transition, bonus: Float[Array, ""]
-) -> search.Transition:
-    """Add `bonus` to the reward wherever a path or the search ended (discount 0)."""
-    ends = (transition.discount_t == 0.0) & (transition.weight_t > 0.0)
-    return transition.replace(reward_t=transition.reward_t + jnp.where(ends, bonus, 0.0))
-
-
-def monte_carlo(
-    output: search.StepOutput, bonus: Float[Array, ""], sample_cost: float
-) -> search.Transition:
-    """Every decision of one rollout once, with its undiscounted return as reward, discount 0.
-
-    The return is `bonus` minus `sample_cost` times the candidates the whole search sampled from
-    the decision's tick on, divided by 100. No bootstrap: the critic is a baseline only.
-
-    Args:
-        output: of `search.rollout`: leading axis ticks.
-        bonus: what the end of the search was worth.
-        sample_cost: price of 100 candidates.
+    The last bucket in use is only as large as its largest N. Questions are divided among the
+    buckets as the values of N are, at least one each.
     """
-    decision = output.decision
-    granted = jnp.sum(output.num_samples, axis=1, dtype=jnp.int32)  # [ticks]
-    to_go = _sum_from_here(granted)
-    value = bonus - sample_cost * to_go.astype(jnp.float32) / 100.0
-    return search.Transition(
-        features_tm1=decision.features,
-        available_tm1=decision.available,
-        action_tm1=decision.action,
-        log_prob_tm1=decision.log_prob,
-        reward_t=jnp.where(decision.valid, value[:, None], 0.0),
-        discount_t=jnp.zeros_like(decision.reward),
-        features_t=jnp.zeros_like(decision.features),
-        weight_t=decision.valid.astype(jnp.float32),
-    )
+    found: dict[int, tuple[int, ...]] = {}
+    for size in num_candidates:
+        capacity = next(bucket for bucket in BUCKETS if size <= bucket)
+        found[capacity] = (*found.get(capacity, ()), size)
+    shares = []
+    left, values_left = num_episodes, len(num_candidates)
+    for capacity, sizes in sorted(found.items()):
+        number = max(1, round(left * len(sizes) / values_left))
+        shares.append((min(capacity, max(sizes)), sizes, number))
+        left, values_left = left - number, values_left - len(sizes)
+    return shares
 
 
-def _sum_from_here(values: Int[Array, " T"]) -> Int[Array, " T"]:
-    return jnp.cumsum(values[::-1], dtype=jnp.int32)[::-1]
+def _mean_reward(
+    config: TrainConfig, outcome: Outcome, prices: jax.Array, per_decision: jax.Array
+) -> jax.Array:
+    if config.reward == "paper":
+        return jnp.sum(outcome.reward) * per_decision
+    worth = config.terminal_weight * outcome.correct.astype(jnp.float32)
+    return jnp.mean(worth - prices * outcome.candidates.astype(jnp.float32) / 100.0)

@@ -7,6 +7,8 @@ from typing import Any
 import jax
 from flax import struct
 
+import search
+
 
 class LearnerState(struct.PyTreeNode):
     """Parameters of both networks and the state of their optimisers."""
@@ -18,7 +20,10 @@ class LearnerState(struct.PyTreeNode):
 
 
 class Metrics(struct.PyTreeNode):
-    """Weighted means over the transitions of one update; 0 if there were none."""
+    """Weighted means over the transitions of one update; 0 if there were none.
+
+    With PPO: of its first epoch.
+    """
 
     td_error: jax.Array  # f32[]; absolute
     critic_loss: jax.Array  # f32[]
@@ -26,10 +31,27 @@ class Metrics(struct.PyTreeNode):
     entropy: jax.Array  # f32[]; of the policy over legal actions, nats
 
 
+class Episode(struct.PyTreeNode):
+    """What one search leaves to learn from; `D` decide ticks of `S` frontier slots.
+
+    The ticks are those in which the policy was asked, in order of time.
+    """
+
+    decision: search.Decision  # [D, S]
+    transition: search.Transition  # [D, 2 S]; rows 0..S-1: into the decision of that slot
+    candidates: jax.Array  # i32[D]; sampled from this tick on until the next one
+    source: jax.Array  # i32[D, S]; slot, within the tick, of the path that is in this slot after it
+    holds: jax.Array  # bool[D, S]; that path goes on, its decision still waits for a successor
+    ends: jax.Array  # i32[D, S]; paths that left this slot for good at the end of the step
+    last_reward: jax.Array  # f32[D, S]; of the newest decision on the path in this slot
+    price: jax.Array  # f32[]; of 100 candidates
+    bonus: jax.Array  # f32[]; what the answer was worth
+
+
 class Curves(struct.PyTreeNode):
     """One value per iteration."""
 
-    reward: jax.Array  # f32[I]; mean of the decisions' rewards (Monte Carlo: of their returns)
+    reward: jax.Array  # f32[I]; "paper": mean of the decisions' rewards; "outcome": of questions
     accuracy: jax.Array  # f32[I]; share of questions answered right
     candidates: jax.Array  # f32[I]; per question
     decisions: jax.Array  # i32[I]; valid ones, in all questions of the iteration

@@ -49,6 +49,34 @@ def _loop(strategy: str) -> tuple[str, ...]:
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
+        name="PPO clips on the wrong side",
+        file="learners/losses.py",
+        original="return -jnp.minimum(ratio * advantage, clipped * advantage)",
+        mutated="return -jnp.maximum(ratio * advantage, clipped * advantage)",
+        tests=("tests/test_learners_losses.py", "-k", "clipped_loss"),
+    ),
+    Mutant(
+        name="returns behind a branching are summed, not averaged",
+        file="learners/returns.py",
+        original="sums / divisor[None, :], at.last_reward",
+        mutated="sums, at.last_reward",
+        tests=("tests/test_learners_returns.py", "-k", "loop_over_the_tree"),
+    ),
+    Mutant(
+        name="base children are not paid for",
+        file="learners/episodes.py",
+        original="candidates.at[:, -1].add(next_base)",
+        mutated="candidates.at[:, -1].add(0 * next_base)",
+        tests=("tests/test_learners_returns.py", "-k", "counted_once"),
+    ),
+    Mutant(
+        name="an epoch of PPO leaves out rows",
+        file="learners/updates.py",
+        original="stop = (index + 1) * rows.num_rows // num_minibatches",
+        mutated="stop = start + rows.num_rows // num_minibatches",
+        tests=("tests/test_learners_updates.py", "-k", "clipped_update"),
+    ),
+    Mutant(
         name="siblings share a seed",
         file="cats_jax/driver.py",
         original="slot.tree.question.id, slot.step, slot.phase, row + offset",
@@ -187,6 +215,27 @@ MUTANTS: tuple[Mutant, ...] = (
         original="add_special_tokens=False, split_special_tokens=True",
         mutated="add_special_tokens=False",
         tests=("tests/test_prms_format.py", "-k", "appended_tag"),
+    ),
+    Mutant(
+        name="one call that hangs ends the run",
+        file="cats_jax/bridges/http_engine.py",
+        original="stop=tenacity.stop_all(",
+        mutated="stop=tenacity.stop_any(",
+        tests=("tests/test_http_engine.py", "-k", "hangs_longer"),
+    ),
+    Mutant(
+        name="a missing tensor is overlooked",
+        file="cats_jax/bridges/stored_model.py",
+        original="if missing and not foreign:",
+        mutated="if missing and foreign:",
+        tests=("tests/test_stored_model.py", "-k", "missing_tensor"),
+    ),
+    Mutant(
+        name="a label's odds against itself",
+        file="cats_jax/bridges/vllm_head.py",
+        original="if index != label]",
+        mutated="if index == label]",
+        tests=("tests/test_engine_overrides.py", "-k", "log_odds"),
     ),
     Mutant(
         name="the value head's last bits depend on the batch",

@@ -17,12 +17,17 @@ CONFIG = dataclasses.replace(
     learners.CATS,
     cats=dataclasses.replace(search.CATS, actions=ACTIONS, excluded_features=("gap",)),
     num_candidates=(4, 16),
+    actor_hidden=(16,),
+    critic_hidden=(24, 8),
 )
 
 
 def _state() -> learners.LearnerState:
     learner = learners.make_learner(
-        learners.make_actor(len(ACTIONS)), learners.make_critic(), ACTIONS, CONFIG.learner
+        learners.make_actor(len(ACTIONS), CONFIG.actor_hidden),
+        learners.make_critic(CONFIG.critic_hidden),
+        ACTIONS,
+        CONFIG.learner,
     )
     return learner.init(jax.random.key(3))
 
@@ -56,7 +61,7 @@ def test_round_trip(saved, state):
 
 def test_is_small(saved, tmp_path):
     assert sum(file.stat().st_size for file in saved.rglob("*") if file.is_file()) < 1_000_000
-    largest = dataclasses.replace(CONFIG, cats=search.PAPER)
+    largest = dataclasses.replace(learners.PAPER, cats=search.PAPER)
     learner = learners.make_learner(
         learners.make_actor(90), learners.make_critic(), search.PAPER.actions, CONFIG.learner
     )
@@ -69,8 +74,10 @@ def test_controller_is_ready_to_search(saved, state, key, mode):
     strategy, params, info = checkpoint.load_controller(saved, mode)
     assert info == {"seed": 3}
     assert strategy.num_phases == 1 + CONFIG.cats.rounds
-    # The same object each time: a second load recompiles nothing.
-    assert checkpoint.load_controller(saved, mode)[0] is strategy
+    # Equal, so that a second load recompiles nothing.
+    again = checkpoint.load_controller(saved, mode)[0]
+    assert again == strategy
+    assert hash(again) == hash(strategy)
     start = search.init(np.int32(0), strategy=strategy, num_candidates=8, max_depth=2, capacity=8)
     plan = search.plan(params, key, start, strategy=strategy)
     assert plan.request.num_samples[0] == CONFIG.cats.num_base
@@ -147,6 +154,13 @@ def test_refuses_an_exchanged_action_table(saved):
         checkpoint.load(saved)
 
 
+@pytest.mark.parametrize("which", ["actor_hidden", "critic_hidden"])
+def test_refuses_networks_of_another_size(saved, which):
+    _edit(saved, lambda document: document["train_config"].update({which: [16, 8]}))
+    with pytest.raises(BadInputError, match="trained with other features, actions or networks"):
+        checkpoint.load(saved)
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -164,5 +178,5 @@ def test_refuses_damaged_configurations(saved, change):
 
 def test_refuses_to_save_what_does_not_fit(tmp_path, state):
     other = dataclasses.replace(CONFIG, cats=search.CATS)
-    with pytest.raises(BadInputError, match=r"4 actions|90 actions"):
+    with pytest.raises(BadInputError, match=rf"{len(search.CATS.actions)} actions"):
         checkpoint.save(tmp_path / "controller", state, other)

@@ -64,6 +64,31 @@ def test_actor_loss_takes_the_td_error_as_a_constant():
     np.testing.assert_allclose(gradient, [-1.3, 0.0], rtol=1e-6)
 
 
+#   ratio  A     loss   d loss / d log pi
+_CLIPPED = [
+    (1.0, 2.0, -2.0, -2.0),
+    (1.1, 2.0, -2.2, -2.2),
+    (1.5, 2.0, -2.4, 0.0),  # above 1 + eps and A > 0: nothing more to gain
+    (1.5, -2.0, 3.0, 3.0),  # but to lose, without limit
+    (0.5, -2.0, 1.6, 0.0),  # below 1 - eps and A < 0
+    (0.5, 2.0, -1.0, -1.0),
+    (0.9, -2.0, 1.8, 1.8),
+    (1.5, 0.0, 0.0, 0.0),
+]
+
+
+@pytest.mark.parametrize(("ratio", "advantage", "loss", "slope"), _CLIPPED)
+def test_clipped_loss_table(ratio, advantage, loss, slope):
+    def function(log_prob, old, advantage):
+        return learners.clipped_loss(log_prob, old, advantage, 0.2)
+
+    old = jnp.float32(-1.3)
+    arguments = (old + jnp.log(jnp.float32(ratio)), old, jnp.float32(advantage))
+    value, gradient = jax.value_and_grad(function, argnums=(0, 1, 2))(*arguments)
+    np.testing.assert_allclose(value, loss, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(gradient, [slope, 0.0, 0.0], rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("probabilities", "expected"),
     [

@@ -11,6 +11,7 @@ import pytest
 
 import learners
 import search
+from learners.training import buckets
 from search.children import children_of
 
 # Only the last action finds right answers; the second one pays for nothing.
@@ -18,6 +19,11 @@ ACTIONS = search.ActionTable(((0, 1, 1.0, 1.0, 0), (2, 1, 0.5, 1.0, 0), (2, 1, 1
 BEST = 2
 RIGHT, WRONG = 1, 0
 CAPACITY = 8
+
+
+def _expander(capacity):
+    assert capacity == CAPACITY
+    return _expand
 
 
 def _expand(params, key, request):
@@ -50,34 +56,60 @@ def _small(config, rounds):
         cats=dataclasses.replace(config.cats, actions=ACTIONS, num_base=1, rounds=rounds),
         learner=dataclasses.replace(config.learner, learning_rate=3e-3),
         num_candidates=(4, 8),
-        capacity=CAPACITY,
         max_depth=3,
         num_iterations=60,
         num_episodes=16,
     )
 
 
-PAPER, CATS = _small(learners.PAPER, 1), _small(learners.CATS, 1)
+OUTCOME = {"reward": "outcome", "terminal_weight": 1.0}
+
+PAPER = _small(learners.PAPER, 1)
+CATS = dataclasses.replace(
+    _small(learners.CATS, 1),
+    sample_costs=(0.2,),
+    entropy_weight=0.01,
+    actor_hidden=(32,),
+    critic_hidden=(32,),
+)
+A2C = dataclasses.replace(
+    CATS, learner=learners.LearnerConfig(learning_rate=3e-3, normalize_advantages=True)
+)
+VARIANTS = {
+    "paper": PAPER,
+    "cats": CATS,
+    "a2c": A2C,
+    "gae": dataclasses.replace(A2C, trace=0.9),
+    "one-step": dataclasses.replace(A2C, trace=0.0),
+    "n-step": dataclasses.replace(A2C, num_steps=2),
+    "paper-gae": dataclasses.replace(PAPER, trace=0.9, terminal_weight=1.0),
+}
 
 
 @functools.cache
 def _many_seeds(config):
-    train = learners.make_train(config, _expand, _reset)
+    train = learners.make_train(config, _expander, _reset)
     return jax.jit(jax.vmap(train))(jax.random.split(jax.random.key(0), 2))
 
 
 @functools.cache
 def _single_runs():
     chex.clear_trace_counter()
-    train = learners.make_train(CATS, _expand, _reset)
+    train = learners.make_train(A2C, _expander, _reset)
     train = jax.jit(chex.assert_max_traces(train, n=1))  # no seed compiles anew
     return [train(key) for key in jax.random.split(jax.random.key(0), 2)]
 
 
-@pytest.mark.parametrize("config", [PAPER, CATS], ids=["paper", "cats"])
-def test_training_finds_the_best_action(config):
-    curves = _many_seeds(config).curves
-    first, last = np.s_[:, :5], np.s_[:, -5:]
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name in ("paper", "a2c") else pytest.param(name, marks=pytest.mark.slow)
+        for name in VARIANTS
+    ],
+)
+def test_training_finds_the_best_action(name):
+    curves = _many_seeds(VARIANTS[name]).curves
+    first, last = np.s_[:, :2], np.s_[:, -5:]
     assert np.all(np.mean(curves.reward[last], 1) > np.mean(curves.reward[first], 1))
     assert np.all(np.mean(curves.accuracy[last], 1) > 0.9)
     assert np.all(np.mean(curves.accuracy[first], 1) < 0.8)
@@ -86,7 +118,7 @@ def test_training_finds_the_best_action(config):
 
 
 def test_many_seeds_equal_single_runs():
-    many, single = _many_seeds(CATS), _single_runs()
+    many, single = _many_seeds(A2C), _single_runs()
     for index, result in enumerate(single):
         of_many = jax.tree.map(lambda leaf, index=index: leaf[index], many)
         # One batch of matrix products sums in another order than two.
@@ -111,11 +143,49 @@ def test_curves_count_what_happened():
 
 
 @pytest.mark.slow
+def test_the_price_decides():
+    """Four candidates more make every answer right: worth it at price 2, not at price 60."""
+    config = dataclasses.replace(
+        A2C, sample_costs=(2.0, 60.0), num_iterations=300, entropy_weight=0.0
+    )
+    result = jax.jit(learners.make_train(config, _expander, _reset))(jax.random.key(0))
+    strategy = search.cats(
+        learners.make_policy(learners.make_actor(3, (32,)).apply, "argmax"), config.cats
+    )
+    play = learners.make_episodes(
+        strategy, _expander, _reset, num_actions=3, max_depth=3, capacity=CAPACITY
+    )
+    keys = jax.random.split(jax.random.key(1), 8)
+    eights = jnp.full((8,), 8, jnp.int32)
+    for price, action in ((2.0, BEST), (60.0, 0)):
+        _, outcome = play(result.learner_state.actor, keys, eights, jnp.full((8,), price))
+        counts = np.asarray(outcome.action_counts).sum(0)
+        assert counts.argmax() == action
+        assert np.all(outcome.correct == (action == BEST))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "episodes", "expected"),
+    [
+        ((4, 8, 16, 32, 64), 64, [(16, (4, 8, 16), 38), (64, (32, 64), 26)]),
+        ((64,), 32, [(64, (64,), 32)]),
+        ((5, 4), 7, [(5, (5, 4), 7)]),  # no larger than it has to be
+        ((17, 256), 10, [(64, (17,), 5), (256, (256,), 5)]),
+        ((4, 64, 256), 1, [(16, (4,), 1), (64, (64,), 1), (256, (256,), 1)]),
+    ],
+)
+def test_buckets(sizes, episodes, expected):
+    found = buckets(sizes, episodes)
+    # A pool that is the last in use has no rows to spare.
+    assert [(min(c, max(s)), s, n) for c, s, n in expected] == found
+
+
+@pytest.mark.slow
 def test_sequential_training_runs():
     config = dataclasses.replace(
         PAPER, learner=learners.LearnerConfig(sequential=True), num_iterations=3, num_episodes=2
     )
-    result = jax.jit(learners.make_train(config, _expand, _reset))(jax.random.key(0))
+    result = jax.jit(learners.make_train(config, _expander, _reset))(jax.random.key(0))
     # Adam counts one step per transition, not per iteration.
     assert int(result.learner_state.actor_optimizer[0].count) > 3
     chex.assert_tree_all_finite(result)
@@ -135,61 +205,26 @@ def test_collapse(shares, expected):
     assert bool(learners.has_collapsed(jnp.asarray(shares, jnp.float32))) == expected
 
 
-@functools.cache
-def _play():
-    """One rollout in which the policy takes the best action at every node."""
-    strategy = search.cats(search.constant_policy, PAPER.cats)
-    start = search.init(
-        jnp.int32(0), strategy=strategy, num_candidates=8, max_depth=2, capacity=CAPACITY
-    )
-    rollout = functools.partial(search.rollout, strategy=strategy, expand_fn=_expand)
-    return jax.jit(rollout)(jnp.int32(BEST), (), jax.random.key(0), start)
-
-
-def test_monte_carlo_returns():
-    end, output = _play()
-    rows = learners.monte_carlo(output, jnp.float32(1.0), 0.2)
-    granted = np.asarray(output.num_samples).sum(1)
-    # Ticks: base, decide, base, decide. Root: 1 child and 2 more; the best one: the same.
-    assert granted.tolist() == [1, 2, 1, 2]
-    assert int(end.spent) == 6
-    np.testing.assert_array_equal(rows.weight_t, output.decision.valid)
-    assert np.asarray(rows.weight_t).sum(1).tolist() == [0, 1, 0, 1]
-    np.testing.assert_allclose(rows.reward_t[1, 0], 1.0 - 0.2 * 5 / 100, rtol=1e-6)
-    np.testing.assert_allclose(rows.reward_t[3, 0], 1.0 - 0.2 * 2 / 100, rtol=1e-6)
-    assert not np.any(rows.discount_t)
-    np.testing.assert_array_equal(rows.action_tm1[rows.weight_t > 0], [BEST, BEST])
-    # What was legal: all that N = 8 leaves after the base child.
-    np.testing.assert_array_equal(rows.available_tm1[rows.weight_t > 0], [7, 7])
-
-
-def test_transitions_carry_what_was_legal():
-    _, output = _play()
-    transition = output.transition
-    with_weight = np.asarray(transition.weight_t) > 0
-    assert np.asarray(transition.available_tm1)[with_weight].tolist() == [7, 7]
-    assert np.asarray(transition.discount_t)[with_weight].tolist() == pytest.approx([0.9, 0.0])
-
-
-def test_terminal_reward_is_paid_where_the_discount_is_zero():
-    _, output = _play()
-    before = output.transition
-    after = learners.add_terminal_reward(before, jnp.float32(1.0))
-    change = np.asarray(after.reward_t) - np.asarray(before.reward_t)
-    ends = (np.asarray(before.discount_t) == 0) & (np.asarray(before.weight_t) > 0)
-    assert ends.sum() == 1
-    np.testing.assert_allclose(change, ends, atol=1e-6)
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"returns": "td", "sample_cost": 0.1}, "sample_cost needs returns='monte_carlo'"),
-        ({"returns": "monte_carlo"}, "needs a terminal_weight"),
-        ({"returns": "lambda"}, "returns must be 'td' or 'monte_carlo', got 'lambda'"),
+        ({"reward": "best"}, "reward must be 'paper' or 'outcome', got 'best'"),
+        ({"sample_costs": (0.1,)}, "sample_costs needs reward='outcome'"),
+        ({"sample_costs": ()}, "sample_costs must be numbers >= 0, got"),
+        (
+            {**OUTCOME, "sample_costs": (0.2, -0.1)},
+            r">= 0, got \(0.2, -0.1\)",
+        ),
+        ({**OUTCOME, "sample_costs": (float("inf"),)}, "sample_costs must be numbers >= 0"),
+        ({"reward": "outcome"}, "needs a terminal_weight"),
+        ({"terminal_weight": -1.0}, "terminal_weight must be >= 0, got -1.0"),
+        ({"entropy_weight": -0.1}, "entropy_weight must be >= 0, got -0.1"),
+        ({"trace": 1.5}, r"trace \(lambda\) must be in \[0, 1\], got 1.5"),
+        ({"num_steps": 3}, "num_steps=3 must be >= 1 and needs a trace > 0"),
+        ({"num_steps": 0, "trace": 1.0}, "num_steps=0 must be >= 1"),
         ({"num_candidates": ()}, "num_candidates must be in"),
-        ({"num_candidates": (4, 128)}, r"num_candidates must be in 1\.\.64 \(capacity\)"),
-        ({"capacity": 512}, r"capacity must be in 1\.\.256"),
+        ({"num_candidates": (4, 512)}, r"num_candidates must be in 1\.\.256, got \(4, 512\)"),
+        ({"actor_hidden": (0,)}, "widths of hidden layers must be >= 1, got actor_hidden=\\(0,\\)"),
         ({"num_iterations": 0}, "num_iterations must be >= 1, got 0"),
         ({"num_episodes": 0}, "num_episodes must be >= 1, got 0"),
         ({"max_depth": 0}, "max_depth must be >= 1, got 0"),

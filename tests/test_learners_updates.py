@@ -1,4 +1,4 @@
-"""The A2C update against numpy: gradients by hand for linear networks, Adam written out."""
+"""A2C and PPO against numpy: gradients by hand for linear networks, Adam written out."""
 
 import dataclasses
 import functools
@@ -13,6 +13,7 @@ import pytest
 
 import learners
 import search
+from learners.rows import pack, shuffle
 
 # num_extra 0, 2, 4: with 3 candidates available the last one is illegal.
 ACTIONS = search.ActionTable.product(
@@ -37,11 +38,14 @@ def _transitions(seed, size):
     available = rng.choice([0, 1, 2, 3, 4, 9], size)
     num_extra = np.array([0, 2, 4])
     action = np.array([rng.choice(np.flatnonzero(num_extra <= some)) for some in available])
+    noise = rng.normal(size=size) * 0.3  # as if another, nearly uniform policy had acted
     return search.Transition(
         features_tm1=rng.uniform(-1, 1, (size, NUM_FEATURES)).astype(np.float32),
         available_tm1=available.astype(np.int32),
         action_tm1=action.astype(np.int32),
-        log_prob_tm1=np.zeros(size, np.float32),
+        log_prob_tm1=(-np.log(np.searchsorted(num_extra, available, "right")) + noise).astype(
+            np.float32
+        ),
         reward_t=rng.normal(size=size).astype(np.float32),
         discount_t=rng.choice([0.0, 0.9], size).astype(np.float32),
         features_t=rng.uniform(-1, 1, (size, NUM_FEATURES)).astype(np.float32),
@@ -64,6 +68,7 @@ class _Reference:
         self.first = [np.zeros_like(value) for value in self.params]
         self.second = [np.zeros_like(value) for value in self.params]
         self.count = 0
+        self.num_clipped = 0
 
     def rows(self, transitions):
         return [
@@ -81,7 +86,7 @@ class _Reference:
         target = row["reward_t"] + row["discount_t"] * self.value(row["features_t"])
         return target - self.value(row["features_tm1"])
 
-    def gradient(self, row, advantage, bonus):
+    def gradient(self, row, advantage, bonus, clip=None, target=None):
         x = row["features_tm1"]
         logits = x @ self.params[0] + self.params[1]
         legal = np.array([0, 2, 4]) <= row["available_tm1"]
@@ -89,9 +94,15 @@ class _Reference:
         p = exponentials / exponentials.sum()
         chosen = np.arange(3) == row["action_tm1"]
         plogp = np.where(legal, p * np.log(np.where(legal, p, 1.0)), 0.0)
+        weight = 1.0
+        if clip is not None:  # the minimum is flat where the ratio is beyond what A asks for
+            weight = p[row["action_tm1"].astype(int)] / np.exp(row["log_prob_tm1"])
+            beyond = weight > 1 + clip if advantage > 0 else weight < 1 - clip
+            self.num_clipped += beyond
+            weight = 0.0 if beyond else weight
         # d(-log p_a)/dz = p - onehot_a; dH/dz = -(p log p + p H)
-        d_logits = advantage * (p - chosen) + bonus * (plogp - p * plogp.sum())
-        d_value = -self.td_error(row)
+        d_logits = weight * advantage * (p - chosen) + bonus * (plogp - p * plogp.sum())
+        d_value = -self.td_error(row) if target is None else self.value(x) - target
         return [np.outer(x, d_logits), d_logits, d_value * x[:, None], np.array([d_value])]
 
     def adam(self, gradient):
@@ -117,6 +128,34 @@ class _Reference:
             gradient = self.gradient(row, advantage, bonus)
             total = [a + share * b for a, b in zip(total, gradient, strict=True)]
         self.adam(total)
+
+    def many_epochs(self, transitions, bonus, clip, orders, num_minibatches, max_norm=np.inf):
+        """PPO; `orders` are those in which the rows with weight are taken, one per epoch."""
+        rows = self.rows(transitions)
+        shares = np.array([row["weight_t"] for row in rows])
+        errors = np.array([self.td_error(row) for row in rows])
+        targets = [
+            error + self.value(row["features_tm1"]) for error, row in zip(errors, rows, strict=True)
+        ]
+        mean = np.average(errors, weights=shares)
+        errors = (errors - mean) / np.sqrt(np.average((errors - mean) ** 2, weights=shares))
+        for order in orders:
+            for part in range(num_minibatches):
+                chosen = order[
+                    part * len(rows) // num_minibatches : (part + 1) * len(rows) // num_minibatches
+                ]
+                total = [np.zeros_like(value) for value in self.params]
+                for index in chosen:
+                    gradient = self.gradient(
+                        rows[index], errors[index], bonus, clip, targets[index]
+                    )
+                    share = shares[index] / shares[chosen].sum()
+                    total = [a + share * b for a, b in zip(total, gradient, strict=True)]
+                for both in (total[:2], total[2:]):  # actor, critic
+                    norm = np.sqrt(sum(np.sum(value**2) for value in both))
+                    for value in both:
+                        value *= min(1.0, max_norm / norm)
+                self.adam(total)
 
     def one_by_one(self, transitions, bonus):
         for row in self.rows(transitions):
@@ -155,6 +194,73 @@ def test_sequential_update_equals_a_python_loop(key, bonus):
     reference.assert_close(state)
 
 
+@pytest.mark.parametrize(
+    ("size", "num_epochs", "num_minibatches", "max_norm"),
+    [(40, 3, 1, None), (700, 2, 3, None), (40, 2, 4, 0.05)],
+)
+def test_clipped_update_equals_numpy(key, size, num_epochs, num_minibatches, max_norm):
+    learner = _learner(
+        normalize_advantages=True,
+        clip=0.2,
+        num_epochs=num_epochs,
+        num_minibatches=num_minibatches,
+        max_gradient_norm=max_norm,
+    )
+    state = learner.init(key)
+    reference = _Reference(state)
+    for seed in range(2):
+        transitions = _transitions(seed, size)
+        update_key = jax.random.key(seed)
+        state, _ = learner.update(state, _on_device(transitions), 0.1, update_key)
+        has_weight = transitions.weight_t > 0
+        place = np.cumsum(has_weight) - 1
+        packed = pack(jnp.asarray(has_weight))
+        orders = [
+            place[np.asarray(shuffle(packed, key).order)[: has_weight.sum()]]
+            for key in jax.random.split(update_key, num_epochs)
+        ]
+        bound = np.inf if max_norm is None else max_norm
+        reference.many_epochs(transitions, 0.1, 0.2, orders, num_minibatches, bound)
+    reference.assert_close(state)
+    assert reference.num_clipped > 10
+
+
+def test_shuffled_rows_are_the_same_rows(key):
+    has_weight = jnp.asarray([False, True, True, False, True, True, True, False])
+    packed = pack(has_weight)
+    orders = {tuple(shuffle(packed, key).order.tolist()) for key in jax.random.split(key, 40)}
+    assert len(orders) > 20
+    for order in orders:
+        assert sorted(order[:5]) == [1, 2, 4, 5, 6]
+        assert order[5:] == (8, 8, 8)
+
+
+def test_one_clipped_step_from_where_the_data_is_from_is_a2c(key):
+    """At the old policy every ratio is 1, and the clipped loss has the gradient of A2C's."""
+    plain, clipped = _learner(), _learner(clip=0.2)
+    state = plain.init(key)
+    transitions = _on_device(_transitions(0, 40))
+    legal = ACTIONS.num_extra()[None, :] <= transitions.available_tm1[:, None]
+    logits = LINEAR_ACTOR.apply(state.actor, transitions.features_tm1)
+    log_probs = learners.legal_log_probs(logits, legal)
+    log_prob = jnp.take_along_axis(log_probs, transitions.action_tm1[:, None], axis=1)[:, 0]
+    transitions = transitions.replace(log_prob_tm1=log_prob)
+    one, _ = plain.update(state, transitions, 0.1)
+    other, _ = clipped.update(state, transitions, 0.1)
+    chex.assert_trees_all_close(one.actor, other.actor, atol=1e-5)
+    chex.assert_trees_all_close(one.critic, other.critic, atol=1e-5)
+
+
+PPO = {"clip": 0.2, "num_epochs": 2, "num_minibatches": 3}
+
+
+def test_minibatches_need_a_key(key):
+    learner = _learner(**PPO)
+    state = learner.init(key)
+    with pytest.raises(ValueError, match="minibatches need a key"):
+        learner.update(state, _on_device(_transitions(0, 30)))
+
+
 def test_the_order_matters_only_to_the_sequential_update(key):
     transitions = _on_device(_transitions(0, 30))
     backwards = jax.tree.map(lambda leaf: leaf[::-1], transitions)
@@ -182,17 +288,25 @@ def test_metrics_are_weighted_means(key):
     assert 0.0 < metrics.entropy <= np.log(3)
 
 
-@pytest.mark.parametrize("options", [{}, {"normalize_advantages": True}, {"sequential": True}])
+@pytest.mark.parametrize("options", [{}, {"normalize_advantages": True}, {"sequential": True}, PPO])
 def test_without_transitions_nothing_changes(key, options):
     learner = _learner(linear=False, **options)
     state = learner.init(key)
     transitions = _transitions(0, 30).replace(weight_t=np.zeros(30, np.float32))
-    after, metrics = learner.update(state, _on_device(transitions), 0.1)
+    after, metrics = learner.update(state, _on_device(transitions), 0.1, key)
     chex.assert_trees_all_equal(after, state)
     assert all(float(value) == 0.0 for value in jax.tree.leaves(metrics))
 
 
-@pytest.mark.parametrize("options", [{}, {"normalize_advantages": True}, {"sequential": True}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"normalize_advantages": True},
+        {"sequential": True},
+        {"clip": 0.2, "num_epochs": 2, "normalize_advantages": True},
+    ],
+)
 @hypothesis.given(seed=st.integers(0, 2**16), garbage=st.sampled_from([np.nan, np.inf, 1e30, 7.0]))
 @hypothesis.settings(max_examples=10)
 def test_rows_of_weight_zero_never_matter(options, seed, garbage):
@@ -252,8 +366,83 @@ def test_one_trace_for_all_weights(key):
         ({"learning_rate": 0.0}, "learning_rate must be > 0, got 0.0"),
         ({"learning_rate": float("nan")}, "learning_rate must be > 0"),
         ({"normalize_advantages": True, "sequential": True}, "excludes sequential"),
+        ({"clip": 0.2, "sequential": True}, "excludes sequential"),
+        ({"clip": 0.0}, r"clip must be in \(0, 1\), or None for A2C, got 0.0"),
+        ({"num_epochs": 4}, "num_epochs > 1 needs PPO: set clip"),
+        ({"num_minibatches": 4}, "num_minibatches > 1 needs PPO"),
+        ({"num_epochs": 0, "clip": 0.2}, "num_epochs must be >= 1, got 0"),
+        ({"max_gradient_norm": 0.0}, "max_gradient_norm must be > 0, got 0.0"),
     ],
 )
 def test_refuses_configurations_without_meaning(options, message):
     with pytest.raises(ValueError, match=message):
         learners.LearnerConfig(**options)
+
+
+BANDIT = [{}, {"normalize_advantages": True, **PPO}]
+
+
+@pytest.mark.parametrize("options", BANDIT, ids=["a2c", "ppo"])
+def test_a_bandit_with_contexts_is_solved(options):
+    """Action 0 is right in one context, action 1 in the other; the third is never."""
+    learner = _learner(linear=False, **options)
+    state = learner.init(jax.random.key(0))
+    rng = np.random.default_rng(0)
+    actor = learners.make_actor(3, hidden=(8,))
+    contexts = np.zeros((2, NUM_FEATURES), np.float32)
+    contexts[0, 0] = contexts[1, 1] = 1.0
+    seen = jnp.asarray(contexts)
+    for step in range(150):
+        context = rng.integers(0, 2, 64)
+        probabilities = np.asarray(jax.nn.softmax(actor.apply(state.actor, seen)))
+        bounds = np.cumsum(probabilities[context], axis=1)[:, :2]
+        action = (rng.random((64, 1)) > bounds).sum(1)
+        rows = jax.tree.map(np.zeros_like, _transitions(0, 64)).replace(
+            features_tm1=contexts[context],
+            available_tm1=np.full(64, 9, np.int32),
+            action_tm1=action.astype(np.int32),
+            log_prob_tm1=np.log(probabilities[context, action]).astype(np.float32),
+            reward_t=(0.3 + 0.5 * (action == context)).astype(np.float32),
+            weight_t=np.ones(64, np.float32),
+        )
+        state, _ = learner.update(state, _on_device(rows), 0.0, jax.random.key(step))
+    probabilities = np.asarray(jax.nn.softmax(actor.apply(state.actor, seen)))
+    assert probabilities[0, 0] > 0.95
+    assert probabilities[1, 1] > 0.95
+    values = learners.make_critic(hidden=(8,)).apply(state.critic, seen)
+    np.testing.assert_allclose(values, 0.8, atol=0.05)
+
+
+@pytest.mark.parametrize("options", BANDIT, ids=["a2c", "ppo"])
+def test_a_small_mdp_is_solved(options):
+    """Two states: to wait in the first one pays .1 for ever; to leave it pays 1 in the second.
+
+    With gamma .5, waiting is worth .1 / (1 - .5) = .2, leaving 0 + .5 * 1. One-step TD has to
+    carry the 1 back: no reward comes with the action that is right.
+    """
+    learner = _learner(**options)
+    state = learner.init(jax.random.key(0))
+    rng = np.random.default_rng(0)
+    contexts = np.eye(2, NUM_FEATURES, dtype=np.float32)
+    seen = jnp.asarray(contexts)
+    for step in range(400):
+        first = rng.integers(0, 2, 64) == 0
+        probabilities = np.asarray(jax.nn.softmax(LINEAR_ACTOR.apply(state.actor, seen)))
+        chance = probabilities[np.where(first, 0, 1)]
+        action = (rng.random((64, 1)) > np.cumsum(chance, axis=1)[:, :2]).sum(1)
+        waits = first & (action == 0)
+        rows = jax.tree.map(np.zeros_like, _transitions(0, 64)).replace(
+            features_tm1=contexts[np.where(first, 0, 1)],
+            available_tm1=np.full(64, 9, np.int32),
+            action_tm1=action.astype(np.int32),
+            log_prob_tm1=np.log(chance[np.arange(64), action]).astype(np.float32),
+            reward_t=np.where(first, np.where(waits, 0.1, 0.0), 1.0).astype(np.float32),
+            discount_t=np.where(first, 0.5, 0.0).astype(np.float32),
+            features_t=contexts[np.where(waits, 0, 1)],
+            weight_t=np.ones(64, np.float32),
+        )
+        state, _ = learner.update(state, _on_device(rows), 0.0, jax.random.key(step))
+    probabilities = np.asarray(jax.nn.softmax(LINEAR_ACTOR.apply(state.actor, seen)))
+    assert probabilities[0, 0] < 0.05
+    values = LINEAR_CRITIC.apply(state.critic, seen)
+    np.testing.assert_allclose(values, [0.5, 1.0], atol=0.05)

@@ -1,26 +1,47 @@
-"""`cats-jax train`: train controllers in the graph, on the simulator of the embedded world."""
+"""`cats-jax train`: controllers, from the simulator, a step bank or trajectories."""
 
 from __future__ import annotations
 
 import pathlib
+from typing import Annotated
+
+import tyro
 
 
 def train(
     *,
     output: pathlib.Path,
     config: str = "cats",
+    bank: pathlib.Path | None = None,
+    validation: pathlib.Path | None = None,
+    calibration: str | None = None,
+    trajectories: pathlib.Path | None = None,
+    prms: tuple[str, ...] | None = None,
+    num_candidates: tuple[int, ...] | None = None,
+    num_iterations: int | None = None,
+    settings: Annotated[tuple[str, ...], tyro.conf.arg(name="set")] = (),
     seed: int = 0,
     num_seeds: int = 3,
-    num_iterations: int | None = None,
+    rivals: bool = True,
 ) -> int:
-    """Train controllers on the simulator and write them as checkpoints, with learning curves.
+    """Train controllers and write them as checkpoints, with learning curves and rivals.
 
     Args:
         output: folder to make; one checkpoint per seed in it.
-        config: "cats", or "paper": the paper's features, reward and one-step A2C.
+        config: "cats"; "paper": the paper's features, reward and one-step A2C; "paper-bank":
+            that with the actions that banks record; or "offline".
+        bank: step bank to train on; default: the simulator of the embedded world.
+        validation: bank to compare on; default: one question in five of the first one.
+        calibration: of the bank's PRMs: a file of `cats-jax calibrate`, or "weak".
+        trajectories: learn from decisions of `cats-jax collect`; needs --config offline or paper.
+        prms: train on these only, for example to test on the others.
+        num_candidates: values of N, in place of the configuration's.
+        num_iterations: of search and update, in place of the configuration's.
+        settings: other values of the configuration, such as learner.learning_rate=1e-3
+            reward=paper cats.reward.discount=0.5 (see docs/training.md).
         seed: of everything.
         num_seeds: controllers trained, each from another seed.
-        num_iterations: of search and update; default: the configuration's.
+        rivals: also play every constant action, threshold rules and the random policy.
     """
     from ..terminal import make_console
     from ..train import run
@@ -29,9 +50,17 @@ def train(
     run(
         output=output,
         config=config,
+        bank=bank,
+        validation=validation,
+        calibration=calibration,
+        trajectories=trajectories,
+        prms=prms,
+        num_candidates=num_candidates,
+        num_iterations=num_iterations,
+        settings=settings,
         seed=seed,
         num_seeds=num_seeds,
-        num_iterations=num_iterations,
+        rivals=rivals,
         report=lambda line: console.print(line, markup=False, soft_wrap=True),
     )
     return 0

@@ -1,0 +1,206 @@
+"""Policies on the same held-out questions: trained controllers and what they have to beat."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import learners
+import search
+
+from .environments import Environment
+
+_QUESTIONS = 256
+"""Held-out questions per N; the same ones for every policy, price and N."""
+
+_THRESHOLDS = (0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.95)
+"""Of the rule that samples more while the best child's score is below."""
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What `R` policies came to, at `C` prices and `M` values of N.
+
+    Attributes:
+        accuracy: f64[R, C, M].
+        candidates: f64[R, C, M], per question.
+        value: f64[R, C]: accuracy minus price, averaged over N.
+        entropy: f64[R]; of the frequencies of actions over all decisions, nats.
+        top_action: f64[R]; share of the most frequent action.
+    """
+
+    accuracy: np.ndarray
+    candidates: np.ndarray
+    value: np.ndarray
+    entropy: np.ndarray
+    top_action: np.ndarray
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The controllers' figures, and those of named rivals with their settings."""
+
+    num_candidates: tuple[int, ...]
+    prices: tuple[float, ...]
+    controllers: Figures
+    rivals: dict[str, tuple[Figures, list[dict[str, Any]]]]
+
+    def best_rivals(self) -> dict[str, list[dict[str, Any]]]:
+        """By name, for each price, the setting of the highest value with its figures."""
+        found = {}
+        for name, (figures, settings) in self.rivals.items():
+            rows = figures.value.argmax(axis=0)
+            found[name] = [
+                {
+                    "price": price,
+                    **settings[row],
+                    "value": round(float(figures.value[row, column]), 4),
+                    "accuracy": np.round(figures.accuracy[row, column], 4).tolist(),
+                    "candidates": np.round(figures.candidates[row, column], 4).tolist(),
+                }
+                for column, (price, row) in enumerate(zip(self.prices, rows, strict=True))
+            ]
+        return found
+
+    def lines(self) -> list[str]:
+        """One line per rival: its best value at each price, chosen for that price."""
+        return [
+            f"best {name}: accuracy minus cost {np.round(figures.value.max(axis=0), 3)}, each "
+            f"price's own; one for all prices {figures.value.mean(axis=1).max():.3f}"
+            for name, (figures, _) in self.rivals.items()
+        ] + [f"best controller: {self.controllers.value.mean(axis=1).max():.3f} over all prices"]
+
+
+def compare(
+    config: learners.TrainConfig,
+    environment: Environment,
+    actors: Any,
+    key: jax.Array,
+    *,
+    rivals: bool = True,
+) -> Comparison:
+    """Play controllers, and perhaps their rivals, on the environment's held-out questions.
+
+    Args:
+        config: what the controllers were trained with.
+        environment: gives the questions.
+        actors: parameters with a leading axis.
+        key: of the questions; the same ones for all. Consumed.
+        rivals: every constant action, the threshold rule at many settings, the random policy.
+    """
+    sizes = sorted(set(config.num_candidates))
+    sizes = sizes if len(sizes) <= 3 else [sizes[0], sizes[len(sizes) // 2], sizes[-1]]
+    play = functools.partial(_play, config, environment, key, sizes)
+    actor = learners.make_actor(len(config.cats.actions), config.actor_hidden)
+    controllers = play(learners.make_policy(actor.apply, "argmax"), actors, config.sample_costs)
+    found: dict[str, tuple[Figures, list[dict[str, Any]]]] = {}
+    if rivals:
+        names = ("num_extra", "num_retain", "temperature", "top_p", "top_k")
+        rows = config.cats.actions.rows
+        described: list[dict[str, Any]] = [dict(zip(names, row, strict=True)) for row in rows]
+        everyone = jnp.arange(len(rows), dtype=jnp.int32)
+        found["constant action"] = (play(search.constant_policy, everyone, (0.0,)), described)
+        rules, settings = _rules(config.cats.actions, described)
+        found["threshold rule"] = (play(search.sample_while_below("max"), rules, (0.0,)), settings)
+        nothing = jnp.zeros((1,), jnp.int32)
+        found["random policy"] = (play(search.random_policy, nothing, (0.0,)), [{}])
+    return Comparison(
+        num_candidates=tuple(sizes),
+        prices=config.sample_costs,
+        controllers=controllers,
+        rivals={
+            name: (_at_prices(figures, config.sample_costs), settings)
+            for name, (figures, settings) in found.items()
+        },
+    )
+
+
+def _rules(
+    actions: search.ActionTable, described: list[dict[str, Any]]
+) -> tuple[search.RuleParams, list[dict[str, Any]]]:
+    """Every threshold with every action that samples and keeps the fewest."""
+    stop = next(index for index, row in enumerate(actions.rows) if row[0] == 0)
+    fewest = min(row[1] for row in actions.rows)
+    sampling = [index for index, row in enumerate(actions.rows) if row[0] > 0 and row[1] == fewest]
+    pairs = [(threshold, index) for threshold in _THRESHOLDS for index in sampling]
+    rules = search.RuleParams(
+        threshold=jnp.asarray([threshold for threshold, _ in pairs], jnp.float32),
+        sample=jnp.asarray([index for _, index in pairs], jnp.int32),
+        stop=jnp.full((len(pairs),), stop, jnp.int32),
+    )
+    return rules, [{"threshold": threshold, **described[index]} for threshold, index in pairs]
+
+
+def _at_prices(figures: Figures, prices: Sequence[float]) -> Figures:
+    """Of policies that don't know the price: the same play, valued at each."""
+    accuracy = np.repeat(figures.accuracy, len(prices), axis=1)
+    candidates = np.repeat(figures.candidates, len(prices), axis=1)
+    return dataclasses.replace(
+        figures,
+        accuracy=accuracy,
+        candidates=candidates,
+        value=_value(accuracy, candidates, prices),
+    )
+
+
+def _value(accuracy: np.ndarray, candidates: np.ndarray, prices: Sequence[float]) -> np.ndarray:
+    cost = np.asarray(prices)[None, :, None] * candidates / 100.0
+    return np.mean(accuracy - cost, axis=2)
+
+
+def _play(
+    config: learners.TrainConfig,
+    environment: Environment,
+    key: jax.Array,
+    sizes: Sequence[int],
+    policy: Any,
+    params: Any,
+    prices: Sequence[float],
+) -> Figures:
+    """Policies with leading axis `[R]`, each at every price and N, on the same questions."""
+    strategy = search.cats(policy, config.cats)
+
+    @jax.jit
+    def all_questions(world: Any, params: Any, size: jax.Array, price: jax.Array) -> Any:
+        play = learners.make_episodes(
+            strategy,
+            environment.expander,
+            functools.partial(environment.reset, world),
+            num_actions=len(config.cats.actions),
+            max_depth=config.max_depth,
+            capacity=max(sizes),
+        )
+        keys = jax.random.split(key, _QUESTIONS)
+        sizes_of_all, prices_of_all = jnp.full(_QUESTIONS, size), jnp.full(_QUESTIONS, price)
+        outcome = play(params, keys, sizes_of_all, prices_of_all)[1]
+        return (
+            jnp.mean(outcome.correct.astype(jnp.float32)),
+            jnp.mean(outcome.candidates.astype(jnp.float32)),
+            jnp.sum(outcome.action_counts, axis=0, dtype=jnp.int32),
+        )
+
+    count = jax.tree.leaves(params)[0].shape[0]
+    accuracy, candidates = np.zeros((2, count, len(prices), len(sizes)))
+    actions = np.zeros((count, len(config.cats.actions)))
+    for row, column, place in np.ndindex(accuracy.shape):
+        mine = jax.tree.map(lambda leaf, row=row: leaf[row], params)
+        right, spent, taken = all_questions(
+            environment.held_out, mine, jnp.int32(sizes[place]), jnp.float32(prices[column])
+        )
+        accuracy[row, column, place], candidates[row, column, place] = right, spent
+        actions[row] += np.asarray(taken)
+    share = actions / np.maximum(actions.sum(axis=1, keepdims=True), 1.0)
+    return Figures(
+        accuracy=accuracy,
+        candidates=candidates,
+        value=_value(accuracy, candidates, prices),
+        entropy=-np.sum(share * np.log(np.maximum(share, 1e-12)), axis=1),
+        top_action=share.max(axis=1),
+    )

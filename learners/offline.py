@@ -1,0 +1,63 @@
+"""Learning from recorded decisions: the same updates, on rows drawn from a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+import search
+
+from .networks import make_actor, make_critic
+from .training import TrainConfig
+from .types import LearnerState, Metrics
+from .updates import make_learner
+
+_ROWS_PER_QUESTION = 16
+"""About as many decisions as a question has on line."""
+
+
+def make_offline(
+    config: TrainConfig,
+) -> Callable[[jax.Array, search.Transition], tuple[LearnerState, Metrics]]:
+    """`train(key, table) -> (state, metrics [I])`: pure, consumes the key.
+
+    `config.num_iterations` updates, each on `16 * config.num_episodes` rows of the table, drawn
+    with replacement; nothing is searched. What that means depends on `config.learner`:
+
+    - `regression` (AWR): any policy may have decided, deterministic ones too. The critic learns
+      that policy's values, the actor its decisions, the better the more; the result is one step
+      of policy improvement over whoever decided.
+    - `clip` (PPO): `log_prob_tm1` must be the deciding policy's; the result stays near it.
+    - neither: A2C, which takes the decisions for its own; the paper's reading.
+
+    Args:
+        config: static.
+    """
+    actor = make_actor(len(config.cats.actions), config.actor_hidden)
+    critic = make_critic(config.critic_hidden)
+    learner = make_learner(actor, critic, config.cats.actions, config.learner)
+    batch = _ROWS_PER_QUESTION * config.num_episodes
+
+    def train(key: jax.Array, table: search.Transition) -> tuple[LearnerState, Metrics]:
+        size = table.weight_t.shape[0]
+
+        def iterate(
+            state: LearnerState, inputs: tuple[jax.Array, jax.Array]
+        ) -> tuple[LearnerState, Metrics]:
+            index, key = inputs
+            row_key, update_key = jax.random.split(key)
+            rows = jax.random.randint(row_key, (batch,), 0, size)
+            drawn = jax.tree.map(lambda leaf: leaf[rows], table)
+            progress = index.astype(jnp.float32) / config.num_iterations
+            bonus = config.entropy_weight * (1.0 - progress)
+            return learner.update(state, drawn, bonus, update_key)
+
+        init_key, run_key = jax.random.split(key)
+        keys = jax.random.split(run_key, config.num_iterations)
+        indices = jnp.arange(config.num_iterations, dtype=jnp.int32)
+        return lax.scan(iterate, learner.init(init_key), (indices, keys))
+
+    return train

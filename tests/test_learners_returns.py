@@ -1,0 +1,246 @@
+"""Returns over the decisions of a search, against a literal loop over the tree they form."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import learners
+import search
+from learners.episodes import make_episodes
+from search import simulation
+
+ROUNDS, DEPTH, CAPACITY, GAMMA = 2, 4, 16, 0.8
+CATS = search.CatsConfig(
+    rounds=ROUNDS,
+    num_base=2,
+    factor=4,
+    reward=search.RewardWeights(discount=GAMMA),
+    actions=search.ActionTable.product(
+        num_extra=(0, 1, 3), num_retain=(1, 3), temperature=(1.0,), top_p=(1.0,)
+    ),
+)
+
+
+def _named(params, key, features, legal):
+    """A random policy whose "log-probabilities" are the names of its decisions."""
+    del params
+    action_key, name_key = jax.random.split(key)
+    logits = jnp.where(legal, 0.0, -1e9)
+    action = jax.random.categorical(action_key, logits, shape=features.shape[:1])
+    return action.astype(jnp.int32), -jax.random.uniform(name_key, features.shape[:1])
+
+
+@functools.cache
+def _episodes(capacity=CAPACITY, num_questions=24):
+    world = simulation.toy_params(invalid=0.1)
+    play = make_episodes(
+        search.cats(_named, CATS),
+        simulation.simulator,
+        functools.partial(simulation.reset, world),
+        num_actions=len(CATS.actions),
+        max_depth=DEPTH,
+        capacity=capacity,
+        terminal_weight=0.7,
+    )
+    keys = jax.random.split(jax.random.key(3), num_questions)
+    sizes = jnp.asarray([3, 8, 16] * (num_questions // 3), jnp.int32)
+    prices = jnp.asarray([0.1, 0.2, 0.0, 2.0] * (num_questions // 4), jnp.float32)
+    return jax.device_get(jax.jit(play)((), keys, sizes, prices))
+
+
+def _one(index, capacity=CAPACITY):
+    episodes, outcome = _episodes(capacity)
+    return jax.tree.map(lambda leaf: leaf[index], (episodes, outcome))
+
+
+class _Tree:
+    """The forest of one episode's decisions, by name, from its transitions alone."""
+
+    def __init__(self, episode, values):
+        self.bonus = float(episode.bonus)
+        decision, transition = episode.decision, episode.transition
+        slots = decision.valid.shape[1]
+        self.reward, self.value, self.below = {}, {}, {}
+        for where in np.argwhere(decision.valid):
+            name = float(decision.log_prob[tuple(where)])
+            assert name not in self.reward
+            self.reward[name] = float(decision.reward[tuple(where)])
+            self.value[name] = float(values[tuple(where)])
+            self.below[name] = []
+        for tick, row in np.argwhere(transition.weight_t > 0):
+            follows = row < slots and transition.discount_t[tick, row] > 0
+            child = float(decision.log_prob[tick, row]) if follows else None
+            self.below[float(transition.log_prob_tm1[tick, row])].append(child)
+
+    def along(self, name, child, trace, steps):
+        """The return of one transition: from a decision to that of one surviving child."""
+        if child is None:
+            return self.reward[name] + self.bonus
+        rest = self.value[child]
+        if steps is None or steps > 1:
+            rest = self.of(child, trace, None if steps is None else steps - 1)
+        return self.reward[name] + GAMMA * ((1 - trace) * self.value[child] + trace * rest)
+
+    def of(self, name, trace, steps):
+        """A decision's: the mean over its surviving children."""
+        children = self.below[name]
+        if not children:
+            return self.reward[name]
+        return float(np.mean([self.along(name, child, trace, steps) for child in children]))
+
+
+@functools.cache
+def _jitted(function, trace, num_steps):
+    return jax.jit(lambda episode, values: function(episode, values, trace, num_steps))
+
+
+SETTINGS = [(0.0, None), (0.9, None), (1.0, None), (1.0, 1), (1.0, 3), (0.6, 2)]
+
+
+@pytest.mark.parametrize(("trace", "num_steps"), SETTINGS)
+def test_path_returns_equal_a_loop_over_the_tree(trace, num_steps):
+    branched = lost = 0
+    for index in range(24):
+        episode, _ = _one(index)
+        values = np.random.default_rng(index).normal(size=episode.decision.valid.shape)
+        values = values.astype(np.float32)
+        tree = _Tree(episode, values)
+        rows = _jitted(learners.path_returns, trace, num_steps)(episode, values)
+        expected = []
+        slots = episode.decision.valid.shape[1]
+        transition = episode.transition
+        for tick, row in np.ndindex(transition.weight_t.shape):
+            if transition.weight_t[tick, row] == 0:
+                expected.append(0.0)
+                continue
+            follows = row < slots and transition.discount_t[tick, row] > 0
+            child = float(episode.decision.log_prob[tick, row]) if follows else None
+            name = float(transition.log_prob_tm1[tick, row])
+            expected.append(tree.along(name, child, trace, num_steps))
+        np.testing.assert_allclose(rows.reward_t, expected, rtol=1e-4, atol=1e-5)
+        np.testing.assert_array_equal(rows.weight_t, transition.weight_t.reshape(-1))
+        assert not np.any(rows.discount_t)
+        branched += sum(len(children) > 1 for children in tree.below.values())
+        lost += sum(not children for children in tree.below.values())
+    # The loop has seen what makes a tree more than a chain.
+    assert branched > 10
+    assert lost > 3
+
+
+def test_path_returns_of_one_step_are_the_td_targets():
+    for index in range(6):
+        episode, _ = _one(index)
+        values = np.random.default_rng(index).normal(size=episode.decision.valid.shape)
+        rows = _jitted(learners.path_returns, 0.0, None)(episode, values.astype(np.float32))
+        one_step = learners.add_terminal_reward(episode.transition, jnp.asarray(episode.bonus))
+        slots = values.shape[1]
+        successor = np.concatenate([values, np.zeros((values.shape[0], slots))], axis=1)
+        expected = one_step.reward_t + one_step.discount_t * successor
+        np.testing.assert_allclose(rows.reward_t, expected.reshape(-1), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("trace", "num_steps"), SETTINGS)
+def test_question_returns_equal_a_loop_over_time(trace, num_steps):
+    for index in range(24):
+        episode, _ = _one(index)
+        decision = episode.decision
+        values = np.random.default_rng(index).normal(size=decision.valid.shape)
+        values = values.astype(np.float32)
+        times = np.flatnonzero(decision.valid.any(1))
+        # From one time with decisions to the next: reward, and the next one's mean value.
+        cost = [
+            float(episode.price) * episode.candidates[a:b].sum() / 100
+            for a, b in zip(times, [*times[1:], len(decision.valid)], strict=True)
+        ]
+        mean = [float(values[t][decision.valid[t]].mean()) for t in times]
+
+        def value_of(place, steps, cost=cost, mean=mean, bonus=float(episode.bonus)):
+            if place + 1 == len(cost):
+                return bonus - cost[place]
+            rest = mean[place + 1]
+            if steps is None or steps > 1:
+                rest = value_of(place + 1, None if steps is None else steps - 1)
+            return -cost[place] + (1 - trace) * mean[place + 1] + trace * rest
+
+        rows = _jitted(learners.question_returns, trace, num_steps)(episode, values)
+        expected = np.zeros(decision.valid.shape)
+        for place, time in enumerate(times):
+            expected[time] = value_of(place, num_steps)
+        expected = np.where(decision.valid, expected, 0.0)
+        np.testing.assert_allclose(rows.reward_t, expected.reshape(-1), rtol=1e-4, atol=1e-5)
+        np.testing.assert_array_equal(rows.weight_t, decision.valid.reshape(-1))
+        assert not np.any(rows.discount_t)
+
+
+def test_monte_carlo_pays_for_all_candidates_to_come():
+    """At the first decision: everything but the first base children."""
+    for index in range(12):
+        episode, outcome = _one(index)
+        valid = episode.decision.valid
+        if not valid.any():
+            continue  # its only children were cut
+        zeros = np.zeros(valid.shape, np.float32)
+        rows = _jitted(learners.question_returns, 1.0, None)(episode, zeros)
+        first = np.flatnonzero(valid.any(1))[0]
+        spent = int(outcome.candidates) - CATS.num_base
+        expected = 0.7 * bool(outcome.correct) - float(episode.price) * spent / 100
+        returns = np.asarray(rows.reward_t).reshape(valid.shape)[first]
+        np.testing.assert_allclose(returns[valid[first]], expected, rtol=1e-4, atol=1e-6)
+
+
+def test_episodes_equal_rollouts():
+    """The same ticks as `search.rollout`, whatever the capacity; only in batches."""
+    world = simulation.toy_params(invalid=0.1)
+    strategy = search.cats(_named, CATS)
+    keys = jax.random.split(jax.random.key(3), 24)
+
+    @jax.jit
+    def rollout(key, size):
+        reset_key, search_key = jax.random.split(key)
+        expand_params, root, prm_features, depth, _ = simulation.reset(world, reset_key)
+        state = search.init(
+            root,
+            strategy=strategy,
+            num_candidates=size,
+            max_depth=depth,
+            prm_features=prm_features,
+            capacity=CAPACITY,
+            frontier_capacity=4,
+            depth_capacity=DEPTH,
+        )
+        return search.rollout(
+            (),
+            expand_params,
+            search_key,
+            state,
+            strategy=strategy,
+            expand_fn=simulation.simulator(CAPACITY),
+        )
+
+    for index, size in enumerate([3, 8, 16]):
+        end, output = rollout(keys[index], size)
+        for capacity in (CAPACITY, 20):
+            episode, outcome = _one(index, capacity)
+            assert int(outcome.candidates) == int(end.spent)
+            decides = np.arange(DEPTH * (1 + ROUNDS)) % (1 + ROUNDS) > 0
+            for name in ("action", "valid", "reward", "features"):
+                ours = getattr(episode.decision, name)[:, :4]
+                theirs = np.asarray(getattr(output.decision, name))[decides]
+                np.testing.assert_allclose(ours, theirs, atol=1e-6)
+            ours = np.sort(episode.transition.reward_t[episode.transition.weight_t > 0])
+            weight = np.asarray(output.transition.weight_t)
+            theirs = np.sort(np.asarray(output.transition.reward_t)[weight > 0])
+            np.testing.assert_allclose(ours, theirs, atol=1e-6)
+            counts = np.bincount(
+                episode.decision.action[episode.decision.valid], minlength=len(CATS.actions)
+            )
+            np.testing.assert_array_equal(outcome.action_counts, counts)
+
+
+def test_all_candidates_are_counted_once():
+    for index in range(24):
+        episode, outcome = _one(index)
+        assert CATS.num_base + episode.candidates.sum() == outcome.candidates

@@ -1,0 +1,305 @@
+"""`cats-jax train`: its configurations, what it leaves behind, and what it refuses."""
+
+import dataclasses
+import json
+import types
+
+import jax
+import numpy as np
+import pytest
+
+import learners
+import search
+from cats_jax import checkpoint, environments, rivals
+from cats_jax.ablations import load_ablations
+from cats_jax.environments import Environment, bank_environment, simulator_environment
+from cats_jax.errors import BadInputError
+from cats_jax.train import CONFIGS, configure, run
+from search import bank as search_bank
+from search import simulation
+
+TINY = (
+    "actor_hidden=4",
+    "critic_hidden=4",
+    "num_episodes=2",
+    "learner.num_epochs=1",
+    "learner.num_minibatches=1",
+    "sample_costs=0.1,0.5",
+    "num_candidates=4",
+)
+
+
+def test_settings_reach_every_level():
+    config = configure(
+        "cats",
+        num_candidates=(4, 128),
+        num_iterations=7,
+        settings=(
+            "learner.learning_rate=1e-2",
+            "learner.normalize_advantages=False",
+            "cats.reward.discount=0.5",
+            "cats.excluded_features=gap,std",
+            "actor_hidden=8,16",
+            "sample_costs=0.1,0.3",
+            "trace=0.5",
+            "num_steps=3",
+        ),
+    )
+    assert config.num_candidates == (4, 128)
+    assert config.num_iterations == 7
+    assert config.learner.learning_rate == 1e-2
+    assert not config.learner.normalize_advantages
+    assert config.cats.reward.discount == 0.5
+    assert config.cats.excluded_features == ("gap", "std")
+    assert config.actor_hidden == (8, 16)
+    assert config.sample_costs == (0.1, 0.3)
+    assert (config.trace, config.num_steps) == (0.5, 3)
+    untouched = dataclasses.replace(learners.CATS, num_iterations=7)
+    assert configure("cats", num_iterations=7) == untouched
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (("trace",), "--set trace: write NAME=VALUE"),
+        (("=3",), "write NAME=VALUE"),
+        (("learner.speed=3",), r"--set: .*learner\.speed.*the fields are those"),
+        (("num_iterations=many",), r"--set: .*num-iterations.*the fields are those"),
+        (("learner.learning_rate=-1",), "learning_rate must be > 0, got -1"),
+        (("cats.reward.cost=-0.2",), r"reward weight cost must be >= 0, got -0\.2"),
+        (("sample_costs=0.2,-0.2",), r"sample_costs must be numbers >= 0"),
+        (("cats.price=-1",), r"price must be a number >= 0, got -1"),
+        (("cats.actions.rows=1,1,1.0,1.0,0",), "needs an entry with num_extra = 0"),
+        (("num_candidates=4,999",), r"num_candidates must be in 1\.\.256"),
+    ],
+)
+def test_refuses_settings_without_meaning(settings, message):
+    with pytest.raises(BadInputError, match=message) as error:
+        configure("cats", settings=settings)
+    assert "\n" not in str(error.value)
+
+
+def test_refuses_an_unknown_configuration():
+    with pytest.raises(BadInputError, match="unknown configuration 'best'"):
+        configure("best")
+
+
+def test_a_restricted_simulator_has_those_prms():
+    whole = simulator_environment()
+    part = simulator_environment((whole.prms[3], whole.prms[0]))
+    assert part.prms == (whole.prms[3], whole.prms[0])
+    for row, source in enumerate((3, 0)):
+        np.testing.assert_array_equal(
+            part.params.prm_features[row], whole.params.prm_features[source]
+        )
+        jax.tree.map(
+            lambda a, b, row=row, source=source: np.testing.assert_array_equal(a[row], b[source]),
+            part.params.scores,
+            whole.params.scores,
+        )
+
+
+def test_refuses_an_unknown_prm():
+    with pytest.raises(BadInputError, match=r"the simulator has no PRM 'exakt': did you mean"):
+        simulator_environment(("exakt",))
+
+
+def test_refuses_what_belongs_to_banks(tmp_path):
+    with pytest.raises(BadInputError, match="--validation belongs to --bank"):
+        run(output=tmp_path / "out", validation=tmp_path)
+
+
+def test_refuses_a_missing_bank(tmp_path):
+    with pytest.raises(BadInputError):
+        bank_environment(
+            tmp_path / "nothing", actions=search.CATS.actions, base=search.Sampling(0.6)
+        )
+
+
+def test_refuses_an_output_in_use(tmp_path):
+    (tmp_path / "summary.json").write_text("{}")
+    with pytest.raises(BadInputError, match="holds a training already"):
+        run(output=tmp_path)
+
+
+@pytest.mark.slow
+def test_training_leaves_checkpoints_and_a_summary(tmp_path):
+    lines = []
+    paths = run(
+        output=tmp_path / "out",
+        num_iterations=2,
+        num_seeds=2,
+        settings=TINY,
+        prms=("exact", "labels-only"),
+        report=lines.append,
+        seed=5,
+    )
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert summary["prms"] == ["exact", "labels-only"]
+    assert summary["prices"] == [0.1, 0.5]
+    assert set(summary["rivals"]) == {"constant action", "threshold rule", "random policy"}
+    for rival in summary["rivals"].values():
+        assert [row["price"] for row in rival] == [0.1, 0.5]
+        for row in rival:
+            cost = row["price"] * np.mean(row["candidates"]) / 100
+            assert row["value"] == pytest.approx(np.mean(row["accuracy"]) - cost, abs=1e-3)
+    values = [np.mean(one["value"]) for one in summary["controllers"]]
+    assert [path.name for path in paths] == [f"seed-{i}" for i in np.argsort(-np.array(values))]
+    loaded = checkpoint.load(paths[0])
+    assert loaded.train_config.actor_hidden == (4,)
+    assert loaded.info["prms"] == ["exact", "labels-only"]
+    assert loaded.info["collapsed"] == any(loaded.info["collapse"].values())
+    assert (tmp_path / "out" / "curves.png").is_file()
+    for collapsed, path in zip(summary["collapsed"], sorted(paths), strict=True):
+        said = next(line for line in lines if line.startswith(path.name))
+        assert ("COLLAPSED" in said) == collapsed
+
+
+def test_a_greedy_controller_of_one_action_is_found_out():
+    """Its logits differ by so little that its sampled actions look varied."""
+    world = simulation.toy_params(num_steps=(2,), max_depth=2)
+    environment = Environment(
+        reset=simulation.reset,
+        expander=simulation.simulator,
+        params=world,
+        held_out=world,
+        held_out_ids=(),
+        max_depth=2,
+        prms=("a", "b"),
+        info={},
+    )
+    actions = search.ActionTable(((0, 1, 1.0, 1.0, 0), (1, 1, 1.0, 1.0, 0)))
+    config = dataclasses.replace(
+        learners.CATS,
+        cats=dataclasses.replace(search.CATS, actions=actions, rounds=1),
+        actor_hidden=(),
+        num_candidates=(4,),
+        max_depth=2,
+        sample_costs=(0.0, 1.0),
+    )
+    actor = learners.make_actor(2, ()).init(jax.random.key(0))
+    layer = actor["layer_0"]
+    kernel = np.zeros_like(layer["kernel"])
+    one = {"layer_0": {"kernel": kernel, "bias": np.array([0.0, 1e-3], np.float32)}}
+    # The other one goes by the price: 0.0 is 0 as a feature, 1.0 is 1.
+    kernel = kernel.copy()
+    kernel[search.FEATURE_NAMES.index("price"), 0] = 1.0
+    two = {"layer_0": {"kernel": kernel, "bias": np.array([0.0, 0.5], np.float32)}}
+    both = jax.tree.map(lambda *leaves: jax.numpy.stack(leaves), one, two)
+    found = rivals.compare(config, environment, both, jax.random.key(0), rivals=False)
+    figures = found.controllers
+    assert figures.top_action[0] == 1.0
+    assert figures.entropy[0] == pytest.approx(0.0, abs=1e-9)
+    assert 0.3 < figures.top_action[1] < 0.9
+    assert figures.entropy[1] > 0.3
+    assert np.all(figures.candidates[1, 0] > figures.candidates[1, 1])
+    np.testing.assert_allclose(figures.candidates[0, 0], figures.candidates[0, 1])
+    np.testing.assert_allclose(
+        figures.value[0],
+        (figures.accuracy - np.array([[[0.0], [1.0]]]) * figures.candidates / 100)[0, :, 0],
+    )
+
+
+# Step banks
+
+
+def _bank(ids, *, temperatures=(0.0, 0.6, 1.0)):
+    """As much of a bank as an environment looks at."""
+    count = len(ids)
+    arrays = search_bank.Bank(
+        **{field.name: np.zeros(1) for field in dataclasses.fields(search_bank.Bank)}
+    ).replace(
+        root=np.arange(count) * 10,
+        level=np.arange(count),
+        prompt_tokens=np.arange(2 * count).reshape(count, 2),
+        temperature=np.asarray(temperatures, np.float32),
+        top_p=np.ones(len(temperatures), np.float32),
+        top_k=np.zeros(len(temperatures), np.int32),
+        max_depth=np.int32(7),
+    )
+    return types.SimpleNamespace(arrays=arrays, ids=tuple(ids), prms=("good", "bad"))
+
+
+@pytest.fixture
+def banks(monkeypatch, tmp_path):
+    """Folder name -> bank; `bank_environment` on them."""
+    known = {}
+    monkeypatch.setattr(
+        environments, "_load", lambda folder, prms, calibrations: known[folder.name]
+    )
+
+    def make(**options):
+        options = {"actions": search.CATS.actions, "base": search.CATS.base, **options}
+        return bank_environment(tmp_path / "training", **options)
+
+    return known, make, tmp_path
+
+
+def test_one_question_in_five_is_kept_out_of_training(banks):
+    known, make, _ = banks
+    known["training"] = _bank([f"q{i}" for i in range(12)])
+    environment = make()
+    assert environment.held_out_ids == ("q4", "q9")
+    assert environment.held_out.root.tolist() == [40, 90]
+    assert environment.held_out.prompt_tokens.tolist() == [[8, 9], [18, 19]]
+    assert environment.params.root.tolist() == [10 * i for i in range(12) if i not in (4, 9)]
+    assert environment.info["questions"] == [f"q{i}" for i in range(12) if i not in (4, 9)]
+    assert environment.max_depth == 7
+
+
+def test_refuses_a_bank_too_small_to_keep_any_out(banks):
+    known, make, _ = banks
+    known["training"] = _bank(["a", "b"])
+    with pytest.raises(BadInputError, match="has 2 questions, of which one in 5 is for"):
+        make()
+
+
+def test_refuses_banks_that_share_a_question(banks):
+    known, make, folder = banks
+    known["training"], known["other"] = _bank(["a", "b", "c"]), _bank(["d", "b"])
+    with pytest.raises(BadInputError, match=r"--bank and --validation overlap.*'b'"):
+        make(validation=folder / "other")
+    known["other"] = _bank(["d", "e"])
+    assert make(validation=folder / "other").held_out_ids == ("d", "e")
+
+
+@pytest.mark.parametrize("which", ["training", "other"])
+def test_refuses_actions_that_a_bank_has_not_recorded(banks, which):
+    known, make, folder = banks
+    known["training"], known["other"] = _bank(["a"]), _bank(["b"])
+    known[which] = _bank(["a" if which == "training" else "b"], temperatures=(0.0, 0.6))
+    with pytest.raises(BadInputError, match=rf"{which}.*action \d+ .* is not in the bank"):
+        make(validation=folder / "other")
+    with pytest.raises(BadInputError, match="is not in the bank"):
+        make(validation=folder / "other", base=search.Sampling(1.4))
+
+
+def test_the_rows_of_the_ablations_are_different_trainings():
+    tables = load_ablations()
+    names = ["sparsity", "reward", "networks", "discount", "ours"]
+    assert list(tables) == names
+    assert [len(tables[name]) for name in names[:4]] == [2, 8, 8, 6]
+    for table in tables.values():
+        configs = [row.configuration() for row in table]
+        assert len(set(configs)) == len(configs)
+        assert len({row.label for row in table}) == len(table)
+    # One row of each of the paper's tables is its own setting.
+    for name in names[:4]:
+        assert sum(row.configuration() == CONFIGS["paper-bank"] for row in tables[name]) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[", "is not YAML"),
+        ("a: {b: {config: best}}", "table 'a', row 'b': unknown configuration 'best'"),
+        ("a: {b: {set: [trace]}}", "table 'a', row 'b': --set trace: write NAME=VALUE"),
+        ("a: {b: {sett: [trace]}}", "table 'a', row 'b': unknown key 'sett'"),
+        ("a: 3", "table 'a' must map labels to rows"),
+    ],
+)
+def test_refuses_damaged_ablations(tmp_path, text, message):
+    file = tmp_path / "ablations.yaml"
+    file.write_text(text)
+    with pytest.raises(BadInputError, match=message):
+        load_ablations(file)

@@ -1,0 +1,139 @@
+"""Recorded decisions as rows to learn from, and what is learnt from them."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import learners
+import search
+from cats_jax import trajectories
+from cats_jax.collect import Decisions
+from cats_jax.errors import BadInputError
+
+NUM_FEATURES = len(search.FEATURE_NAMES)
+ACTIONS = search.ActionTable(((0, 1, 1.0, 1.0, 0), (2, 1, 1.0, 1.0, 0), (4, 1, 1.0, 1.0, 0)))
+PAPER = dataclasses.replace(
+    learners.PAPER,
+    cats=dataclasses.replace(search.PAPER, actions=ACTIONS),
+    terminal_weight=0.5,
+)
+OFFLINE = dataclasses.replace(
+    learners.OFFLINE,
+    cats=dataclasses.replace(search.CATS, actions=ACTIONS),
+    learner=dataclasses.replace(learners.OFFLINE.learner, learning_rate=5e-3),
+    actor_hidden=(16,),
+    critic_hidden=(16,),
+    num_iterations=300,
+    num_episodes=8,
+)
+
+
+def _decisions(**changes):
+    """Two searches: a tree of four decisions, and a single one."""
+    rng = np.random.default_rng(0)
+    columns = {
+        "search": np.array([0, 0, 0, 0, 3], np.int32),
+        "question": np.array(["a", "a", "a", "a", "b"]),
+        "price": np.array([0.2, 0.2, 0.2, 0.2, 0.6], np.float32),
+        "features": rng.normal(size=(5, NUM_FEATURES)).astype(np.float32),
+        "available": np.array([9, 8, 7, 6, 5], np.int32),
+        "action": np.array([1, 0, 2, 0, 1], np.int32),
+        "log_prob": np.array([-1.0, -1.1, -1.2, -1.3, 0.0], np.float32),
+        "reward": np.array([0.1, 0.2, 0.3, 0.4, 0.5], np.float32),
+        "remaining": np.array([20, 15, 15, 4, 30], np.int32),
+        "predecessor": np.array([-1, 0, 0, 2, -1], np.int32),
+        "ends": np.array([0, 1, 0, 2, 1], np.int32),
+        "correct": np.array([True, True, True, True, False]),
+    }
+    return Decisions({**columns, **changes}, search.FEATURE_NAMES, ACTIONS, {})
+
+
+def test_outcome_rows_are_monte_carlo_returns():
+    decisions = _decisions()
+    rows = trajectories.outcome_rows(decisions, 1.0)
+    expected = [1 - 0.2 * n / 100 for n in (20, 15, 15, 4)] + [0 - 0.6 * 30 / 100]
+    np.testing.assert_allclose(rows.reward_t, expected, rtol=1e-6)
+    assert not np.any(rows.discount_t)
+    assert np.all(np.asarray(rows.weight_t) == 1)
+    for name in ("features", "available", "action", "log_prob"):
+        np.testing.assert_array_equal(getattr(rows, f"{name}_tm1"), decisions.columns[name])
+
+
+def test_one_step_rows_follow_the_paths():
+    decisions = _decisions()
+    rows = trajectories.one_step_rows(decisions, PAPER)
+    features = decisions.columns["features"]
+    #           from, to, weight, bonus
+    expected = [(0, 1, 1, 0), (0, 2, 1, 0), (2, 3, 1, 0), (1, None, 1, 0.5), (3, None, 2, 0.5)]
+    expected += [(4, None, 1, 0)]
+    columns = (rows.features_tm1, rows.features_t, rows.reward_t, rows.discount_t, rows.weight_t)
+    found = list(zip(*columns, strict=True))
+    assert len(found) == len(expected)
+    for row, (source, target, weight, bonus) in zip(found, expected, strict=True):
+        before, after, reward, discount, found_weight = map(np.asarray, row)
+        np.testing.assert_array_equal(before, features[source])
+        np.testing.assert_array_equal(after, 0 if target is None else features[target])
+        assert reward == pytest.approx(decisions.columns["reward"][source] + bonus)
+        assert discount == pytest.approx(0.0 if target is None else 0.9)
+        assert found_weight == weight
+
+
+def test_refuses_another_action_table(monkeypatch, tmp_path):
+    monkeypatch.setattr(trajectories, "load_decisions", lambda folder: _decisions())
+    with pytest.raises(BadInputError, match="collected with another action table"):
+        trajectories.load_rows(tmp_path, learners.OFFLINE)
+    rows, ids = trajectories.load_rows(tmp_path, OFFLINE)
+    assert ids == ("a", "b")
+    assert rows.reward_t.shape == (5,)
+    assert trajectories.load_rows(tmp_path, PAPER)[0].reward_t.shape == (6,)
+    with pytest.raises(BadInputError, match="--trajectories needs reward=outcome with trace=1"):
+        trajectories.load_rows(tmp_path, dataclasses.replace(OFFLINE, trace=0.9))
+
+
+@functools.cache
+def _table(deterministic):
+    """Two contexts; action 1 is right in the first, action 2 in the second.
+
+    Actions were taken at random, or by a fixed plan that takes the right one once in four times.
+    """
+    rng = np.random.default_rng(1)
+    context = rng.integers(0, 2, 600)
+    action = rng.integers(0, 3, 600)
+    if deterministic:
+        action = np.where(np.arange(600) % 4 == 0, context + 1, 0)
+    features = np.zeros((600, NUM_FEATURES), np.float32)
+    features[np.arange(600), context] = 1.0
+    right = (action == context + 1).astype(np.float32)
+    return search.Transition(
+        features_tm1=jnp.asarray(features),
+        available_tm1=jnp.full((600,), 9, jnp.int32),
+        action_tm1=jnp.asarray(action, jnp.int32),
+        log_prob_tm1=jnp.zeros((600,)),
+        reward_t=jnp.asarray(right),
+        discount_t=jnp.zeros((600,)),
+        features_t=jnp.zeros((600, NUM_FEATURES)),
+        weight_t=jnp.ones((600,)),
+    )
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_regression_learns_better_decisions_than_were_taken(deterministic):
+    train = jax.jit(learners.make_offline(OFFLINE))
+    table = _table(deterministic)
+    state, metrics = train(jax.random.key(0), table)
+    actor = learners.make_actor(3, OFFLINE.actor_hidden)
+    contexts = jnp.eye(2, NUM_FEATURES)
+    probabilities = np.asarray(jax.nn.softmax(actor.apply(state.actor, contexts)))
+    # mu exp(A / temperature), normalised, is .96 and .97.
+    assert probabilities[0, 1] > 0.9
+    assert probabilities[1, 2] > 0.9
+    # The critic has learnt what whoever decided was worth.
+    critic = learners.make_critic(OFFLINE.critic_hidden)
+    mean = float(np.mean(table.reward_t))
+    np.testing.assert_allclose(critic.apply(state.critic, contexts), mean, atol=0.1)
+    assert metrics.critic_loss.shape == (300,)
+    assert np.mean(metrics.critic_loss[-30:]) < np.mean(metrics.critic_loss[:30])
