@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import pathlib
+from collections.abc import Sequence
 
 from .errors import BadInputError, known_names
 
@@ -17,16 +18,20 @@ IDENTITY = (0.0, 1.0, 0.0)
 _SHIPPED = pathlib.Path(__file__).parent / "world" / "assets" / "calibrations"
 
 
-def load_calibrations(name: str | pathlib.Path) -> Calibrations:
+def load_calibrations(name: str | pathlib.Path, labels: Sequence[str] = ()) -> Calibrations:
     """The calibrations of a file written by `cats-jax calibrate`.
 
     Args:
         name: the file, or a policy's name of the embedded world for those that are shipped:
-            how much siblings' votes are worth depends on the policy that samples them.
+            how much siblings' votes are worth depends on the policy that samples them. "none"
+            leaves the scores of `labels` as they are.
+        labels: of PRMs.
 
     Raises:
         BadInputError: no such file, or not of that kind.
     """
+    if name == "none":
+        return tuple((label, IDENTITY) for label in labels)
     shipped = _SHIPPED / f"{name}.json"
     path = shipped if shipped.is_file() else pathlib.Path(name)
     if not path.is_file():
@@ -47,6 +52,11 @@ def load_calibrations(name: str | pathlib.Path) -> Calibrations:
         if not all(math.isfinite(value) for value in values):
             raise BadInputError(f"calibration {str(path)!r}: {label}: {values} must be finite")
     return found
+
+
+def shipped_calibrations() -> tuple[str, ...]:
+    """The embedded world's policies for which the package has calibrations."""
+    return tuple(sorted(path.stem for path in _SHIPPED.glob("*.json")))
 
 
 def calibration_of(
@@ -70,5 +80,5 @@ def calibration_of(
     has = known_names(label, sorted(known)) if known else "the recipe has no 'calibration'"
     raise BadInputError(
         f"PRM {label!r} has no calibration, which the strategy ranks by ({has}): name a file of "
-        "`cats-jax calibrate` as 'calibration'"
+        "`cats-jax calibrate` as 'calibration', or 'none'"
     )

@@ -10,7 +10,10 @@ import search
 from .calibrations import IDENTITY, calibration_of
 from .config import PrmSpec, Recipe, StrategySpec
 from .errors import BadInputError
-from .strategies import IGNORES_NUM_CANDIDATES, build_strategy, check_width
+from .strategies import IGNORES_NUM_CANDIDATES, UNTRAINED, build_strategy, check_width
+
+_WHOLE_PATHS = ("majority", "best_of_n", "best_of_n_weighted")
+"""Strategies that ask for N paths at the root and keep them all to their ends."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,16 @@ class Cell:
         prm = "" if self.prm is None else f" {self.prm.label}"
         return f"{self.spec.label} N={self.num_candidates}{prm} seed {self.seed}"
 
+    @property
+    def pool(self) -> str | None:
+        """Name of the pool of whole paths of which this cell takes the first N.
+
+        None if its paths are its own: a strategy that prunes has others at each N.
+        """
+        if self.spec.name not in _WHOLE_PATHS or self.strategy.width(256) != 256:
+            return None
+        return f"seed {self.seed}, {dict(self.spec.options).get('sampling')}"
+
     def key(self, question_id: str) -> str:
         """Key of a row."""
         prm = "-" if self.prm is None else self.prm.label
@@ -48,6 +61,8 @@ class Cell:
 
 def grid(recipe: Recipe) -> tuple[Cell, ...]:
     """The grid, without the cells that would repeat another one; ordered by PRM.
+
+    Cells with a pool begin with the largest N, which fills it for the others.
 
     Raises:
         BadInputError: a strategy is unknown, or can't work with this recipe.
@@ -60,11 +75,13 @@ def grid(recipe: Recipe) -> tuple[Cell, ...]:
                 continue
             calibration = IDENTITY
             if prm is not None:
-                calibration = calibration_of(
-                    prm.label, recipe.calibration, required=strategy.calibrated
-                )
+                required = strategy.calibrated and spec.name not in UNTRAINED
+                calibration = calibration_of(prm.label, recipe.calibration, required=required)
             once = spec.name in IGNORES_NUM_CANDIDATES
-            for num_candidates in (1,) if once else recipe.num_candidates:
+            values = (1,) if once else recipe.num_candidates
+            if spec.name in _WHOLE_PATHS:
+                values = sorted(values, reverse=True)
+            for num_candidates in values:
                 check_width(strategy, spec.label, num_candidates)
                 for seed in recipe.seeds[:1] if once else recipe.seeds:
                     cells.append(

@@ -163,7 +163,7 @@ class Recipe:
         name: of the run, and of its default folder.
         policy, prms, strategies, questions: see their classes.
         calibration: of the PRMs, by label; in YAML the name of a file, see
-            `calibrations.load_calibrations`.
+            `calibrations.load_calibrations`, or "none": scores are taken as they are.
         num_candidates: values of N.
         seeds: run seeds.
         max_depth: reasoning steps of a search.
@@ -257,7 +257,8 @@ def parse_recipe(content: Mapping[str, Any]) -> Recipe:
             for entry in _items(values["prms"], "prms")
         )
     if values.get("calibration") is not None:
-        values["calibration"] = load_calibrations(values["calibration"])
+        labels = [spec.label for spec in values.get("prms", ())]
+        values["calibration"] = load_calibrations(values["calibration"], labels)
     return Recipe(**values)
 
 

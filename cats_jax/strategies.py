@@ -20,6 +20,9 @@ from .errors import BadInputError, known_names
 IGNORES_NUM_CANDIDATES = frozenset({"greedy"})
 """One deterministic path: neither N nor the run seed changes it, so it is run once."""
 
+UNTRAINED = frozenset({"cats_random", "cats_constant"})
+"""Their policies read no scores: without a calibration of the PRM scores count as they are."""
+
 _CONFIG_OPTIONS = ("rounds", "num_base", "base", "factor", "path_score", "vote", "calibrated")
 """Fields of `search.CatsConfig` that a recipe may set."""
 

@@ -24,8 +24,9 @@ from .types import Paths
 IDENTITY_CALIBRATION = (0.0, 1.0, 0.0)
 """Intercept, slope, agreement that leave a score as it is (up to the clip)."""
 
-MIN_SCORE = 1e-4
-"""Scores are clipped to [1e-4, 1 - 1e-4] before the logit: beyond, float32 heads saturate."""
+MIN_SCORE = 1e-2
+"""Scores are clipped to [.01, .99] before the logit: a saturated head is no surer than that, and on
+the embedded world the likelihood is best about here."""
 
 
 def calibrated_score(

@@ -271,7 +271,7 @@ def _judged(rules: Rules, state: dict[str, Any]) -> dict[str, Any]:
             score = calibrated(
                 path["scores"][-1], len(same), len(siblings), state["prm_features"][2:]
             )
-            path = {**path, "scores": path["scores"][:-1] + [score]}
+            path = {**path, "scores": [*path["scores"][:-1], score]}
         pool.append(path)
     return {**state, "pool": pool}
 
@@ -281,7 +281,7 @@ def calibrated(
 ) -> float:
     """A logistic model of the score's logit and of the text's log-odds among its siblings."""
     intercept, slope, agreement = calibration
-    score = min(max(score, 1e-4), 1 - 1e-4)
+    score = min(max(score, 1e-2), 1 - 1e-2)
     votes = math.log((same_text + 0.5) / (num_siblings - same_text + 0.5))
     log_odds = intercept + slope * math.log(score / (1 - score)) + agreement * votes
     return 1 / (1 + math.exp(-log_odds))

@@ -94,9 +94,7 @@ def cases(draw: st.DrawFn) -> Case:
         classes=draw(st.integers(1, 4)),
         texts=draw(st.integers(1, 4)),
         price=draw(st.sampled_from([0.0, 0.02, 1.0])),
-        prm_features=draw(
-            st.sampled_from([(0.0, 0.0), (0.25, 1e-7), (1.0, 0.5, -0.5, 0.75, 0.5)])
-        ),
+        prm_features=draw(st.sampled_from([(0.0, 0.0), (0.25, 1e-7), (1.0, 0.5, -0.5, 0.75, 0.5)])),
     )
 
 

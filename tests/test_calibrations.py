@@ -4,7 +4,13 @@ import json
 
 import pytest
 
-from cats_jax.calibrations import IDENTITY, calibration_of, load_calibrations
+from cats_jax import world
+from cats_jax.calibrations import (
+    IDENTITY,
+    calibration_of,
+    load_calibrations,
+    shipped_calibrations,
+)
 from cats_jax.cells import grid
 from cats_jax.config import load_recipe
 from cats_jax.errors import BadInputError
@@ -47,6 +53,26 @@ def test_a_strategy_that_needs_a_calibration_says_so(tmp_path):
     with pytest.raises(BadInputError, match="exakt"):
         grid(recipe(tmp_path, calibration=str(file), strategies=[CALIBRATED]))
     assert calibration_of("exact", (), required=False) == IDENTITY
+
+
+def test_none_leaves_scores_as_they_are_and_must_be_said(tmp_path):
+    assert load_calibrations("none", ["a", "b"]) == (("a", IDENTITY), ("b", IDENTITY))
+    cells = grid(recipe(tmp_path, calibration="none", strategies=[CALIBRATED]))
+    assert [cell.calibration for cell in cells] == [IDENTITY]
+    untrained = [
+        "cats_random",
+        {"name": "cats_constant", "action": {"num_extra": 1, "temperature": 0.6}},
+    ]
+    assert {cell.calibration for cell in grid(recipe(tmp_path, strategies=untrained))} == {IDENTITY}
+    rule = {"name": "cats_rule", "threshold": 0.5, "sample": {"num_extra": 1, "temperature": 0.6}}
+    with pytest.raises(BadInputError, match="has no calibration"):
+        grid(recipe(tmp_path, strategies=[rule]))
+
+
+def test_the_world_has_calibrations_of_all_its_prms():
+    assert "weak" in shipped_calibrations()
+    for name in shipped_calibrations():
+        assert set(dict(load_calibrations(name))) == set(world.PRM_NAMES)
 
 
 @pytest.mark.parametrize(

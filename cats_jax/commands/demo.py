@@ -86,6 +86,7 @@ def demo_recipe(
                 "max_answer_tokens": _MAX_ANSWER_TOKENS,
             },
             "prms": list(prms),
+            "calibration": "weak",
             "strategies": strategies,
             "num_candidates": list(num_candidates),
             "seeds": [seed],

@@ -15,8 +15,10 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ..config import Recipe
+    from ..engines import Engines
     from ..evaluate import Evaluation
     from ..models import ModelSource
+    from ..report import Group
     from ..runs import Run
     from ..wall_times import WallTimes
 
@@ -36,6 +38,7 @@ def evaluate(
     wandb: str | None = None,
     ray: str | None = None,
     ray_workers: int | None = None,
+    bank: pathlib.Path | None = None,
     held_out: pathlib.Path | None = None,
     level: float = 0.5,
     fresh: Annotated[bool, tyro.conf.arg(name="new-only")] = False,
@@ -59,6 +62,7 @@ def evaluate(
         wandb: also log to this Weights & Biases project.
         ray: search on a Ray cluster: its address, or "local" for one on this machine.
         ray_workers: workers there; default: one for each GPU or core.
+        bank: replay a step bank of these questions in the graph, in place of asking the models.
         held_out, level: tell which answers are certified, as `cats-jax report` does.
         fresh: refuse a folder that has rows already.
     """
@@ -96,8 +100,20 @@ def evaluate(
     folder = pathlib.Path("runs") / loaded.name if output is None else output
     if fresh and (folder / "results.jsonl").exists():
         raise BadInputError(f"{str(folder)!r} has results already: choose another --output")
+    engines = None
+    if bank is not None:
+        if ray is not None:
+            raise BadInputError("--bank asks no model: give it without --ray")
+        evaluation, engines = replayed(evaluation, bank)
     run, times = run_evaluation(
-        console, evaluation, models, folder, wandb=wandb, ray=ray, ray_workers=ray_workers
+        console,
+        evaluation,
+        models,
+        folder,
+        wandb=wandb,
+        ray=ray,
+        ray_workers=ray_workers,
+        engines=engines,
     )
     show_run(console, run)
     if reference is not None:
@@ -110,9 +126,9 @@ def evaluate(
 
 def model_source() -> ModelSource:
     """Where the commands get their models: local folders."""
-    from ..models import HuggingFaceModels
+    from ..models import ModelFolders
 
-    return HuggingFaceModels()
+    return ModelFolders()
 
 
 def run_evaluation(
@@ -124,8 +140,9 @@ def run_evaluation(
     wandb: str | None = None,
     ray: str | None = None,
     ray_workers: int | None = None,
+    engines: Engines | None = None,
 ) -> tuple[Run, WallTimes]:
-    """Run with progress bars and curves, here or on a cluster."""
+    """Run with progress bars and curves, here, on a cluster, or on the engines that are given."""
     from ..cluster import RayEngines
     from ..evaluate import evaluate as evaluate_cells
     from ..recording import default_judge
@@ -141,7 +158,6 @@ def run_evaluation(
     recipe = evaluation.recipe
     judge = default_judge(recipe)
     with contextlib.ExitStack() as stack:
-        engines = None
         if ray is not None:
             engines = stack.enter_context(
                 RayEngines(recipe, models, judge, address=ray, workers=ray_workers)
@@ -156,6 +172,17 @@ def run_evaluation(
             judge=judge,
             engines=engines,
         )
+
+
+def replayed(evaluation: Evaluation, folder: pathlib.Path) -> tuple[Evaluation, Engines]:
+    """An evaluation on a step bank, and the engines that replay it."""
+    from ..bank.layout import load_bank
+    from ..replay import ReplayEngines
+
+    bank = load_bank(folder, calibrations=evaluation.recipe.calibration)
+    models = {**evaluation.manifest["models"], "bank": bank.manifest["models"]}
+    evaluation = dataclasses.replace(evaluation, manifest={**evaluation.manifest, "models": models})
+    return evaluation, ReplayEngines(bank)
 
 
 def held_out_run(folder: pathlib.Path, level: float) -> Run:
@@ -181,6 +208,18 @@ def show_run(console: Console, run: Run) -> None:
     from .. import report
     from ..plots import plot_accuracy
     from ..runs import write_summary
+
+    for label, title, part in show_tables(console, run):
+        plot = plot_accuracy(
+            part, run.folder / (f"accuracy-{label}.png" if label else "accuracy.png"), title
+        )
+        console.print(f"plot: {plot}", markup=False, soft_wrap=True)
+    write_summary(run.folder, report.summarize(run))
+
+
+def show_tables(console: Console, run: Run) -> list[tuple[str, str, list[Group]]]:
+    """Print the tables of a run; returns (label, title, groups) of each data set."""
+    from .. import report
     from ..terminal import show_table
 
     found = report.groups(run.rows)
@@ -188,6 +227,7 @@ def show_run(console: Console, run: Run) -> None:
         raise BadInputError(f"{str(run.folder)!r} has no rows yet: run `cats-jax evaluate` first")
     name = str(run.manifest["config"]["name"])
     source = run.manifest["questions"]["source"]
+    shown = []
     for label, part in report.by_dataset(found).items():
         count = len({row.question for group in part for row in group.rows})
         title = f"{name}: {count} questions of {label or source}"
@@ -198,11 +238,8 @@ def show_run(console: Console, run: Run) -> None:
         actions = report.action_table(part, "actions: share of decisions by how many more they ask")
         if actions is not None:
             show_table(console, actions)
-        plot = plot_accuracy(
-            part, run.folder / (f"accuracy-{label}.png" if label else "accuracy.png"), title
-        )
-        console.print(f"plot: {plot}", markup=False, soft_wrap=True)
-    write_summary(run.folder, report.summarize(run))
+        shown.append((label, title, part))
+    return shown
 
 
 def show_bounds(console: Console, recipe: Recipe, models: ModelSource) -> None:

@@ -21,6 +21,7 @@ def solve(
     prm: str = "exact",
     prm_format: str = "auto",
     checkpoint: str | None = None,
+    calibration: str | None = None,
     width: int | None = None,
     path_score: str | None = None,
     max_depth: int = 10,
@@ -43,6 +44,8 @@ def solve(
         prm: model folder, or a PRM of the embedded world.
         prm_format: how that PRM reads a solution.
         checkpoint: of the controller, for --strategy cats; default: the one shipped for the world.
+        calibration: of the PRM, a file of `cats-jax calibrate` or "none"; default: the one shipped
+            for the world's models.
         width: K, the number of paths kept; default: the strategy's.
         path_score: aggregation of step scores: min, last, mean or product.
         max_depth: reasoning steps.
@@ -55,12 +58,13 @@ def solve(
     """
     from rich.markup import escape
 
+    from ..calibrations import load_calibrations, shipped_calibrations
+    from ..cells import grid
     from ..config import PolicySpec, PrmSpec, QuestionSpec, Recipe, StrategySpec
     from ..draw import LEGEND, describe_result, draw_search
-    from ..models import HuggingFaceModels
+    from ..models import ModelFolders
     from ..protocols import Question
     from ..searcher import Searcher
-    from ..strategies import build_strategy, check_width
     from ..terminal import make_console
 
     if epsilon is not None and not epsilon >= 0:
@@ -69,6 +73,9 @@ def solve(
         raise BadInputError("question is blank: give its text")
     options = {"checkpoint": checkpoint, "width": width, "path_score": path_score}
     given = tuple(sorted((name, value) for name, value in options.items() if value is not None))
+    prm_spec = PrmSpec(prm, format=prm_format)
+    if calibration is None:
+        calibration = policy if policy in shipped_calibrations() else None
     # A recipe of one cell, so that every rule is checked in one place.
     recipe = Recipe(
         name="solve",
@@ -76,23 +83,24 @@ def solve(
         num_candidates=(num_candidates,),
         questions=(QuestionSpec(world="test", count=1),),
         policy=PolicySpec(policy, max_step_tokens=max_step_tokens),
-        prms=(PrmSpec(prm, format=prm_format),),
+        prms=(prm_spec,),
+        calibration=() if calibration is None else load_calibrations(calibration, [prm_spec.label]),
         max_depth=max_depth,
         budget=budget,
     )
-    built, params = build_strategy(recipe.strategies[0])
-    check_width(built, strategy, num_candidates)
+    (cell,) = grid(recipe)
     _check_question(question, recipe.policy)
-    models = HuggingFaceModels()
+    models = ModelFolders()
     models.fingerprint(recipe.policy)
-    if built.uses_scores:
+    if cell.prm is not None:
         models.fingerprint(recipe.prms[0])
     searcher = Searcher(
         policy=models.policy(recipe.policy),
-        scorer=models.prm(recipe.prms[0]) if built.uses_scores else None,
-        strategy=built,
-        params=params,
+        scorer=None if cell.prm is None else models.prm(cell.prm),
+        strategy=cell.strategy,
+        params=cell.params,
         num_candidates=num_candidates,
+        calibration=cell.calibration,
         seed=seed,
         max_depth=max_depth,
         budget=budget,

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from ..actions import ActionTable
 from ..aggregation import Aggregation, path_keys
 from ..features import FEATURE_NAMES
 from ..ranking import retain as retain_best
@@ -43,6 +44,7 @@ class Strategy(NamedTuple):
             ranking, reward and votes.
         price: of 100 candidates, in units of a right answer; what `search.init` writes into the
             state if it is given none. For policies that were trained at several prices.
+        actions: the action table of a policy; None without one.
     """
 
     name: str
@@ -57,6 +59,7 @@ class Strategy(NamedTuple):
     answer: Callable[[Paths], jax.Array]
     calibrated: bool = False
     price: float = 0.0
+    actions: ActionTable | None = None
 
 
 @dataclass(frozen=True)

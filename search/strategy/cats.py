@@ -90,15 +90,18 @@ PAPER = CatsConfig()
 CATS = CatsConfig(
     rounds=3,
     num_base=1,
-    base=Sampling(temperature=0.6),
+    base=Sampling(temperature=0.0),
+    path_score="product",
     vote="weighted",
     excluded_features=(),
     actions=ActionTable.product(
-        num_extra=(0, 1, 2, 4), num_retain=(1, 2, 4), temperature=(0.6, 1.0), top_p=(1.0,)
+        num_extra=(0, 1, 2, 4, 8), num_retain=(1, 2, 4), temperature=(0.6, 1.0), top_p=(1.0,)
     ),
+    calibrated=True,
 )
-"""Ours: a cheap start, then up to three rounds per step, with the extra features and a table of
-24 actions: with 90, most of a short training goes into finding out which are alike."""
+"""Ours: each node starts with its greedy child, then up to three rounds per step, with calibrated
+scores, the extra features and a table of 30 actions: with 90, most of a short training goes into
+finding out which are alike."""
 
 
 def cats(policy: Policy, config: CatsConfig = CATS) -> Strategy:
@@ -127,6 +130,7 @@ def _cats(policy: Policy, config: CatsConfig) -> Strategy:
         retain=retain_children(aggregated),
         answer=answer_rule(config.vote, aggregated),
         calibrated=config.calibrated,
+        actions=config.actions,
     )
 
 

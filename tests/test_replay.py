@@ -1,0 +1,147 @@
+"""Whole searches over a bank, against a loop on the host over the same plan and commit."""
+
+import functools
+import types
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from test_bank_replay import DEPTH, SETTINGS, toy_bank
+
+import search
+from cats_jax.cells import Cell
+from cats_jax.config import PrmSpec, parse_strategy
+from cats_jax.errors import BadInputError
+from cats_jax.protocols import Question
+from cats_jax.replay import ReplayEngines, allocation_oracle, replay
+from cats_jax.strategies import build_strategy
+from search import bank as step_bank
+
+ACTIONS = search.ActionTable.product(
+    num_extra=(0, 2), num_retain=(1, 2), temperature=(1.0,), top_p=(1.0,)
+)
+CONFIG = search.CatsConfig(
+    rounds=2, num_base=1, base=search.Sampling(0.0), excluded_features=(), actions=ACTIONS
+)
+
+
+def by_hand(tables, strategy, params, *, number, prm, num_candidates, capacity, seed):
+    """One question, tick by tick, with plain sets and sums."""
+    replayed, root, prm_features, depth, right = step_bank.question(tables, number, prm)
+    state = search.init(
+        root,
+        strategy=strategy,
+        num_candidates=num_candidates,
+        max_depth=int(depth),
+        prm_features=prm_features,
+        capacity=capacity,
+    )
+    key = jax.random.fold_in(jax.random.key(seed), number)
+    plan = jax.jit(functools.partial(search.plan, strategy=strategy))
+    commit = jax.jit(functools.partial(search.commit, strategy=strategy))
+    expand = jax.jit(step_bank.expander(capacity))
+    generated, scored, actions = 0, set(), []
+    for index in range(strategy.num_phases * DEPTH):
+        if bool(search.is_terminal(state)):
+            break
+        plan_key, expand_key = search.tick_keys(key, index)
+        planned = plan(params, plan_key, state)
+        expansion = expand(replayed, expand_key, planned.request)
+        state, output = commit(state, planned, expansion)
+        granted = int(planned.request.num_samples.sum())
+        generated += sum(np.asarray(expansion.num_tokens)[:granted].tolist())
+        scored |= set(np.asarray(expansion.embedding)[np.asarray(expansion.valid)].tolist())
+        actions += np.asarray(output.decision.action)[np.asarray(output.decision.valid)].tolist()
+    row = int(strategy.answer(state.finished))
+    correct = row >= 0 and int(state.finished.answer[row]) == int(right)
+    prm_tokens = 0
+    if strategy.uses_scores:
+        prm_tokens = 7 + sum(int(tables.prm_tokens[node, prm]) for node in scored)
+    return correct, int(state.spent), generated, prm_tokens, actions
+
+
+@pytest.mark.parametrize("name", ["majority", "beam", "cats_random", "cats_rule"])
+def test_a_replay_is_the_search_tick_by_tick(name):
+    tables = toy_bank()
+    params = ()
+    if name == "cats_random":
+        strategy = search.cats(search.random_policy, CONFIG)
+    elif name == "cats_rule":
+        strategy = search.cats(search.sample_while_below("max"), CONFIG)
+        params = search.RuleParams(jnp.float32(0.6), jnp.int32(3), jnp.int32(0))
+    else:
+        strategy = search.strategies[name]
+    found = replay(tables, strategy, params, prm=1, num_candidates=9, seed=5)
+    for number in range(tables.root.shape[0]):
+        correct, candidates, generated, prm_tokens, actions = by_hand(
+            tables, strategy, params, number=number, prm=1, num_candidates=9, capacity=16, seed=5
+        )
+        assert found.correct[number] == correct
+        assert found.candidates[number] == candidates
+        assert found.generated[number] == generated
+        assert found.prm_tokens[number] == prm_tokens
+        assert found.tokens[number] == generated + prm_tokens
+        counts = np.bincount(actions, minlength=found.actions.shape[1])
+        np.testing.assert_array_equal(found.actions[number], counts)
+
+
+def test_the_oracle_samples_only_where_it_helps():
+    tables = toy_bank()
+    tables = tables.replace(value=jnp.zeros_like(tables.value))
+    hopeless = allocation_oracle(CONFIG, sample=2, stop=0)
+    found = replay(tables, hopeless, prm=0, num_candidates=9, knows_truth=True)
+    assert not found.actions[:, 2].any()
+    assert found.actions[:, 0].any()
+    # Roots may be right and no child is: every root samples as long as it may.
+    tables = tables.replace(value=tables.value.at[tables.root].set(1.0))
+    found = replay(tables, hopeless, prm=0, num_candidates=9, knows_truth=True)
+    # (The greedy child of the last question is blank: nobody decides there.)
+    np.testing.assert_array_equal(found.actions[:, 2], [CONFIG.rounds] * 3 + [0])
+
+
+def engines(tables):
+    ids = tuple(f"q{row}" for row in range(tables.root.shape[0]))
+    return ReplayEngines(
+        types.SimpleNamespace(
+            arrays=tables, ids=ids, prms=("a", "b"), gold=tuple(f"gold {name}" for name in ids)
+        )
+    )
+
+
+def cell(strategy, prm="b", num_candidates=4):
+    spec = parse_strategy(strategy)
+    built, params = build_strategy(spec)
+    return Cell(spec, built, params, num_candidates, PrmSpec(prm), seed=3)
+
+
+def test_engines_hand_out_answers_costs_and_actions():
+    tables, results = toy_bank(), []
+    questions = [Question("q2", "?"), Question("q0", "?")]
+    engines(tables).search(cell("cats_random"), questions, results.append)
+    strategy, params = build_strategy(parse_strategy("cats_random"))
+    found = replay(tables, strategy, params, prm=1, num_candidates=4, seed=3)
+    for question, result, row in zip(questions, results, (2, 0), strict=True):
+        assert result.question == question
+        assert result.answer == (f"gold {question.id}" if found.correct[row] else None)
+        assert result.ledger.candidates == found.candidates[row]
+        assert result.ledger.tokens == found.tokens[row]
+        assert len(result.decisions) == found.actions[row].sum()
+        assert strategy.actions is not None
+        extra = sum(strategy.actions.rows[a][0] * n for a, n in enumerate(found.actions[row]))
+        assert sum(decision.num_extra for decision in result.decisions) == extra
+
+
+@pytest.mark.parametrize(
+    ("strategy", "prm", "question", "message"),
+    [
+        ("beam", "b", "q9", "question 'q9' is not in the bank"),
+        ("beam", "c", "q0", "PRM 'c' is not in the bank, which has a, b"),
+        ({"name": "beam", "sampling": {"temperature": 0.7}}, "b", "q0", r"'beam': temperature 0.7"),
+        ({"name": "cats_random", "config": "paper"}, "b", "q0", r"action .*: temperature"),
+    ],
+)
+def test_what_is_not_in_the_bank_is_refused_by_name(strategy, prm, question, message):
+    assert SETTINGS[1][0] == 0.6
+    with pytest.raises(BadInputError, match=message):
+        engines(toy_bank()).search(cell(strategy, prm), [Question(question, "?")], print)
