@@ -217,7 +217,7 @@ def test_bad_questions(capsys, recipe, tmp_path, questions, message):
         (("solve", "(1+2)*3=?", "--prm-format", "x"), r"PRM format 'x' is unknown"),
         (("demo", "--num-candidates", "0"), r"num_candidates=0"),
         (("demo", "--questions", "0"), r"count=0"),
-        (("demo", "--prms", "perfect"), r"PRM folder 'perfect' does not exist"),
+        (("demo", "--prms", "perfect"), r"PRM 'perfect' is not of the embedded world: .*exact"),
         (("train", "--output", "x", "--config", "best"), r"unknown configuration 'best'"),
     ],
 )
@@ -327,7 +327,7 @@ def test_evaluate_and_report(capsys, recipe, tmp_path, monkeypatch):
 
     # With other settings it is refused.
     line = _refused(capsys, "evaluate", path, "--output", str(folder), "--num-candidates", "8")
-    assert "config.num_candidates: [4] -> [8]" in line
+    assert "config.num_candidates[0]: 4 -> 8" in line
     line = _refused(capsys, "evaluate", path, "--output", str(folder), "--new-only")
     assert "has results already" in line
 

@@ -182,7 +182,7 @@ def test_a_damaged_tree_is_named(tmp_path):
     ("change", "message"),
     [
         ({"config": {"name": "t", "num_candidates": [8], "policy": {"path": "weak"}}},
-         r"config\.num_candidates: \[4\] -> \[8\]"),
+         r"config\.num_candidates\[0\]: 4 -> 8"),
         ({"config": {"name": "t", "num_candidates": [4], "policy": {"path": "strong"}}},
          r'config\.policy\.path: "weak" -> "strong"'),
         ({"models": {"policy": {"name": "other"}}}, r"models\.policy\.name"),

@@ -49,7 +49,7 @@ def test_all_assets_together_are_small():
 def test_there_is_nothing_but_the_named_models():
     for kind, names in (("policies", world.POLICY_NAMES), ("prms", world.PRM_NAMES)):
         assert {path.name for path in (world.ASSETS / kind).iterdir()} == set(names)
-    rest = {"world.json", "simulator.json", "controllers"}
+    rest = {"world.json", "simulator.json", "controllers", "calibrations"}
     assert {path.name for path in world.ASSETS.iterdir()} == {"policies", "prms", *rest}
     assert len(world.PRM_NAMES) >= 5
 

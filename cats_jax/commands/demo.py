@@ -6,7 +6,8 @@ import pathlib
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from ..errors import BadInputError
+from .. import world
+from ..errors import BadInputError, known_names
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -43,6 +44,11 @@ def demo(
     from ..terminal import make_console
     from .evaluate import exit_code, model_source, run_evaluation, show_run, show_timings
 
+    for prm in prms:
+        if prm not in world.PRM_NAMES:
+            raise BadInputError(
+                f"PRM {prm!r} is not of the embedded world: {known_names(prm, world.PRM_NAMES)}"
+            )
     stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
     folder = pathlib.Path("runs") / f"demo-{seed}-{stamp}" if output is None else output
     if (folder / "results.jsonl").exists():

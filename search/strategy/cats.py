@@ -104,6 +104,7 @@ scores, the extra features and a table of 30 actions: with 90, most of a short t
 finding out which are alike."""
 
 
+@functools.cache
 def cats(policy: Policy, config: CatsConfig = CATS) -> Strategy:
     """Compute-aware tree search with the given policy.
 
