@@ -9,9 +9,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import prm_cards
@@ -20,7 +18,7 @@ import psutil
 import pytest
 import torch
 
-from cats_jax import cli, datasets, runs, world
+from cats_jax import datasets, world
 from cats_jax.bridges.contracts import check_generator, check_scorer
 from cats_jax.bridges.engine_generator import EngineGenerator
 from cats_jax.bridges.engine_scorer import EngineScorer
@@ -40,7 +38,6 @@ from search import best_of_n
 pytestmark = pytest.mark.vllm
 
 BLOCK = 32  # tokens of a block of the prefix cache
-QUESTIONS = 48
 LIMITS = {"max_step_tokens": 32, "max_answer_tokens": 64}
 SERVER = "vllm.entrypoints.openai.api_server"
 
@@ -247,58 +244,6 @@ def test_searches_agree_in_accuracy(policy, scorer, hf_policy, hf_scorer, questi
 
 
 @pytest.mark.timeout(900)  # two servers
-def test_a_server_killed_in_mid_run_and_started_again(tmp_path):
-    """Through the command; the rows are those of the Hugging Face back end, token for token."""
-    path, port = world.policy_path("weak"), free_port()
-    folder, ended = tmp_path / "http", threading.Event()
-
-    def kill_and_start_again():
-        with serving(path, port=port):
-            up.set()
-            while not ended.is_set() and count_rows(folder) < 3:
-                time.sleep(0.01)
-        killed_at.append(count_rows(folder))
-        with serving(path, port=port):
-            ended.wait()
-
-    up, killed_at = threading.Event(), []
-    with ThreadPoolExecutor(1) as pool:
-        servers = pool.submit(kill_and_start_again)
-        try:
-            while not up.wait(0.1):
-                assert not servers.done(), servers.result()
-            rows = evaluated(folder, f"http://127.0.0.1:{port}")
-        finally:
-            ended.set()
-        servers.result()
-    assert 3 <= killed_at[0] < QUESTIONS
-    assert rows == evaluated(tmp_path / "hf", "hf")
-
-
-def count_rows(folder):
-    file = folder / "results.jsonl"
-    return file.read_bytes().count(b"\n") if file.is_file() else 0
-
-
-def evaluated(folder, backend):
-    """What `cats-jax evaluate` wrote of a greedy search of each question."""
-    recipe = folder.with_suffix(".json")
-    content = {
-        "policy": {"path": "weak", "backend": backend, **LIMITS},
-        "strategies": ["greedy"],
-        "num_candidates": 1,
-        "questions": {"world": "validation", "count": QUESTIONS},
-        "in_flight": 2,
-    }
-    recipe.write_text(json.dumps(content))
-    assert cli.run(["evaluate", str(recipe), "--output", str(folder)]) == 0
-    run = runs.read_run(folder)
-    return {
-        row.key: (row.answer, row.status, row.ledger.generated, run.tree(row).paths[0].steps)
-        for row in run.rows
-    }
-
-
 def test_an_engine_that_dies_stops_the_run():
     before = set(psutil.Process().children(recursive=True))
     engine = VLLMSampler(world.policy_path("weak"), context=256)
