@@ -215,8 +215,8 @@ class RememberingGenerator:
         part = self._parts.open(request.question)
         if not part.recalled:
             return None
-        found = [part.known.get(key) for key in _sample_keys(request)]
-        return None if None in found else found  # type: ignore[return-value]
+        keys = _sample_keys(request)
+        return [part.known[key] for key in keys] if all(key in part.known for key in keys) else None
 
     def _remember(
         self, request: StepRequest, fresh: Generation, place: int, seconds: float
