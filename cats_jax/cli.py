@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import tyro
 
+from .commands.ablations import ablations
 from .commands.bank import bank
 from .commands.calibrate import calibrate
 from .commands.collect import collect
@@ -36,6 +37,7 @@ _COMMANDS = {
     "calibrate": calibrate,
     "collect": collect,
     "train": train,
+    "ablations": ablations,
     "rescore": rescore,
     "report": report,
     "score": score,

@@ -98,8 +98,7 @@ def compare(
     sizes = sorted(set(config.num_candidates))
     sizes = sizes if len(sizes) <= 3 else [sizes[0], sizes[len(sizes) // 2], sizes[-1]]
     play = functools.partial(_play, config, environment, key, sizes)
-    actor = learners.make_actor(len(config.cats.actions), config.actor_hidden)
-    controllers = play(learners.make_policy(actor.apply, "argmax"), actors, config.sample_costs)
+    controllers = play_controllers(config, environment, actors, key, sizes, config.sample_costs)
     found: dict[str, tuple[Figures, list[dict[str, Any]]]] = {}
     if rivals:
         names = ("num_extra", "num_retain", "temperature", "top_p", "top_k")
@@ -120,6 +119,31 @@ def compare(
             for name, (figures, settings) in found.items()
         },
     )
+
+
+def play_controllers(
+    config: learners.TrainConfig,
+    environment: Environment,
+    actors: Any,
+    key: jax.Array,
+    sizes: Sequence[int],
+    prices: Sequence[float],
+    questions: int = _QUESTIONS,
+) -> Figures:
+    """Trained controllers, taking their likeliest actions, on held-out questions.
+
+    Args:
+        config: what they were trained with.
+        environment: gives the questions.
+        actors: parameters with a leading axis.
+        key: of the questions: for the same key the same ones, whatever the configuration. Consumed.
+        sizes: values of N.
+        prices: of 100 candidates.
+        questions: per N and price.
+    """
+    actor = learners.make_actor(len(config.cats.actions), config.actor_hidden)
+    policy = learners.make_policy(actor.apply, "argmax")
+    return _play(config, environment, key, sizes, policy, actors, prices, questions)
 
 
 def _rules(
@@ -163,6 +187,7 @@ def _play(
     policy: Any,
     params: Any,
     prices: Sequence[float],
+    questions: int = _QUESTIONS,
 ) -> Figures:
     """Policies with leading axis `[R]`, each at every price and N, on the same questions."""
     strategy = search.cats(policy, config.cats)
@@ -177,8 +202,8 @@ def _play(
             max_depth=config.max_depth,
             capacity=max(sizes),
         )
-        keys = jax.random.split(key, _QUESTIONS)
-        sizes_of_all, prices_of_all = jnp.full(_QUESTIONS, size), jnp.full(_QUESTIONS, price)
+        keys = jax.random.split(key, questions)
+        sizes_of_all, prices_of_all = jnp.full(questions, size), jnp.full(questions, price)
         outcome = play(params, keys, sizes_of_all, prices_of_all)[1]
         return (
             jnp.mean(outcome.correct.astype(jnp.float32)),

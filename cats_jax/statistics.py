@@ -102,6 +102,20 @@ def bootstrap_mean(values: Sequence[float]) -> Interval:
     return Interval(mean, float(bounds.low), float(bounds.high))
 
 
+def mean_of_seeds(values: Sequence[float] | np.ndarray) -> Interval:
+    """Mean of one figure per training seed, with Student's interval.
+
+    Raises:
+        ValueError: fewer than two seeds.
+    """
+    sample = np.asarray(values, float)
+    if sample.size < 2:
+        raise ValueError(f"{sample.size} seeds: an interval needs at least two")
+    mean, error = float(sample.mean()), float(sample.std(ddof=1) / np.sqrt(sample.size))
+    half = float(stats.t.ppf((1 + CONFIDENCE) / 2, sample.size - 1)) * error
+    return Interval(mean, mean - half, mean + half)
+
+
 def paired(first: Sequence[float], second: Sequence[float]) -> Paired:
     """Compare two strategies question by question.
 

@@ -1,0 +1,402 @@
+"""Tables and figures of these pages, from the rows of the study's runs.
+
+    python docs/results/make.py keep runs/study/NAME ...   # a finished run's rows into rows/
+    python docs/results/make.py keep runs/ablations        # likewise
+    python docs/results/make.py                            # rows/ into tables/ and figures
+
+Rows are kept without texts, trees and times, so that the tables can be made anew, and other ones
+made, without hours of searching.
+"""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import sys
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from scipy import stats
+
+from cats_jax import report, statistics
+from cats_jax.ledger import Ledger
+from cats_jax.report import Group
+from cats_jax.runs import Row, read_run
+
+HERE = pathlib.Path(__file__).parent
+ROWS, TABLES, FIGURES = HERE / "rows", HERE / "tables", HERE / "figures"
+
+PRMS = ("exact", "sparse", "pruned-50", "monte-carlo", "pruned-80", "labels-only")
+POLICIES = ("weak", "strong")
+SIZES = (4, 16, 64, 256)
+
+_COSTS = ("candidates", "generated", "prompt_computed", "prm_computed")
+_COLUMNS = ("question", "strategy", "num_candidates", "prm", "seed", "correct", "covered")
+
+
+# Rows
+
+
+def keep(folder: pathlib.Path) -> None:
+    """A run's rows, or an ablation study's results, as one file in `rows/`."""
+    ROWS.mkdir(exist_ok=True)
+    results = sorted(folder.glob("*/*/result.json"))
+    if results:
+        documents = [
+            {"table": path.parts[-3], **json.loads(path.read_text(encoding="utf-8"))}
+            for path in results
+        ]
+        for document in documents:
+            made_of = document.pop("made_of")
+            document["num_iterations"] = made_of["row"]["num_iterations"]
+        text = json.dumps(documents, indent=0) + "\n"
+        (ROWS / f"{folder.name}.json").write_text(text, encoding="utf-8")
+        return
+    run = read_run(folder)
+    columns: dict[str, list] = {name: [getattr(row, name) for row in run.rows] for name in _COLUMNS}
+    columns |= {name: [getattr(row.ledger, name) for row in run.rows] for name in _COSTS}
+    columns["level"] = [row.meta.get("level", 0) for row in run.rows]
+    columns["actions"] = [json.dumps(row.actions) for row in run.rows]
+    table = pa.table(columns)
+    policy = pathlib.PurePath(run.manifest["config"]["policy"]["path"]).name
+    table = table.replace_schema_metadata({"policy": policy})
+    pq.write_table(table, ROWS / f"{folder.name}.parquet", compression="zstd", compression_level=19)
+
+
+def load(names: Iterable[str]) -> dict[str, list[Group]]:
+    """Groups of the named files that are there, by policy."""
+    rows: dict[str, list[Row]] = {}
+    for name in names:
+        path = ROWS / f"{name}.parquet"
+        if not path.is_file():
+            continue
+        table = pq.read_table(path)
+        policy = (table.schema.metadata or {})[b"policy"].decode()
+        rows.setdefault(policy, []).extend(map(_row, table.to_pylist()))
+    # Greedy decoding is in every run, and the same in each.
+    return {
+        policy: report.groups({(row.key): row for row in found}.values())
+        for policy, found in rows.items()
+    }
+
+
+def _row(values: dict) -> Row:
+    costs = {name: values[name] for name in _COSTS}
+    key = "|".join(str(values[name]) for name in _COLUMNS[:5])
+    return Row(
+        key=key,
+        **{name: values[name] for name in _COLUMNS},
+        meta={"level": values["level"]},
+        answer=None,
+        gold="",
+        status="answered",
+        reason="",
+        steps=0,
+        ledger=Ledger(**costs),
+        actions=tuple(tuple(action) for action in json.loads(values["actions"])),
+    )
+
+
+# Tables
+
+
+def write(name: str, header: Sequence[str], lines: Sequence[Sequence[str]]) -> None:
+    """A Markdown table as `tables/NAME.md`."""
+    TABLES.mkdir(exist_ok=True)
+    rows = [header, ["---"] * len(header), *lines]
+    text = "\n".join("| " + " | ".join(row) + " |" for row in rows) + "\n"
+    (TABLES / f"{name}.md").write_text(text, encoding="utf-8")
+
+
+def share(value: float) -> str:
+    """Three decimals without the zero in front: .672."""
+    return f"{value:.3f}".removeprefix("0")
+
+
+def cell(group: Group | None) -> str:
+    """Accuracy and tokens."""
+    if group is None:
+        return ""
+    return f"{share(group.accuracy().value)} ({group.mean('tokens'):.0f})"
+
+
+def find(groups: Sequence[Group], strategy: str, size: int, prm: str | None) -> Group | None:
+    """The group, if it was run; without a PRM the one that has none."""
+    wanted = [
+        group
+        for group in groups
+        if group.strategy == strategy
+        and group.prm in (None, prm)
+        and (group.num_candidates == size or strategy == "greedy")
+    ]
+    return wanted[0] if wanted else None
+
+
+def accuracies(name: str, groups: Sequence[Group], sizes: Sequence[int]) -> None:
+    """Every strategy with every PRM: accuracy (tokens), one table per N."""
+    strategies = list(dict.fromkeys(group.strategy for group in groups))
+    for size in sizes:
+        lines = []
+        for strategy in strategies:
+            cells = [cell(find(groups, strategy, size, prm)) for prm in PRMS]
+            if any(cells):
+                lines.append([strategy, *cells])
+        write(f"{name}-{size}", ["strategy", *PRMS], lines)
+
+
+def is_baseline(group: Group) -> bool:
+    """A fixed strategy: nothing decides node by node."""
+    return not any(row.actions for row in group.rows)
+
+
+def equal_compute(
+    name: str, groups: Sequence[Group], labels: Sequence[str], cost: str
+) -> dict[str, int]:
+    """Each cell of a policy against the best fixed baseline of at most 1.25 times its cost."""
+    lines, verdicts = [], dict.fromkeys(("wins", "ties", "loses"), 0)
+    for group in groups:
+        if group.strategy not in labels:
+            continue
+        limit = report.SIMILAR_COMPUTE * group.mean(cost)
+        rivals = [
+            other
+            for other in groups
+            if is_baseline(other) and other.prm in (None, group.prm) and other.mean(cost) <= limit
+        ]
+        if not rivals:
+            continue
+        rival = max(rivals, key=lambda other: other.accuracy().value)
+        result = report.compare(group, rival)
+        assert result is not None
+        verdicts[result.verdict] += 1
+        difference = result.difference
+        lines.append(
+            [
+                group.strategy,
+                str(group.num_candidates),
+                str(group.prm),
+                f"{share(group.accuracy().value)} ({group.mean(cost):.0f})",
+                f"{rival.name}: {share(rival.accuracy().value)} ({rival.mean(cost):.0f})",
+                f"{difference.value:+.3f} ({difference.low:+.3f} to {difference.high:+.3f})",
+                f"{result.p_value:.2g}",
+                result.verdict,
+            ]
+        )
+    header = ["strategy", "N", "PRM", f"its accuracy ({cost})", "best baseline of that cost"]
+    write(name, [*header, "difference, 95 % interval", "p", "it"], lines)
+    return verdicts
+
+
+def count(name: str, verdicts: dict[str, dict[str, int]]) -> None:
+    """Wins, ties and losses of several comparisons."""
+    lines = [[label, *(str(found[key]) for key in found)] for label, found in verdicts.items()]
+    write(name, ["comparison", "wins", "ties", "loses"], lines)
+
+
+def levels(name: str, groups: Sequence[Group], strategies: Sequence[tuple[str, int]]) -> None:
+    """Accuracy by the level of the question."""
+    lines = []
+    for strategy, size in strategies:
+        for prm in ("exact", "monte-carlo"):
+            group = find(groups, strategy, size, prm)
+            if group is None or (group.prm is None and prm != "exact"):
+                continue
+            by_level: dict[int, list[float]] = {}
+            for row in group.rows:
+                by_level.setdefault(row.meta["level"], []).append(float(row.correct))
+            shares = [share(float(np.mean(by_level[level]))) for level in sorted(by_level)]
+            lines.append([strategy, str(group.num_candidates), group.prm or "-", *shares])
+    write(name, ["strategy", "N", "PRM", *(f"level {level}" for level in range(1, 6))], lines)
+
+
+def seeds(name: str, groups: Sequence[Group], prefix: str) -> None:
+    """Controllers of several seeds: mean accuracy with Student's interval over seeds."""
+    lines = []
+    for size in SIZES:
+        cells = []
+        for prm in PRMS:
+            found = [
+                group
+                for group in groups
+                if group.strategy.startswith(prefix)
+                and group.num_candidates == size
+                and group.prm == prm
+            ]
+            if len(found) < 2:
+                cells.append("")
+                continue
+            mean = statistics.mean_of_seeds([group.accuracy().value for group in found])
+            tokens = np.mean([group.mean("tokens") for group in found])
+            half = (mean.high - mean.low) / 2
+            cells.append(f"{share(mean.value)} ± {share(half)} ({tokens:.0f})")
+        if any(cells):
+            lines.append([str(size), *cells])
+    write(name, ["N", *PRMS], lines)
+
+
+def correlations(name: str, groups: Sequence[Group], properties: dict[str, dict]) -> None:
+    """Sparsity beside what each PRM is worth, and rank correlations with exact p-values."""
+    columns = {
+        "best-of-N 16": [find(groups, "best_of_n", 16, prm) for prm in PRMS],
+        "beam 16": [find(groups, "beam", 16, prm) for prm in PRMS],
+        "CATS 16": [find(groups, "cats", 16, prm) for prm in PRMS],
+    }
+    values = {
+        "total sparsity": [properties[prm]["total"] for prm in PRMS],
+        "last-layer sparsity": [properties[prm]["last_layer"] for prm in PRMS],
+        "pair error": [1.0 - properties[prm]["pair"] for prm in PRMS],
+        "cross-entropy": [properties[prm]["cross_entropy"] for prm in PRMS],
+    }
+    for label, found in columns.items():
+        if all(found):
+            values[label] = [group.accuracy().value for group in found if group]
+    lines = [
+        [prm, *(f"{values[column][row]:.4f}" for column in values)] for row, prm in enumerate(PRMS)
+    ]
+    write(name, ["PRM", *values], lines)
+    lines = []
+    for predictor in ("total sparsity", "last-layer sparsity"):
+        row = [predictor]
+        for target in list(values)[2:]:
+            rho, p = _spearman(values[predictor], values[target])
+            row.append(f"{rho:+.2f} ({p:.2g})")
+        lines.append(row)
+    write(f"{name}-correlations", ["Spearman (p)", *list(values)[2:]], lines)
+
+
+def _spearman(first: Sequence[float], second: Sequence[float]) -> tuple[float, float]:
+    """Rank correlation and its two-sided p over all orders."""
+    one = np.asarray(first)
+    result = stats.permutation_test(
+        (one,),
+        lambda order: stats.spearmanr(order, second).statistic,
+        permutation_type="pairings",
+        n_resamples=np.inf,
+    )
+    return float(result.statistic), float(result.pvalue)
+
+
+def ablations() -> None:
+    """One table per table of `recipes/study/ablations.yaml`."""
+    path = ROWS / "ablations.json"
+    if not path.is_file():
+        return
+    tables: dict[str, list[dict]] = {}
+    for document in json.loads(path.read_text(encoding="utf-8")):
+        tables.setdefault(document["table"], []).append(document)
+    for name, documents in tables.items():
+        lines = []
+        for document in documents:
+            accuracy, candidates = np.array(document["accuracy"]), np.array(document["candidates"])
+            value = statistics.mean_of_seeds(np.mean(accuracy - 0.002 * candidates, axis=1))
+            cells = [
+                f"{share(accuracy[:, place].mean())} ({candidates[:, place].mean():.0f})"
+                for place in range(accuracy.shape[1])
+            ]
+            half = (value.high - value.low) / 2
+            collapsed = f"{sum(document['collapsed'])}/{len(document['collapsed'])}"
+            entropy = f"{np.mean(document['entropy']):.2f}"
+            worth = f"{value.value:.3f} ± {half:.3f}"
+            lines.append([document["label"], *cells, worth, entropy, collapsed])
+        header = ["row", "N = 16", "N = 64", "accuracy minus price", "entropy", "collapsed"]
+        write(f"ablations-{name}", header, lines)
+
+
+# Figures
+
+
+def frontier(name: str, groups: Sequence[Group], labels: dict[str, str]) -> None:
+    """Accuracy against tokens: all baselines, their upper frontier, and the policies."""
+    figure = Figure(figsize=(13, 7.5), layout="constrained")
+    FigureCanvasAgg(figure)
+    panels = figure.subplots(2, 3, sharex=True).flatten()
+    marks = {"greedy": "P", "majority": "v", "best_of_n": "s", "best_of_n_weighted": "D"}
+    for axes, prm in zip(panels, PRMS, strict=True):
+        mine = [group for group in groups if group.prm in (None, prm)]
+        baselines = [group for group in mine if is_baseline(group)]
+        points = sorted((group.mean("tokens"), group.accuracy().value) for group in baselines)
+        for strategy in dict.fromkeys(group.strategy for group in baselines):
+            line = [group for group in baselines if group.strategy == strategy]
+            axes.plot(
+                [group.mean("tokens") for group in line],
+                [group.accuracy().value for group in line],
+                marker=marks.get(strategy, "^"),
+                color="#888888" if not strategy.startswith("beam") else "#444444",
+                markerfacecolor="white" if strategy == "beam-T0.6" else None,
+                linestyle="none",
+                markersize=5,
+                label=strategy,
+            )
+        best = np.maximum.accumulate([value for _, value in points])
+        axes.step([x for x, _ in points], best, where="post", color="#888888", linewidth=1)
+        for (label, color), marker in zip(labels.items(), "oXd*", strict=False):
+            line = [group for group in mine if group.strategy == label]
+            if not line:
+                continue
+            accuracy = [group.accuracy() for group in line]
+            axes.errorbar(
+                [group.mean("tokens") for group in line],
+                [value.value for value in accuracy],
+                yerr=[
+                    [value.value - value.low for value in accuracy],
+                    [value.high - value.value for value in accuracy],
+                ],
+                marker=marker,
+                color=color,
+                linestyle="-",
+                linewidth=0.8,
+                elinewidth=0.6,
+                markersize=6,
+                label=label,
+            )
+        axes.set_xscale("log")
+        axes.set_title(f"PRM {prm}", fontsize=10)
+        axes.grid(True, which="major", color="#e5e5e5", linewidth=0.5)
+    panels[0].legend(fontsize=7, loc="lower right")
+    for axes in (panels[0], panels[3]):
+        axes.set_ylabel("accuracy (bars: 95 %)")
+    for axes in panels[3:]:
+        axes.set_xlabel("tokens per question (policy's sampled + PRM's computed)")
+    FIGURES.mkdir(exist_ok=True)
+    figure.savefig(FIGURES / f"{name}.png", dpi=110)
+
+
+def make() -> None:
+    """All tables and figures that the kept rows allow."""
+    verdicts: dict[str, dict[str, int]] = {}
+    live = load(f"{policy}-{part}" for policy in POLICIES for part in _PARTS)
+    properties = json.loads((ROWS / "prms.json").read_text(encoding="utf-8"))
+    for policy, groups in live.items():
+        accuracies(f"live-{policy}", groups, SIZES)
+        for cost in ("tokens", "candidates"):
+            verdicts[f"{policy}, equal {cost}"] = equal_compute(
+                f"equal-{cost}-{policy}", groups, ("cats", "cats-0.02"), cost
+            )
+        strategies = [("greedy", 1), ("majority", 16), ("best_of_n", 16), ("beam", 16)]
+        levels(f"levels-{policy}", groups, [*strategies, ("cats", 16), ("cats-0.02", 16)])
+        seeds(f"seeds-{policy}", groups, "cats-seed")
+        correlations(f"sparsity-{policy}", groups, properties[policy])
+        frontier(f"frontier-{policy}", groups, {"cats": "#1f5fa8", "cats-0.02": "#b3541e"})
+    count("verdicts", verdicts)
+    for policy, groups in load(("weak-test-replay", "strong-test-replay")).items():
+        accuracies(f"replay-{policy}", groups, SIZES)
+    for policy, groups in load(("weak-transfer",)).items():
+        accuracies(f"transfer-{policy}", groups, SIZES)
+    ablations()
+
+
+_PARTS = ("baselines-small", "baselines-64", "baselines-256", "cats", "cats-256", "seeds", "paper")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["keep"]:
+        for argument in sys.argv[2:]:
+            keep(pathlib.Path(argument))
+    elif len(sys.argv) == 1:
+        make()
+    else:
+        sys.exit(__doc__)

@@ -1,0 +1,118 @@
+"""`cats-jax ablations`: what a study leaves, that it goes on where it stopped, what it refuses."""
+
+import json
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from cats_jax import ablations
+from cats_jax.ablations import Result, run
+from cats_jax.environments import simulator_environment
+from cats_jax.errors import BadInputError
+from cats_jax.statistics import mean_of_seeds
+
+TABLES = """
+first:
+  narrow: {config: cats, set: [actor_hidden=4, SHARED]}
+  wide: {config: cats, set: ["actor_hidden=8,8", SHARED]}
+second:
+  no rounds: {config: cats, set: [actor_hidden=4, cats.rounds=1, SHARED]}
+""".replace(
+    "SHARED",
+    "critic_hidden=4, num_episodes=2, num_iterations=2, num_candidates=4, "
+    "learner.num_epochs=1, learner.num_minibatches=1",
+)
+
+
+@pytest.fixture
+def study(tmp_path, monkeypatch):
+    """Keyword arguments of a small study on the simulator."""
+    file = tmp_path / "tables.yaml"
+    file.write_text(TABLES)
+    monkeypatch.setattr(ablations, "bank_environment", lambda *_, **__: simulator_environment())
+    monkeypatch.setattr(ablations, "_QUESTIONS", 8)
+    folder = tmp_path / "bank"
+    return {
+        "output": tmp_path / "out",
+        "bank": folder,
+        "test": folder,
+        "file": file,
+        "num_seeds": 2,
+        "report": lambda line: None,
+    }
+
+
+@pytest.mark.slow
+def test_a_study_goes_on_where_it_stopped(study, monkeypatch):
+    whole = run(["first"], **study)
+    assert [result.label for result in whole["first"]] == ["narrow", "wide"]
+    for result in whole["first"]:
+        assert result.accuracy.shape == result.candidates.shape == (2, 2)
+        assert np.all(result.candidates >= 1)
+        assert len(result.collapsed) == len(result.entropy) == 2
+    for name in ("seed-0", "seed-1"):
+        assert (study["output"] / "first" / "narrow" / name).is_dir()
+
+    # What a kill in the second row leaves: its checkpoints, but no result.
+    (study["output"] / "first" / "wide" / "result.json").unlink()
+    trained = []
+    original = ablations.train_seeds
+
+    def spy(config, *arguments):
+        trained.append(config.actor_hidden)
+        return original(config, *arguments)
+
+    monkeypatch.setattr(ablations, "train_seeds", spy)
+    again = run(None, **study)
+    assert trained == [(8, 8), (4,)]
+    assert list(again) == ["first", "second"]
+    for one, two in zip(whole["first"], again["first"], strict=True):
+        np.testing.assert_allclose(one.accuracy, two.accuracy, atol=1e-4)
+        np.testing.assert_allclose(one.candidates, two.candidates, atol=1e-3)
+
+
+@pytest.mark.slow
+def test_other_settings_are_not_mixed_in(study):
+    run(["second"], **study)
+    with pytest.raises(BadInputError, match=r"no-rounds.* holds a row of other settings"):
+        run(["second"], **{**study, "seed": 1})
+    with pytest.raises(BadInputError, match="holds a row of other settings"):
+        run(["second"], **study, num_iterations=3)
+
+
+@pytest.mark.parametrize(
+    ("tables", "change", "message"),
+    [
+        (["frist"], {}, "no table 'frist': did you mean 'first'"),
+        (None, {"num_seeds": 1}, "num_seeds=1: an interval needs at least 2"),
+    ],
+)
+def test_refused_before_anything_is_trained(study, tables, change, message):
+    with pytest.raises(BadInputError, match=message):
+        run(tables, **{**study, **change})
+    assert not study["output"].exists()
+
+
+def test_the_value_charges_the_price():
+    result = Result(
+        label="row",
+        accuracy=np.array([[0.5, 0.7], [0.6, 0.6]]),
+        candidates=np.array([[10.0, 30.0], [0.0, 100.0]]),
+        collapsed=(False, True),
+        entropy=(1.0, 0.0),
+    )
+    value = result.value()
+    # By hand: (.48 + .64) / 2 and (.6 + .4) / 2.
+    assert value.value == pytest.approx((0.56 + 0.5) / 2)
+    assert "1 of 2 collapsed" in result.line()
+    assert json.dumps(result.line())
+
+
+def test_the_interval_over_seeds_is_students():
+    values = [0.53, 0.55, 0.52, 0.54, 0.50]
+    interval = mean_of_seeds(values)
+    other = stats.ttest_1samp(values, 0.0).confidence_interval(0.95)
+    assert (interval.low, interval.high) == pytest.approx((other.low, other.high))
+    with pytest.raises(ValueError, match="1 seeds: an interval needs at least two"):
+        mean_of_seeds([0.5])
