@@ -231,7 +231,7 @@ def _parse(arguments: list[str], default: learners.TrainConfig) -> learners.Trai
             )
     except SystemExit:
         # Tyro's message without its frame and its advice about --help.
-        text = re.sub(r"[─-╿]+", " ", said.getvalue())
+        text = re.sub(r"[─-╿]+|-{3,}", " ", said.getvalue())
         words = " ".join(text.split()).split(" For full helptext")[0]
         raise BadInputError(
             f"--set: {words}; the fields are those of learners.TrainConfig, see docs/training.md"

@@ -44,11 +44,13 @@ def make_episodes(
     max_depth: int,
     capacity: int,
     terminal_weight: float = 1.0,
+    rollouts: int = 1,
 ) -> Callable[..., tuple[Episode, Outcome]]:
-    """`(policy params, keys [B], N i32[B], prices f32[B]) -> (Episode [B, ...], Outcome)`, pure.
+    """`(policy params, keys [Q], N i32[Q], prices f32[Q]) -> (Episode [B, ...], Outcome)`, pure.
 
-    Question b is a function of its key, its N and its price alone, whatever the policy or the
-    capacity: other policies can be played on the same questions.
+    Question q is a function of its key, its N and its price alone, whatever the policy or the
+    capacity: other policies can be played on the same questions. Episode b is of question
+    b // rollouts.
 
     Args:
         strategy: a CATS search, whose policy is given the params.
@@ -58,14 +60,16 @@ def make_episodes(
         max_depth: bounds the depth of the questions.
         capacity: rows of the pool, at least the largest N.
         terminal_weight: what a right answer is worth.
+        rollouts: searches of each question, from other random numbers; B = Q * rollouts.
     """
     expand_fn = expander(capacity)
     rounds = strategy.num_phases - 1
 
     def begin(
-        key: jax.Array, size: jax.Array, price: jax.Array
+        key: jax.Array, rollout: jax.Array, size: jax.Array, price: jax.Array
     ) -> tuple[jax.Array, jax.Array, jax.Array, search.SearchState]:
         reset_key, search_key = jax.random.split(key)
+        search_key = jax.random.fold_in(search_key, rollout)
         _, root, prm_features, depth, right_answer = reset(reset_key)
         start = search.init(
             root,
@@ -83,7 +87,9 @@ def make_episodes(
     def play(
         params: Any, keys: jax.Array, sizes: jax.Array, prices: jax.Array
     ) -> tuple[Episode, Outcome]:
-        reset_keys, right_answers, search_keys, start = jax.vmap(begin)(keys, sizes, prices)
+        number = jnp.tile(jnp.arange(rollouts, dtype=jnp.uint32), keys.shape[0])
+        keys, sizes, prices = (jnp.repeat(leaf, rollouts, axis=0) for leaf in (keys, sizes, prices))
+        reset_keys, right_answers, search_keys, start = jax.vmap(begin)(keys, number, sizes, prices)
 
         def tick(state: search.SearchState, index: jax.Array, base_phase: bool) -> Any:
             """`search.tick` with the promise that all questions are in the same phase."""

@@ -171,3 +171,17 @@ def _mean(values: Float[Array, "D S"], valid: Bool[Array, "D S"]) -> Float[Array
 
 def _flat(rows: search.Transition) -> search.Transition:
     return jax.tree.map(lambda leaf: leaf.reshape((-1, *leaf.shape[2:])), rows)
+
+
+def mean_of_others(returns: Float[Array, " B"], rollouts: int) -> Float[Array, " B"]:
+    """Mean return of the other searches of the same question: a baseline that no action moves.
+
+    Kool et al. 2019, https://openreview.net/forum?id=r1lgTGL5DE.
+
+    Args:
+        returns: `rollouts` consecutive ones are of one question.
+        rollouts: at least 2.
+    """
+    by_question = returns.reshape(-1, rollouts)
+    others = jnp.sum(by_question, axis=1, keepdims=True) - by_question
+    return (others / (rollouts - 1)).reshape(-1)

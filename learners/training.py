@@ -23,7 +23,7 @@ import search
 from .episodes import Expander, Outcome, Reset, make_episodes
 from .networks import make_actor, make_critic
 from .policy import make_policy
-from .returns import one_step, path_returns, question_returns
+from .returns import mean_of_others, one_step, path_returns, question_returns
 from .rows import map_blocks, pack
 from .types import Curves, Episode, LearnerState, TrainResult
 from .updates import LearnerConfig, make_learner
@@ -60,7 +60,11 @@ class TrainConfig:
         num_candidates: values of N, drawn uniformly for every question.
         max_depth: bounds the depth of the environment's questions.
         num_iterations: of search and update.
-        num_episodes: questions per iteration.
+        num_episodes: searches per iteration.
+        rollouts: searches of each question, a divisor of num_episodes. With more than one, a
+            return is taken relative to the mean return of the question's other searches, see
+            `learners.returns.mean_of_others`: whether a question is hard is no news about the
+            policy. Monte-Carlo returns of "outcome" only.
 
     Raises:
         ValueError: a value is out of range, or has no effect with the others.
@@ -80,6 +84,7 @@ class TrainConfig:
     max_depth: int = 12
     num_iterations: int = 1000
     num_episodes: int = 32
+    rollouts: int = 1
 
     def __post_init__(self) -> None:
         if self.reward not in ("paper", "outcome"):
@@ -114,9 +119,18 @@ class TrainConfig:
                 "widths of hidden layers must be >= 1, got "
                 f"actor_hidden={self.actor_hidden}, critic_hidden={self.critic_hidden}"
             )
-        for name in ("max_depth", "num_iterations", "num_episodes"):
+        for name in ("max_depth", "num_iterations", "num_episodes", "rollouts"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be >= 1, got {getattr(self, name)}")
+        if self.num_episodes % self.rollouts:
+            raise ValueError(
+                f"rollouts={self.rollouts} must divide num_episodes={self.num_episodes}"
+            )
+        if self.rollouts > 1 and (self.reward, self.trace) != ("outcome", 1.0):
+            raise ValueError(
+                f"rollouts={self.rollouts} needs reward='outcome' and trace=1: only a whole "
+                "question's return can be compared with its other searches'"
+            )
 
 
 PAPER = TrainConfig()
@@ -136,16 +150,19 @@ CATS = TrainConfig(
     reward="outcome",
     trace=1.0,
     terminal_weight=1.0,
-    sample_costs=(0.02, 0.06, 0.2, 0.6),
-    entropy_weight=0.01,
-    num_iterations=3000,
+    sample_costs=(0.005, 0.02, 0.06, 0.2, 0.6),
+    entropy_weight=0.02,
+    num_iterations=1500,
     num_episodes=128,
+    rollouts=4,
 )
-"""Ours: is the answer right, and what did it cost, at four prices; PPO on Monte-Carlo returns,
-normalised, with an entropy bonus. Smaller networks learn as well, several times faster."""
+"""Ours: is the answer right, and what did it cost, at five prices; PPO on Monte-Carlo returns
+relative to other searches of the question, normalised, with an entropy bonus. Smaller networks
+learn as well, several times faster."""
 
 OFFLINE = dataclasses.replace(
     CATS,
+    rollouts=1,
     learner=LearnerConfig(learning_rate=1e-3, normalize_advantages=True, regression=0.5),
     entropy_weight=0.0,
 )
@@ -178,9 +195,12 @@ def make_train(
                 max_depth=config.max_depth,
                 capacity=capacity,
                 terminal_weight=config.terminal_weight,
+                rollouts=config.rollouts,
             ),
         )
-        for capacity, sizes, number in buckets(config.num_candidates, config.num_episodes)
+        for capacity, sizes, number in buckets(
+            config.num_candidates, config.num_episodes // config.rollouts
+        )
     ]
     all_prices = jnp.asarray(config.sample_costs, jnp.float32)
     asks_critic = 0.0 < config.trace < 1.0 or config.num_steps is not None
@@ -223,8 +243,12 @@ def make_train(
                 jax.random.choice(size_key, sizes, (number,)),
                 jax.random.choice(price_key, all_prices, (number,)),
             )
-            rows.append(experience(state, episodes))
             outcomes.append((outcome, episodes.price))
+            if config.rollouts > 1:
+                cost = episodes.price * outcome.candidates.astype(jnp.float32) / 100.0
+                others = mean_of_others(episodes.bonus - cost, config.rollouts)
+                episodes = episodes.replace(bonus=episodes.bonus - others)
+            rows.append(experience(state, episodes))
         rows = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *rows)
         outcome, prices = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *outcomes)
         progress = index.astype(jnp.float32) / config.num_iterations

@@ -63,6 +63,13 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/test_learners_returns.py", "-k", "loop_over_the_tree"),
     ),
     Mutant(
+        name="a search is its own baseline",
+        file="learners/returns.py",
+        original="keepdims=True) - by_question",
+        mutated="keepdims=True)",
+        tests=("tests/test_learners_returns.py", "-k", "mean_of_others"),
+    ),
+    Mutant(
         name="base children are not paid for",
         file="learners/episodes.py",
         original="candidates.at[:, -1].add(next_base)",

@@ -10,6 +10,7 @@ import pytest
 import learners
 import search
 from learners.episodes import make_episodes
+from learners.returns import mean_of_others
 from search import simulation
 
 ROUNDS, DEPTH, CAPACITY, GAMMA = 2, 4, 16, 0.8
@@ -200,6 +201,7 @@ def test_episodes_equal_rollouts():
     @jax.jit
     def rollout(key, size):
         reset_key, search_key = jax.random.split(key)
+        search_key = jax.random.fold_in(search_key, 0)  # the only search of its question
         expand_params, root, prm_features, depth, _ = simulation.reset(world, reset_key)
         state = search.init(
             root,
@@ -244,3 +246,38 @@ def test_all_candidates_are_counted_once():
     for index in range(24):
         episode, outcome = _one(index)
         assert CATS.num_base + episode.candidates.sum() == outcome.candidates
+
+
+def test_rollouts_of_a_question_differ_in_their_draws_alone():
+    world = simulation.toy_params()
+    strategy = search.cats(_named, CATS)
+    options = {"num_actions": len(CATS.actions), "max_depth": DEPTH, "capacity": CAPACITY}
+    reset = functools.partial(simulation.reset, world)
+    keys, sizes = jax.random.split(jax.random.key(5), 4), jnp.array([4, 8, 16, 16])
+    prices = jnp.array([0.1, 0.2, 0.3, 0.4])
+    played = {
+        rollouts: jax.jit(
+            make_episodes(strategy, simulation.simulator, reset, rollouts=rollouts, **options)
+        )((), keys, sizes, prices)
+        for rollouts in (1, 3)
+    }
+    (alone, _), (episode, outcome) = played[1], played[3]
+    np.testing.assert_allclose(episode.price, np.repeat(prices, 3))
+    assert outcome.candidates.shape == (12,)
+    # The first search of each question is the one it has alone.
+    for one, three in zip(jax.tree.leaves(alone), jax.tree.leaves(episode), strict=True):
+        np.testing.assert_allclose(np.asarray(one), np.asarray(three)[::3], atol=1e-6)
+    # Of one question its PRM's features are the same, and the scores that were drawn are not.
+    column = search.FEATURE_NAMES.index("sparsity_total")
+    scores = search.FEATURE_NAMES.index("score_0")
+    features = np.asarray(episode.decision.features).reshape(4, 3, -1, len(search.FEATURE_NAMES))
+    valid = np.asarray(episode.decision.valid).reshape(4, 3, -1)
+    for question in range(4):
+        seen = [features[question, k][valid[question, k]] for k in range(3)]
+        assert len({round(float(value), 6) for rows in seen for value in rows[:, column]}) == 1
+        assert len({tuple(rows[:, scores].round(6)) for rows in seen}) == 3
+
+
+def test_mean_of_others_leaves_out_ones_own():
+    found = mean_of_others(jnp.array([1.0, 2.0, 6.0, 0.0, 0.0, 3.0]), 3)
+    np.testing.assert_allclose(found, [4.0, 3.5, 1.5, 1.5, 1.5, 0.0])

@@ -73,7 +73,7 @@ CATS = dataclasses.replace(
     critic_hidden=(32,),
 )
 A2C = dataclasses.replace(
-    CATS, learner=learners.LearnerConfig(learning_rate=3e-3, normalize_advantages=True)
+    CATS, rollouts=1, learner=learners.LearnerConfig(learning_rate=3e-3, normalize_advantages=True)
 )
 VARIANTS = {
     "paper": PAPER,
@@ -223,6 +223,10 @@ def test_collapse(shares, expected):
         ({"num_steps": 3}, "num_steps=3 must be >= 1 and needs a trace > 0"),
         ({"num_steps": 0, "trace": 1.0}, "num_steps=0 must be >= 1"),
         ({"num_candidates": ()}, "num_candidates must be in"),
+        ({"rollouts": 0}, "rollouts must be >= 1, got 0"),
+        ({**OUTCOME, "num_episodes": 6, "rollouts": 4}, "rollouts=4 must divide num_episodes=6"),
+        ({"num_episodes": 8, "rollouts": 4}, "rollouts=4 needs reward='outcome' and trace=1"),
+        ({**OUTCOME, "trace": 0.9, "rollouts": 2}, "rollouts=2 needs reward='outcome'"),
         ({"num_candidates": (4, 512)}, r"num_candidates must be in 1\.\.256, got \(4, 512\)"),
         ({"actor_hidden": (0,)}, "widths of hidden layers must be >= 1, got actor_hidden=\\(0,\\)"),
         ({"num_iterations": 0}, "num_iterations must be >= 1, got 0"),

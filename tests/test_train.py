@@ -22,6 +22,7 @@ TINY = (
     "actor_hidden=4",
     "critic_hidden=4",
     "num_episodes=2",
+    "rollouts=2",
     "learner.num_epochs=1",
     "learner.num_minibatches=1",
     "sample_costs=0.1,0.5",
@@ -43,6 +44,7 @@ def test_settings_reach_every_level():
             "sample_costs=0.1,0.3",
             "trace=0.5",
             "num_steps=3",
+            "rollouts=1",
         ),
     )
     assert config.num_candidates == (4, 128)
@@ -67,6 +69,8 @@ def test_settings_reach_every_level():
         (("num_iterations=many",), r"--set: .*num-iterations.*the fields are those"),
         (("learner.learning_rate=-1",), "learning_rate must be > 0, got -1"),
         (("cats.reward.cost=-0.2",), r"reward weight cost must be >= 0, got -0\.2"),
+        (("rollouts=3",), "rollouts=3 must divide num_episodes=128"),
+        (("trace=0.5",), "rollouts=4 needs reward='outcome' and trace=1"),
         (("sample_costs=0.2,-0.2",), r"sample_costs must be numbers >= 0"),
         (("cats.price=-1",), r"price must be a number >= 0, got -1"),
         (("cats.actions.rows=1,1,1.0,1.0,0",), "needs an entry with num_extra = 0"),
@@ -276,7 +280,7 @@ def test_refuses_actions_that_a_bank_has_not_recorded(banks, which):
 
 def test_the_rows_of_the_ablations_are_different_trainings():
     tables = load_ablations()
-    names = ["sparsity", "reward", "networks", "discount", "ours"]
+    names = ["sparsity", "reward", "networks", "discount", "ours", "papers"]
     assert list(tables) == names
     assert [len(tables[name]) for name in names[:4]] == [2, 8, 8, 6]
     for table in tables.values():

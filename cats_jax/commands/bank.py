@@ -13,7 +13,7 @@ def bank(recipe: tyro.conf.Positional[pathlib.Path], *, output: pathlib.Path) ->
     A collection that was killed goes on where it stopped when the same command is given again.
 
     Args:
-        recipe: YAML file, such as recipes/bank/controller.yaml.
+        recipe: YAML file, such as recipes/bank/weak-controller.yaml.
         output: folder of the bank.
     """
     from ..bank.collect import collect_bank

@@ -2,6 +2,7 @@
 
     python docs/results/make.py keep runs/study/NAME ...   # a finished run's rows into rows/
     python docs/results/make.py keep runs/ablations        # likewise
+    python docs/results/make.py bank weak runs/bank        # what the banks of a policy say of PRMs
     python docs/results/make.py                            # rows/ into tables/ and figures
 
 Rows are kept without texts, trees and times, so that the tables can be made anew, and other ones
@@ -65,6 +66,43 @@ def keep(folder: pathlib.Path) -> None:
     policy = pathlib.PurePath(run.manifest["config"]["policy"]["path"]).name
     table = table.replace_schema_metadata({"policy": policy})
     pq.write_table(table, ROWS / f"{folder.name}.parquet", compression="zstd", compression_level=19)
+
+
+def measure_bank(policy: str, banks: pathlib.Path) -> None:
+    """What the banks say of each PRM: sparsity, errors on test questions, an oracle's searches."""
+    # Here, because the tables alone need no JAX.
+    import search
+    from cats_jax.bank.calibrate import calibrate_bank
+    from cats_jax.bank.layout import load_bank
+    from cats_jax.calibrations import load_calibrations
+    from cats_jax.replay import allocation_oracle, replay
+
+    test = banks / f"{policy}-test"
+    sparsity = json.loads((test / "sparsity.json").read_text(encoding="utf-8"))
+    fitted = calibrate_bank(load_bank(banks / f"{policy}-controller"), load_bank(test), seed=0)
+    found: dict[str, dict] = {
+        prm: {
+            "total": sparsity[prm][0],
+            "last_layer": sparsity[prm][1],
+            "pair": fitted["prms"][prm]["pair"][0],
+            "cross_entropy": fitted["prms"][prm]["cross_entropy"][0],
+        }
+        for prm in PRMS
+    }
+    bank = load_bank(test, calibrations=load_calibrations(policy))
+    rows = search.CATS.actions.rows
+    strategy = allocation_oracle(
+        search.CATS, sample=rows.index((4, 1, 1.0, 1.0, 0)), stop=rows.index((0, 1, 0.6, 1.0, 0))
+    )
+    for place, prm in enumerate(bank.prms):
+        for size in (16, 64):
+            result = replay(bank.arrays, strategy, prm=place, num_candidates=size, knows_truth=True)
+            found[prm][f"oracle_{size}"] = [
+                float(result.correct.mean()),
+                float(result.tokens.mean()),
+            ]
+    path = ROWS / f"bank-{policy}.json"
+    path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
 def load(names: Iterable[str]) -> dict[str, list[Group]]:
@@ -280,6 +318,20 @@ def _spearman(first: Sequence[float], second: Sequence[float]) -> tuple[float, f
     return float(result.statistic), float(result.pvalue)
 
 
+def oracle(name: str, groups: Sequence[Group], properties: dict[str, dict]) -> None:
+    """An allocation that knows the truth, with the same PRM, beside the controller."""
+    lines = []
+    for size in (16, 64):
+        ceiling = [properties[prm][f"oracle_{size}"] for prm in PRMS]
+        cells = [f"{share(accuracy)} ({tokens:.0f})" for accuracy, tokens in ceiling]
+        lines.append(["oracle's allocation, replayed", str(size), *cells])
+        for label in ("cats-0.005", "cats-0.02", "cats"):
+            cells = [cell(find(groups, label, size, prm)) for prm in PRMS]
+            if any(cells):
+                lines.append([f"{label}, live", str(size), *cells])
+    write(name, ["allocation", "N", *PRMS], lines)
+
+
 def ablations() -> None:
     """One table per table of `recipes/study/ablations.yaml`."""
     path = ROWS / "ablations.json"
@@ -369,18 +421,20 @@ def make() -> None:
     """All tables and figures that the kept rows allow."""
     verdicts: dict[str, dict[str, int]] = {}
     live = load(f"{policy}-{part}" for policy in POLICIES for part in _PARTS)
-    properties = json.loads((ROWS / "prms.json").read_text(encoding="utf-8"))
     for policy, groups in live.items():
         accuracies(f"live-{policy}", groups, SIZES)
         for cost in ("tokens", "candidates"):
             verdicts[f"{policy}, equal {cost}"] = equal_compute(
-                f"equal-{cost}-{policy}", groups, ("cats", "cats-0.02"), cost
+                f"equal-{cost}-{policy}", groups, ("cats", "cats-0.02", "cats-0.005"), cost
             )
         strategies = [("greedy", 1), ("majority", 16), ("best_of_n", 16), ("beam", 16)]
         levels(f"levels-{policy}", groups, [*strategies, ("cats", 16), ("cats-0.02", 16)])
         seeds(f"seeds-{policy}", groups, "cats-seed")
-        correlations(f"sparsity-{policy}", groups, properties[policy])
-        frontier(f"frontier-{policy}", groups, {"cats": "#1f5fa8", "cats-0.02": "#b3541e"})
+        if (ROWS / f"bank-{policy}.json").is_file():
+            properties = json.loads((ROWS / f"bank-{policy}.json").read_text(encoding="utf-8"))
+            correlations(f"sparsity-{policy}", groups, properties)
+            oracle(f"oracle-{policy}", groups, properties)
+        frontier(f"frontier-{policy}", groups, _COLORS)
     count("verdicts", verdicts)
     for policy, groups in load(("weak-test-replay", "strong-test-replay")).items():
         accuracies(f"replay-{policy}", groups, SIZES)
@@ -389,6 +443,7 @@ def make() -> None:
     ablations()
 
 
+_COLORS = {"cats": "#1f5fa8", "cats-0.02": "#b3541e", "cats-0.005": "#4d8c4a"}
 _PARTS = ("baselines-small", "baselines-64", "baselines-256", "cats", "cats-256", "seeds", "paper")
 
 
@@ -396,6 +451,8 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["keep"]:
         for argument in sys.argv[2:]:
             keep(pathlib.Path(argument))
+    elif sys.argv[1:2] == ["bank"] and len(sys.argv) == 4:
+        measure_bank(sys.argv[2], pathlib.Path(sys.argv[3]))
     elif len(sys.argv) == 1:
         make()
     else:
