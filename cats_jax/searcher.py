@@ -17,8 +17,9 @@ from .protocols import AnswerJudge, Question, StepGenerator, StepScorer
 from .results import SearchResult
 from .timings import Timings
 
-_NUM_COHORTS = 2
-"""Two halves of the questions in flight take turns: one is sampled while the other is scored."""
+_SPLIT_FROM = 32
+"""From so many questions in flight on, two halves take turns: one is sampled while the other is
+scored. Fewer stay together: two small batches cost more forward passes than turns save."""
 
 
 class Searcher:
@@ -135,9 +136,10 @@ class Searcher:
                 if on_result is not None:
                     on_result(result)
 
-        cohorts = min(_NUM_COHORTS, len(questions), self._in_flight)
+        at_once = min(self._in_flight, len(questions))
+        cohorts = 2 if at_once >= _SPLIT_FROM else 1
         # A power of two, so that runs of similar size share one compilation.
-        slots = 1 << (-(-min(self._in_flight, len(questions)) // cohorts) - 1).bit_length()
+        slots = 1 << (-(-at_once // cohorts) - 1).bit_length()
         locks = Locks()
         runs = [
             Cohort(

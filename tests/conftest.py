@@ -52,6 +52,12 @@ def key() -> jax.Array:
     return jax.random.key(0)
 
 
+@pytest.fixture(autouse=True)
+def _two_cohorts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests search few questions at once, and the driver's two cohorts are to be tested."""
+    monkeypatch.setattr("cats_jax.searcher._SPLIT_FROM", 2)
+
+
 _DATA = pathlib.Path(os.environ.get("CATS_JAX_DATA", ROOT.parent / "shared" / "data"))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import threading
 from collections import Counter
 
 import jax
@@ -120,6 +121,23 @@ def test_result_does_not_depend_on_the_neighbours(name):
     alone = [run(strategy, questions=[question])[0] for question in reversed(QUESTIONS[:3])]
     assert [signature(r) for r in together] == [signature(r) for r in few]
     assert [signature(r) for r in together[:3]] == [signature(r) for r in reversed(alone)]
+
+
+@pytest.mark.parametrize(("in_flight", "in_two"), [(3, False), (4, True)])
+def test_few_questions_stay_in_one_batch(monkeypatch, in_flight, in_two):
+    monkeypatch.setattr("cats_jax.searcher._SPLIT_FROM", 4)
+    threads, most = set(), 0
+
+    class Policy(LetterPolicy):
+        def generate(self, requests):
+            nonlocal most
+            threads.add(threading.get_ident())
+            most = max(most, len({request.question.id for request in requests}))
+            return super().generate(requests)
+
+    run(search.beam(), policy=Policy(), in_flight=in_flight)
+    assert (threads != {threading.get_ident()}) == in_two
+    assert most == (2 if in_two else 4)  # a power of two
 
 
 @pytest.mark.parametrize("name", list(search.strategies))

@@ -2,13 +2,18 @@
 
 import dataclasses
 import importlib
+import os
 import pathlib
+import random
+import signal
+import subprocess
 import sys
+import time
 
 import pytest
 from tiny_models import save_model
 
-from cats_jax import config, evaluate
+from cats_jax import config, evaluate, runs
 from cats_jax.cells import grid
 from cats_jax.models import ModelFolders
 from cats_jax.protocols import StepRequest
@@ -187,6 +192,64 @@ def test_a_run_that_goes_on_ends_in_the_same_rows(tmp_path, after):
         _run(tmp_path / "run", recipe, models, questions, observers=[_Interrupt(after)])
     run = _run(tmp_path / "run", recipe, models, questions)
     assert _content(run) == _alone(tmp_path, recipe, models, questions)
+
+
+_KILLS = 6
+_MANY_QUESTIONS = 24
+_CHILD = """
+import sys
+sys.path.append(sys.argv[1])
+import scripted
+from cats_jax import config, evaluate
+recipe = config.parse_recipe({"name": "sums", "num_candidates": [4, 16], "prms": ["good"],
+    "strategies": ["majority", "best_of_n", "best_of_n_weighted"],
+    "questions": {"world": "test", "count": 24}, "max_depth": 6, "in_flight": 2})
+models = scripted.ScriptedModels(delay=0.02)
+evaluation = evaluate.prepare(recipe, models, scripted.question_set(24))
+evaluate.evaluate(evaluation, models, sys.argv[2])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)  # eight processes that each import JAX
+def test_killed_at_random_moments_a_run_ends_in_the_same_rows(tmp_path):
+    """Also where it is killed among rows that are answered from memory, which is then gone."""
+    here = pathlib.Path(__file__).parent
+    env = {**os.environ, "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "xla")}
+    env |= {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PLATFORMS": "cpu"}
+
+    def command(folder):
+        return [sys.executable, "-c", _CHILD, str(here), str(folder)]
+
+    undisturbed, folder = tmp_path / "undisturbed", tmp_path / "run"
+    subprocess.run(command(undisturbed), env=env, cwd=here.parent, check=True, timeout=300)
+    whole = _content(runs.read_run(undisturbed))
+    assert len(whole) == 6 * _MANY_QUESTIONS
+
+    rng = random.Random(0)
+    cells = set()
+    for num_rows in sorted(rng.sample(range(4 * _MANY_QUESTIONS), _KILLS)):
+        process = subprocess.Popen(command(folder), env=env, cwd=here.parent)
+        _kill_after(process, folder / runs.RESULTS, num_rows, rng.random() * 0.05)
+        assert process.wait(120) == -signal.SIGKILL
+        if (folder / runs.MANIFEST).exists():
+            rows = _content(runs.read_run(folder))  # an error if one is there twice
+            assert rows.items() <= whole.items()
+            cells.add(len(rows) // _MANY_QUESTIONS)
+    assert len(cells) > 2
+    subprocess.run(command(folder), env=env, cwd=here.parent, check=True, timeout=300)
+    assert _content(runs.read_run(folder)) == whole
+
+
+def _kill_after(process, results, num_rows, seconds):
+    """Kill so many seconds after so many rows are written."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and process.poll() is None:
+        if results.exists() and results.read_bytes().count(b"\n") >= num_rows:
+            break
+        time.sleep(0.002)
+    time.sleep(seconds)
+    process.kill()
 
 
 def test_a_broken_prm_fails_its_question_in_every_row(tmp_path):

@@ -5,11 +5,14 @@ import dataclasses
 import itertools
 import json
 import os
+import pathlib
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import prm_cards
@@ -33,13 +36,14 @@ from cats_jax.prms.format import PRM_FORMATS, WORLD
 from cats_jax.protocols import Question, Step, StepRequest
 from cats_jax.searcher import Searcher
 from cats_jax.statistics import wilson
-from search import best_of_n
+from search import best_of_n, majority
 
 pytestmark = pytest.mark.vllm
 
 BLOCK = 32  # tokens of a block of the prefix cache
 LIMITS = {"max_step_tokens": 32, "max_answer_tokens": 64}
 SERVER = "vllm.entrypoints.openai.api_server"
+READY_SECONDS = 180
 
 
 def free_port():
@@ -49,28 +53,51 @@ def free_port():
 
 
 @contextlib.contextmanager
-def serving(path, *options, port=None):
-    """A vLLM server in a process of its own, as a user starts it; gives its address."""
-    port = port or free_port()
+def running(path, *options, port):
+    """The process of a vLLM server that is ready, as a user starts it; nothing of it is left."""
     command = [sys.executable, "-m", SERVER, "--model", str(path), "--port", str(port)]
     command += ["--host", "127.0.0.1", "--dtype", "float32", "--enforce-eager"]
     command += ["--block-size", "32", "--no-enable-chunked-prefill"]
     command += ["--max-num-batched-tokens", "4096", "--enable-prompt-tokens-details", *options]
     environment = {**os.environ, "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_LOGGING_LEVEL": "ERROR"}
-    with tempfile.TemporaryFile() as log:
-        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+    with tempfile.NamedTemporaryFile() as log:
+        process = subprocess.Popen(
+            command, env=environment, stdout=log, stderr=log, start_new_session=True
+        )
         try:
-            address = f"http://127.0.0.1:{port}"
-            for _ in range(600):
-                with contextlib.suppress(httpx.TransportError):
-                    if httpx.get(f"{address}/health").status_code == 200:
-                        break
-                assert process.poll() is None, log.seek(0) or log.read().decode()[-3000:]
-                time.sleep(0.5)
-            yield address
+            wait_until_ready(process, port, pathlib.Path(log.name))
+            yield process
         finally:
             process.terminate()
-            process.wait(60)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(30)
+            kill_group(process)
+
+
+def wait_until_ready(process, port, log):
+    deadline = time.monotonic() + READY_SECONDS
+    while process.poll() is None and time.monotonic() < deadline:
+        with contextlib.suppress(httpx.TransportError):
+            if httpx.get(f"http://127.0.0.1:{port}/health").status_code == 200:
+                return
+        time.sleep(0.5)
+    end = "is not ready" if process.poll() is None else f"ended with {process.poll()}"
+    pytest.fail(f"the server {end}, its last words:\n{log.read_text()[-3000:]}")
+
+
+def kill_group(process):
+    """The server and the processes of its engine."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+@contextlib.contextmanager
+def serving(path, *options):
+    """The address of a vLLM server in processes of its own."""
+    port = free_port()
+    with running(path, *options, port=port):
+        yield f"http://127.0.0.1:{port}"
 
 
 @pytest.fixture(scope="module", params=["in_process", "http"])
@@ -254,6 +281,50 @@ def test_an_engine_that_dies_stops_the_run():
             process.kill()
     with pytest.raises(RunStoppedError, match="has died"):
         engine.sample(asked)
+
+
+class Killing:
+    """A `Sampler` that begins its third call with `kill`, in the background."""
+
+    def __init__(self, sampler, kill):
+        self.sampler = sampler
+        self.kill = kill
+        self.calls = 0
+
+    def sample(self, requests):
+        self.calls += 1
+        if self.calls == 3:
+            self.kill()
+        return self.sampler.sample(requests)
+
+
+@pytest.mark.timeout(900)  # two servers, one after the other
+def test_a_server_killed_in_mid_run_and_started_again(questions):
+    path, port = world.policy_path("weak"), free_port()
+    with contextlib.ExitStack() as stack, ThreadPoolExecutor(1) as background:
+        first = stack.enter_context(running(path, port=port))
+        client = Server(f"http://127.0.0.1:{port}", context=256, timeout=60, patience=240)
+        stack.callback(client.close)
+
+        def start_again():
+            kill_group(first)
+            return stack.enter_context(running(path, port=port))
+
+        def rows(sampler):
+            policy = EngineGenerator(path, lambda context: sampler, **LIMITS)
+            searcher = Searcher(policy=policy, strategy=majority(), num_candidates=4)
+            results = searcher.run(questions.questions[:6])
+            return [(r.question.id, r.status, [path.steps for path in r.paths]) for r in results]
+
+        undisturbed = rows(HTTPSampler(client))
+        second = []
+        killing = Killing(
+            HTTPSampler(client), lambda: second.append(background.submit(start_again))
+        )
+        assert rows(killing) == undisturbed
+        assert killing.calls > 3
+        assert first.poll() == -signal.SIGKILL
+        assert second[0].result().poll() is None
 
 
 # --- the five families ---
