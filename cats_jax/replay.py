@@ -207,26 +207,29 @@ def _decisions(strategy: search.Strategy, counts: np.ndarray) -> list[DecisionRo
 
 
 def allocation_oracle(config: search.CatsConfig, *, sample: int, stop: int) -> search.Strategy:
-    """Allocates with knowledge of the truth, ranks with the PRM: a ceiling, not a method.
+    """Allocates with knowledge of the truth, ranks with the PRM: what such knowledge is worth.
 
-    A node samples more while none of its children leads to a right answer (by the bank's value),
-    unless the node itself does not. Replay it with `knows_truth`.
+    A node samples more while the child that the PRM ranks first does not lead to a right answer
+    (by the bank's value), unless the node itself does not. Replay it with `knows_truth`.
 
     Args:
         config: of the search.
         sample, stop: rows of its action table.
     """
     blind = search.cats(_blind_policy, config)
+    path_score = search.aggregation(config.path_score)
 
     def decide(
         params: Any, key: jax.Array, state: search.SearchState, features: Float[Array, "N F"]
     ) -> Any:
         value = step_bank.node_value(params, state.pool.embedding)
-        slots = jnp.arange(features.shape[0], dtype=jnp.int32)
-        is_child = state.pool.valid[None, :] & (state.pool.parent[None, :] == slots[:, None])
-        has_right = jnp.any(is_child & (value > 0.0)[None, :], axis=1)
+        pool, slots = state.pool, features.shape[0]
+        one_each = jnp.ones((slots,), jnp.int32)
+        first = search.retain(search.path_keys(pool, path_score), pool.parent, pool.valid, one_each)
+        is_right = first & (value > 0.0)
+        first_is_right = jnp.zeros((slots,), bool).at[pool.parent].max(is_right)
         may_be_right = step_bank.node_value(params, state.frontier.embedding) > 0.0
-        action = jnp.where(may_be_right & ~has_right, sample, stop).astype(jnp.int32)
+        action = jnp.where(may_be_right & ~first_is_right, sample, stop).astype(jnp.int32)
         return blind.decide(action, key, state, features)
 
     return blind._replace(name="oracle", decide=decide)

@@ -1,5 +1,6 @@
 """Whole searches over a bank, against a loop on the host over the same plan and commit."""
 
+import dataclasses
 import functools
 import types
 
@@ -98,6 +99,24 @@ def test_the_oracle_samples_only_where_it_helps():
     found = replay(tables, hopeless, prm=0, num_candidates=9, knows_truth=True)
     # (The greedy child of the last question is blank: nobody decides there.)
     np.testing.assert_array_equal(found.actions[:, 2], [CONFIG.rounds] * 3 + [0])
+    # All is right: nobody samples.
+    tables = tables.replace(value=jnp.ones_like(tables.value))
+    found = replay(tables, hopeless, prm=0, num_candidates=9, knows_truth=True)
+    assert not found.actions[:, 2].any()
+
+
+def test_the_oracle_goes_by_the_child_that_the_prm_ranks_first():
+    """Right siblings don't help while a wrong one has the highest score."""
+    tables = toy_bank(questions=40)
+    config = dataclasses.replace(CONFIG, num_base=4, base=search.Sampling(1.0))
+    oracle = allocation_oracle(config, sample=2, stop=0)
+    right = tables.score[:, 0] > 0.5
+    tables = tables.replace(value=right.astype(jnp.float32).at[tables.root].set(1.0))
+    asked = [
+        replay(bank, oracle, prm=0, num_candidates=9, knows_truth=True).actions[:, 2].sum()
+        for bank in (tables, tables.replace(score=1.0 - tables.score))
+    ]
+    assert asked[0] < asked[1]
 
 
 def engines(tables):

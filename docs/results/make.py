@@ -21,12 +21,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from scipy import stats
 
 from cats_jax import report, statistics
 from cats_jax.ledger import Ledger
 from cats_jax.report import Group
 from cats_jax.runs import Row, read_run
+from theory.estimators.correlation import spearman
 
 HERE = pathlib.Path(__file__).parent
 ROWS, TABLES, FIGURES = HERE / "rows", HERE / "tables", HERE / "figures"
@@ -92,7 +92,7 @@ def measure_bank(policy: str, banks: pathlib.Path) -> None:
     bank = load_bank(test, calibrations=load_calibrations(policy))
     rows = search.CATS.actions.rows
     strategy = allocation_oracle(
-        search.CATS, sample=rows.index((4, 1, 1.0, 1.0, 0)), stop=rows.index((0, 1, 0.6, 1.0, 0))
+        search.CATS, sample=rows.index((8, 1, 1.0, 1.0, 0)), stop=rows.index((0, 1, 0.6, 1.0, 0))
     )
     for place, prm in enumerate(bank.prms):
         for size in (16, 64):
@@ -300,22 +300,10 @@ def correlations(name: str, groups: Sequence[Group], properties: dict[str, dict]
     for predictor in ("total sparsity", "last-layer sparsity"):
         row = [predictor]
         for target in list(values)[2:]:
-            rho, p = _spearman(values[predictor], values[target])
-            row.append(f"{rho:+.2f} ({p:.2g})")
+            found = spearman(values[predictor], values[target])
+            row.append(f"{found.value:+.2f} ({found.p_value:.2g})")
         lines.append(row)
     write(f"{name}-correlations", ["Spearman (p)", *list(values)[2:]], lines)
-
-
-def _spearman(first: Sequence[float], second: Sequence[float]) -> tuple[float, float]:
-    """Rank correlation and its two-sided p over all orders."""
-    one = np.asarray(first)
-    result = stats.permutation_test(
-        (one,),
-        lambda order: stats.spearmanr(order, second).statistic,
-        permutation_type="pairings",
-        n_resamples=np.inf,
-    )
-    return float(result.statistic), float(result.pvalue)
 
 
 def oracle(name: str, groups: Sequence[Group], properties: dict[str, dict]) -> None:
