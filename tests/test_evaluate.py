@@ -417,6 +417,7 @@ print("done", flush=True)
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # twenty-two processes that each import JAX
 def test_killed_at_twenty_moments_a_run_ends_in_the_same_rows(tmp_path):
     env = {**os.environ, "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "xla")}
     env |= {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PLATFORMS": "cpu"}
