@@ -600,11 +600,13 @@ def test_a_setting_twice_is_refused(tmp_path):
         load_bank_recipe(path)
 
 
-@pytest.mark.parametrize("name", ["controller", "validation", "test"])
-def test_shipped_recipes_can_be_read(name):
+@pytest.mark.parametrize("part", ["controller", "validation", "test"])
+@pytest.mark.parametrize("policy", ["weak", "strong"])
+def test_shipped_recipes_can_be_read(policy, part):
     root = pathlib.Path(__file__).parents[1]
-    loaded = load_bank_recipe(root / "recipes" / "bank" / f"{name}.yaml")
-    assert loaded.questions[0].world == name
+    loaded = load_bank_recipe(root / "recipes" / "bank" / f"{policy}-{part}.yaml")
+    assert loaded.policy.path == policy
+    assert loaded.questions[0].world == part
     recorded = {entry.sampling for entry in loaded.allocation.draws}
     wanted = {
         search.Sampling(temperature, top_p, top_k)

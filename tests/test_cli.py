@@ -12,6 +12,7 @@ import pytest
 
 import learners
 from cats_jax import checkpoint, cli, config, models, world
+from cats_jax.ablations import ABLATIONS_FILE
 from cats_jax.commands import evaluate as evaluate_command
 from cats_jax.evaluate import prepare
 
@@ -348,6 +349,18 @@ def test_demo_refuses_a_folder_with_results(capsys, tmp_path):
 @pytest.mark.parametrize("path", sorted((ROOT / "recipes").glob("*.yaml")), ids=lambda p: p.name)
 def test_recipes_can_be_run(path):
     assert prepare(config.load_recipe(path), scripted.ScriptedModels()).cells
+
+
+@pytest.mark.parametrize(
+    "path",
+    sorted(set((ROOT / "recipes" / "study").glob("*.yaml")) - {ABLATIONS_FILE}),
+    ids=lambda p: p.name,
+)
+def test_recipes_of_the_study_can_be_read(path):
+    """Some name controllers that are trained first."""
+    recipe = config.load_recipe(path)
+    assert recipe.name == f"study-{path.stem}"
+    assert f"recipes/study/{path.name}" in path.read_text()
 
 
 @pytest.mark.slow

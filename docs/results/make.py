@@ -193,9 +193,10 @@ def is_baseline(group: Group) -> bool:
 
 def equal_compute(
     name: str, groups: Sequence[Group], labels: Sequence[str], cost: str
-) -> dict[str, int]:
+) -> dict[str, dict[str, int]]:
     """Each cell of a policy against the best fixed baseline of at most 1.25 times its cost."""
-    lines, verdicts = [], dict.fromkeys(("wins", "ties", "loses"), 0)
+    lines = []
+    verdicts = {label: dict.fromkeys(("wins", "ties", "loses"), 0) for label in labels}
     for group in groups:
         if group.strategy not in labels:
             continue
@@ -210,7 +211,7 @@ def equal_compute(
         rival = max(rivals, key=lambda other: other.accuracy().value)
         result = report.compare(group, rival)
         assert result is not None
-        verdicts[result.verdict] += 1
+        verdicts[group.strategy][result.verdict] += 1
         difference = result.difference
         lines.append(
             [
@@ -400,7 +401,7 @@ def frontier(name: str, groups: Sequence[Group], labels: dict[str, str]) -> None
     for axes in (panels[0], panels[3]):
         axes.set_ylabel("accuracy (bars: 95 %)")
     for axes in panels[3:]:
-        axes.set_xlabel("tokens per question (policy's sampled + PRM's computed)")
+        axes.set_xlabel("tokens per question")
     FIGURES.mkdir(exist_ok=True)
     figure.savefig(FIGURES / f"{name}.png", dpi=110)
 
@@ -412,9 +413,8 @@ def make() -> None:
     for policy, groups in live.items():
         accuracies(f"live-{policy}", groups, SIZES)
         for cost in ("tokens", "candidates"):
-            verdicts[f"{policy}, equal {cost}"] = equal_compute(
-                f"equal-{cost}-{policy}", groups, ("cats", "cats-0.02", "cats-0.005"), cost
-            )
+            found = equal_compute(f"equal-{cost}-{policy}", groups, tuple(_COLORS), cost)
+            verdicts |= {f"{policy}, {label}, equal {cost}": each for label, each in found.items()}
         strategies = [("greedy", 1), ("majority", 16), ("best_of_n", 16), ("beam", 16)]
         levels(f"levels-{policy}", groups, [*strategies, ("cats", 16), ("cats-0.02", 16)])
         seeds(f"seeds-{policy}", groups, "cats-seed")
