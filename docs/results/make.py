@@ -143,7 +143,9 @@ def _row(values: dict) -> Row:
 
 
 def write(name: str, header: Sequence[str], lines: Sequence[Sequence[str]]) -> None:
-    """A Markdown table as `tables/NAME.md`."""
+    """A Markdown table as `tables/NAME.md`; none without lines."""
+    if not lines:
+        return
     TABLES.mkdir(exist_ok=True)
     rows = [header, ["---"] * len(header), *lines]
     text = "\n".join("| " + " | ".join(row) + " |" for row in rows) + "\n"
@@ -414,7 +416,11 @@ def make() -> None:
         accuracies(f"live-{policy}", groups, SIZES)
         for cost in ("tokens", "candidates"):
             found = equal_compute(f"equal-{cost}-{policy}", groups, tuple(_COLORS), cost)
-            verdicts |= {f"{policy}, {label}, equal {cost}": each for label, each in found.items()}
+            verdicts |= {
+                f"{policy}, {label}, equal {cost}": each
+                for label, each in found.items()
+                if any(each.values())
+            }
         strategies = [("greedy", 1), ("majority", 16), ("best_of_n", 16), ("beam", 16)]
         levels(f"levels-{policy}", groups, [*strategies, ("cats", 16), ("cats-0.02", 16)])
         seeds(f"seeds-{policy}", groups, "cats-seed")
@@ -431,7 +437,7 @@ def make() -> None:
     ablations()
 
 
-_COLORS = {"cats": "#1f5fa8", "cats-0.02": "#b3541e", "cats-0.005": "#4d8c4a"}
+_COLORS = {"cats": "#1f5fa8", "cats-0.02": "#b3541e", "cats-0.005": "#4d8c4a", "paper": "#7a4fa3"}
 _PARTS = ("baselines-small", "baselines-64", "baselines-256", "cats", "cats-256", "seeds", "paper")
 
 
