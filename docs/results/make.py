@@ -323,6 +323,48 @@ def oracle(name: str, groups: Sequence[Group], properties: dict[str, dict]) -> N
     write(name, ["allocation", "N", *PRMS], lines)
 
 
+def chosen_on_validation(name: str, validation: Sequence[Group], test: Sequence[Group]) -> None:
+    """The fixed configuration or rule of the highest value on validation, on test beside CATS."""
+    lines = []
+    for prm in PRMS:
+        rivals = [
+            group
+            for group in validation
+            if group.prm in (None, prm) and not group.strategy.startswith("cats")
+        ]
+        best = max(rivals, key=lambda group: np.mean(list(_values(group).values())))
+        rival = find(test, best.strategy, best.num_candidates, prm)
+        mine = find(test, "cats", 16, prm)
+        assert rival is not None
+        assert mine is not None
+        one, two = _values(mine), _values(rival)
+        difference = statistics.bootstrap_mean([one[key] - two[key] for key in one])
+        seeds = [
+            np.mean(list(_values(group).values()))
+            for group in test
+            if group.strategy.startswith("cats-seed") and group.prm == prm
+        ]
+        lines.append(
+            [
+                prm,
+                best.strategy,
+                cell(rival),
+                cell(mine),
+                f"{difference.value:+.3f} ({difference.low:+.3f} to {difference.high:+.3f})",
+                f"{np.mean(list(two.values())):.3f}",
+                f"{min(seeds):.3f}-{max(seeds):.3f}" if seeds else "",
+            ]
+        )
+    header = ["PRM", "best of validation", "on test", "CATS", "CATS' value more", "its value"]
+    write(name, [*header, "five seeds of CATS"], lines)
+
+
+def _values(group: Group) -> dict[str, float]:
+    """Accuracy minus the price of the candidates at .2 per 100, by question."""
+    right, candidates = group.by_question(), group.by_question("candidates")
+    return {question: right[question] - 0.002 * candidates[question] for question in right}
+
+
 def ablations() -> None:
     """One table per table of `recipes/study/ablations.yaml`."""
     path = ROWS / "ablations.json"
@@ -432,6 +474,9 @@ def make() -> None:
     count("verdicts", verdicts)
     for policy, groups in load(("weak-test-replay", "strong-test-replay")).items():
         accuracies(f"replay-{policy}", groups, SIZES)
+        validation = load((f"{policy}-validation-replay",))
+        if policy in validation:
+            chosen_on_validation(f"chosen-{policy}", validation[policy], groups)
     for policy, groups in load(("weak-transfer",)).items():
         accuracies(f"transfer-{policy}", groups, SIZES)
     ablations()
