@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import yaml
 
@@ -26,7 +25,7 @@ from .environments import Environment, bank_environment
 from .errors import BadInputError, known_names
 from .rivals import play_controllers
 from .statistics import Interval, mean_of_seeds
-from .train import configure, train_seeds
+from .train import configure, seed_keys, train_seeds
 
 ABLATIONS_FILE = (
     pathlib.Path(__file__).resolve().parents[1] / "recipes" / "study" / "ablations.yaml"
@@ -123,8 +122,8 @@ def run(
         if name not in known:
             raise BadInputError(f"no table {name!r}: {known_names(name, sorted(known))}")
     environment = functools.cache(
-        lambda cats: bank_environment(
-            bank, validation=test, calibration=calibration, actions=cats.actions, base=cats.base
+        lambda actions, base: bank_environment(
+            bank, validation=test, calibration=calibration, actions=actions, base=base
         )
     )
     given = {
@@ -143,7 +142,8 @@ def run(
             result = _finished(folder, row.label, made_of)
             if result is None:
                 report(f"{name}: {row.label} ...")
-                result = _train_and_play(row.label, config, environment(config.cats), given, folder)
+                questions = environment(config.cats.actions, config.cats.base)
+                result = _train_and_play(row.label, config, questions, given, folder)
                 _write(folder, result, made_of)
             results.setdefault(name, []).append(result)
             report(f"{name}: {result.line()}")
@@ -193,9 +193,7 @@ def _train_and_play(
 ) -> Result:
     config = dataclasses.replace(config, max_depth=environment.max_depth)
     count, seed = info["num_seeds"], info["seed"]
-    keys = jax.vmap(functools.partial(jax.random.fold_in, jax.random.key(seed)))(
-        jnp.arange(count + 1, dtype=jnp.uint32)
-    )
+    keys = seed_keys(seed, count)
     states = train_seeds(config, environment, keys[1:]).learner_state
     figures = play_controllers(
         config, environment, states.actor, keys[0], SIZES, (PRICE,), questions=_QUESTIONS

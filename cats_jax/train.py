@@ -96,10 +96,7 @@ def run(
     )
     environment = _environment(train_config, bank, validation, calibration, prms)
     train_config = dataclasses.replace(train_config, max_depth=environment.max_depth)
-    # Folded in one by one, so that seed K of a longer list is the same controller.
-    keys = jax.vmap(functools.partial(jax.random.fold_in, jax.random.key(seed)))(
-        jnp.arange(num_seeds + 1, dtype=jnp.uint32)
-    )
+    keys = seed_keys(seed, num_seeds)
     episodes = train_config.num_iterations * train_config.num_episodes
     rows = None
     info = {**environment.info, "prms": list(environment.prms), "episodes": episodes}
@@ -158,6 +155,15 @@ def run(
     (output / "summary.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
     report(f"checkpoints: {', '.join(str(path) for path in paths)}")
     return paths
+
+
+def seed_keys(seed: int, num_seeds: int) -> jax.Array:
+    """Keys `[num_seeds + 1]`: the first one for playing, then one per controller.
+
+    Folded in one by one, so that controller K of a longer list is the same.
+    """
+    numbers = jnp.arange(num_seeds + 1, dtype=jnp.uint32)
+    return jax.vmap(functools.partial(jax.random.fold_in, jax.random.key(seed)))(numbers)
 
 
 def train_seeds(

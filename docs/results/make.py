@@ -35,6 +35,9 @@ PRMS = ("exact", "sparse", "pruned-50", "monte-carlo", "pruned-80", "labels-only
 POLICIES = ("weak", "strong")
 SIZES = (4, 16, 64, 256)
 
+PRICE = 0.2
+"""Of 100 candidates, in the comparisons of values; that of `cats_jax.ablations`."""
+
 _COSTS = ("candidates", "generated", "prompt_computed", "prm_computed")
 _COLUMNS = ("question", "strategy", "num_candidates", "prm", "seed", "correct", "covered")
 
@@ -360,9 +363,9 @@ def chosen_on_validation(name: str, validation: Sequence[Group], test: Sequence[
 
 
 def _values(group: Group) -> dict[str, float]:
-    """Accuracy minus the price of the candidates at .2 per 100, by question."""
+    """Accuracy minus the price of the candidates, by question."""
     right, candidates = group.by_question(), group.by_question("candidates")
-    return {question: right[question] - 0.002 * candidates[question] for question in right}
+    return {question: right[question] - PRICE * candidates[question] / 100.0 for question in right}
 
 
 def ablations() -> None:
@@ -377,7 +380,7 @@ def ablations() -> None:
         lines = []
         for document in documents:
             accuracy, candidates = np.array(document["accuracy"]), np.array(document["candidates"])
-            value = statistics.mean_of_seeds(np.mean(accuracy - 0.002 * candidates, axis=1))
+            value = statistics.mean_of_seeds(np.mean(accuracy - PRICE * candidates / 100.0, axis=1))
             cells = [
                 f"{share(accuracy[:, place].mean())} ({candidates[:, place].mean():.0f})"
                 for place in range(accuracy.shape[1])
