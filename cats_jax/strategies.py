@@ -23,7 +23,16 @@ IGNORES_NUM_CANDIDATES = frozenset({"greedy"})
 UNTRAINED = frozenset({"cats_random", "cats_constant"})
 """Their policies read no scores: without a calibration of the PRM scores count as they are."""
 
-_CONFIG_OPTIONS = ("rounds", "num_base", "base", "factor", "path_score", "vote", "calibrated")
+_CONFIG_OPTIONS = (
+    "rounds",
+    "num_base",
+    "base",
+    "factor",
+    "path_score",
+    "vote",
+    "calibrated",
+    "price",
+)
 """Fields of `search.CatsConfig` that a recipe may set."""
 
 
@@ -123,11 +132,14 @@ def _cats(
     from .checkpoint import load_controller
 
     strategy, params, _ = load_controller(path, mode=mode)
-    if price is None:
-        return strategy, params
-    if isinstance(price, bool) or not isinstance(price, int | float) or not price >= 0:
-        raise BadInputError(f"price={price!r}: of 100 candidates in right answers, a number >= 0")
-    return strategy._replace(price=float(price)), params
+    return strategy if price is None else strategy._replace(price=_price(price)), params
+
+
+def _price(value: Any) -> float:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not 0.0 <= value < float("inf"):
+        raise BadInputError(f"price={value!r}: of 100 candidates in right answers, a number >= 0")
+    return float(value)
 
 
 def _cats_random(*, config: str = "cats", **changes: Any) -> tuple[search.Strategy, Any]:
@@ -195,6 +207,7 @@ def _cats_config(name: str, changes: Mapping[str, Any]) -> search.CatsConfig:
     presets = {"cats": search.CATS, "paper": search.PAPER}
     if name not in presets:
         raise BadInputError(f"unknown configuration {name!r}: choose one of {', '.join(presets)}")
+    changes = {key: _price(value) if key == "price" else value for key, value in changes.items()}
     return dataclasses.replace(presets[name], **changes)
 
 

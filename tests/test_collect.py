@@ -195,6 +195,20 @@ def test_on_policy_log_probs_are_the_networks(tmp_path):
     assert np.all(taken[~explores] >= chance[~explores].max(axis=1) - 1e-6)
 
 
+def test_a_random_policy_is_charged_the_price_it_was_given(tmp_path):
+    prices = {"cheap": 0.05, "dear": 0.5}
+    strategies = [{**PLAIN, "label": label, "price": price} for label, price in prices.items()]
+    found = collect.load_decisions(collected(tmp_path, strategies=strategies, num_candidates=[4]))
+    place = found.feature_names.index("price")
+    for label, price in prices.items():
+        rows = found.columns["strategy"] == label
+        np.testing.assert_allclose(found.columns["price"][rows], price, rtol=1e-6)
+        shown = 1.0 + np.log10(price) / 3.0
+        np.testing.assert_allclose(found.columns["features"][rows, place], shown, rtol=1e-5)
+    with pytest.raises(BadInputError, match=r"price=-1: of 100 candidates"):
+        collected(tmp_path, strategies=[{**PLAIN, "price": -1}])
+
+
 def test_going_on_gives_the_same_rows(tmp_path, decisions):
     class Stops(Exception):
         pass
