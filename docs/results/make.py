@@ -38,6 +38,9 @@ SIZES = (4, 16, 64, 256)
 PRICE = 0.2
 """Of 100 candidates, in the comparisons of values; that of `cats_jax.ablations`."""
 
+_REPLAYS = 16
+"""Of a question with one action, to choose it, and as many to value the choice."""
+
 _COSTS = ("candidates", "generated", "prompt_computed", "prm_computed")
 _COLUMNS = ("question", "strategy", "num_candidates", "prm", "seed", "correct", "covered")
 
@@ -97,6 +100,7 @@ def measure_bank(policy: str, banks: pathlib.Path) -> None:
     strategy = allocation_oracle(
         search.CATS, sample=rows.index((8, 1, 1.0, 1.0, 0)), stop=rows.index((0, 1, 0.6, 1.0, 0))
     )
+    constant = search.cats(search.constant_policy, search.CATS)
     for place, prm in enumerate(bank.prms):
         for size in (16, 64):
             result = replay(bank.arrays, strategy, prm=place, num_candidates=size, knows_truth=True)
@@ -104,8 +108,37 @@ def measure_bank(policy: str, banks: pathlib.Path) -> None:
                 float(result.correct.mean()),
                 float(result.tokens.mean()),
             ]
+        plays = [
+            [
+                replay(bank.arrays, constant, np.int32(row), prm=place, num_candidates=16, seed=n)
+                for n in range(2 * _REPLAYS)
+            ]
+            for row, (_, num_retain, *_) in enumerate(rows)
+            if num_retain == 1
+        ]
+        found[prm]["hindsight_16"] = _best_in_hindsight(
+            *(
+                np.array([[getattr(play, name) for play in each] for each in plays])
+                for name in ("correct", "candidates", "tokens")
+            )
+        )
     path = ROWS / f"bank-{policy}.json"
     path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+def _best_in_hindsight(
+    correct: np.ndarray, candidates: np.ndarray, tokens: np.ndarray
+) -> list[float]:
+    """Accuracy and tokens if each question had the action that suits it, from [A, S, Q].
+
+    The action is chosen by half of the replays and valued by the others: their luck is not counted.
+    """
+    value = correct - PRICE * candidates / 100.0
+    best = value[:, :_REPLAYS].mean(axis=1).argmax(axis=0)
+    questions = np.arange(len(best))
+    return [
+        float(each[:, _REPLAYS:].mean(axis=1)[best, questions].mean()) for each in (correct, tokens)
+    ]
 
 
 def load(names: Iterable[str]) -> dict[str, list[Group]]:
@@ -319,6 +352,10 @@ def oracle(name: str, groups: Sequence[Group], properties: dict[str, dict]) -> N
         ceiling = [properties[prm][f"oracle_{size}"] for prm in PRMS]
         cells = [f"{share(accuracy)} ({tokens:.0f})" for accuracy, tokens in ceiling]
         lines.append(["oracle's allocation, replayed", str(size), *cells])
+        if all(f"hindsight_{size}" in properties[prm] for prm in PRMS):
+            pairs = [properties[prm][f"hindsight_{size}"] for prm in PRMS]
+            cells = [f"{share(accuracy)} ({tokens:.0f})" for accuracy, tokens in pairs]
+            lines.append(["each question's best constant action, replayed", str(size), *cells])
         for label in ("cats-0.005", "cats-0.02", "cats"):
             cells = [cell(find(groups, label, size, prm)) for prm in PRMS]
             if any(cells):
@@ -326,18 +363,22 @@ def oracle(name: str, groups: Sequence[Group], properties: dict[str, dict]) -> N
     write(name, ["allocation", "N", *PRMS], lines)
 
 
-def chosen_on_validation(name: str, validation: Sequence[Group], test: Sequence[Group]) -> None:
+def chosen_on_validation(
+    name: str, validation: Sequence[Group], test: Sequence[Group], size: int
+) -> None:
     """The fixed configuration or rule of the highest value on validation, on test beside CATS."""
     lines = []
     for prm in PRMS:
         rivals = [
             group
             for group in validation
-            if group.prm in (None, prm) and not group.strategy.startswith("cats")
+            if group.prm in (None, prm)
+            and group.num_candidates in (1, size)
+            and group.strategy.split("-")[0] != "cats"
         ]
         best = max(rivals, key=lambda group: np.mean(list(_values(group).values())))
         rival = find(test, best.strategy, best.num_candidates, prm)
-        mine = find(test, "cats", 16, prm)
+        mine = find(test, "cats", size, prm)
         assert rival is not None
         assert mine is not None
         one, two = _values(mine), _values(rival)
@@ -345,7 +386,9 @@ def chosen_on_validation(name: str, validation: Sequence[Group], test: Sequence[
         seeds = [
             np.mean(list(_values(group).values()))
             for group in test
-            if group.strategy.startswith("cats-seed") and group.prm == prm
+            if group.strategy.startswith("cats-seed")
+            and group.prm == prm
+            and group.num_candidates == size
         ]
         lines.append(
             [
@@ -359,7 +402,7 @@ def chosen_on_validation(name: str, validation: Sequence[Group], test: Sequence[
             ]
         )
     header = ["PRM", "best of validation", "on test", "CATS", "CATS' value more", "its value"]
-    write(name, [*header, "five seeds of CATS"], lines)
+    write(f"{name}-{size}", [*header, "five seeds of CATS"], lines)
 
 
 def _values(group: Group) -> dict[str, float]:
@@ -478,15 +521,26 @@ def make() -> None:
     for policy, groups in load(("weak-test-replay", "strong-test-replay")).items():
         accuracies(f"replay-{policy}", groups, SIZES)
         validation = load((f"{policy}-validation-replay",))
-        if policy in validation:
-            chosen_on_validation(f"chosen-{policy}", validation[policy], groups)
-    for policy, groups in load(("weak-transfer",)).items():
-        accuracies(f"transfer-{policy}", groups, SIZES)
+        for size in sorted({group.num_candidates for group in groups} - {1}):
+            if policy in validation:
+                chosen_on_validation(f"chosen-{policy}", validation[policy], groups, size)
+    for part in ("transfer", "offline"):
+        for policy, groups in load(f"{policy}-{part}" for policy in POLICIES).items():
+            accuracies(f"{part}-{policy}", groups, SIZES)
     ablations()
 
 
 _COLORS = {"cats": "#1f5fa8", "cats-0.02": "#b3541e", "cats-0.005": "#4d8c4a", "paper": "#7a4fa3"}
-_PARTS = ("baselines-small", "baselines-64", "baselines-256", "cats", "cats-256", "seeds", "paper")
+_PARTS = (
+    "baselines-small",
+    "baselines-64",
+    "baselines-256",
+    "cats",
+    "cats-256",
+    "seeds",
+    "paper",
+    "ablations",
+)
 
 
 if __name__ == "__main__":
