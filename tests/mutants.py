@@ -70,6 +70,13 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/test_learners_returns.py", "-k", "mean_of_others"),
     ),
     Mutant(
+        name="random decisions cost nothing",
+        file="cats_jax/strategies.py",
+        original="_price(value) if key",
+        mutated="0.0 if key",
+        tests=("tests/test_collect.py", "-k", "charged_the_price"),
+    ),
+    Mutant(
         name="base children are not paid for",
         file="learners/episodes.py",
         original="candidates.at[:, -1].add(next_base)",
