@@ -525,22 +525,15 @@ def make() -> None:
             if policy in validation:
                 chosen_on_validation(f"chosen-{policy}", validation[policy], groups, size)
     for part in ("transfer", "offline"):
-        for policy, groups in load(f"{policy}-{part}" for policy in POLICIES).items():
+        for policy, groups in load((f"weak-{part}",)).items():
             accuracies(f"{part}-{policy}", groups, SIZES)
+    for groups in load(("weak-paper", "weak-ablations")).values():
+        accuracies("live-ablations", groups, SIZES)
     ablations()
 
 
 _COLORS = {"cats": "#1f5fa8", "cats-0.02": "#b3541e", "cats-0.005": "#4d8c4a", "paper": "#7a4fa3"}
-_PARTS = (
-    "baselines-small",
-    "baselines-64",
-    "baselines-256",
-    "cats",
-    "cats-256",
-    "seeds",
-    "paper",
-    "ablations",
-)
+_PARTS = ("baselines-small", "baselines-64", "baselines-256", "cats", "cats-256", "seeds", "paper")
 
 
 if __name__ == "__main__":
