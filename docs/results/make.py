@@ -38,7 +38,7 @@ SIZES = (4, 16, 64, 256)
 PRICE = 0.2
 """Of 100 candidates, in the comparisons of values; that of `cats_jax.ablations`."""
 
-_REPLAYS = 16
+_REPLAYS = 8
 """Of a question with one action, to choose it, and as many to value the choice."""
 
 _COSTS = ("candidates", "generated", "prompt_computed", "prm_computed")
