@@ -339,6 +339,9 @@ def correlations(name: str, groups: Sequence[Group], properties: dict[str, dict]
     for predictor in ("total sparsity", "last-layer sparsity"):
         row = [predictor]
         for target in list(values)[2:]:
+            if len(set(values[target])) == 1:
+                row.append("all equal")
+                continue
             found = spearman(values[predictor], values[target])
             row.append(f"{found.value:+.2f} ({found.p_value:.2g})")
         lines.append(row)
