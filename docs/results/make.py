@@ -490,7 +490,8 @@ def frontier(name: str, groups: Sequence[Group], labels: dict[str, str]) -> None
         axes.set_xscale("log")
         axes.set_title(f"PRM {prm}", fontsize=10)
         axes.grid(True, which="major", color="#e5e5e5", linewidth=0.5)
-    panels[0].legend(fontsize=7, loc="lower right")
+    handles, names = panels[0].get_legend_handles_labels()
+    figure.legend(handles, names, fontsize=8, loc="outside lower center", ncols=len(handles))
     for axes in (panels[0], panels[3]):
         axes.set_ylabel("accuracy (bars: 95 %)")
     for axes in panels[3:]:
