@@ -215,7 +215,8 @@ def find(groups: Sequence[Group], strategy: str, size: int, prm: str | None) -> 
 def accuracies(name: str, groups: Sequence[Group], sizes: Sequence[int]) -> None:
     """Every strategy with every PRM: accuracy (tokens), one table per N."""
     strategies = list(dict.fromkeys(group.strategy for group in groups))
-    for size in sizes:
+    # Greedy decoding stands beside every N, but makes no table by itself.
+    for size in sorted(set(sizes) & {group.num_candidates for group in groups}):
         lines = []
         for strategy in strategies:
             cells = [cell(find(groups, strategy, size, prm)) for prm in PRMS]
