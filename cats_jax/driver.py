@@ -8,21 +8,20 @@ derive from the question, never from its slot or its neighbours.
 from __future__ import annotations
 
 import contextlib
-import functools
 import math
 import threading
 import time
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 import search
 
+from . import ticks
 from .errors import ScorerContractError
 from .protocols import (
     AnswerJudge,
@@ -37,7 +36,7 @@ from .protocols import (
 )
 from .results import ROOT, Candidate, DecisionRow, SearchPath, SearchResult, Status
 from .seeds import stable_seed
-from .timings import Timings
+from .timings import Stopwatch, Timings
 from .tree import SearchTree
 
 _BUCKETS = (4, 16, 64, 256)
@@ -166,7 +165,7 @@ class Cohort:
             (0.0, 0.0) if scorer is None else (scorer.sparsity_total, scorer.sparsity_last_layer)
         )
         prm_features = (*sparsity, *settings.calibration)
-        self._fresh, self._state, self._keys = _first_states(
+        self._fresh, self._state, self._keys = ticks.first_states(
             num_candidates=np.int32(settings.num_candidates),
             max_depth=settings.max_depth,
             budget=np.int32(settings.budget),
@@ -205,21 +204,21 @@ class Cohort:
 
     def _tick(self) -> dict[str, Any]:
         started = time.perf_counter()
-        busy = _Stopwatch()
+        busy = Stopwatch()
         strategy = self._settings.strategy
 
         with self._locked(self._locks.core, busy), busy("core"):
-            ticks = [
+            counts = [
                 0 if slot is None else slot.step * strategy.num_phases + slot.phase
                 for slot in self._slots
             ]
             # Questions start together and step together, so that they share their phase.
             in_base = all(slot is None or slot.phase == 0 for slot in self._slots)
             base_phase = in_base and strategy.num_phases > 1
-            planned = _plan(
+            planned = ticks.plan(
                 self._params,
                 self._keys,
-                np.asarray(ticks, np.int32),
+                np.asarray(counts, np.int32),
                 self._state,
                 strategy,
                 base_phase,
@@ -229,7 +228,9 @@ class Cohort:
         samples = self._generate(asked, busy)
         expansion = self._grow(asked, samples, busy)
         with self._locked(self._locks.core, busy), busy("core"):
-            self._state, observed = _commit(self._state, planned, expansion, strategy, base_phase)
+            self._state, observed = ticks.commit(
+                self._state, planned, expansion, strategy, base_phase
+            )
             observed = jax.device_get(observed)
         self._record(observed)
         self._charge(time.perf_counter() - started, busy)
@@ -264,7 +265,7 @@ class Cohort:
                 row += count
         return asked
 
-    def _generate(self, asked: list[_Asked], busy: _Stopwatch) -> list[list[StepSample]]:
+    def _generate(self, asked: list[_Asked], busy: Stopwatch) -> list[list[StepSample]]:
         if not asked:
             return []
         with self._locked(self._locks.policy, busy), busy("policy"):
@@ -288,7 +289,7 @@ class Cohort:
         return generation.samples
 
     def _grow(
-        self, asked: list[_Asked], samples: list[list[StepSample]], busy: _Stopwatch
+        self, asked: list[_Asked], samples: list[list[StepSample]], busy: Stopwatch
     ) -> search.Expansion:
         """Add the samples to the trees, score them, and write the expansion arrays."""
         slots, capacity = len(self._slots), self._settings.capacity
@@ -327,7 +328,7 @@ class Cohort:
             arrays["embedding"][slot_index, row] = candidate.id
         return search.Expansion(**arrays)
 
-    def _score(self, usable: list[tuple[int, int, Candidate]], busy: _Stopwatch) -> None:
+    def _score(self, usable: list[tuple[int, int, Candidate]], busy: Stopwatch) -> None:
         """Ask the PRM for the newest step of each candidate.
 
         If the batch breaks the PRM's contract the questions are scored one by one, so that only
@@ -397,7 +398,7 @@ class Cohort:
                 for node in self._alive(observed, index, "finished"):
                     slot.tree.candidates[node - 1].kept = True
 
-    def _charge(self, wall: float, busy: _Stopwatch) -> None:
+    def _charge(self, wall: float, busy: Stopwatch) -> None:
         """Share what is not any one question's among the open ones."""
         waiting = busy.seconds("waiting")
         inside = busy.seconds("policy inside") + busy.seconds("prm inside")
@@ -482,7 +483,7 @@ class Cohort:
                 seeds[index] = stable_seed(self._settings.seed, question.id) % 2**31
                 opened.add(index)
         if opened or self._closed:
-            self._state, self._keys = _replace_slots(
+            self._state, self._keys = ticks.replace_slots(
                 self._state,
                 self._keys,
                 self._fresh,
@@ -493,7 +494,7 @@ class Cohort:
             self._closed.clear()
 
     @contextlib.contextmanager
-    def _locked(self, lock: threading.Lock, busy: _Stopwatch) -> Iterator[None]:
+    def _locked(self, lock: threading.Lock, busy: Stopwatch) -> Iterator[None]:
         with busy("waiting"):
             lock.acquire()
         try:
@@ -522,121 +523,6 @@ class Cohort:
         for question, live in forgets.items():
             engine.keep_only(question, live)
         forgets.clear()
-
-
-@functools.partial(
-    jax.jit, static_argnames=("strategy", "max_depth", "capacity", "frontier_capacity", "slots")
-)
-def _first_states(
-    slots: int, **arguments: Any
-) -> tuple[search.SearchState, search.SearchState, jax.Array]:
-    """A question's state before its first tick; states and keys of slots without a question."""
-    fresh = search.init(jnp.int32(ROOT), **arguments)
-    # A budget of 0 makes a slot terminal from the start: an idle slot asks for nothing.
-    idle = fresh.replace(budget=jnp.int32(0))
-    states = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (slots, *leaf.shape)), idle)
-    return fresh, states, jax.random.split(jax.random.key(0), slots)
-
-
-@jax.jit
-def _replace_slots(
-    states: search.SearchState,
-    keys: jax.Array,
-    fresh: search.SearchState,
-    seeds: jax.Array,
-    opened: jax.Array,
-    closed: jax.Array,
-) -> tuple[search.SearchState, jax.Array]:
-    """Start questions in the opened slots and empty the closed ones that stay without one.
-
-    Args:
-        states, keys: of B slots.
-        fresh: a question's first state.
-        seeds: u32[B], of the opened slots' keys.
-        opened, closed: bool[B].
-    """
-
-    def one(
-        state: search.SearchState,
-        key: jax.Array,
-        seed: jax.Array,
-        opens: jax.Array,
-        ends: jax.Array,
-    ) -> tuple[search.SearchState, jax.Array]:
-        new = fresh.replace(budget=jnp.where(opens, fresh.budget, 0))
-        state = jax.tree.map(lambda a, b: jnp.where(opens | ends, a, b), new, state)
-        return state, jnp.where(opens, jax.random.key(seed), key)
-
-    return jax.vmap(one)(states, keys, seeds, opened, closed)
-
-
-@functools.partial(jax.jit, static_argnames=("strategy", "base_phase"))
-def _plan(
-    params: Any,
-    keys: jax.Array,
-    ticks: jax.Array,
-    state: search.SearchState,
-    strategy: search.Strategy,
-    base_phase: bool,
-) -> search.Plan:
-    def one(key: jax.Array, tick: jax.Array, state: search.SearchState) -> search.Plan:
-        plan_key, _ = search.tick_keys(key, tick)
-        return search.plan(params, plan_key, state, strategy=strategy, base_phase=base_phase)
-
-    return jax.vmap(one)(keys, ticks, state)
-
-
-@functools.partial(jax.jit, static_argnames=("strategy", "base_phase"))
-def _commit(
-    state: search.SearchState,
-    plan: search.Plan,
-    expansion: search.Expansion,
-    strategy: search.Strategy,
-    base_phase: bool,
-) -> tuple[search.SearchState, dict[str, jax.Array]]:
-    commit = functools.partial(search.commit, strategy=strategy, base_phase=base_phase)
-    state, output = jax.vmap(commit)(state, plan, expansion)
-    return state, _observe(plan, state, output, strategy)
-
-
-def _observe(
-    plan: search.Plan,
-    state: search.SearchState,
-    output: search.StepOutput,
-    strategy: search.Strategy,
-) -> dict[str, jax.Array]:
-    """What the host reads of a tick, in one transfer."""
-    return {
-        "decided": output.decision.valid,
-        "granted": output.num_samples,
-        "reward": output.decision.reward,
-        "features": plan.decision.features,
-        "action": plan.decision.action,
-        "num_extra": plan.action.num_extra,
-        "num_retain": plan.action.num_retain,
-        "temperature": plan.action.temperature,
-        "top_p": plan.action.top_p,
-        "top_k": plan.action.top_k,
-        "decision_node": plan.request.embedding,
-        "path_score": output.path_score,
-        "frontier_valid": state.frontier.valid,
-        "frontier_embedding": state.frontier.embedding,
-        "finished_valid": state.finished.valid,
-        "finished_embedding": state.finished.embedding,
-        "chosen": jax.vmap(strategy.answer)(state.finished),
-        "terminal": jax.vmap(search.is_terminal)(state),
-        "cut_by_budget": _cut_by_budget(state),
-        "step": state.step,
-        "phase": state.phase,
-        "used": state.used,
-    }
-
-
-def _cut_by_budget(state: search.SearchState) -> jax.Array:
-    """bool[B]: paths could still grow, had the budget not been spent."""
-    can_grow = jnp.any(state.frontier.valid, axis=1) & (state.step < state.max_depth)
-    full = jnp.sum(state.finished.valid, axis=1) >= state.width
-    return (state.spent >= state.budget) & can_grow & ~full
 
 
 def _mask(indices: set[int], size: int) -> np.ndarray:
@@ -709,30 +595,3 @@ def _path(tree: SearchTree, node: int) -> SearchPath:
 
 def _bucket(size: int) -> int:
     return next(bucket for bucket in _BUCKETS if bucket >= size)
-
-
-class _Stopwatch:
-    """Seconds by part within one tick."""
-
-    def __init__(self) -> None:
-        self._seconds: defaultdict[str, float] = defaultdict(float)
-
-    @contextlib.contextmanager
-    def __call__(self, part: str) -> Iterator[None]:
-        started = time.perf_counter()
-        try:
-            yield
-        finally:
-            self._seconds[part] += time.perf_counter() - started
-
-    def split(self, part: str, inside: float) -> None:
-        """Divide the seconds of an engine call into inside and outside."""
-        total = self._seconds.pop(part)
-        self._seconds[f"{part} inside"] += inside
-        self._seconds[f"{part} outside"] += total - inside
-
-    def seconds(self, part: str) -> float:
-        return self._seconds[part]
-
-    def parts(self) -> list[tuple[str, float]]:
-        return list(self._seconds.items())

@@ -18,10 +18,11 @@ from .config import Recipe
 from .datasets import QuestionSet, load_questions
 from .engines import Engines, LocalEngines
 from .errors import BadInputError
+from .manifest import make_manifest
 from .models import ModelSource
 from .protocols import AnswerJudge
 from .recording import Observer, Recorder, default_judge, needs_math
-from .runs import Run, RunWriter, make_manifest, read_run
+from .runs import Run, RunWriter, read_run
 from .strategies import controller_path
 from .wall_times import WallTimes
 

@@ -24,10 +24,11 @@ from search.state import empty_paths
 from .config import PrmSpec, StrategySpec, parse_strategy
 from .errors import BadInputError
 from .ledger import Ledger
+from .manifest import make_manifest
 from .protocols import AnswerJudge, Path, Step, StepScorer
 from .recording import grade_answer, is_covered
 from .results import SearchPath, SearchResult
-from .runs import Row, Run, RunWriter, make_manifest, read_run
+from .runs import Row, Run, RunWriter, read_run
 from .strategies import build_strategy
 from .tree import SearchTree
 

@@ -14,53 +14,33 @@ reader passes over them, and the writer drops them when it goes on.
 from __future__ import annotations
 
 import dataclasses
-import fcntl
 import gzip
-import importlib.metadata
 import json
-import math
-import operator
 import os
 import pathlib
-import platform
 import queue
-import subprocess
 import threading
 import time
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
-from .errors import BadInputError, RunStoppedError
+from . import durable
+from .errors import BadInputError
 from .ledger import Ledger
-from .protocols import Question
-from .results import Candidate, DecisionRow, SearchPath, SearchResult
-
-SCHEMA = 1
-"""Version of everything in the folder; a reader refuses any other."""
+from .manifest import SCHEMA, differences
+from .results import SearchResult
+from .stored_trees import json_line, tree_from_lines, tree_to_lines
 
 MANIFEST = "manifest.json"
 RESULTS = "results.jsonl"
 TREES = "trees.jsonl.gz"
 SUMMARY = "summary.json"
-_LOCK = ".lock"
 
 _LEDGER_FIELDS = tuple(field.name for field in dataclasses.fields(Ledger))
 # What a resumed run must share with its beginning; versions and times may differ.
 _IDENTITY = ("schema", "config", "models", "questions")
-_VERSIONED = (
-    "cats-jax",
-    "jax",
-    "flax",
-    "numpy",
-    "scipy",
-    "torch",
-    "transformers",
-    "math-verify",
-    "sympy",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +146,14 @@ class Run:
             raise BadInputError(
                 f"{str(self.folder / TREES)!r} is damaged at the tree of {row.key!r}: {error}"
             ) from error
-        return _tree_from_lines(lines, row)
+        return tree_from_lines(
+            lines,
+            answer=row.answer,
+            status=row.status,  # type: ignore[arg-type]
+            reason=row.reason,
+            steps=row.steps,
+            ledger=row.ledger,
+        )
 
 
 def read_run(folder: str | pathlib.Path) -> Run:
@@ -184,27 +171,7 @@ def read_run(folder: str | pathlib.Path) -> Run:
 
 def write_summary(folder: str | pathlib.Path, summary: Mapping[str, Any]) -> None:
     """Replace summary.json."""
-    _replace(pathlib.Path(folder) / SUMMARY, {"schema": SCHEMA, **summary})
-
-
-def make_manifest(
-    *,
-    config: Mapping[str, Any],
-    models: Mapping[str, Any],
-    questions: Mapping[str, Any],
-    seeds: Sequence[int],
-) -> dict[str, Any]:
-    """Everything needed to know what was run, and to refuse going on with something else."""
-    return {
-        "schema": SCHEMA,
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "config": dict(config),
-        "models": dict(models),
-        "questions": dict(questions),
-        "seeds": list(seeds),
-        "versions": _versions(),
-        "git": _git_hash(),
-    }
+    durable.replace_json(pathlib.Path(folder) / SUMMARY, {"schema": SCHEMA, **summary})
 
 
 class RunWriter:
@@ -212,7 +179,7 @@ class RunWriter:
 
     Args:
         folder: made if need be.
-        manifest: from `make_manifest`.
+        manifest: from `manifest.make_manifest`.
 
     Attributes:
         keys: of the rows that are there; not to be searched again.
@@ -223,28 +190,14 @@ class RunWriter:
 
     def __init__(self, folder: str | pathlib.Path, manifest: Mapping[str, Any]) -> None:
         self.folder = pathlib.Path(folder)
-        if self.folder.exists() and not self.folder.is_dir():
-            raise BadInputError(f"{str(self.folder)!r} is a file: choose another output folder")
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            # The kernel frees the lock when the process dies, however it dies.
-            self._lock = (self.folder / _LOCK).open("w")
-        except OSError as error:
-            raise _unwritable(self.folder, error) from error
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            self._lock.close()
-            raise BadInputError(
-                f"{str(self.folder)!r} is in use by another process: wait, or choose another folder"
-            ) from error
+        self._lock = durable.hold(self.folder)
         try:
             self._begin(manifest)
             self.keys = self._repair()
             self._appender = _Appender(self.folder)
         except OSError as error:
             self._lock.close()
-            raise _unwritable(self.folder, error) from error
+            raise durable.unwritable(self.folder, error) from error
         except BaseException:
             self._lock.close()
             raise
@@ -266,7 +219,7 @@ class RunWriter:
         """
         if row.key in self.keys:
             raise ValueError(f"row {row.key!r} is already in {str(self.folder)!r}")
-        self._appender.add(row, None if result is None else _tree_to_lines(row.key, result))
+        self._appender.add(row, None if result is None else tree_to_lines(row.key, result))
         self.keys.add(row.key)
 
     @property
@@ -292,7 +245,7 @@ class RunWriter:
             changes = [
                 change
                 for name in _IDENTITY
-                for change in _differences(existing.get(name), new.get(name), name)
+                for change in differences(existing.get(name), new.get(name), name)
             ]
             if changes:
                 shown = "; ".join(changes[:4]) + ("; ..." if len(changes) > 4 else "")
@@ -301,13 +254,16 @@ class RunWriter:
                     "settings, or choose another output folder"
                 )
             return
-        strangers = {path.name for path in self.folder.iterdir()} - {_LOCK, MANIFEST + ".new"}
+        strangers = {path.name for path in self.folder.iterdir()} - {
+            durable.LOCK,
+            MANIFEST + ".new",
+        }
         if strangers:
             raise BadInputError(
                 f"{str(self.folder)!r} holds {sorted(strangers)[0]!r} but no {MANIFEST}, so it is "
                 "no run folder: choose another output folder"
             )
-        _replace(self.folder / MANIFEST, manifest)
+        durable.replace_json(self.folder / MANIFEST, manifest)
 
     def _repair(self) -> set[str]:
         """Drop cut tails and trees without a row; returns the keys of the rows that stay."""
@@ -315,7 +271,7 @@ class RunWriter:
         kept = _complete_rows(self.folder)
         lines = b"".join(line for _, line in kept)
         if results.exists() and results.read_bytes() != lines:
-            _replace_bytes(results, lines)
+            durable.replace(results, lines)
         if trees.exists():
             end = max((sum(row.tree) for row, _ in kept if row.tree is not None), default=0)
             with trees.open("r+b") as file:
@@ -366,117 +322,6 @@ def _read_manifest(folder: pathlib.Path) -> dict[str, Any] | None:
     return manifest
 
 
-def _differences(old: Any, new: Any, name: str) -> list[str]:
-    """Where two JSON values differ, as "name: old -> new"."""
-    if isinstance(old, dict) and isinstance(new, dict):
-        return [
-            change
-            for key in sorted({*old, *new})
-            for change in _differences(old.get(key), new.get(key), f"{name}.{key}")
-        ]
-    if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
-        return [
-            change
-            for index, (one, two) in enumerate(zip(old, new, strict=True))
-            for change in _differences(one, two, f"{name}[{index}]")
-        ]
-    return [] if old == new else [f"{name}: {_shorten(old)} -> {_shorten(new)}"]
-
-
-def _shorten(value: Any) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 80 else text[:77] + "..."
-
-
-# Trees
-
-
-def _tree_to_lines(key: str, result: SearchResult) -> bytes:
-    """One JSON line about the search, one per candidate, one per decision."""
-    lines: list[dict[str, Any]] = [
-        {
-            "key": key,
-            "kind": "search",
-            "question": result.question.id,
-            "text": result.question.text,
-            "chosen": result.chosen,
-            "paths": [list(path.nodes) for path in result.paths],
-        }
-    ]
-    for candidate in result.candidates:
-        line = {
-            "key": key,
-            "kind": "candidate",
-            **dict(zip(_CANDIDATE, _of_candidate(candidate), strict=True)),
-        }
-        if not math.isfinite(candidate.log_prob):
-            line["log_prob"] = None
-        lines.append(line)
-    for decision in result.decisions:
-        line = {
-            "key": key,
-            "kind": "decision",
-            **dict(zip(_DECISION, _of_decision(decision), strict=True)),
-        }
-        lines.append(line)
-    return b"".join(map(_line, lines))
-
-
-def _tree_from_lines(lines: list[dict[str, Any]], row: Row) -> SearchResult:
-    head = lines[0]
-    candidates = []
-    for line in lines:
-        if line["kind"] == "candidate":
-            fields = {name: line[name] for name in _CANDIDATE}
-            fields["log_prob"] = -math.inf if line["log_prob"] is None else line["log_prob"]
-            candidates.append(Candidate(**fields, token_ids=()))
-    decisions = []
-    for line in lines:
-        if line["kind"] == "decision":
-            fields = {name: line[name] for name in _DECISION}
-            decisions.append(DecisionRow(**{**fields, "features": tuple(line["features"])}))
-    return SearchResult(
-        question=Question(head["question"], head["text"]),
-        answer=row.answer,
-        chosen=head["chosen"],
-        status=row.status,  # type: ignore[arg-type]
-        reason=row.reason,
-        steps=row.steps,
-        paths=[_path_of(nodes, candidates) for nodes in head["paths"]],
-        candidates=candidates,
-        decisions=decisions,
-        ledger=row.ledger,
-    )
-
-
-def _path_of(nodes: list[int], candidates: list[Candidate]) -> SearchPath:
-    steps = [candidates[node - 1] for node in nodes]
-    return SearchPath(
-        steps=tuple(step.text for step in steps),
-        step_scores=tuple(step.score for step in steps if step.score is not None),
-        path_score=steps[-1].path_score,
-        answer=steps[-1].answer,
-        nodes=tuple(nodes),
-    )
-
-
-_CANDIDATE = tuple(
-    field.name for field in dataclasses.fields(Candidate) if field.name != "token_ids"
-)
-_DECISION = tuple(field.name for field in dataclasses.fields(DecisionRow))
-_of_candidate = operator.attrgetter(*_CANDIDATE)
-_of_decision = operator.attrgetter(*_DECISION)
-# Made once: `json.dumps` with any setting makes a new one for every line.
-_encode = json.JSONEncoder(allow_nan=False, check_circular=False).encode
-
-
-def _line(value: Any) -> bytes:
-    return _encode(value).encode() + b"\n"
-
-
-# Files
-
-
 class _Appender:
     """A thread that compresses and writes, so that searches do not wait for the disk.
 
@@ -488,16 +333,16 @@ class _Appender:
         self.seconds = 0.0
         self._folder = folder
         self._queue: queue.SimpleQueue[tuple[Row, bytes | None] | None] = queue.SimpleQueue()
-        self._results = _open_to_append(folder / RESULTS)
-        self._trees = _open_to_append(folder / TREES)
-        _sync_folder(folder)
+        self._results = durable.open_to_append(folder / RESULTS)
+        self._trees = durable.open_to_append(folder / TREES)
+        durable.sync_folder(folder)
         self._error: OSError | None = None
         self._thread = threading.Thread(target=self._run, name="run folder", daemon=True)
         self._thread.start()
 
     def add(self, row: Row, tree: bytes | None) -> None:
         if self._error is not None:
-            raise _stopped(self._folder, self._error)
+            raise durable.stopped(self._folder, self._error)
         self._queue.put((row, tree))
 
     def close(self) -> None:
@@ -506,7 +351,7 @@ class _Appender:
         os.close(self._results)
         os.close(self._trees)
         if self._error is not None:
-            raise _stopped(self._folder, self._error)
+            raise durable.stopped(self._folder, self._error)
 
     def _run(self) -> None:
         ended = False
@@ -532,87 +377,6 @@ class _Appender:
                 member = gzip.compress(tree, compresslevel=2, mtime=0)
                 place = (start + len(trees), len(member))
                 trees += member
-            lines += _line(dataclasses.replace(row, tree=place).as_dict())
-        _append(self._trees, trees)
-        _append(self._results, lines)
-
-
-def _unwritable(folder: pathlib.Path, error: OSError) -> BadInputError:
-    return BadInputError(
-        f"{str(folder)!r} can't be written ({error.strerror}): choose another output folder, or "
-        "free space"
-    )
-
-
-def _stopped(folder: pathlib.Path, error: OSError) -> RunStoppedError:
-    return RunStoppedError(
-        f"{str(folder)!r} can't be written any more ({error.strerror}): free space, and the same "
-        "command goes on where it stopped"
-    )
-
-
-def _open_to_append(path: pathlib.Path) -> int:
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-
-
-def _append(descriptor: int, data: bytes | bytearray) -> None:
-    """Write all of it, normally in one call, and wait until it is on the disk."""
-    view = memoryview(data)
-    while view:
-        view = view[os.write(descriptor, view) :]
-    if data:
-        os.fsync(descriptor)
-
-
-def _replace(path: pathlib.Path, value: Mapping[str, Any]) -> None:
-    _replace_bytes(path, json.dumps(value, indent=2).encode() + b"\n")
-
-
-def _replace_bytes(path: pathlib.Path, data: bytes) -> None:
-    """Readers see the old content or the new, never a part."""
-    new = path.with_name(path.name + ".new")
-    with new.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    new.replace(path)
-
-
-def _sync_folder(folder: pathlib.Path) -> None:
-    """New names are only safe once the folder itself is on the disk."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _versions() -> dict[str, str]:
-    versions = {"python": platform.python_version(), "platform": platform.platform()}
-    for name in _VERSIONED:
-        try:
-            versions[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    from . import __version__
-
-    return {**versions, "cats-jax": __version__}
-
-
-def _git_hash() -> str | None:
-    """Commit of the checkout this package runs from, "+" if changed; None outside a checkout."""
-    root = pathlib.Path(__file__).resolve().parents[1]
-    if not (root / ".git").exists():
-        return None
-    try:
-        described = subprocess.run(
-            ["git", "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty=+"],
-            cwd=root,
-            capture_output=True,
-            text=True,
-            timeout=10,
-            check=True,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return described.stdout.strip()
+            lines += json_line(dataclasses.replace(row, tree=place).as_dict())
+        durable.append(self._trees, trees)
+        durable.append(self._results, lines)

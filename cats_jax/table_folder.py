@@ -7,9 +7,7 @@ killed goes on with the first block that is missing.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
-import os
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,10 +17,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from .errors import BadInputError, RunStoppedError
+from . import durable
+from .errors import BadInputError
+from .manifest import differences
 
 MANIFEST = "manifest.json"
-_LOCK = ".lock"
 
 # What a folder that goes on need not share with its beginning.
 _FREE = ("schema", "created", "versions", "git")
@@ -56,14 +55,7 @@ def locked(folder: pathlib.Path, manifest: Mapping[str, Any], kind: FolderKind) 
             written.
     """
     _begin(folder, manifest, kind)
-    # The kernel frees the lock when the process dies, however it dies.
-    with (folder / _LOCK).open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise BadInputError(
-                f"{str(folder)!r} is in use by another process: wait, or choose another --output"
-            ) from error
+    with durable.hold(folder):
         yield
 
 
@@ -106,12 +98,9 @@ def write_table(path: pathlib.Path, table: pa.Table) -> None:
     buffer = pa.BufferOutputStream()
     pq.write_table(table, buffer, compression="zstd")
     try:
-        replace(path, buffer.getvalue().to_pybytes())
+        durable.replace(path, buffer.getvalue().to_pybytes())
     except OSError as error:
-        raise RunStoppedError(
-            f"{str(path.parent)!r} can't be written any more ({error.strerror}): free space, and "
-            "the same command goes on where it stopped"
-        ) from error
+        raise durable.stopped(path.parent, error) from error
 
 
 def read_tables(paths: Sequence[pathlib.Path], kind: FolderKind) -> pa.Table:
@@ -141,27 +130,21 @@ def column_array(column: pa.ChunkedArray) -> np.ndarray:
     return flat.reshape(len(column), -1)
 
 
-def replace(path: pathlib.Path, data: bytes) -> None:
-    """Readers see the old content or the new, never a part."""
-    new = path.with_name(path.name + ".new")
-    with new.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    new.replace(path)
-
-
 def _begin(folder: pathlib.Path, manifest: Mapping[str, Any], kind: FolderKind) -> None:
     new = json.loads(json.dumps(manifest))
     if (folder / MANIFEST).exists():
         old = read_manifest(folder, kind)
-        for name in new:
-            if name not in _FREE and old.get(name) != new[name]:
-                raise BadInputError(
-                    f"{kind.name} {str(folder)!r} was begun differently: "
-                    f"{_difference(old, new, name)}. Go on with the same recipe, or choose "
-                    "another --output"
-                )
+        changes = [
+            change
+            for name in new
+            if name not in _FREE
+            for change in differences(old.get(name), new[name], name)
+        ]
+        if changes:
+            raise BadInputError(
+                f"{kind.name} {str(folder)!r} was begun differently: {changes[0]}. Go on with the "
+                "same recipe, or choose another --output"
+            )
         return
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise BadInputError(
@@ -170,22 +153,6 @@ def _begin(folder: pathlib.Path, manifest: Mapping[str, Any], kind: FolderKind) 
         )
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        replace(folder / MANIFEST, json.dumps(new, indent=2).encode() + b"\n")
+        durable.replace_json(folder / MANIFEST, new)
     except OSError as error:
-        raise BadInputError(
-            f"{str(folder)!r} can't be written ({error.strerror}): choose another --output"
-        ) from error
-
-
-def _difference(old: Any, new: Any, name: str) -> str:
-    """The first place where two JSON values differ, as "name: old -> new"."""
-    old, new = old.get(name), new.get(name)
-    if isinstance(old, dict) and isinstance(new, dict):
-        key = next(key for key in sorted({*old, *new}) if old.get(key) != new.get(key))
-        return f"{name}.{_difference(old, new, key)}"
-    return f"{name}: {_shorten(old)} -> {_shorten(new)}"
-
-
-def _shorten(value: Any) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 80 else text[:77] + "..."
+        raise durable.unwritable(folder, error) from error

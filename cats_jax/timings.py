@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
+import time
 from collections import defaultdict
+from collections.abc import Iterator
 
 
 class Timings:
@@ -28,3 +31,33 @@ class Timings:
         """Seconds by part."""
         with self._lock:
             return dict(self._seconds)
+
+
+class Stopwatch:
+    """Seconds by part within one tick."""
+
+    def __init__(self) -> None:
+        self._seconds: defaultdict[str, float] = defaultdict(float)
+
+    @contextlib.contextmanager
+    def __call__(self, part: str) -> Iterator[None]:
+        """Add what the `with` takes."""
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._seconds[part] += time.perf_counter() - started
+
+    def split(self, part: str, inside: float) -> None:
+        """Divide the seconds of an engine call into inside and outside."""
+        total = self._seconds.pop(part)
+        self._seconds[f"{part} inside"] += inside
+        self._seconds[f"{part} outside"] += total - inside
+
+    def seconds(self, part: str) -> float:
+        """Of one part."""
+        return self._seconds[part]
+
+    def parts(self) -> list[tuple[str, float]]:
+        """All of them."""
+        return list(self._seconds.items())

@@ -18,7 +18,7 @@ import pytest
 from scripted import ScriptedModels, ScriptedPolicy, ScriptedPrm, question_set
 
 import search
-from cats_jax import cli, table_folder
+from cats_jax import cli, durable, table_folder
 from cats_jax.answers import BoxedIntegerJudge
 from cats_jax.bank import collect, layout, store
 from cats_jax.bank.grow import grow
@@ -534,7 +534,7 @@ def test_a_full_disk_stops_the_collection(tmp_path, monkeypatch):
     def full(path, data):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(table_folder, "replace", full)
+    monkeypatch.setattr(durable, "replace", full)
     with pytest.raises(BadInputError, match=r"can't be written .No space left"):
         collected(tmp_path)
     with pytest.raises(RunStoppedError, match="goes on where it stopped"):

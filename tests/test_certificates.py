@@ -10,6 +10,7 @@ from cats_jax import certificates, cli, runs
 from cats_jax.answers import BoxedIntegerJudge
 from cats_jax.errors import BadInputError
 from cats_jax.ledger import Ledger
+from cats_jax.manifest import make_manifest
 from cats_jax.protocols import Question
 from cats_jax.results import Candidate, SearchPath, SearchResult
 
@@ -42,7 +43,7 @@ def searched(question, paths, answer="best"):
 
 
 def write(folder, searches, *, strategy="best_of_n", prm="exact", trees=True):
-    manifest = runs.make_manifest(
+    manifest = make_manifest(
         config={"name": "t", "questions": [{"world": "test"}]},
         models={},
         questions={"source": "sums", "count": len(searches)},

@@ -13,7 +13,7 @@ from scripted import ScriptedModels, question_set
 
 import learners
 import search
-from cats_jax import checkpoint, cli, collect, driver
+from cats_jax import checkpoint, cli, collect, driver, ticks
 from cats_jax.answers import BoxedIntegerJudge
 from cats_jax.config import parse_recipe
 from cats_jax.errors import BadInputError
@@ -66,7 +66,7 @@ def searches(decisions):
 def test_the_transitions_are_those_of_the_core(tmp_path, monkeypatch):
     """What the search itself emits, tick by tick, against the table's predecessors and ends."""
     emitted = []
-    observe, record = driver._observe, driver.Cohort._record
+    observe, record = ticks._observe, driver.Cohort._record
 
     def with_transition(plan, state, output, strategy):
         return {**observe(plan, state, output, strategy), "transition": output.transition}
@@ -75,7 +75,7 @@ def test_the_transitions_are_those_of_the_core(tmp_path, monkeypatch):
         emitted.append(observed["transition"])
         return record(self, observed)
 
-    monkeypatch.setattr(driver, "_observe", with_transition)
+    monkeypatch.setattr(ticks, "_observe", with_transition)
     monkeypatch.setattr(driver.Cohort, "_record", catch)
     # A configuration of its own: programs compiled by other tests report no transitions.
     strategies = [{**PLAIN, "factor": 3, "num_base": 2}]

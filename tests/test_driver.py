@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import search
-from cats_jax import driver
+from cats_jax import ticks
 from cats_jax.errors import BadInputError
 from cats_jax.protocols import Generation, Question, Scoring, Step, StepSample, TokenUsage
 from cats_jax.searcher import Searcher
@@ -360,14 +360,14 @@ def test_driver_and_rollout_give_identical_states(name, monkeypatch):
     _assert_same(jax.device_get(final), graph_states[-1], strategy)
 
     host_states = []
-    commit = driver._commit
+    commit = ticks.commit
 
     def recording_commit(*arguments):
         after, output = commit(*arguments)
         host_states.append(jax.device_get(jax.tree.map(lambda leaf: leaf[0], after)))
         return after, output
 
-    monkeypatch.setattr(driver, "_commit", recording_commit)
+    monkeypatch.setattr(ticks, "commit", recording_commit)
     replay = Replay(expansions)
     del sizes["capacity"]
     Searcher(policy=replay, scorer=replay, seed=seed, **sizes).run([question])

@@ -9,12 +9,13 @@ import pytest
 from cats_jax import runs
 from cats_jax.errors import BadInputError
 from cats_jax.ledger import Ledger
+from cats_jax.manifest import make_manifest
 from cats_jax.protocols import Question
 from cats_jax.results import Candidate, DecisionRow, SearchPath, SearchResult
 
 
 def _manifest(**changes):
-    manifest = runs.make_manifest(
+    manifest = make_manifest(
         config={"name": "t", "num_candidates": [4], "policy": {"path": "weak"}},
         models={"policy": {"name": "weak"}},
         questions={"source": "sums", "count": 3},

@@ -13,9 +13,9 @@ from ..config import PolicySpec, PrmSpec, QuestionSpec
 from ..datasets import QuestionSet, load_questions
 from ..errors import BadInputError
 from ..grading import MathJudge
+from ..manifest import make_manifest
 from ..models import ModelSource, is_world_policy
 from ..protocols import AnswerJudge
-from ..runs import make_manifest
 from ..table_folder import locked
 from .grow import grow
 from .recipe import BankRecipe

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from .. import table_folder
+from .. import durable, table_folder
 from ..errors import BadInputError
 from .types import Tree, columns
 
@@ -51,7 +51,7 @@ def write_block(folder: pathlib.Path, number: int, trees: Sequence[Tree]) -> Non
 
 def write_sparsity(folder: pathlib.Path, sparsity: Mapping[str, tuple[float, float]]) -> None:
     """Keep the PRMs' sparsities, which are known once they are loaded."""
-    table_folder.replace(folder / _SPARSITY, json.dumps(sparsity, indent=2).encode() + b"\n")
+    durable.replace_json(folder / _SPARSITY, sparsity)
 
 
 def read_sparsity(folder: str | pathlib.Path) -> dict[str, list[float]]:

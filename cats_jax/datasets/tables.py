@@ -22,27 +22,29 @@ def read_rows(path: str | pathlib.Path) -> Iterator[tuple[str, dict[str, Any]]]:
     if path.suffix == ".parquet":
         return _parquet(path)
     if path.suffix in (".jsonl", ".json", ".ndjson"):
-        return _json_lines(path)
+        return numbered_rows(path)
     raise BadInputError(
         f"question file {str(path)!r}: the name must end in .jsonl (one JSON object a line) or "
         ".parquet"
     )
 
 
-def _json_lines(path: pathlib.Path) -> Iterator[tuple[str, dict[str, Any]]]:
+def numbered_rows(path: pathlib.Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(place, row) of each JSON object of a file with one a line, whatever its name.
+
+    Raises:
+        BadInputError: no such file, or a line that is no JSON object.
+    """
+    if not path.is_file():
+        raise BadInputError(f"input {str(path)!r} does not exist: check the path")
     with path.open("rb") as lines:
         for number, line in enumerate(lines, 1):
             if line.strip():
                 where = f"{path}:{number}"
-                yield where, parse_row(line, where)
+                yield where, _parse(line, where)
 
 
-def parse_row(line: bytes, where: str) -> dict[str, Any]:
-    """One line of a JSONL file.
-
-    Raises:
-        BadInputError: it is no JSON object.
-    """
+def _parse(line: bytes, where: str) -> dict[str, Any]:
     try:
         row = json.loads(line)
     except (ValueError, RecursionError) as error:

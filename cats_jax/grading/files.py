@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import pathlib
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -12,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..datasets.layout import BadRowError, answer_text, column
-from ..datasets.tables import parse_row
+from ..datasets.tables import numbered_rows
+from ..durable import whole_text
 from ..errors import BadInputError
 from .judge import Grade, MathJudge
 
@@ -73,27 +73,16 @@ def grade_file(
     """
     source, target = pathlib.Path(source), pathlib.Path(target)
     tally = Tally()
-    unfinished = target.with_name(target.name + ".new")
-    try:
-        with unfinished.open("w", encoding="utf-8") as lines:
-            for task, grade in _graded(source, judge):
-                row = {**task.row, "correct": grade.correct}
-                if grade.error:
-                    row["error"] = grade.error
-                lines.write(json.dumps(row) + "\n")
-                tally.rows += 1
-                tally.correct += grade.correct
-                tally.errors += bool(grade.error)
-                on_row(grade)
-            lines.flush()
-            os.fsync(lines.fileno())
-        unfinished.replace(target)
-    except OSError as error:
-        unfinished.unlink(missing_ok=True)
-        raise BadInputError(f"{str(target)!r} can't be written ({error.strerror})") from error
-    except BaseException:
-        unfinished.unlink(missing_ok=True)
-        raise
+    with whole_text(target) as lines:
+        for task, grade in _graded(source, judge):
+            row = {**task.row, "correct": grade.correct}
+            if grade.error:
+                row["error"] = grade.error
+            lines.write(json.dumps(row) + "\n")
+            tally.rows += 1
+            tally.correct += grade.correct
+            tally.errors += bool(grade.error)
+            on_row(grade)
     return tally
 
 
@@ -120,16 +109,11 @@ def _grade(judge: MathJudge, task: _Task) -> Grade:
 
 
 def _tasks(path: pathlib.Path) -> Iterator[_Task]:
-    if not path.is_file():
-        raise BadInputError(f"input {str(path)!r} does not exist: check the path")
-    with path.open("rb") as lines:
-        for number, line in enumerate(lines, 1):
-            if line.strip():
-                where = f"{path}:{number}"
-                try:
-                    yield _task(parse_row(line, where))
-                except BadRowError as error:
-                    raise BadInputError(f"{where}: {error}") from error
+    for where, row in numbered_rows(path):
+        try:
+            yield _task(row)
+        except BadRowError as error:
+            raise BadInputError(f"{where}: {error}") from error
 
 
 def _task(row: dict[str, Any]) -> _Task:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import pathlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from ..datasets.tables import parse_row
+from ..datasets.tables import numbered_rows
+from ..durable import whole_text
 from ..errors import BadInputError, ScorerContractError
 from ..protocols import Path, Question, Step, StepScorer
 
@@ -46,7 +46,7 @@ def count_rows(path: str | pathlib.Path) -> int:
     Raises:
         BadInputError: no such file, a line that is no JSON object (named by number), or no row.
     """
-    count = sum(1 for _ in _rows(pathlib.Path(path)))
+    count = sum(1 for _ in numbered_rows(pathlib.Path(path)))
     if not count:
         raise BadInputError(f"{str(path)!r} has no rows")
     return count
@@ -77,35 +77,16 @@ def score_file(
     """
     source, target = pathlib.Path(source), pathlib.Path(target)
     tally = Tally()
-    unfinished = target.with_name(target.name + ".new")
-    try:
-        with unfinished.open("w", encoding="utf-8") as lines:
-            for batch in _batches(map(_task, _rows(source)), scorer, held_tokens):
-                tally.tokens += _score([task for task in batch if not task.error], scorer)
-                for task in batch:
-                    lines.write(json.dumps(_answer(task)) + "\n")
-                    tally.errors += bool(task.error)
-                tally.rows += len(batch)
-                on_rows(tally.rows)
-            lines.flush()
-            os.fsync(lines.fileno())
-        unfinished.replace(target)
-    except OSError as error:
-        unfinished.unlink(missing_ok=True)
-        raise BadInputError(f"{str(target)!r} can't be written ({error.strerror})") from error
-    except BaseException:
-        unfinished.unlink(missing_ok=True)
-        raise
+    with whole_text(target) as lines:
+        tasks = (_task(row) for _, row in numbered_rows(source))
+        for batch in _batches(tasks, scorer, held_tokens):
+            tally.tokens += _score([task for task in batch if not task.error], scorer)
+            for task in batch:
+                lines.write(json.dumps(_answer(task)) + "\n")
+                tally.errors += bool(task.error)
+            tally.rows += len(batch)
+            on_rows(tally.rows)
     return tally
-
-
-def _rows(path: pathlib.Path) -> Iterator[dict[str, Any]]:
-    if not path.is_file():
-        raise BadInputError(f"input {str(path)!r} does not exist: check the path")
-    with path.open("rb") as lines:
-        for number, line in enumerate(lines, 1):
-            if line.strip():
-                yield parse_row(line, f"{path}:{number}")
 
 
 def _task(row: dict[str, Any]) -> _Task:

@@ -1,0 +1,131 @@
+"""The core for a batch of slots: what the driver compiles, and the little it reads back."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+import search
+
+from .results import ROOT
+
+
+@functools.partial(
+    jax.jit, static_argnames=("strategy", "max_depth", "capacity", "frontier_capacity", "slots")
+)
+def first_states(
+    slots: int, **arguments: Any
+) -> tuple[search.SearchState, search.SearchState, jax.Array]:
+    """A question's state before its first tick; states and keys of slots without a question."""
+    fresh = search.init(jnp.int32(ROOT), **arguments)
+    # A budget of 0 makes a slot terminal from the start: an idle slot asks for nothing.
+    idle = fresh.replace(budget=jnp.int32(0))
+    states = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (slots, *leaf.shape)), idle)
+    return fresh, states, jax.random.split(jax.random.key(0), slots)
+
+
+@jax.jit
+def replace_slots(
+    states: search.SearchState,
+    keys: jax.Array,
+    fresh: search.SearchState,
+    seeds: jax.Array,
+    opened: jax.Array,
+    closed: jax.Array,
+) -> tuple[search.SearchState, jax.Array]:
+    """Start questions in the opened slots and empty the closed ones that stay without one.
+
+    Args:
+        states, keys: of B slots.
+        fresh: a question's first state.
+        seeds: u32[B], of the opened slots' keys.
+        opened, closed: bool[B].
+    """
+
+    def one(
+        state: search.SearchState,
+        key: jax.Array,
+        seed: jax.Array,
+        opens: jax.Array,
+        ends: jax.Array,
+    ) -> tuple[search.SearchState, jax.Array]:
+        new = fresh.replace(budget=jnp.where(opens, fresh.budget, 0))
+        state = jax.tree.map(lambda a, b: jnp.where(opens | ends, a, b), new, state)
+        return state, jnp.where(opens, jax.random.key(seed), key)
+
+    return jax.vmap(one)(states, keys, seeds, opened, closed)
+
+
+@functools.partial(jax.jit, static_argnames=("strategy", "base_phase"))
+def plan(
+    params: Any,
+    keys: jax.Array,
+    ticks: jax.Array,
+    state: search.SearchState,
+    strategy: search.Strategy,
+    base_phase: bool,
+) -> search.Plan:
+    """`search.plan` of B slots; `ticks` i32[B] count the phases since each question began."""
+
+    def one(key: jax.Array, tick: jax.Array, state: search.SearchState) -> search.Plan:
+        plan_key, _ = search.tick_keys(key, tick)
+        return search.plan(params, plan_key, state, strategy=strategy, base_phase=base_phase)
+
+    return jax.vmap(one)(keys, ticks, state)
+
+
+@functools.partial(jax.jit, static_argnames=("strategy", "base_phase"))
+def commit(
+    state: search.SearchState,
+    plan: search.Plan,
+    expansion: search.Expansion,
+    strategy: search.Strategy,
+    base_phase: bool,
+) -> tuple[search.SearchState, dict[str, jax.Array]]:
+    """`search.commit` of B slots, and what the host reads of it."""
+    commit = functools.partial(search.commit, strategy=strategy, base_phase=base_phase)
+    state, output = jax.vmap(commit)(state, plan, expansion)
+    return state, _observe(plan, state, output, strategy)
+
+
+def _observe(
+    plan: search.Plan,
+    state: search.SearchState,
+    output: search.StepOutput,
+    strategy: search.Strategy,
+) -> dict[str, jax.Array]:
+    """What the host reads of a tick, in one transfer."""
+    return {
+        "decided": output.decision.valid,
+        "granted": output.num_samples,
+        "reward": output.decision.reward,
+        "features": plan.decision.features,
+        "action": plan.decision.action,
+        "num_extra": plan.action.num_extra,
+        "num_retain": plan.action.num_retain,
+        "temperature": plan.action.temperature,
+        "top_p": plan.action.top_p,
+        "top_k": plan.action.top_k,
+        "decision_node": plan.request.embedding,
+        "path_score": output.path_score,
+        "frontier_valid": state.frontier.valid,
+        "frontier_embedding": state.frontier.embedding,
+        "finished_valid": state.finished.valid,
+        "finished_embedding": state.finished.embedding,
+        "chosen": jax.vmap(strategy.answer)(state.finished),
+        "terminal": jax.vmap(search.is_terminal)(state),
+        "cut_by_budget": _cut_by_budget(state),
+        "step": state.step,
+        "phase": state.phase,
+        "used": state.used,
+    }
+
+
+def _cut_by_budget(state: search.SearchState) -> jax.Array:
+    """bool[B]: paths could still grow, had the budget not been spent."""
+    can_grow = jnp.any(state.frontier.valid, axis=1) & (state.step < state.max_depth)
+    full = jnp.sum(state.finished.valid, axis=1) >= state.width
+    return (state.spent >= state.budget) & can_grow & ~full
