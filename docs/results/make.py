@@ -57,6 +57,12 @@ def keep(folder: pathlib.Path) -> None:
             {"table": path.parts[-3], **json.loads(path.read_text(encoding="utf-8"))}
             for path in results
         ]
+        # Here, because the tables alone need no JAX.
+        from cats_jax.ablations import load_ablations
+
+        # As in the recipe; folders are in the order of their names.
+        order = [(table, row.label) for table, rows in load_ablations().items() for row in rows]
+        documents.sort(key=lambda document: order.index((document["table"], document["label"])))
         for document in documents:
             made_of = document.pop("made_of")
             document["num_iterations"] = made_of["row"]["num_iterations"]
@@ -316,6 +322,32 @@ def seeds(name: str, groups: Sequence[Group], prefix: str) -> None:
     write(name, ["N", *PRMS], lines)
 
 
+def trainings(name: str, groups: Sequence[Group]) -> None:
+    """Controllers by how they were trained, LABEL-SEED: mean over seeds, lowest and highest."""
+    labels = list(dict.fromkeys(group.strategy.rpartition("-")[0] for group in groups))
+    for size in sorted({group.num_candidates for group in groups} - {1}):
+        greedy = find(groups, "greedy", size, None)
+        lines = [["greedy decoding", *([cell(greedy)] * len(PRMS))]]
+        for label in filter(None, labels):
+            cells = []
+            for prm in PRMS:
+                found = [
+                    group
+                    for group in groups
+                    if group.strategy.rpartition("-")[0] == label
+                    and group.num_candidates == size
+                    and group.prm == prm
+                ]
+                accuracy = [group.accuracy().value for group in found]
+                tokens = np.mean([group.mean("tokens") for group in found])
+                cells.append(
+                    f"{share(float(np.mean(accuracy)))} [{share(min(accuracy))}, "
+                    f"{share(max(accuracy))}] ({tokens:.0f})"
+                )
+            lines.append([label, *cells])
+        write(f"{name}-{size}", ["training", *PRMS], lines)
+
+
 def correlations(name: str, groups: Sequence[Group], properties: dict[str, dict]) -> None:
     """Sparsity beside what each PRM is worth, and rank correlations with exact p-values."""
     columns = {
@@ -529,9 +561,10 @@ def make() -> None:
         for size in sorted({group.num_candidates for group in groups} - {1}):
             if policy in validation:
                 chosen_on_validation(f"chosen-{policy}", validation[policy], groups, size)
-    for part in ("transfer", "offline"):
-        for policy, groups in load((f"weak-{part}",)).items():
-            accuracies(f"{part}-{policy}", groups, SIZES)
+    for policy, groups in load(("weak-transfer",)).items():
+        trainings(f"transfer-{policy}", groups)
+    for policy, groups in load(("weak-offline",)).items():
+        accuracies(f"offline-{policy}", groups, SIZES)
     for groups in load(("weak-paper", "weak-ablations")).values():
         accuracies("live-ablations", groups, SIZES)
     ablations()
