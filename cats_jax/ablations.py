@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import hashlib
 import json
 import pathlib
 import re
@@ -20,7 +21,7 @@ import yaml
 
 import learners
 
-from . import checkpoint
+from . import checkpoint, durable
 from .environments import Environment, bank_environment
 from .errors import BadInputError, known_names
 from .rivals import play_controllers
@@ -77,7 +78,9 @@ def load_ablations(path: pathlib.Path = ABLATIONS_FILE) -> dict[str, tuple[Row, 
     for name, rows in (document if isinstance(document, dict) else {}).items():
         if not isinstance(rows, dict):
             raise BadInputError(f"{str(path)!r}: table {name!r} must map labels to rows")
-        tables[str(name)] = tuple(_row(name, str(label), row or {}) for label, row in rows.items())
+        tables[str(name)] = tuple(
+            _row(str(name), str(label), {} if row is None else row) for label, row in rows.items()
+        )
     return tables
 
 
@@ -133,16 +136,17 @@ def run(
         "num_seeds": num_seeds,
         "seed": seed,
     }
+    durable.hold(output).close()
     results: dict[str, list[Result]] = {}
     for name in tables or known:
         for row in known[name]:
             config = row.configuration(num_iterations=num_iterations)
             folder = output / name / _folder_name(row.label)
-            made_of = {**given, "row": dataclasses.asdict(config)}
+            questions = environment(config.cats.actions, config.cats.base)
+            made_of = {**given, "data": _digest(questions), "row": dataclasses.asdict(config)}
             result = _finished(folder, row.label, made_of)
             if result is None:
                 report(f"{name}: {row.label} ...")
-                questions = environment(config.cats.actions, config.cats.base)
                 result = _train_and_play(row.label, config, questions, given, folder)
                 _write(folder, result, made_of)
             results.setdefault(name, []).append(result)
@@ -202,7 +206,7 @@ def _train_and_play(
     for index in range(count):
         state = jax.tree.map(lambda leaf, index=index: leaf[index], states)
         path = folder / f"seed-{index}"
-        document = {**info, "index": index, "collapsed": collapsed[index]}
+        document = {**environment.info, **info, "index": index, "collapsed": collapsed[index]}
         checkpoint.save(path, state, config, info=document, overwrite=True)
     return Result(
         label=label,
@@ -211,6 +215,12 @@ def _train_and_play(
         collapsed=collapsed,
         entropy=tuple(figures.entropy.tolist()),
     )
+
+
+def _digest(environment: Environment) -> str:
+    """Of the questions and calibrations: a bank that has grown is another one."""
+    data = json.dumps([environment.info, environment.held_out_ids])
+    return hashlib.sha256(data.encode()).hexdigest()[:16]
 
 
 def _folder_name(label: str) -> str:
@@ -245,20 +255,22 @@ def _write(folder: pathlib.Path, result: Result, made_of: dict[str, Any]) -> Non
         "entropy": np.round(result.entropy, 4).tolist(),
         "made_of": made_of,
     }
-    unfinished = folder / "result.json.unfinished"
-    unfinished.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    unfinished.replace(folder / "result.json")
+    durable.replace_json(folder / "result.json", document)
 
 
-def _row(table: str, label: str, values: dict[str, Any]) -> Row:
+def _row(table: str, label: str, values: Any) -> Row:
     where = f"table {table!r}, row {label!r}"
+    if not isinstance(values, dict) or not isinstance(values.get("set", []), list):
+        raise BadInputError(
+            f"{where}: must be a mapping, and its `set` a list, such as {{set: [trace=1]}}"
+        )
     for key in values:
         if key not in _KEYS:
             raise BadInputError(f"{where}: unknown key {key!r}: {known_names(key, _KEYS)}")
     row = Row(
         label=label,
         config=str(values.get("config", "paper-bank")),
-        settings=tuple(str(setting) for setting in values.get("set", ())),
+        settings=tuple(map(str, values.get("set", []))),
     )
     try:
         row.configuration()

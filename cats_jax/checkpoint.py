@@ -168,6 +168,15 @@ def load_controller(
     return strategy, checkpoint.actor, checkpoint.info
 
 
+def read_info(path: str | pathlib.Path) -> dict[str, Any]:
+    """The info of a checkpoint alone.
+
+    Raises:
+        BadInputError: there is no checkpoint.
+    """
+    return dict(_read_json(pathlib.Path(path)).get("info", {}))
+
+
 def _read_json(path: pathlib.Path) -> dict[str, Any]:
     file = path / _JSON_NAME
     if not file.is_file():

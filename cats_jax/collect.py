@@ -52,7 +52,7 @@ from .models import ModelSource
 from .protocols import AnswerJudge
 from .recording import default_judge, grade_answer
 from .results import SearchResult
-from .strategies import controller_path
+from .strategies import controller_of
 from .table_folder import (
     FolderKind,
     column_array,
@@ -121,7 +121,7 @@ def collect_decisions(
             f"strategies {', '.join(behaviours)} have different action tables: collect them into "
             "different folders"
         )
-    evaluation = prepare(recipe, models)
+    evaluation = prepare(recipe, models, seen=True)
     known = evaluation.questions
     manifest = {
         **evaluation.manifest,
@@ -269,12 +269,8 @@ def load_decisions(folder: str | pathlib.Path) -> Decisions:
 def _behaviour(spec: StrategySpec) -> tuple[search.ActionTable, LogProbs | None]:
     """A strategy's action table, and its policy's log-probabilities (None: deterministic)."""
     options = dict(spec.options)
-    if spec.name == "cats":
-        path = controller_path(options.get("checkpoint", "cats"))
-        if not path.is_dir():
-            raise BadInputError(
-                f"controller folder {str(path)!r} does not exist: train one with `cats-jax train`"
-            )
+    path = controller_of(spec)
+    if path is not None:
         from .checkpoint import load
 
         checkpoint = load(path)

@@ -22,6 +22,7 @@ from .bank.store import read_manifest
 from .calibrations import Calibrations, load_calibrations
 from .config import PolicySpec
 from .errors import BadInputError, known_names
+from .manifest import text_digest
 from .world.simulator import SIMULATOR_FILE, load_simulator, simulator_names
 
 _HELD_OUT = 5
@@ -105,7 +106,8 @@ def bank_environment(
 
     Raises:
         BadInputError: no such bank, from another version of the embedded world, one that has not
-            recorded what an action asks for, or whose questions the other has too.
+            recorded what an action asks for, whose questions the other has too, or whose depth
+            is not the other's.
     """
     calibrations = load_calibrations(calibration) if calibration is not None else ()
     training = _load(folder, prms, calibrations)
@@ -118,13 +120,20 @@ def bank_environment(
                 "validation: collect more, or name a bank by --validation"
             )
         arrays, held_out = _questions(training.arrays, ~kept), _questions(training.arrays, kept)
-        ids = np.array(training.ids)
-        training_ids, held_out_ids = tuple(ids[~kept].tolist()), tuple(ids[kept].tolist())
+        taught, asked = np.flatnonzero(~kept), np.flatnonzero(kept)
+        training_ids, texts = _of(training.ids, taught), _of(training.texts, taught)
+        held_out_ids = _of(training.ids, asked)
     else:
         other = _load(validation, training.prms, calibrations)
-        check_disjoint(training.ids, other.ids, "questions of --bank and --validation")
+        check_disjoint(training.texts, other.texts, "questions of --bank and --validation")
+        depths = tuple(int(each.arrays.max_depth) for each in (training, other))
+        if depths[0] != depths[1]:
+            raise BadInputError(
+                f"banks {str(folder)!r} and {str(validation)!r} were collected with max_depth "
+                f"{depths[0]} and {depths[1]}: collect both with the same"
+            )
         arrays, held_out = training.arrays, other.arrays
-        training_ids, held_out_ids = training.ids, other.ids
+        training_ids, texts, held_out_ids = training.ids, training.texts, other.ids
     for bank, where in ((arrays, folder), (held_out, validation or folder)):
         try:
             search_bank.check_actions(bank, actions)
@@ -142,6 +151,7 @@ def bank_environment(
         info={
             "source": "step bank",
             "questions": list(training_ids),
+            "texts": list(map(text_digest, texts)),
             "calibration": {label: list(values) for label, values in calibrations},
         },
     )
@@ -154,6 +164,10 @@ def _load(
     from_world = read_manifest(folder)["world"] is not None
     version = world_version(PolicySpec("weak"), ()) if from_world else None
     return load_bank(folder, prms=prms, calibrations=calibrations, world=version)
+
+
+def _of(values: tuple[str, ...], rows: np.ndarray) -> tuple[str, ...]:
+    return tuple(values[row] for row in rows.tolist())
 
 
 def _questions(bank: search_bank.Bank, kept: np.ndarray) -> search_bank.Bank:

@@ -18,12 +18,12 @@ from .config import Recipe
 from .datasets import QuestionSet, load_questions
 from .engines import Engines, LocalEngines
 from .errors import BadInputError
-from .manifest import make_manifest
+from .manifest import make_manifest, text_digest
 from .models import ModelSource
 from .protocols import AnswerJudge
 from .recording import Observer, Recorder, default_judge, needs_math
 from .runs import Run, RunWriter, read_run
-from .strategies import controller_path
+from .strategies import controller_of
 from .wall_times import WallTimes
 
 
@@ -69,7 +69,11 @@ def cost_bounds(
 
 
 def prepare(
-    recipe: Recipe, models: ModelSource, questions: QuestionSet | None = None
+    recipe: Recipe,
+    models: ModelSource,
+    questions: QuestionSet | None = None,
+    *,
+    seen: bool = False,
 ) -> Evaluation:
     """Check everything that can be checked without loading a model.
 
@@ -77,6 +81,8 @@ def prepare(
         recipe: what to run.
         models: where its models come from.
         questions: default: those the recipe names.
+        seen: controllers may be asked the questions they were trained on: to collect more
+            trajectories, not to evaluate.
 
     Raises:
         BadInputError: something in the recipe can't work.
@@ -92,9 +98,11 @@ def prepare(
     for spec in recipe.prms:
         fingerprints[f"prm {spec.label}"] = models.fingerprint(spec)
     for spec in recipe.strategies:
-        checkpoint = dict(spec.options).get("checkpoint")
-        if checkpoint is not None:
-            fingerprints[f"controller {spec.label}"] = _folder_digest(controller_path(checkpoint))
+        folder = controller_of(spec)
+        if folder is not None:
+            fingerprints[f"controller {spec.label}"] = _folder_digest(folder)
+            if not seen:
+                _check_unseen(spec.label, folder, questions)
     manifest = make_manifest(
         config=recipe.as_config(),
         models=fingerprints,
@@ -102,6 +110,19 @@ def prepare(
         seeds=recipe.seeds,
     )
     return Evaluation(recipe, questions, cells, manifest)
+
+
+def _check_unseen(label: str, controller: pathlib.Path, questions: QuestionSet) -> None:
+    # Here, because it brings the learners along, which only a learned policy needs.
+    from .checkpoint import read_info
+
+    taught = set(read_info(controller).get("texts", ()))
+    known = [item for item in questions.questions if text_digest(item.text) in taught]
+    if known:
+        raise BadInputError(
+            f"controller {label!r} was trained on {len(known)} of these questions, such as "
+            f"{known[0].id!r}: evaluate it on others"
+        )
 
 
 def evaluate(

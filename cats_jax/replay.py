@@ -25,7 +25,7 @@ from .cells import Cell
 from .errors import BadInputError
 from .ledger import Ledger
 from .protocols import Question
-from .results import DecisionRow, SearchResult
+from .results import DecisionRow, SearchPath, SearchResult
 
 _BLOCK = 64
 """Questions searched side by side: enough to fill the arrays, few enough to end together."""
@@ -35,6 +35,7 @@ class Replayed(NamedTuple):
     """One row per question of the bank, in its order."""
 
     correct: np.ndarray  # bool[Q]
+    covered: np.ndarray  # bool[Q]; some finished path gives the right answer
     candidates: np.ndarray  # i32[Q]
     generated: np.ndarray  # i32[Q]; tokens the policy sampled
     prm_tokens: np.ndarray  # i32[Q]; tokens the PRM computed; 0 where it is not asked
@@ -97,7 +98,8 @@ class ReplayEngines:
     """Searches the questions of a bank in the graph; for `evaluate`, in place of models.
 
     Results have answers, costs in candidates and tokens, and how often each action was taken;
-    they have no trees, no seconds, and a wrong answer is not told (None).
+    they have no trees, no seconds, and a wrong answer is not told (None). Of the finished paths
+    they tell one that is right, if there is one.
     """
 
     def __init__(self, bank: LoadedBank) -> None:
@@ -115,10 +117,12 @@ class ReplayEngines:
         """
         bank = self._bank
         for question in questions:
-            if question.id not in self._rows:
+            row = self._rows.get(question.id)
+            if row is None or bank.texts[row] != question.text:
+                what = "is not in the bank" if row is None else "is another one in the bank"
                 raise BadInputError(
-                    f"question {question.id!r} is not in the bank: take the recipe's questions "
-                    "from the bank's recipe"
+                    f"question {question.id!r} {what}: take the recipe's questions from the bank's "
+                    "recipe"
                 )
         prm = 0
         if cell.prm is not None:
@@ -147,6 +151,7 @@ class ReplayEngines:
                     status="answered",
                     reason="",
                     steps=0,
+                    paths=[_right_path(bank.gold[row])] if found.covered[row] else [],
                     decisions=_decisions(cell.strategy, found.actions[row]),
                     ledger=Ledger(
                         candidates=int(found.candidates[row]),
@@ -180,6 +185,10 @@ class ReplayEngines:
                 step_bank.check_actions(arrays, strategy.actions)
         except ValueError as error:
             raise BadInputError(f"strategy {cell.spec.label!r}: {error}") from error
+
+
+def _right_path(answer: str) -> SearchPath:
+    return SearchPath(steps=(), step_scores=(), path_score=None, answer=answer, nodes=())
 
 
 def _decisions(strategy: search.Strategy, counts: np.ndarray) -> list[DecisionRow]:
@@ -319,8 +328,10 @@ def _search_blocks(
                 step_bank.Replay(bank, prm), nodes, nodes >= 0
             )
         correct = (row >= 0) & (answer == step_bank.RIGHT_ANSWER)
+        right = end.finished.valid & (end.finished.answer == step_bank.RIGHT_ANSWER)
+        covered = jnp.any(right, axis=1)
         generated = jnp.sum(generated, axis=0, dtype=jnp.int32)
         taken = jnp.sum(actions, axis=0, dtype=jnp.int32)
-        return correct, end.spent, generated, prm_tokens, taken
+        return correct, covered, end.spent, generated, prm_tokens, taken
 
     return lax.map(block, blocks)

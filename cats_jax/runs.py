@@ -336,13 +336,12 @@ class _Appender:
         self._results = durable.open_to_append(folder / RESULTS)
         self._trees = durable.open_to_append(folder / TREES)
         durable.sync_folder(folder)
-        self._error: OSError | None = None
+        self._error: Exception | None = None
         self._thread = threading.Thread(target=self._run, name="run folder", daemon=True)
         self._thread.start()
 
     def add(self, row: Row, tree: bytes | None) -> None:
-        if self._error is not None:
-            raise durable.stopped(self._folder, self._error)
+        self._check()
         self._queue.put((row, tree))
 
     def close(self) -> None:
@@ -350,8 +349,13 @@ class _Appender:
         self._thread.join()
         os.close(self._results)
         os.close(self._trees)
-        if self._error is not None:
+        self._check()
+
+    def _check(self) -> None:
+        if isinstance(self._error, OSError):
             raise durable.stopped(self._folder, self._error)
+        if self._error is not None:
+            raise self._error
 
     def _run(self) -> None:
         ended = False
@@ -363,7 +367,7 @@ class _Appender:
             ended = None in waiting
             try:
                 self._write([entry for entry in waiting if entry is not None])
-            except OSError as error:  # the disk is full, or gone: `add` or `close` tells
+            except Exception as error:  # such as a full disk: `add` or `close` tells
                 self._error = error
                 return
             self.seconds += time.perf_counter() - started

@@ -20,6 +20,9 @@ from .errors import BadInputError, known_names
 IGNORES_NUM_CANDIDATES = frozenset({"greedy"})
 """One deterministic path: neither N nor the run seed changes it, so it is run once."""
 
+DEFAULT_CONTROLLER = "cats"
+"""Shipped with the embedded world, for its policy "weak"."""
+
 UNTRAINED = frozenset({"cats_random", "cats_constant"})
 """Their policies read no scores: without a calibration of the PRM scores count as they are."""
 
@@ -119,15 +122,11 @@ _best_of_n_weighted = functools.partial(search.best_of_n, vote="weighted")
 
 def _cats(
     *,
-    checkpoint: str = "cats",
+    checkpoint: str = DEFAULT_CONTROLLER,
     mode: Literal["argmax", "sample"] = "argmax",
     price: float | None = None,
 ) -> tuple[search.Strategy, Any]:
-    path = controller_path(checkpoint)
-    if not path.is_dir():
-        raise BadInputError(
-            f"controller folder {str(path)!r} does not exist: train one with `cats-jax train`"
-        )
+    path = _controller(checkpoint)
     # Here, because it brings the learners along, which only a learned policy needs.
     from .checkpoint import load_controller
 
@@ -211,10 +210,26 @@ def _cats_config(name: str, changes: Mapping[str, Any]) -> search.CatsConfig:
     return dataclasses.replace(presets[name], **changes)
 
 
-def controller_path(name: str) -> pathlib.Path:
+def controller_of(spec: StrategySpec) -> pathlib.Path | None:
+    """The folder of the controller that a strategy plays, if it plays one.
+
+    Raises:
+        BadInputError: there is no such folder.
+    """
+    if spec.name != "cats":
+        return None
+    return _controller(dict(spec.options).get("checkpoint", DEFAULT_CONTROLLER))
+
+
+def _controller(name: str) -> pathlib.Path:
     """The folder of a controller: a path, or a name among those shipped with the world."""
     shipped = pathlib.Path(__file__).parent / "world" / "assets" / "controllers" / name
-    return shipped if shipped.is_dir() else pathlib.Path(name)
+    path = shipped if shipped.is_dir() else pathlib.Path(name)
+    if not path.is_dir():
+        raise BadInputError(
+            f"controller folder {str(path)!r} does not exist: train one with `cats-jax train`"
+        )
+    return path
 
 
 def _sampling(spec: StrategySpec, name: str, value: Any) -> search.Sampling:

@@ -54,8 +54,8 @@ def locked(folder: pathlib.Path, manifest: Mapping[str, Any], kind: FolderKind) 
         BadInputError: it was begun differently, is of no such kind, is in use, or can't be
             written.
     """
-    _begin(folder, manifest, kind)
     with durable.hold(folder):
+        _begin(folder, manifest, kind)
         yield
 
 
@@ -146,13 +146,13 @@ def _begin(folder: pathlib.Path, manifest: Mapping[str, Any], kind: FolderKind) 
                 "same recipe, or choose another --output"
             )
         return
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    ours = {durable.LOCK, MANIFEST + ".new"}
+    if {path.name for path in folder.iterdir()} - ours:
         raise BadInputError(
             f"{str(folder)!r} is no {kind.name} (it has no {MANIFEST}) and is not empty: choose "
             "another --output"
         )
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         durable.replace_json(folder / MANIFEST, new)
     except OSError as error:
         raise durable.unwritable(folder, error) from error

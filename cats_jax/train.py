@@ -26,7 +26,7 @@ import tyro
 import learners
 import search
 
-from . import checkpoint
+from . import checkpoint, durable
 from .bank.layout import check_disjoint
 from .environments import Environment, bank_environment, simulator_environment
 from .errors import BadInputError
@@ -65,13 +65,13 @@ def run(
     """Train `num_seeds` controllers; write `output/seed-K`, `curves.png`, `summary.json`.
 
     Args:
-        output: folder; must not hold a summary already.
+        output: folder; must not hold a training already.
         config: one of `CONFIGS`.
         bank: of training questions; default: the simulator.
         validation: bank to compare on; default: a fifth of the training bank, kept out.
         calibration: of the bank's PRMs, see `environments.bank_environment`.
         trajectories: learn from these decisions; simulator or bank then only compare.
-        prms: train on these only.
+        prms: train, and compare, on these only.
         num_candidates: in place of the configuration's.
         num_iterations: likewise.
         settings: "NAME=VALUE" for any other field of `learners.TrainConfig`.
@@ -89,8 +89,10 @@ def run(
     """
     if num_seeds < 1:
         raise BadInputError(f"num_seeds={num_seeds}: must be at least 1")
-    if (output / "summary.json").exists():
-        raise BadInputError(f"{str(output)!r} holds a training already: choose another --output")
+    if any((output / name).exists() for name in ("summary.json", "seed-0")):
+        raise BadInputError(
+            f"{str(output)!r} holds a training already, or part of one: choose another --output"
+        )
     train_config = configure(
         config, num_candidates=num_candidates, num_iterations=num_iterations, settings=settings
     )
@@ -101,11 +103,14 @@ def run(
     rows = None
     info = {**environment.info, "prms": list(environment.prms), "episodes": episodes}
     if trajectories is not None:
-        rows, ids = load_rows(trajectories, train_config)
+        rows, ids = load_rows(trajectories, train_config, prms)
         check_disjoint(ids, environment.held_out_ids, "questions of trajectories and validation")
-        info = {"source": "trajectories", "questions": list(ids), "decisions": len(rows.weight_t)}
+        learned = {"source": "trajectories", "questions": list(ids)}
+        info = {**info, **learned, "decisions": len(rows.weight_t)}
+        del info["episodes"]
+        info.pop("texts", None)  # of the bank, which is only played on
     report(f"training {num_seeds} seeds of {config!r} ({info['source']}) ...")
-    output.mkdir(parents=True, exist_ok=True)
+    durable.hold(output).close()
     if rows is None:
         result = train_seeds(train_config, environment, keys[1:])
         title = f"{config}: {num_seeds} seeds"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
+from collections.abc import Sequence
 
 import jax.numpy as jnp
 import numpy as np
@@ -11,11 +13,11 @@ import learners
 import search
 
 from .collect import Decisions, load_decisions
-from .errors import BadInputError
+from .errors import BadInputError, known_names
 
 
 def load_rows(
-    folder: pathlib.Path, config: learners.TrainConfig
+    folder: pathlib.Path, config: learners.TrainConfig, prms: Sequence[str] | None = None
 ) -> tuple[search.Transition, tuple[str, ...]]:
     """Rows to learn from, and the ids of their questions.
 
@@ -23,12 +25,20 @@ def load_rows(
         folder: of trajectories.
         config: its reward and trace say what a decision is credited with: "outcome" with trace 1,
             the whole search from then on; "paper" with trace 0, one step along the path.
+        prms: only decisions that saw these.
 
     Raises:
-        BadInputError: no such folder, another action table than the configuration's, or returns
-            that need the critic while the search is played.
+        BadInputError: no such folder, no decision with one of the PRMs, another action table than
+            the configuration's, an update or returns for decisions of the policy itself.
     """
+    if config.learner.clip is not None:
+        raise BadInputError(
+            "--trajectories with learner.clip: PPO learns from decisions of the policy it trains; "
+            "choose --config offline or paper"
+        )
     decisions = load_decisions(folder)
+    if prms is not None:
+        decisions = _with_prms(folder, decisions, prms)
     if decisions.actions != config.cats.actions:
         raise BadInputError(
             f"trajectories {str(folder)!r} were collected with another action table than the "
@@ -43,6 +53,18 @@ def load_rows(
             "--trajectories needs reward=outcome with trace=1, or reward=paper with trace=0"
         )
     return rows, tuple(dict.fromkeys(str(name) for name in decisions.columns["question"]))
+
+
+def _with_prms(folder: pathlib.Path, decisions: Decisions, prms: Sequence[str]) -> Decisions:
+    """Whole searches: each has one PRM."""
+    recorded = decisions.columns["prm"]
+    for label in prms:
+        if label not in recorded:
+            known = known_names(label, sorted(set(recorded.tolist())))
+            raise BadInputError(f"trajectories {str(folder)!r} have no PRM {label!r}: {known}")
+    kept = np.isin(recorded, list(prms))
+    columns = {name: values[kept] for name, values in decisions.columns.items()}
+    return dataclasses.replace(decisions, columns=columns)
 
 
 def outcome_rows(decisions: Decisions, terminal_weight: float) -> search.Transition:

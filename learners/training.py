@@ -96,14 +96,18 @@ class TrainConfig:
                 f"num_steps={self.num_steps} must be >= 1 and needs a trace > 0: a trace of 0 is "
                 "one step already; 1 gives the n-step return"
             )
-        if not self.terminal_weight >= 0.0:
-            raise ValueError(f"terminal_weight must be >= 0, got {self.terminal_weight}")
-        if not self.entropy_weight >= 0.0:
-            raise ValueError(f"entropy_weight must be >= 0, got {self.entropy_weight}")
+        for name in ("terminal_weight", "entropy_weight"):
+            if not 0.0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"{name} must be a number >= 0, got {getattr(self, name)}")
         if not self.sample_costs or not all(0.0 <= price < math.inf for price in self.sample_costs):
             raise ValueError(f"sample_costs must be numbers >= 0, got {self.sample_costs}")
         if self.reward == "paper" and any(self.sample_costs):
             raise ValueError("sample_costs needs reward='outcome'; 'paper' has cats.reward.cost")
+        if self.terminal_weight > 0.0 and self.reward == "paper" and not self.cats.reward.discount:
+            raise ValueError(
+                "terminal_weight needs cats.reward.discount > 0 with reward='paper': with a "
+                "discount of 0 a path that goes on looks like one that ends"
+            )
         if self.reward == "outcome" and self.terminal_weight == 0.0:
             raise ValueError(
                 "reward='outcome' needs a terminal_weight: without it, not to sample is always best"

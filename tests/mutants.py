@@ -105,6 +105,27 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/test_driver.py", "-k", "bad_score"),
     ),
     Mutant(
+        name="the thread that writes dies in silence",
+        file="cats_jax/runs.py",
+        original="except Exception as error:",
+        mutated="except OSError as error:",
+        tests=("tests/test_runs.py", "-k", "lost_in_silence"),
+    ),
+    Mutant(
+        name="a replay's ceiling is its accuracy",
+        file="cats_jax/replay.py",
+        original="covered = jnp.any(right, axis=1)",
+        mutated="covered = correct",
+        tests=("tests/test_replay.py", "-k", "tick_by_tick"),
+    ),
+    Mutant(
+        name="a lost block of a bank ends it",
+        file="cats_jax/bank/store.py",
+        original="    if missing:\n        raise BadInputError(",
+        mutated="    if False:\n        raise BadInputError(",
+        tests=("tests/test_bank.py", "-k", "lost_is_collected"),
+    ),
+    Mutant(
         name="ranks start at one",
         file="search/ranking.py",
         original="ranks = jnp.sum((better | tie) & rival, axis=1, dtype=jnp.int32)",

@@ -1,5 +1,6 @@
 """`cats-jax ablations`: what a study leaves, that it goes on where it stopped, what it refuses."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -73,12 +74,17 @@ def test_a_study_goes_on_where_it_stopped(study, monkeypatch):
 
 
 @pytest.mark.slow
-def test_other_settings_are_not_mixed_in(study):
+def test_other_settings_are_not_mixed_in(study, monkeypatch):
     run(["second"], **study)
     with pytest.raises(BadInputError, match=r"no-rounds.* holds a row of other settings"):
         run(["second"], **{**study, "seed": 1})
     with pytest.raises(BadInputError, match="holds a row of other settings"):
         run(["second"], **study, num_iterations=3)
+    run(["second"], **study)
+    grown = dataclasses.replace(simulator_environment(), info={"questions": ["one more"]})
+    monkeypatch.setattr(ablations, "bank_environment", lambda *_, **__: grown)
+    with pytest.raises(BadInputError, match="holds a row of other settings"):
+        run(["second"], **study)
 
 
 @pytest.mark.parametrize(

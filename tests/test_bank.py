@@ -21,7 +21,7 @@ import search
 from cats_jax import cli, durable, table_folder
 from cats_jax.answers import BoxedIntegerJudge
 from cats_jax.bank import collect, layout, store
-from cats_jax.bank.grow import grow
+from cats_jax.bank.grow import grow, level_number
 from cats_jax.bank.recipe import BankRecipe, load_bank_recipe
 from cats_jax.bank.types import Allocation, Draws
 from cats_jax.config import PolicySpec, PrmSpec, QuestionSpec
@@ -453,7 +453,7 @@ def test_killed_at_any_moment_a_collection_ends_in_the_same_rows(tmp_path):
         process.kill()
         code, _ = ending(process)
         assert code in (0, -signal.SIGKILL)
-        blocks = store.num_blocks(killed / "bank")
+        blocks = len(list((killed / "bank").glob("questions-*.parquet")))
         assert blocks >= seen
         seen = blocks
     assert ending(child(killed)) == (0, "done\n")
@@ -530,6 +530,43 @@ def test_damage_is_named(tmp_path):
         layout.load_bank(folder)
 
 
+def test_what_is_lost_is_collected_again_and_nothing_else(tmp_path):
+    folder = collected(tmp_path)
+    undisturbed = _rows(folder)
+    files = sorted(folder.glob("*-*.parquet"))
+    for path in files:
+        if path.stem.endswith("00001"):
+            path.unlink()
+    (folder / "sparsity.json").unlink()
+    with pytest.raises(BadInputError, match=r"lacks block 1, but not those behind it: run its"):
+        layout.load_bank(folder)
+    written = {path: path.stat().st_mtime_ns for path in folder.glob("*-*.parquet")}
+    collected(tmp_path)
+    assert _rows(folder) == undisturbed
+    assert sorted(folder.glob("*-*.parquet")) == files
+    assert all(path.stat().st_mtime_ns == when for path, when in written.items())
+    # A whole bank too gets back the file that it says to run the command for.
+    (folder / "sparsity.json").unlink()
+    with pytest.raises(BadInputError, match=r"no readable sparsity\.json: run its `cats-jax bank`"):
+        layout.load_bank(folder)
+    collected(tmp_path)
+    layout.load_bank(folder)
+
+
+def test_a_kill_before_the_manifest_is_gone_on_from(tmp_path):
+    (tmp_path / "bank").mkdir()
+    (tmp_path / "bank" / "manifest.json.new").write_text('{"ki')
+    assert layout.load_bank(collected(tmp_path)).ids
+
+
+@pytest.mark.parametrize(
+    ("level", "number"),
+    [(3, 3), (3.0, 3), ("4", 4), ("Level 5", 5), ("level 2", 2), (None, 0), ("hard", 0), ("-1", 0)],
+)
+def test_levels_of_data_sets_are_numbers(level, number):
+    assert level_number(level) == number
+
+
 def test_a_full_disk_stops_the_collection(tmp_path, monkeypatch):
     def full(path, data):
         raise OSError(28, "No space left on device")
@@ -542,9 +579,9 @@ def test_a_full_disk_stops_the_collection(tmp_path, monkeypatch):
 
 
 def test_overlapping_questions_are_refused():
-    layout.check_disjoint(["a", "b"], ["c"])
+    layout.check_disjoint(["a", "b"], ["c"], "these")
     with pytest.raises(BadInputError, match=r"training and test questions overlap: 2 .* 'b'"):
-        layout.check_disjoint(["a", "b", "c"], ["c", "b"])
+        layout.check_disjoint(["a", "b", "c"], ["c", "b"], "training and test questions")
 
 
 RECIPE = """

@@ -76,7 +76,7 @@ def fake_bank(*, score=None, prms=("a", "b"), ids=("q",)):
         temperature=np.array([0.0, 1.0]), score=np.asarray(score, np.float32)
     )
     return types.SimpleNamespace(
-        nodes=nodes, arrays=arrays, prms=prms, ids=ids, manifest={"models": {}}
+        nodes=nodes, arrays=arrays, prms=prms, ids=ids, texts=ids, manifest={"models": {}}
     )
 
 

@@ -1,6 +1,7 @@
 """Data sets: published layouts, users' files, the hub, selections, and rows that break a rule."""
 
 import json
+import math
 import random
 
 import datasets as hub
@@ -244,7 +245,14 @@ def test_bad_parquet(tmp_path):
 
 def test_a_users_file(tmp_path):
     rows = [
-        {"id": "a", "question": "1+1", "answer": 2, "level": 3, "solution": "x" * 1000},
+        {
+            "id": "a",
+            "question": "1+1",
+            "answer": 2,
+            "level": 3,
+            "solution": "x" * 1000,
+            "p": math.nan,
+        },
         {"id": 7, "question": "2+2", "answer": "4"},
     ]
     path = tmp_path / "q.jsonl"

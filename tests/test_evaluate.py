@@ -91,6 +91,21 @@ def test_cells_that_would_repeat_another_are_run_once():
     assert [cell.prm.label for cell in evaluation.cells if cell.prm] == ["good"] * 4 + ["bad"] * 4
 
 
+def test_a_controller_is_not_tested_on_what_it_was_trained_on():
+    def prepare(split, **options):
+        recipe = _recipe(
+            strategies=["greedy", "cats"],
+            questions={"world": split, "count": 3},
+            calibration="none",
+        )
+        return evaluate.prepare(recipe, scripted.ScriptedModels(), **options)
+
+    with pytest.raises(BadInputError, match=r"controller 'cats' was trained on 3 of these quest"):
+        prepare("controller")
+    assert prepare("controller", seen=True).cells
+    assert prepare("test").cells
+
+
 def test_bounds_hold(finished):
     run, _ = finished
     recipe = _recipe()

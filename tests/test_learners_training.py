@@ -62,6 +62,7 @@ def _small(config, rounds):
     )
 
 
+NO_DISCOUNT = search.CatsConfig(reward=search.RewardWeights(discount=0.0))
 OUTCOME = {"reward": "outcome", "terminal_weight": 1.0}
 
 PAPER = _small(learners.PAPER, 1)
@@ -217,8 +218,13 @@ def test_collapse(shares, expected):
         ),
         ({**OUTCOME, "sample_costs": (float("inf"),)}, "sample_costs must be numbers >= 0"),
         ({"reward": "outcome"}, "needs a terminal_weight"),
-        ({"terminal_weight": -1.0}, "terminal_weight must be >= 0, got -1.0"),
-        ({"entropy_weight": -0.1}, "entropy_weight must be >= 0, got -0.1"),
+        ({"terminal_weight": -1.0}, "terminal_weight must be a number >= 0, got -1.0"),
+        ({"terminal_weight": float("inf")}, "terminal_weight must be a number >= 0, got inf"),
+        (
+            {"terminal_weight": 1.0, "cats": NO_DISCOUNT},
+            r"terminal_weight needs cats\.reward\.discount > 0 with reward='paper'",
+        ),
+        ({"entropy_weight": -0.1}, "entropy_weight must be a number >= 0, got -0.1"),
         ({"trace": 1.5}, r"trace \(lambda\) must be in \[0, 1\], got 1.5"),
         ({"num_steps": 3}, "num_steps=3 must be >= 1 and needs a trace > 0"),
         ({"num_steps": 0, "trace": 1.0}, "num_steps=0 must be >= 1"),

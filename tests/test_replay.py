@@ -8,10 +8,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scripted
+import test_bank
 from test_bank_replay import DEPTH, SETTINGS, toy_bank
 
 import search
+from cats_jax import config, evaluate
 from cats_jax.cells import Cell
+from cats_jax.commands.evaluate import replayed
 from cats_jax.config import PrmSpec, parse_strategy
 from cats_jax.errors import BadInputError
 from cats_jax.protocols import Question
@@ -59,7 +63,9 @@ def by_hand(tables, strategy, params, *, number, prm, num_candidates, capacity, 
     prm_tokens = 0
     if strategy.uses_scores:
         prm_tokens = 7 + sum(int(tables.prm_tokens[node, prm]) for node in scored)
-    return correct, int(state.spent), generated, prm_tokens, actions
+    finished = np.asarray(state.finished.answer)[np.asarray(state.finished.valid)]
+    covered = int(right) in finished.tolist()
+    return correct, covered, int(state.spent), generated, prm_tokens, actions
 
 
 @pytest.mark.parametrize("name", ["majority", "beam", "cats_random", "cats_rule"])
@@ -75,10 +81,11 @@ def test_a_replay_is_the_search_tick_by_tick(name):
         strategy = search.strategies[name]
     found = replay(tables, strategy, params, prm=1, num_candidates=9, seed=5)
     for number in range(tables.root.shape[0]):
-        correct, candidates, generated, prm_tokens, actions = by_hand(
+        correct, covered, candidates, generated, prm_tokens, actions = by_hand(
             tables, strategy, params, number=number, prm=1, num_candidates=9, capacity=16, seed=5
         )
         assert found.correct[number] == correct
+        assert found.covered[number] == covered
         assert found.candidates[number] == candidates
         assert found.generated[number] == generated
         assert found.prm_tokens[number] == prm_tokens
@@ -123,7 +130,11 @@ def engines(tables):
     ids = tuple(f"q{row}" for row in range(tables.root.shape[0]))
     return ReplayEngines(
         types.SimpleNamespace(
-            arrays=tables, ids=ids, prms=("a", "b"), gold=tuple(f"gold {name}" for name in ids)
+            arrays=tables,
+            ids=ids,
+            texts=("?",) * len(ids),
+            prms=("a", "b"),
+            gold=tuple(f"gold {name}" for name in ids),
         )
     )
 
@@ -143,6 +154,8 @@ def test_engines_hand_out_answers_costs_and_actions():
     for question, result, row in zip(questions, results, (2, 0), strict=True):
         assert result.question == question
         assert result.answer == (f"gold {question.id}" if found.correct[row] else None)
+        right = [path.answer for path in result.paths]
+        assert right == ([f"gold {question.id}"] if found.covered[row] else [])
         assert result.ledger.candidates == found.candidates[row]
         assert result.ledger.tokens == found.tokens[row]
         assert len(result.decisions) == found.actions[row].sum()
@@ -164,3 +177,39 @@ def test_what_is_not_in_the_bank_is_refused_by_name(strategy, prm, question, mes
     assert SETTINGS[1][0] == 0.6
     with pytest.raises(BadInputError, match=message):
         engines(toy_bank()).search(cell(strategy, prm), [Question(question, "?")], print)
+
+
+def test_a_question_of_that_name_with_another_text_is_refused():
+    with pytest.raises(BadInputError, match="question 'q0' is another one in the bank"):
+        engines(toy_bank()).search(cell("beam"), [Question("q0", "other")], print)
+
+
+def test_a_recipe_that_is_not_the_banks_is_refused(tmp_path):
+    folder = test_bank.collected(tmp_path)
+
+    def prepared(**changes):
+        content = {
+            "name": "t",
+            "policy": "policy",
+            "prms": ["good", "bad"],
+            "strategies": ["beam"],
+            "num_candidates": [4],
+            "max_depth": test_bank.MAX_DEPTH,
+            "questions": {"file": str(tmp_path / "questions-6.jsonl")},
+        }
+        recipe = config.parse_recipe({**content, **changes})
+        return evaluate.prepare(recipe, scripted.ScriptedModels())
+
+    whole = prepared()
+    evaluation, _ = replayed(whole, folder)
+    assert evaluation.manifest["models"]["bank"]["config"]["max_depth"] == test_bank.MAX_DEPTH
+    assert evaluation.manifest["models"]["policy"] == whole.manifest["models"]["policy"]
+    for changes, message in (
+        ({"policy": "strong"}, "was collected with another policy: its fingerprint differs"),
+        ({"prms": ["ugly"]}, "has no prm ugly"),
+        ({"budget": 9}, "budget has no meaning with --bank: leave it out of the recipe"),
+        ({"max_tokens": 99}, "max_tokens has no meaning with --bank"),
+        ({"max_depth": 10}, r"max_depth=10: step bank .* was collected with 6"),
+    ):
+        with pytest.raises(BadInputError, match=message):
+            replayed(prepared(**changes), folder)

@@ -113,6 +113,18 @@ def test_a_row_without_a_tree(tmp_path):
         run.tree(run.rows[0])
 
 
+def test_what_cannot_be_written_is_not_lost_in_silence(tmp_path):
+    """The rows are encoded in a thread of their own."""
+    writer = runs.RunWriter(tmp_path, _manifest())
+    writer.add(_row(0, _result(0)), None)
+    writer.add(dataclasses.replace(_row(1, _result(1)), meta={"p": float("nan")}), None)
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        writer.close()
+    assert not any(key.endswith("q1") for key in _keys(tmp_path))
+    _write(tmp_path, [1])
+    assert _keys(tmp_path)[-1].endswith("q1")
+
+
 def test_no_key_twice(tmp_path):
     with runs.RunWriter(tmp_path, _manifest()) as writer:
         writer.add(_row(0, _result(0)), None)

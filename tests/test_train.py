@@ -124,6 +124,12 @@ def test_refuses_an_output_in_use(tmp_path):
     (tmp_path / "summary.json").write_text("{}")
     with pytest.raises(BadInputError, match="holds a training already"):
         run(output=tmp_path)
+    # What a kill leaves between the first checkpoint and the summary.
+    (tmp_path / "part" / "seed-0").mkdir(parents=True)
+    with pytest.raises(BadInputError, match="or part of one: choose another --output"):
+        run(output=tmp_path / "part")
+    with pytest.raises(BadInputError, match="is a file: choose another output folder"):
+        run(output=tmp_path / "summary.json", num_iterations=1)
 
 
 @pytest.mark.slow
@@ -207,7 +213,7 @@ def test_a_greedy_controller_of_one_action_is_found_out():
 # Step banks
 
 
-def _bank(ids, *, temperatures=(0.0, 0.6, 1.0)):
+def _bank(ids, *, temperatures=(0.0, 0.6, 1.0), texts=None, max_depth=7):
     """As much of a bank as an environment looks at."""
     count = len(ids)
     arrays = search_bank.Bank(
@@ -219,9 +225,10 @@ def _bank(ids, *, temperatures=(0.0, 0.6, 1.0)):
         temperature=np.asarray(temperatures, np.float32),
         top_p=np.ones(len(temperatures), np.float32),
         top_k=np.zeros(len(temperatures), np.int32),
-        max_depth=np.int32(7),
+        max_depth=np.int32(max_depth),
     )
-    return types.SimpleNamespace(arrays=arrays, ids=tuple(ids), prms=("good", "bad"))
+    texts = tuple(f"text of {name}" for name in ids) if texts is None else texts
+    return types.SimpleNamespace(arrays=arrays, ids=tuple(ids), texts=texts, prms=("good", "bad"))
 
 
 @pytest.fixture
@@ -261,10 +268,20 @@ def test_refuses_a_bank_too_small_to_keep_any_out(banks):
 def test_refuses_banks_that_share_a_question(banks):
     known, make, folder = banks
     known["training"], known["other"] = _bank(["a", "b", "c"]), _bank(["d", "b"])
-    with pytest.raises(BadInputError, match=r"--bank and --validation overlap.*'b'"):
+    with pytest.raises(BadInputError, match=r"--bank and --validation overlap.*'text of b'"):
         make(validation=folder / "other")
     known["other"] = _bank(["d", "e"])
     assert make(validation=folder / "other").held_out_ids == ("d", "e")
+    # Ids may be mere numbers of rows: other texts are other questions.
+    known["other"] = _bank(["a", "b"], texts=("these are", "others"))
+    assert make(validation=folder / "other").held_out_ids == ("a", "b")
+
+
+def test_refuses_banks_of_another_depth(banks):
+    known, make, folder = banks
+    known["training"], known["other"] = _bank(["a"]), _bank(["b"], max_depth=9)
+    with pytest.raises(BadInputError, match=r"training.* and .*other.* with max_depth 7 and 9"):
+        make(validation=folder / "other")
 
 
 @pytest.mark.parametrize("which", ["training", "other"])
@@ -300,6 +317,10 @@ def test_the_rows_of_the_ablations_are_different_trainings():
         ("a: {b: {set: [trace]}}", "table 'a', row 'b': --set trace: write NAME=VALUE"),
         ("a: {b: {sett: [trace]}}", "table 'a', row 'b': unknown key 'sett'"),
         ("a: 3", "table 'a' must map labels to rows"),
+        ("a: {b: 5}", "table 'a', row 'b': must be a mapping"),
+        ("a: {b: {set: 3}}", "table 'a', row 'b': must be a mapping, and its `set` a list"),
+        ("a: {b: {set: null}}", "table 'a', row 'b': must be a mapping, and its `set` a list"),
+        ("a: {b: {set: [cats.vote=loudest]}}", "table 'a', row 'b': .*unknown answer rule"),
     ],
 )
 def test_refuses_damaged_ablations(tmp_path, text, message):

@@ -38,6 +38,7 @@ def _decisions(**changes):
     columns = {
         "search": np.array([0, 0, 0, 0, 3], np.int32),
         "question": np.array(["a", "a", "a", "a", "b"]),
+        "prm": np.array(["good", "good", "good", "good", "bad"], object),
         "price": np.array([0.2, 0.2, 0.2, 0.2, 0.6], np.float32),
         "features": rng.normal(size=(5, NUM_FEATURES)).astype(np.float32),
         "available": np.array([9, 8, 7, 6, 5], np.int32),
@@ -92,6 +93,24 @@ def test_refuses_another_action_table(monkeypatch, tmp_path):
     assert trajectories.load_rows(tmp_path, PAPER)[0].reward_t.shape == (6,)
     with pytest.raises(BadInputError, match="--trajectories needs reward=outcome with trace=1"):
         trajectories.load_rows(tmp_path, dataclasses.replace(OFFLINE, trace=0.9))
+
+
+def test_only_the_named_prms_are_learnt_from(monkeypatch, tmp_path):
+    monkeypatch.setattr(trajectories, "load_decisions", lambda folder: _decisions())
+    whole, _ = trajectories.load_rows(tmp_path, OFFLINE)
+    rows, ids = trajectories.load_rows(tmp_path, OFFLINE, ["bad"])
+    assert ids == ("b",)
+    jax.tree.map(lambda a, b: np.testing.assert_array_equal(a, b[4:]), rows, whole)
+    rows, ids = trajectories.load_rows(tmp_path, PAPER, ["good"])
+    assert ids == ("a",)
+    assert rows.reward_t.shape == (5,)
+    with pytest.raises(BadInputError, match=r"have no PRM 'god': did you mean 'good'"):
+        trajectories.load_rows(tmp_path, OFFLINE, ["good", "god"])
+
+
+def test_ppo_does_not_learn_from_others_decisions(tmp_path):
+    with pytest.raises(BadInputError, match=r"learner\.clip: PPO learns from decisions of the"):
+        trajectories.load_rows(tmp_path, learners.CATS)
 
 
 @functools.cache

@@ -95,7 +95,7 @@ def calibrate_bank(
                 f"the held-out bank has the PRMs {', '.join(held_out.prms)}, not "
                 f"{', '.join(bank.prms)}: collect it with the same ones"
             )
-        check_disjoint(bank.ids, held_out.ids, "questions of the bank and of the held-out bank")
+        check_disjoint(bank.texts, held_out.texts, "questions of the bank and of the held-out bank")
         judged_on = sample_candidates(held_out, seed)
     prms = {}
     for column, label in enumerate(bank.prms):

@@ -19,7 +19,7 @@ from ..protocols import AnswerJudge
 from ..table_folder import locked
 from .grow import grow
 from .recipe import BankRecipe
-from .store import KIND, num_blocks, write_block, write_sparsity
+from .store import KIND, has_sparsity, missing_blocks, write_block, write_sparsity
 
 BLOCK_SIZE = 20
 """Questions that are collected together, and lost at most when the process is killed."""
@@ -82,9 +82,10 @@ def _collect_missing(
         known.questions[start : start + block_size]
         for start in range(0, len(known.questions), block_size)
     ]
-    done = num_blocks(folder)
-    report(sum(map(len, blocks[:done])), len(known.questions))
-    if done == len(blocks):
+    missing = missing_blocks(folder, len(blocks))
+    done = len(known.questions) - sum(len(blocks[number]) for number in missing)
+    report(done, len(known.questions))
+    if not missing and has_sparsity(folder):
         return
     if judge is None:
         in_world = all(spec.world is not None for spec in recipe.questions)
@@ -97,7 +98,7 @@ def _collect_missing(
         folder,
         {label: (prm.sparsity_total, prm.sparsity_last_layer) for label, prm in prms.items()},
     )
-    for number in range(done, len(blocks)):
+    for number in missing:
         trees = grow(
             blocks[number],
             known,
@@ -109,7 +110,8 @@ def _collect_missing(
             seed=recipe.seed,
         )
         write_block(folder, number, trees)
-        report(sum(map(len, blocks[: number + 1])), len(known.questions))
+        done += len(trees)
+        report(done, len(known.questions))
 
 
 def fingerprints(

@@ -11,7 +11,9 @@ its candidates, are drawn like the root.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -31,6 +33,12 @@ from ..protocols import (
 from ..recording import grade_answer
 from ..seeds import stable_seed
 from .types import ROOT, Allocation, Nodes, Tree, apart, fill_values
+
+
+def level_number(level: Any) -> int:
+    """A question's level as a number, also from MATH's "Level 5"; 0 where there is none."""
+    found = re.fullmatch(r"(?:level\s*)?(\d{1,9})(?:\.0)?", str(level).strip(), re.IGNORECASE)
+    return int(found[1]) if found else 0
 
 
 def grow(
@@ -238,7 +246,7 @@ class _GrowingTree:
         return Tree(
             question=self.question,
             gold=self._known.answers[self.question.id],
-            level=int(meta.get("level", 0)),
+            level=level_number(meta.get("level")),
             prompt_tokens=self._prompt_tokens,
             nodes=self.nodes,
         )

@@ -130,10 +130,12 @@ def load_bank(
     )
 
 
-def check_disjoint(
-    first: Sequence[str], second: Sequence[str], what: str = "training and test questions"
-) -> None:
-    """Refuse two lists of question ids that share one.
+def check_disjoint(first: Sequence[str], second: Sequence[str], what: str) -> None:
+    """Refuse two lists of questions that share one.
+
+    Args:
+        first, second: their texts, for ids may be mere numbers of rows; ids if there are no texts.
+        what: for the message.
 
     Raises:
         BadInputError: names the first question that is in both.
@@ -142,8 +144,8 @@ def check_disjoint(
     if shared:
         example = next(identity for identity in first if identity in shared)
         raise BadInputError(
-            f"{what} overlap: {len(shared)} are in both, such as {example!r}: collect the bank "
-            "from another set"
+            f"{what} overlap: {len(shared)} are in both, such as {example[:80]!r}: collect "
+            "the bank from another set"
         )
 
 

@@ -69,12 +69,30 @@ def read_sparsity(folder: str | pathlib.Path) -> dict[str, list[float]]:
         ) from error
 
 
-def num_blocks(folder: pathlib.Path) -> int:
-    """Complete blocks, from the first one on."""
-    number = 0
-    while _file(folder, "questions", number).is_file():
-        number += 1
-    return number
+def has_sparsity(folder: pathlib.Path) -> bool:
+    """Whether `read_sparsity` has something to read."""
+    return (folder / _SPARSITY).is_file()
+
+
+def missing_blocks(folder: pathlib.Path, count: int) -> list[int]:
+    """Of `count` blocks those that are not complete."""
+    return [number for number in range(count) if not _file(folder, "questions", number).is_file()]
+
+
+def _num_blocks(folder: pathlib.Path) -> int:
+    """Complete blocks, from the first one on.
+
+    Raises:
+        BadInputError: there are others behind a missing one.
+    """
+    complete = len(list(folder.glob("questions-*.parquet")))
+    missing = missing_blocks(folder, complete)
+    if missing:
+        raise BadInputError(
+            f"step bank {str(folder)!r} lacks block {missing[0]}, but not those behind it: run its "
+            f"`{KIND.command}` again"
+        )
+    return complete
 
 
 def read_manifest(folder: str | pathlib.Path) -> dict[str, Any]:
@@ -96,7 +114,7 @@ def read_tables(folder: str | pathlib.Path) -> tuple[dict[str, Any], dict[str, n
         BadInputError: the bank has no block yet, or a file is damaged.
     """
     folder = pathlib.Path(folder)
-    count = num_blocks(folder)
+    count = _num_blocks(folder)
     if count == 0:
         raise BadInputError(
             f"step bank {str(folder)!r} has no question yet: run its `cats-jax bank`"

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from ..config import Recipe
     from ..runs import Row, Run
 
-_DEFAULT_CONTROLLER = "cats"
 _CONSTANT_ACTION = {"num_extra": 4, "num_retain": 2, "temperature": 0.6, "top_p": 1.0}
 """The best of eight in accuracy at N = 16 on the validation set (`recipes/choose.yaml`)."""
 
@@ -77,11 +76,8 @@ def demo_recipe(
 ) -> Recipe:
     """What the demo runs. CATS is the shipped controller."""
     from ..config import parse_recipe
-    from ..strategies import controller_path
 
-    strategies: list[Any] = ["greedy", "majority", "best_of_n", "beam"]
-    if controller_path(_DEFAULT_CONTROLLER).is_dir():
-        strategies.append({"name": "cats", "checkpoint": _DEFAULT_CONTROLLER})
+    strategies: list[Any] = ["greedy", "majority", "best_of_n", "beam", "cats"]
     strategies += [{"name": "cats_constant", "action": _CONSTANT_ACTION}, "cats_random"]
     return parse_recipe(
         {

@@ -175,12 +175,23 @@ def run_evaluation(
 
 
 def replayed(evaluation: Evaluation, folder: pathlib.Path) -> tuple[Evaluation, Engines]:
-    """An evaluation on a step bank, and the engines that replay it."""
+    """An evaluation on a step bank of its models, and the engines that replay it."""
     from ..bank.layout import load_bank
     from ..replay import ReplayEngines
 
-    bank = load_bank(folder, calibrations=evaluation.recipe.calibration)
-    models = {**evaluation.manifest["models"], "bank": bank.manifest["models"]}
+    recipe, models = evaluation.recipe, evaluation.manifest["models"]
+    recorded = {name: models[name] for name in models if not name.startswith("controller ")}
+    bank = load_bank(folder, calibrations=recipe.calibration, expected=recorded)
+    for name in ("budget", "max_tokens", "max_seconds"):
+        if getattr(recipe, name) is not None:
+            raise BadInputError(f"{name} has no meaning with --bank: leave it out of the recipe")
+    depth = bank.manifest["config"]["max_depth"]
+    if recipe.max_depth != depth:
+        raise BadInputError(
+            f"max_depth={recipe.max_depth}: step bank {str(folder)!r} was collected with {depth}, "
+            "which is what a replay has"
+        )
+    models = {**models, "bank": {name: bank.manifest[name] for name in ("config", "world")}}
     evaluation = dataclasses.replace(evaluation, manifest={**evaluation.manifest, "models": models})
     return evaluation, ReplayEngines(bank)
 

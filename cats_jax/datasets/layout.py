@@ -137,4 +137,6 @@ def _identity(row: Row, layout: Layout, number: int) -> str:
 def _is_short(value: Any) -> bool:
     if isinstance(value, str):
         return len(value) <= _MAX_META_CHARS
-    return value is None or isinstance(value, bool | int | float)
+    if isinstance(value, float):
+        return math.isfinite(value)  # JSON has no others
+    return value is None or isinstance(value, bool | int)

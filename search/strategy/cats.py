@@ -60,6 +60,9 @@ class CatsConfig:
             `search.calibration`; `path_score` should then be "product".
         price: of 100 candidates in units of a right answer, >= 0: a feature, for policies that
             were trained at several prices.
+
+    Raises:
+        ValueError: a value is out of range, or a name unknown.
     """
 
     rounds: int = 1
@@ -82,6 +85,9 @@ class CatsConfig:
         if not 0.0 <= self.price < float("inf"):
             raise ValueError(f"price must be a number >= 0, got {self.price}")
         check_feature_names(self.excluded_features)
+        # They refuse what they do not know.
+        answer_rule(self.vote, aggregation(self.path_score))
+        share_of_candidates(self.factor)
 
 
 PAPER = CatsConfig()
