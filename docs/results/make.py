@@ -275,6 +275,34 @@ def equal_compute(
     return verdicts
 
 
+def same_size(name: str, groups: Sequence[Group], label: str) -> None:
+    """A policy against each fixed strategy at the same N, over PRMs."""
+    lines = []
+    for strategy in dict.fromkeys(group.strategy for group in groups if is_baseline(group)):
+        cells = []
+        for size in SIZES:
+            pairs = [
+                (find(groups, label, size, prm), find(groups, strategy, size, prm)) for prm in PRMS
+            ]
+            if not all(one and two for one, two in pairs):
+                cells.append("")
+                continue
+            verdicts, differences, tokens = [], [], []
+            for mine, other in pairs:
+                assert mine is not None
+                assert other is not None
+                result = report.compare(mine, other)
+                assert result is not None
+                verdicts.append(result.verdict)
+                differences.append(result.difference.value)
+                tokens.append(other.mean("tokens") / mine.mean("tokens"))
+            counts = "/".join(str(verdicts.count(each)) for each in ("wins", "ties", "loses"))
+            cells.append(f"{counts}, {np.mean(differences):+.3f}, {np.mean(tokens):.1f}")
+        if any(cells):
+            lines.append([strategy, *cells])
+    write(name, ["against", *(f"N = {size}" for size in SIZES)], lines)
+
+
 def count(name: str, verdicts: dict[str, dict[str, int]]) -> None:
     """Wins, ties and losses of several comparisons."""
     lines = [[label, *(str(found[key]) for key in found)] for label, found in verdicts.items()]
@@ -549,6 +577,7 @@ def make() -> None:
         strategies = [("greedy", 1), ("majority", 16), ("best_of_n", 16), ("beam", 16)]
         levels(f"levels-{policy}", groups, [*strategies, ("cats", 16), ("cats-0.02", 16)])
         seeds(f"seeds-{policy}", groups, "cats-seed")
+        same_size(f"same-n-{policy}", groups, "cats")
         if (ROWS / f"bank-{policy}.json").is_file():
             properties = json.loads((ROWS / f"bank-{policy}.json").read_text(encoding="utf-8"))
             correlations(f"sparsity-{policy}", groups, properties)
