@@ -528,7 +528,7 @@ def frontier(name: str, groups: Sequence[Group], labels: dict[str, str]) -> None
             )
         best = np.maximum.accumulate([value for _, value in points])
         axes.step([x for x, _ in points], best, where="post", color="#888888", linewidth=1)
-        for (label, color), marker in zip(labels.items(), "oXd*", strict=False):
+        for (label, color), marker in zip(labels.items(), "oXd*h", strict=True):
             line = [group for group in mine if group.strategy == label]
             if not line:
                 continue
@@ -599,8 +599,15 @@ def make() -> None:
     ablations()
 
 
-_COLORS = {"cats": "#1f5fa8", "cats-0.02": "#b3541e", "cats-0.005": "#4d8c4a", "paper": "#7a4fa3"}
-_PARTS = ("baselines-small", "baselines-64", "baselines-256", "cats", "cats-256", "seeds", "paper")
+_COLORS = {
+    "cats": "#1f5fa8",
+    "cats-0.02": "#b3541e",
+    "cats-0.005": "#4d8c4a",
+    "paper": "#7a4fa3",
+    "raw-scores": "#c2a01f",
+}
+_BASELINES = ("baselines-small", "baselines-64", "baselines-256")
+_PARTS = (*_BASELINES, "cats", "cats-256", "seeds", "paper", "raw")
 
 
 if __name__ == "__main__":
