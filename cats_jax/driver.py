@@ -34,7 +34,7 @@ from .protocols import (
     StepScorer,
     shared_seconds,
 )
-from .results import ROOT, Candidate, DecisionRow, SearchPath, SearchResult, Status
+from .results import ROOT, Candidate, DecisionRow, SearchResult, Status, path_of
 from .seeds import stable_seed
 from .timings import Stopwatch, Timings
 from .tree import SearchTree
@@ -446,7 +446,7 @@ class Cohort:
         finished = self._alive(observed, index, "finished")
         row = int(observed["chosen"][index])
         chosen = None if row < 0 or status == "failed" else row
-        paths = [_path(tree, node) for node in finished]
+        paths = [path_of(tree.nodes(node), tree.candidates) for node in finished]
         answer = None if chosen is None else paths[chosen].answer
         if status in ("answered", "no_answer"):
             status = "no_answer" if answer is None else "answered"
@@ -576,20 +576,6 @@ def _decision_row(slot: _Slot, observed: dict[str, Any], index: int, node_slot: 
         top_k=int(observed["top_k"][where]),
         granted=int(observed["granted"][where]),
         reward=float(observed["reward"][where]),
-    )
-
-
-def _path(tree: SearchTree, node: int) -> SearchPath:
-    nodes = tree.nodes(node)
-    candidates = [tree.candidates[index - 1] for index in nodes]
-    last = candidates[-1]
-    scores = tuple(candidate.score for candidate in candidates if candidate.score is not None)
-    return SearchPath(
-        steps=tuple(candidate.text for candidate in candidates),
-        step_scores=scores,
-        path_score=last.path_score,
-        answer=last.answer,
-        nodes=tuple(nodes),
     )
 
 

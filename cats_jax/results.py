@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -135,3 +136,15 @@ class SearchResult:
     candidates: list[Candidate] = field(default_factory=list)
     decisions: list[DecisionRow] = field(default_factory=list)
     ledger: Ledger = field(default_factory=Ledger)
+
+
+def path_of(nodes: Sequence[int], candidates: Sequence[Candidate]) -> SearchPath:
+    """The path of the candidates of these ids, from the first step on; ids count from 1."""
+    steps = [candidates[node - 1] for node in nodes]
+    return SearchPath(
+        steps=tuple(step.text for step in steps),
+        step_scores=tuple(step.score for step in steps if step.score is not None),
+        path_score=steps[-1].path_score,
+        answer=steps[-1].answer,
+        nodes=tuple(nodes),
+    )

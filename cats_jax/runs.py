@@ -30,7 +30,7 @@ from . import durable
 from .errors import BadInputError
 from .ledger import Ledger
 from .manifest import SCHEMA, differences
-from .results import SearchResult
+from .results import SearchResult, Status
 from .stored_trees import json_line, tree_from_lines, tree_to_lines
 
 MANIFEST = "manifest.json"
@@ -80,7 +80,7 @@ class Row:
     answer: str | None
     gold: str
     correct: bool
-    status: str
+    status: Status
     reason: str
     steps: int
     ledger: Ledger
@@ -149,7 +149,7 @@ class Run:
         return tree_from_lines(
             lines,
             answer=row.answer,
-            status=row.status,  # type: ignore[arg-type]
+            status=row.status,
             reason=row.reason,
             steps=row.steps,
             ledger=row.ledger,

@@ -11,7 +11,7 @@ from typing import Any
 
 from .ledger import Ledger
 from .protocols import Question
-from .results import Candidate, DecisionRow, SearchPath, SearchResult, Status
+from .results import Candidate, DecisionRow, SearchResult, Status, path_of
 
 
 def tree_to_lines(key: str, result: SearchResult) -> bytes:
@@ -74,21 +74,10 @@ def tree_from_lines(
         status=status,
         reason=reason,
         steps=steps,
-        paths=[_path_of(nodes, candidates) for nodes in head["paths"]],
+        paths=[path_of(nodes, candidates) for nodes in head["paths"]],
         candidates=candidates,
         decisions=decisions,
         ledger=ledger,
-    )
-
-
-def _path_of(nodes: list[int], candidates: list[Candidate]) -> SearchPath:
-    steps = [candidates[node - 1] for node in nodes]
-    return SearchPath(
-        steps=tuple(step.text for step in steps),
-        step_scores=tuple(step.score for step in steps if step.score is not None),
-        path_score=steps[-1].path_score,
-        answer=steps[-1].answer,
-        nodes=tuple(nodes),
     )
 
 

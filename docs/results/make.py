@@ -353,7 +353,13 @@ def seeds(name: str, groups: Sequence[Group], prefix: str) -> None:
 def trainings(name: str, groups: Sequence[Group]) -> None:
     """Controllers by how they were trained, LABEL-SEED: mean over seeds, lowest and highest."""
     labels = list(dict.fromkeys(group.strategy.rpartition("-")[0] for group in groups))
-    for size in sorted({group.num_candidates for group in groups} - {1}):
+    sizes = sorted({group.num_candidates for group in groups} - {1})
+    values = [
+        [label, *(_values_of_seeds(groups, label, size) for size in sizes)]
+        for label in filter(None, labels)
+    ]
+    write(f"{name}-values", ["training", *(f"N = {size}" for size in sizes)], values)
+    for size in sizes:
         greedy = find(groups, "greedy", size, None)
         lines = [["greedy decoding", *([cell(greedy)] * len(PRMS))]]
         for label in filter(None, labels):
@@ -374,6 +380,17 @@ def trainings(name: str, groups: Sequence[Group]) -> None:
                 )
             lines.append([label, *cells])
         write(f"{name}-{size}", ["training", *PRMS], lines)
+
+
+def _values_of_seeds(groups: Sequence[Group], label: str, size: int) -> str:
+    """Accuracy minus price, mean over PRMs: over all seeds, and in brackets of each."""
+    by_seed: dict[str, list[float]] = {}
+    for group in groups:
+        training, _, seed = group.strategy.rpartition("-")
+        if training == label and group.num_candidates == size:
+            by_seed.setdefault(seed, []).append(float(np.mean(list(_values(group).values()))))
+    means = [float(np.mean(by_seed[seed])) for seed in sorted(by_seed)]
+    return f"{share(float(np.mean(means)))} ({', '.join(map(share, means))})"
 
 
 def correlations(name: str, groups: Sequence[Group], properties: dict[str, dict]) -> None:
