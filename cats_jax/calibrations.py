@@ -67,7 +67,7 @@ def calibration_of(
     Args:
         label: of the PRM.
         calibrations: of a recipe.
-        required: whether the strategy ranks by calibrated scores.
+        required: whether the strategy ranks by calibrated scores, or sees the calibration.
 
     Raises:
         BadInputError: required, but missing.
@@ -79,6 +79,6 @@ def calibration_of(
         return IDENTITY
     has = known_names(label, sorted(known)) if known else "the recipe has no 'calibration'"
     raise BadInputError(
-        f"PRM {label!r} has no calibration, which the strategy ranks by ({has}): name a file of "
+        f"PRM {label!r} has no calibration, which the strategy reads ({has}): name a file of "
         "`cats-jax calibrate` as 'calibration', or 'none'"
     )

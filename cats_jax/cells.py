@@ -10,7 +10,7 @@ import search
 from .calibrations import IDENTITY, calibration_of
 from .config import PrmSpec, Recipe, StrategySpec
 from .errors import BadInputError
-from .strategies import IGNORES_NUM_CANDIDATES, UNTRAINED, build_strategy, check_width
+from .strategies import IGNORES_NUM_CANDIDATES, build_strategy, check_width
 
 _WHOLE_PATHS = ("majority", "best_of_n", "best_of_n_weighted")
 """Strategies that ask for N paths at the root and keep them all to their ends."""
@@ -75,7 +75,9 @@ def grid(recipe: Recipe) -> tuple[Cell, ...]:
                 continue
             calibration = IDENTITY
             if prm is not None:
-                required = strategy.calibrated and spec.name not in UNTRAINED
+                # Hand-made policies take no notice of that feature, a trained one does.
+                learned = spec.name == "cats" and strategy.sees_calibration
+                required = strategy.calibrated or learned
                 calibration = calibration_of(prm.label, recipe.calibration, required=required)
             once = spec.name in IGNORES_NUM_CANDIDATES
             values = (1,) if once else recipe.num_candidates

@@ -23,9 +23,6 @@ IGNORES_NUM_CANDIDATES = frozenset({"greedy"})
 DEFAULT_CONTROLLER = "cats"
 """Shipped with the embedded world, for its policy "weak"."""
 
-UNTRAINED = frozenset({"cats_random", "cats_constant"})
-"""Their policies read no scores: without a calibration of the PRM scores count as they are."""
-
 _CONFIG_OPTIONS = (
     "rounds",
     "num_base",

@@ -36,6 +36,11 @@ from .trajectories import load_rows
 
 CONFIGS = {
     "cats": learners.CATS,
+    # Ours, but ranking and looking by P(step right); it gained nothing (docs/results).
+    "calibrated": dataclasses.replace(
+        learners.CATS,
+        cats=dataclasses.replace(learners.CATS.cats, calibrated=True, path_score="product"),
+    ),
     "paper": learners.PAPER,
     # The paper's with the 30 of its 90 actions that the shipped bank recipes record.
     "paper-bank": dataclasses.replace(

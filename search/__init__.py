@@ -23,6 +23,7 @@ from .aggregation import product as product
 from .allocation import allocate as allocate
 from .calibration import IDENTITY_CALIBRATION as IDENTITY_CALIBRATION
 from .calibration import calibrated_score as calibrated_score
+from .features import CALIBRATION_FEATURES as CALIBRATION_FEATURES
 from .features import EXTRA_FEATURES as EXTRA_FEATURES
 from .features import FEATURE_NAMES as FEATURE_NAMES
 from .features import PAPER_FEATURES as PAPER_FEATURES
@@ -93,6 +94,7 @@ search with a learned policy is `cats(policy, config)`: it needs the policy's pa
 
 __all__ = [
     "AGGREGATIONS",
+    "CALIBRATION_FEATURES",
     "CATS",
     "EXTRA_FEATURES",
     "FEATURE_NAMES",

@@ -60,6 +60,9 @@ paths; best path score in the pool and among finished paths; the leading answer'
 finished paths' votes, weighted by path score. Of the setting: price, and how far the PRM ranks
 (slope, agreement)."""
 
+CALIBRATION_FEATURES = ("calibration_slope", "calibration_agreement")
+"""Those of the extra ones that say how far the PRM ranks, see `calibration`."""
+
 FEATURE_NAMES = PAPER_FEATURES + SPARSITY_FEATURES + EXTRA_FEATURES
 
 

@@ -1,9 +1,11 @@
 """Files of calibrations: what is read, and what is refused by name."""
 
+import dataclasses
 import json
 
 import pytest
 
+import search
 from cats_jax import world
 from cats_jax.calibrations import (
     IDENTITY,
@@ -59,14 +61,35 @@ def test_none_leaves_scores_as_they_are_and_must_be_said(tmp_path):
     assert load_calibrations("none", ["a", "b"]) == (("a", IDENTITY), ("b", IDENTITY))
     cells = grid(recipe(tmp_path, calibration="none", strategies=[CALIBRATED]))
     assert [cell.calibration for cell in cells] == [IDENTITY]
-    untrained = [
-        "cats_random",
-        {"name": "cats_constant", "action": {"num_extra": 1, "temperature": 0.6}},
-    ]
-    assert {cell.calibration for cell in grid(recipe(tmp_path, strategies=untrained))} == {IDENTITY}
-    rule = {"name": "cats_rule", "threshold": 0.5, "sample": {"num_extra": 1, "temperature": 0.6}}
+
+
+ACTION = {"num_extra": 1, "temperature": 0.6}
+HAND_MADE = [
+    {"name": "cats_random"},
+    {"name": "cats_constant", "action": ACTION},
+    {"name": "cats_rule", "threshold": 0.5, "sample": ACTION},
+]
+
+
+@pytest.mark.parametrize("strategy", HAND_MADE, ids=[each["name"] for each in HAND_MADE])
+def test_a_hand_made_policy_needs_a_calibration_only_to_rank_by_it(tmp_path, strategy):
+    cells = grid(recipe(tmp_path, strategies=[strategy]))
+    assert [cell.calibration for cell in cells] == [IDENTITY]
+    ranking = {**strategy, "calibrated": True, "path_score": "product"}
     with pytest.raises(BadInputError, match="has no calibration"):
-        grid(recipe(tmp_path, strategies=[rule]))
+        grid(recipe(tmp_path, strategies=[ranking]))
+
+
+def test_a_controller_that_sees_the_calibration_needs_one(tmp_path, monkeypatch):
+    with pytest.raises(BadInputError, match="has no calibration"):
+        grid(recipe(tmp_path, strategies=["cats"]))
+    blind = dataclasses.replace(search.CATS, excluded_features=search.CALIBRATION_FEATURES)
+    assert search.cats(search.random_policy).sees_calibration
+    strategy = search.cats(search.random_policy, blind)
+    assert not strategy.sees_calibration
+    monkeypatch.setattr("cats_jax.cells.build_strategy", lambda *_: (strategy, ()))
+    cells = grid(recipe(tmp_path, strategies=["cats"]))
+    assert [cell.calibration for cell in cells] == [IDENTITY]
 
 
 def test_the_world_has_calibrations_of_all_its_prms():

@@ -1,7 +1,6 @@
 """Trajectories: the table's transitions are the core's, columns are what the search did."""
 
 import collections
-import dataclasses
 import json
 import pathlib
 
@@ -19,7 +18,7 @@ from cats_jax.config import parse_recipe
 from cats_jax.errors import BadInputError
 
 QUESTIONS = 6
-PLAIN = {"name": "cats_random", "calibrated": False}
+PLAIN = {"name": "cats_random"}
 
 
 def recipe(folder, strategies=(PLAIN,), **changes):
@@ -161,9 +160,7 @@ def test_rewards_and_outcomes_vary(decisions):
 
 
 def test_on_policy_log_probs_are_the_networks(tmp_path):
-    config = dataclasses.replace(
-        learners.CATS, cats=dataclasses.replace(search.CATS, calibrated=False)
-    )
+    config = learners.CATS
     learner = learners.make_learner(
         learners.make_actor(len(config.cats.actions), config.actor_hidden),
         learners.make_critic(config.critic_hidden),
@@ -177,7 +174,7 @@ def test_on_policy_log_probs_are_the_networks(tmp_path):
         {"name": "cats", "label": "acts", "checkpoint": str(path)},
     ]
     decisions = collect.load_decisions(
-        collected(tmp_path, strategies=strategies, num_candidates=[4])
+        collected(tmp_path, strategies=strategies, num_candidates=[4], calibration="none")
     )
     columns = decisions.columns
     explores = columns["strategy"] == "explores"

@@ -28,8 +28,9 @@ def train(
 
     Args:
         output: folder to make; one checkpoint per seed in it.
-        config: "cats"; "paper": the paper's features, reward and one-step A2C; "paper-bank":
-            that with the actions that banks record; or "offline".
+        config: "cats"; "calibrated": that, ranking by calibrated scores; "paper": the paper's
+            features, reward and one-step A2C; "paper-bank": that with the actions that banks
+            record; or "offline".
         bank: step bank to train on; default: the simulator of the embedded world.
         validation: bank to compare on; default: one question in five of the first one.
         calibration: of the bank's PRMs: a file of `cats-jax calibrate`, or "weak".

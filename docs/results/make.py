@@ -350,6 +350,22 @@ def seeds(name: str, groups: Sequence[Group], prefix: str) -> None:
     write(name, ["N", *PRMS], lines)
 
 
+def seeds_at_prices(name: str, groups: Sequence[Group]) -> None:
+    """Controllers of several seeds, KIND-PRICE-SEED: accuracy minus price, over PRMs and N."""
+    values: dict[tuple[str, str], list[str]] = {}
+    for label in sorted({group.strategy for group in groups}):
+        kind, price, _ = label.split("-")
+        found = [
+            group.accuracy().value - float(price) * group.mean("candidates") / 100.0
+            for group in groups
+            if group.strategy == label
+        ]
+        values.setdefault((kind, price), []).append(f"{np.mean(found):.3f}")
+    lines = [[f"{kind} scores", price, *row] for (kind, price), row in values.items()]
+    count_of_seeds = max(len(row) for row in values.values())
+    write(name, ["ranked by", "price", *(f"seed {n}" for n in range(count_of_seeds))], lines)
+
+
 def trainings(name: str, groups: Sequence[Group]) -> None:
     """Controllers by how they were trained, LABEL-SEED: mean over seeds, lowest and highest."""
     labels = list(dict.fromkeys(group.strategy.rpartition("-")[0] for group in groups))
@@ -607,6 +623,8 @@ def make() -> None:
         for size in sorted({group.num_candidates for group in groups} - {1}):
             if policy in validation:
                 chosen_on_validation(f"chosen-{policy}", validation[policy], groups, size)
+    for policy, groups in load(("weak-seeds-validation",)).items():
+        seeds_at_prices(f"validation-{policy}", groups)
     for policy, groups in load(("weak-transfer",)).items():
         trainings(f"transfer-{policy}", groups)
     for policy, groups in load(("weak-offline",)).items():
@@ -621,10 +639,10 @@ _COLORS = {
     "cats-0.02": "#b3541e",
     "cats-0.005": "#4d8c4a",
     "paper": "#7a4fa3",
-    "raw-scores": "#c2a01f",
+    "calibrated": "#c2a01f",
 }
 _BASELINES = ("baselines-small", "baselines-64", "baselines-256")
-_PARTS = (*_BASELINES, "cats", "cats-256", "seeds", "paper", "raw")
+_PARTS = (*_BASELINES, "cats", "cats-256", "seeds", "paper", "calibrated")
 
 
 if __name__ == "__main__":

@@ -42,6 +42,7 @@ class Strategy(NamedTuple):
         answer: `finished -> row`, or -1.
         calibrated: replace raw step scores by P(step right), see `calibration`, in features,
             ranking, reward and votes.
+        sees_calibration: the calibration itself is among the features of its policy.
         price: of 100 candidates, in units of a right answer; what `search.init` writes into the
             state if it is given none. For policies that were trained at several prices.
         actions: the action table of a policy; None without one.
@@ -58,6 +59,7 @@ class Strategy(NamedTuple):
     retain: Callable[[SearchState, Plan], tuple[Paths, jax.Array, Any]]
     answer: Callable[[Paths], jax.Array]
     calibrated: bool = False
+    sees_calibration: bool = False
     price: float = 0.0
     actions: ActionTable | None = None
 

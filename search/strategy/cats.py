@@ -20,7 +20,13 @@ from jaxtyping import Array, Bool, Float, Int
 
 from ..actions import ActionTable
 from ..aggregation import aggregation
-from ..features import EXTRA_FEATURES, check_feature_names, feature_mask, num_children
+from ..features import (
+    CALIBRATION_FEATURES,
+    EXTRA_FEATURES,
+    check_feature_names,
+    feature_mask,
+    num_children,
+)
 from ..reward import RewardWeights
 from ..state import select
 from ..types import Action, Decision, SearchState
@@ -97,17 +103,15 @@ CATS = CatsConfig(
     rounds=3,
     num_base=1,
     base=Sampling(temperature=0.0),
-    path_score="product",
     vote="weighted",
     excluded_features=(),
     actions=ActionTable.product(
         num_extra=(0, 1, 2, 4, 8), num_retain=(1, 2, 4), temperature=(0.6, 1.0), top_p=(1.0,)
     ),
-    calibrated=True,
 )
-"""Ours: each node starts with its greedy child, then up to three rounds per step, with calibrated
-scores, the extra features and a table of 30 actions: with 90, most of a short training goes into
-finding out which are alike."""
+"""Ours: each node starts with its greedy child, then up to three rounds per step, with the extra
+features and a table of 30 actions: with 90, most of a short training goes into finding out which
+are alike. Paths are ranked by raw scores; how far a PRM can be trusted is among the features."""
 
 
 @functools.cache
@@ -137,6 +141,7 @@ def _cats(policy: Policy, config: CatsConfig) -> Strategy:
         retain=retain_children(aggregated),
         answer=answer_rule(config.vote, aggregated),
         calibrated=config.calibrated,
+        sees_calibration=not set(CALIBRATION_FEATURES) <= set(config.excluded_features),
         actions=config.actions,
     )
 
