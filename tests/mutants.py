@@ -1,5 +1,8 @@
 """Breaks the code in known ways and asks the tests to notice (`make mutants`).
 
+    python tests/mutants.py           # all of them: hours
+    python tests/mutants.py TEXT ...  # those with such a text in their name or file
+
 Each mutant is one small edit, applied to a fresh copy of the tree, never to the working tree. The
 tests named by a mutant must pass before the edit and fail after it. Exit code 0: all caught;
 1: one survived; 2: the list itself is wrong (the text to replace is not there exactly once, or
@@ -13,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 
 import rich.console
 import rich.table
@@ -75,6 +79,20 @@ MUTANTS: tuple[Mutant, ...] = (
         original="_price(value) if key",
         mutated="0.0 if key",
         tests=("tests/test_collect.py", "-k", "charged_the_price"),
+    ),
+    Mutant(
+        name="a controller that sees the calibration is played without one",
+        file="cats_jax/cells.py",
+        original="required = strategy.calibrated or learned",
+        mutated="required = strategy.calibrated",
+        tests=("tests/test_calibrations.py", "-k", "sees_the_calibration"),
+    ),
+    Mutant(
+        name="every CATS search is said to see the calibration",
+        file="search/strategy/cats.py",
+        original="not set(CALIBRATION_FEATURES) <= set(config.excluded_features)",
+        mutated="True",
+        tests=("tests/test_calibrations.py", "-k", "sees_the_calibration"),
     ),
     Mutant(
         name="base children are not paid for",
@@ -440,18 +458,26 @@ class BrokenListError(Exception):
     """The list of mutants does not fit the tree."""
 
 
-def main() -> int:
-    """Try every mutant, print a table, return the exit code."""
+def main(texts: Sequence[str]) -> int:
+    """Try every mutant that is meant, print a table, return the exit code."""
     console = rich.console.Console()
+    meant = [
+        mutant
+        for mutant in MUTANTS
+        if not texts or any(text in f"{mutant.name} {mutant.file}" for text in texts)
+    ]
+    if not meant:
+        console.print(f"[red]error:[/] no mutant has {' or '.join(texts)} in its name or file")
+        return 2
     table = rich.table.Table("mutant", "file", "tests", "result")
     survivors = 0
     try:
-        for mutant in MUTANTS:  # all texts first: a wrong one should not cost a test run
+        for mutant in meant:  # all texts first: a wrong one should not cost a test run
             _mutated_text(mutant)
-        for tests in dict.fromkeys(mutant.tests for mutant in MUTANTS):
+        for tests in dict.fromkeys(mutant.tests for mutant in meant):
             with console.status(f"unmutated: {' '.join(tests)}"):
                 _expect_pass(tests)
-        for mutant in MUTANTS:
+        for mutant in meant:
             with console.status(mutant.name):
                 caught = _is_caught(mutant)
             survivors += not caught
@@ -461,7 +487,7 @@ def main() -> int:
         console.print(f"[red]error:[/] {error}", highlight=False)
         return 2
     console.print(table)
-    console.print(f"{len(MUTANTS) - survivors} of {len(MUTANTS)} mutants caught")
+    console.print(f"{len(meant) - survivors} of {len(meant)} mutants caught")
     return 1 if survivors else 0
 
 
@@ -518,4 +544,4 @@ def _pytest(tree: pathlib.Path, tests: tuple[str, ...]) -> subprocess.CompletedP
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))
