@@ -26,7 +26,7 @@ from .environments import Environment, bank_environment
 from .errors import BadInputError, known_names
 from .rivals import play_controllers
 from .statistics import Interval, mean_of_seeds
-from .train import configure, seed_keys, train_seeds
+from .train import check_calibration, configure, seed_keys, train_seeds
 
 ABLATIONS_FILE = (
     pathlib.Path(__file__).resolve().parents[1] / "recipes" / "study" / "ablations.yaml"
@@ -115,8 +115,8 @@ def run(
         The results of each table, in the order of the file.
 
     Raises:
-        BadInputError: an unknown table, fewer than two seeds, banks that don't fit, or an output
-            that was made from something else.
+        BadInputError: an unknown table, fewer than two seeds, no calibration where a row looks at
+            it, banks that don't fit, or an output that was made from something else.
     """
     if num_seeds < 2:
         raise BadInputError(f"num_seeds={num_seeds}: an interval needs at least 2")
@@ -124,6 +124,9 @@ def run(
     for name in tables or ():
         if name not in known:
             raise BadInputError(f"no table {name!r}: {known_names(name, sorted(known))}")
+    for name in tables or known:
+        for row in known[name]:
+            check_calibration(row.configuration(), calibration)
     environment = functools.cache(
         lambda actions, base: bank_environment(
             bank, validation=test, calibration=calibration, actions=actions, base=base

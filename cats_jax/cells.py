@@ -75,9 +75,7 @@ def grid(recipe: Recipe) -> tuple[Cell, ...]:
                 continue
             calibration = IDENTITY
             if prm is not None:
-                # Hand-made policies take no notice of that feature, a trained one does.
-                learned = spec.name == "cats" and strategy.sees_calibration
-                required = strategy.calibrated or learned
+                required = strategy.calibrated or strategy.sees_calibration
                 calibration = calibration_of(prm.label, recipe.calibration, required=required)
             once = spec.name in IGNORES_NUM_CANDIDATES
             values = (1,) if once else recipe.num_candidates

@@ -139,7 +139,8 @@ def _price(value: Any) -> float:
 
 
 def _cats_random(*, config: str = "cats", **changes: Any) -> tuple[search.Strategy, Any]:
-    return search.cats(search.random_policy, _cats_config(config, changes)), ()
+    strategy = search.cats(search.random_policy, _cats_config(config, changes))
+    return strategy._replace(sees_calibration=False), ()
 
 
 def _cats_constant(
@@ -147,7 +148,8 @@ def _cats_constant(
 ) -> tuple[search.Strategy, Any]:
     settings = _cats_config(config, changes)
     index = _action_row(action, settings, config)
-    return search.cats(search.constant_policy, settings), jnp.int32(index)
+    strategy = search.cats(search.constant_policy, settings)
+    return strategy._replace(sees_calibration=False), jnp.int32(index)
 
 
 def _action_row(
@@ -196,7 +198,8 @@ def _cats_rule(
     params = search.RuleParams(
         threshold=jnp.float32(threshold), sample=jnp.int32(sampling), stop=jnp.int32(stop)
     )
-    return search.cats(search.sample_while_below(feature), settings), params
+    strategy = search.cats(search.sample_while_below(feature), settings)
+    return strategy._replace(sees_calibration=feature in search.CALIBRATION_FEATURES), params
 
 
 def _cats_config(name: str, changes: Mapping[str, Any]) -> search.CatsConfig:

@@ -36,7 +36,7 @@ from .trajectories import load_rows
 
 CONFIGS = {
     "cats": learners.CATS,
-    # Ours, but ranking and looking by P(step right); it gained nothing (docs/results).
+    # Ours, ranking and looking by P(step right); compared in docs/results/controllers.md.
     "calibrated": dataclasses.replace(
         learners.CATS,
         cats=dataclasses.replace(learners.CATS.cats, calibrated=True, path_score="product"),
@@ -254,6 +254,18 @@ def _parse(arguments: list[str], default: learners.TrainConfig) -> learners.Trai
         ) from None
 
 
+def check_calibration(config: learners.TrainConfig, calibration: str | None) -> None:
+    """Raise BadInputError if a training on a bank lacks the calibration it would look at.
+
+    A controller trained without would later be told things it has never seen.
+    """
+    if calibration is None and (config.cats.calibrated or config.cats.sees_calibration):
+        raise BadInputError(
+            "the configuration looks at the PRMs' calibration, but there is no --calibration: name "
+            "a file of `cats-jax calibrate`, a policy of the embedded world, or 'none'"
+        )
+
+
 def _environment(
     config: learners.TrainConfig,
     bank: pathlib.Path | None,
@@ -262,6 +274,7 @@ def _environment(
     prms: Sequence[str] | None,
 ) -> Environment:
     if bank is not None:
+        check_calibration(config, calibration)
         return bank_environment(
             bank,
             validation=validation,

@@ -1,7 +1,7 @@
 """Breaks the code in known ways and asks the tests to notice (`make mutants`).
 
-    python tests/mutants.py           # all of them: hours
-    python tests/mutants.py TEXT ...  # those with such a text in their name or file
+    .venv/bin/python tests/mutants.py           # all of them: hours
+    .venv/bin/python tests/mutants.py TEXT ...  # those with such a text in their name or file
 
 Each mutant is one small edit, applied to a fresh copy of the tree, never to the working tree. The
 tests named by a mutant must pass before the edit and fail after it. Exit code 0: all caught;
@@ -83,14 +83,14 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="a controller that sees the calibration is played without one",
         file="cats_jax/cells.py",
-        original="required = strategy.calibrated or learned",
+        original="required = strategy.calibrated or strategy.sees_calibration",
         mutated="required = strategy.calibrated",
         tests=("tests/test_calibrations.py", "-k", "sees_the_calibration"),
     ),
     Mutant(
         name="every CATS search is said to see the calibration",
         file="search/strategy/cats.py",
-        original="not set(CALIBRATION_FEATURES) <= set(config.excluded_features)",
+        original="not set(CALIBRATION_FEATURES) <= set(self.excluded_features)",
         mutated="True",
         tests=("tests/test_calibrations.py", "-k", "sees_the_calibration"),
     ),

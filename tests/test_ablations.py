@@ -38,6 +38,7 @@ def study(tmp_path, monkeypatch):
         "output": tmp_path / "out",
         "bank": folder,
         "test": folder,
+        "calibration": "none",
         "file": file,
         "num_seeds": 2,
         "report": lambda line: None,
@@ -92,6 +93,7 @@ def test_other_settings_are_not_mixed_in(study, monkeypatch):
     [
         (["frist"], {}, "no table 'frist': did you mean 'first'"),
         (None, {"num_seeds": 1}, "num_seeds=1: an interval needs at least 2"),
+        (None, {"calibration": None}, "there is no --calibration"),
     ],
 )
 def test_refused_before_anything_is_trained(study, tables, change, message):

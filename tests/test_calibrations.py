@@ -16,6 +16,7 @@ from cats_jax.calibrations import (
 from cats_jax.cells import grid
 from cats_jax.config import load_recipe
 from cats_jax.errors import BadInputError
+from cats_jax.train import check_calibration, configure
 
 
 def write(path, rows):
@@ -83,13 +84,22 @@ def test_a_hand_made_policy_needs_a_calibration_only_to_rank_by_it(tmp_path, str
 def test_a_controller_that_sees_the_calibration_needs_one(tmp_path, monkeypatch):
     with pytest.raises(BadInputError, match="has no calibration"):
         grid(recipe(tmp_path, strategies=["cats"]))
+    rule = {"name": "cats_rule", "feature": "calibration_slope", "threshold": 1, "sample": ACTION}
+    with pytest.raises(BadInputError, match="has no calibration"):
+        grid(recipe(tmp_path, strategies=[rule]))
     blind = dataclasses.replace(search.CATS, excluded_features=search.CALIBRATION_FEATURES)
-    assert search.cats(search.random_policy).sees_calibration
     strategy = search.cats(search.random_policy, blind)
-    assert not strategy.sees_calibration
     monkeypatch.setattr("cats_jax.cells.build_strategy", lambda *_: (strategy, ()))
     cells = grid(recipe(tmp_path, strategies=["cats"]))
     assert [cell.calibration for cell in cells] == [IDENTITY]
+
+
+def test_a_training_on_a_bank_needs_the_calibration_it_would_look_at():
+    for config in ("cats", "calibrated", "offline"):
+        with pytest.raises(BadInputError, match="no --calibration"):
+            check_calibration(configure(config), None)
+        check_calibration(configure(config), "none")
+    check_calibration(configure("paper"), None)
 
 
 def test_the_world_has_calibrations_of_all_its_prms():

@@ -360,7 +360,7 @@ def seeds_at_prices(name: str, groups: Sequence[Group]) -> None:
             for group in groups
             if group.strategy == label
         ]
-        values.setdefault((kind, price), []).append(f"{np.mean(found):.3f}")
+        values.setdefault((kind, price), []).append(share(float(np.mean(found))))
     lines = [[f"{kind} scores", price, *row] for (kind, price), row in values.items()]
     count_of_seeds = max(len(row) for row in values.values())
     write(name, ["ranked by", "price", *(f"seed {n}" for n in range(count_of_seeds))], lines)

@@ -42,7 +42,7 @@ class Strategy(NamedTuple):
         answer: `finished -> row`, or -1.
         calibrated: replace raw step scores by P(step right), see `calibration`, in features,
             ranking, reward and votes.
-        sees_calibration: the calibration itself is among the features of its policy.
+        sees_calibration: the calibration itself is among the features its policy looks at.
         price: of 100 candidates, in units of a right answer; what `search.init` writes into the
             state if it is given none. For policies that were trained at several prices.
         actions: the action table of a policy; None without one.

@@ -95,6 +95,11 @@ class CatsConfig:
         answer_rule(self.vote, aggregation(self.path_score))
         share_of_candidates(self.factor)
 
+    @property
+    def sees_calibration(self) -> bool:
+        """Whether the PRM's calibration is among what a policy sees."""
+        return not set(CALIBRATION_FEATURES) <= set(self.excluded_features)
+
 
 PAPER = CatsConfig()
 """The paper's setting: one round, two base children, its features, its reward."""
@@ -141,7 +146,7 @@ def _cats(policy: Policy, config: CatsConfig) -> Strategy:
         retain=retain_children(aggregated),
         answer=answer_rule(config.vote, aggregated),
         calibrated=config.calibrated,
-        sees_calibration=not set(CALIBRATION_FEATURES) <= set(config.excluded_features),
+        sees_calibration=config.sees_calibration,
         actions=config.actions,
     )
 
