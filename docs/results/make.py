@@ -642,7 +642,7 @@ _COLORS = {
     "calibrated": "#c2a01f",
 }
 _BASELINES = ("baselines-small", "baselines-64", "baselines-256")
-_PARTS = (*_BASELINES, "cats", "cats-256", "seeds", "paper", "calibrated")
+_PARTS = (*_BASELINES, "cats", "cats-256", "seeds", "from-weak", "paper", "calibrated")
 
 
 if __name__ == "__main__":
