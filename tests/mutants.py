@@ -95,6 +95,13 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/test_calibrations.py", "-k", "sees_the_calibration"),
     ),
     Mutant(
+        name="controllers are trained without the calibration they will see",
+        file="cats_jax/train.py",
+        original="if calibration is None and (config",
+        mutated="if calibration == '' and (config",
+        tests=("tests/test_calibrations.py", "-k", "training_on_a_bank"),
+    ),
+    Mutant(
         name="base children are not paid for",
         file="learners/episodes.py",
         original="candidates.at[:, -1].add(next_base)",
