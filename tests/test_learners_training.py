@@ -147,7 +147,13 @@ def test_curves_count_what_happened():
 def test_the_price_decides():
     """Two candidates more in the last step make every answer right: worth .04, not 1.6 of it."""
     config = dataclasses.replace(
-        CATS, sample_costs=(2.0, 80.0), num_iterations=300, entropy_weight=0.02, rollouts=1
+        CATS,
+        # By the minimum, a right last step behind a wrong one would not be ranked first.
+        cats=dataclasses.replace(CATS.cats, path_score="product"),
+        sample_costs=(2.0, 80.0),
+        num_iterations=300,
+        entropy_weight=0.02,
+        rollouts=1,
     )
     result = jax.jit(learners.make_train(config, _expander, _reset))(jax.random.key(0))
     strategy = search.cats(
