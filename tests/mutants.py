@@ -1,6 +1,6 @@
 """Breaks the code in known ways and asks the tests to notice (`make mutants`).
 
-    .venv/bin/python tests/mutants.py           # all of them: hours
+    .venv/bin/python tests/mutants.py           # all of them: takes long
     .venv/bin/python tests/mutants.py TEXT ...  # those with such a text in their name or file
 
 Each mutant is one small edit, applied to a fresh copy of the tree, never to the working tree. The
