@@ -1,11 +1,13 @@
 """The losses of the paper's A2C, of PPO and of AWR, element by element; average them yourself.
 
 Names and time suffixes are rlax's: `_tm1` is the state the action was taken in, `_t` the next
-one, and `discount_t` is gamma, or 0 where the path or the search ended.
+one, and `discount_t` is gamma, or 0 where the path or the search ended. Arguments of other shapes
+than one another raise an AssertionError: `[B]` beside `[B, 1]` would broadcast to `[B, B]`.
 """
 
 from __future__ import annotations
 
+import chex
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -17,23 +19,25 @@ def td_error(
     v_tm1: Float[Array, "*B"],
     v_t: Float[Array, "*B"],
 ) -> Float[Array, "*B"]:
-    """delta = r + gamma V(s') - V(s) (the paper, "TD error"; Sutton & Barto 2018, eq. 6.5).
+    """delta = r + gamma V(s') - V(s) (the paper, eq. 10; Sutton & Barto 2018, eq. 6.5).
 
-    No gradient flows into the target r + gamma V(s'): differentiating it too, as the paper's
-    "gradients with respect to xi" reads literally, converges to other values (Sutton & Barto
-    2018, section 11.5, the A-split example).
+    No gradient flows into the target r + gamma V(s'). The paper takes the gradient of delta**2 / 2
+    with respect to xi (section 5.2) and names no stopped gradient; differentiating the target too
+    converges to other values (Sutton & Barto 2018, section 11.5, the A-split example).
     """
+    chex.assert_equal_shape([r_t, discount_t, v_tm1, v_t])
     target = r_t + discount_t * v_t
     return jax.lax.stop_gradient(target) - v_tm1
 
 
 def critic_loss(td: Float[Array, "*B"]) -> Float[Array, "*B"]:
-    """Half the squared TD error, delta**2 / 2 (the paper, "critic")."""
+    """Half the squared TD error, delta**2 / 2 (the paper, eq. 11)."""
     return 0.5 * jnp.square(td)
 
 
 def actor_loss(log_prob_tm1: Float[Array, "*B"], td: Float[Array, "*B"]) -> Float[Array, "*B"]:
-    """-log pi(a | s) delta, with delta a constant (the paper, "actor"; Mnih et al. 2016)."""
+    """-log pi(a | s) delta, with delta a constant (the paper, eq. 11; Mnih et al. 2016)."""
+    chex.assert_equal_shape([log_prob_tm1, td])
     return -log_prob_tm1 * jax.lax.stop_gradient(td)
 
 
@@ -54,6 +58,7 @@ def clipped_loss(
         advantage: A; no gradient flows into it.
         clip: eps > 0.
     """
+    chex.assert_equal_shape([log_prob, log_prob_tm1, advantage])
     advantage = jax.lax.stop_gradient(advantage)
     ratio = jnp.exp(log_prob - jax.lax.stop_gradient(log_prob_tm1))
     clipped = jnp.clip(ratio, 1.0 - clip, 1.0 + clip)
@@ -77,6 +82,7 @@ def regression_loss(
         advantage: A; no gradient flows into it.
         temperature: > 0; towards 0 only the best decisions count.
     """
+    chex.assert_equal_shape([log_prob, advantage])
     weight = jnp.minimum(jnp.exp(advantage / temperature), MAX_REGRESSION_WEIGHT)
     return -log_prob * jax.lax.stop_gradient(weight)
 

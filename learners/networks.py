@@ -37,7 +37,8 @@ def make_actor(num_actions: int, hidden: tuple[int, ...] = (128, 128)) -> Networ
 
     Args:
         num_actions: entries of the action table.
-        hidden: widths of the hidden layers; the paper's by default.
+        hidden: widths of the hidden layers; by default the paper's, as two hidden layers
+            (section 6.1 says "two-layer" and leaves open whether the output layer is counted).
     """
     return _make_mlp((*hidden, num_actions), output_scale=0.01, squeeze=False)
 
@@ -47,7 +48,7 @@ def make_critic(hidden: tuple[int, ...] = (256, 256)) -> Network:
     """Values f32[N] of nodes.
 
     Args:
-        hidden: widths of the hidden layers; the paper's by default.
+        hidden: widths of the hidden layers; by default the paper's, as in `make_actor`.
     """
     return _make_mlp((*hidden, 1), output_scale=1.0, squeeze=True)
 

@@ -12,18 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from .rollout import ExpandFn
+from .shapes import EXPANSION_DTYPES, check_expansion_shapes
 from .types import Expansion, Request
 
-_DTYPES = {
-    "valid": jnp.bool_,
-    "parent": jnp.int32,
-    "score": jnp.float32,
-    "done": jnp.bool_,
-    "answer": jnp.int32,
-    "text": jnp.int32,
-    "log_prob": jnp.float32,
-    "num_tokens": jnp.int32,
-}
 _SAMPLING = ((1.0, 1.0, 0), (0.6, 0.9, 0), (1.4, 1.0, 5), (0.0, 1.0, 0))
 
 
@@ -86,24 +77,12 @@ def check_expansion(
     Raises:
         AssertionError: a rule is broken; the message says which.
     """
-    for name, dtype in _DTYPES.items():
-        field = getattr(expansion, name)
-        _require(field.dtype == dtype, f"{name} has dtype {field.dtype}, not {dtype.__name__}")
-        _require(field.shape == (capacity,), f"{name} has shape {field.shape}, not ({capacity},)")
-    for leaf, asked in zip(
-        jax.tree.leaves(expansion.embedding), jax.tree.leaves(request.embedding), strict=True
-    ):
-        _require(
-            leaf.shape == (capacity, *asked.shape[1:]) and leaf.dtype == asked.dtype,
-            f"an embedding leaf is {leaf.dtype}{leaf.shape}; parents have {asked.dtype}"
-            f"{asked.shape}",
-        )
-
+    check_expansion_shapes(expansion, request.embedding, capacity)
     num_samples = np.asarray(request.num_samples)
     parents = np.repeat(np.arange(num_samples.size), num_samples)
     granted = np.arange(capacity) < parents.size
     _require(parents.size <= capacity, f"{parents.size} samples granted, {capacity} rows")
-    row = {name: np.asarray(getattr(expansion, name)) for name in _DTYPES}
+    row = {name: np.asarray(getattr(expansion, name)) for name in EXPANSION_DTYPES}
     valid = row["valid"]
     _require(not np.any(valid & ~granted), "a row is valid that was not granted")
     _require(

@@ -31,10 +31,11 @@ PAPER_FEATURES = (
     "step_left",
     "num_candidates",
 )
-"""The paper's state: the candidates' rewards and the budget left."""
+"""The paper's state (section 5.2) without the sparsity: the number of candidates at the node, their
+scores, and how many can still be sampled. These statistics, depth and N are our choice."""
 
 SPARSITY_FEATURES = ("sparsity_total", "sparsity_last_layer")
-"""The paper's stand-in for the PRM's generalisation error."""
+"""The paper's stand-in for the PRM's generalisation error (section 5.1, appendix G)."""
 
 EXTRA_FEATURES = (
     "round",
@@ -52,9 +53,9 @@ EXTRA_FEATURES = (
     "finished_best",
     "vote_share",
 )
-"""Not in the paper. Of the node: round of the step; share of children with the best child's text;
-rank among the frontier; own path score; 1 minus the product of (1 - path score) over children of
-distinct texts (the chance that any is right, were they independent and the scores calibrated);
+"""Ours, not in the paper. Of the node: round of the step; share of children with the best child's
+text; rank among the frontier; own path score; 1 minus the product of (1 - path score) over children
+of distinct texts (the chance that any is right, were they independent and the scores calibrated);
 number of distinct texts. Of the search: shares of the places taken by finished and by growing
 paths; best path score in the pool and among finished paths; the leading answer's share of the
 finished paths' votes, weighted by path score. Of the setting: price, and how far the PRM ranks

@@ -1,4 +1,4 @@
-"""The reward of a decision (the paper's r(s, a), with its cost put on a scale that works)."""
+"""The reward of a decision: the paper's eq. 9, with the cost as a share of N."""
 
 from __future__ import annotations
 
@@ -47,10 +47,12 @@ def step_reward(
 ) -> Float[Array, " S"]:
     """r = -cost * C + margin * (min kept - max discarded) + score * max R, per frontier slot.
 
-    C is the number of extra samples granted divided by N. The paper prints a raw count, with
-    which any C >= 5 loses to C = 0 (reward at most 0.8 - 0.2 C). The margin is 0 where nothing
-    is discarded. `scores` are path scores of the children after extra sampling, before the
-    global prune; slots without a valid child get the cost term only.
+    C is the number of extra samples granted divided by N. The paper calls it "the additional
+    candidate path incurred" and names no unit; as a count any C >= 5 would lose to C = 0 with its
+    weights (reward at most 0.8 - 0.2 C). Margin and maximum are over the node's own children, which
+    is our choice too, and the margin is 0 where nothing is discarded. `scores` are path scores of
+    the children after extra sampling, before the global prune; slots without a valid child get the
+    cost term only.
     """
     # Without the barrier XLA computes a child's inputs anew for each slot.
     scores, parent, valid, kept = lax.optimization_barrier((scores, parent, valid, kept))

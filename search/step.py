@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import chex
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
@@ -19,6 +20,7 @@ from .calibration import calibrate_children
 from .features import extract
 from .ranking import prune, retain
 from .reward import step_reward
+from .shapes import check_action, check_expansion_shapes
 from .state import (
     compact,
     count,
@@ -61,6 +63,9 @@ def plan(
         base_phase: static; the caller's promise that `state.phase` is 0 in every question of
             its batch. Under `vmap` a phase per question makes both branches run; with the
             promise the features and the policy drop out of the program.
+
+    Raises:
+        AssertionError: the strategy's action or memory has a wrong shape or dtype.
     """
     active = ~is_terminal(state)
     judged = _judge(state, strategy)
@@ -68,6 +73,10 @@ def plan(
     known = judged.replace(phase=jnp.int32(0)) if base_phase else judged
     action, decision, memory = strategy.decide(params, key, known, features)
     frontier = state.frontier
+    check_action(action, frontier.valid.shape[0])
+    chex.assert_trees_all_equal_shapes_and_dtypes(
+        memory, state.memory, custom_message="the strategy's memory must keep its structure"
+    )
     num_samples = allocate(
         action.num_extra,
         path_keys(frontier, strategy.aggregation),
@@ -105,7 +114,15 @@ def commit(
         strategy: static; the same as for `plan`.
         base_phase: static; the promise of `plan`'s, for strategies of several phases: decisions
             and the end of a step drop out of the program.
+
+    Raises:
+        AssertionError: a field of the expansion has a wrong shape or dtype, or it has more rows
+            than the pool.
     """
+    check_expansion_shapes(expansion, state.frontier.embedding, expansion.valid.shape[0])
+    chex.assert_axis_dimension_lteq(
+        expansion.valid, 0, state.pool.valid.shape[0], custom_message="rows of the expansion"
+    )
     active = ~is_terminal(state)
     decided = plan.decision.valid & active
     if base_phase:

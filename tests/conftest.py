@@ -58,23 +58,30 @@ def _two_cohorts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cats_jax.searcher._SPLIT_FROM", 2)
 
 
-_DATA = pathlib.Path(os.environ.get("CATS_JAX_DATA", ROOT.parent / "shared" / "data"))
+_SHARED = pathlib.Path(os.environ.get("CATS_JAX_SHARED", ROOT.parent / "shared"))
 
 
 @pytest.fixture(scope="session")
-def real_data() -> Callable[[str], pathlib.Path]:
-    """Copies of published data sets by file name; without them a test is skipped, in CI it fails.
+def shared() -> Callable[[str], pathlib.Path]:
+    """Reference material by its path in the folder `shared`; without it a test is skipped.
 
-    They are not part of this repository: `CATS_JAX_DATA` names their folder.
+    Published data sets, the paper and its tables, real PRM scores. It is not part of this
+    repository: `CATS_JAX_SHARED` names the folder. In CI a skip is a failure.
     """
 
     def find(name: str) -> pathlib.Path:
-        path = _DATA / name
-        if not path.is_file():
-            pytest.skip(f"{path} is not there: set CATS_JAX_DATA to the folder of the data sets")
+        path = _SHARED / name
+        if not path.exists():
+            pytest.skip(f"{path} is not there: set CATS_JAX_SHARED to the folder that has it")
         return path
 
     return find
+
+
+@pytest.fixture(scope="session")
+def real_data(shared: Callable[[str], pathlib.Path]) -> Callable[[str], pathlib.Path]:
+    """Copies of published data sets by file name, as `shared`."""
+    return lambda name: shared(f"data/{name}")
 
 
 class _NoSkips:
