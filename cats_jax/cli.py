@@ -20,6 +20,7 @@ from .commands.convert import convert
 from .commands.demo import demo
 from .commands.evaluate import evaluate
 from .commands.grade import grade
+from .commands.quality import quality
 from .commands.report import report
 from .commands.rescore import rescore
 from .commands.score import score
@@ -41,6 +42,7 @@ _COMMANDS = {
     "rescore": rescore,
     "report": report,
     "score": score,
+    "quality": quality,
     "sparsity": sparsity,
     "theory": theory,
     "convert": convert,

@@ -6,7 +6,7 @@ means take optional weights >= 0, which is how the bootstrap over questions coun
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -43,8 +43,9 @@ class Reliability(NamedTuple):
 def negative_log_likelihood(scores: Values, labels: Values) -> np.ndarray:
     """-(y ln r + (1 - y) ln(1 - r)), elementwise, nats; the loss of a PRM.
 
-    The paper's objective is minus this: a log-likelihood, which is to be maximised and not, as
-    printed, minimised. 0 ln 0 is 0; a certain and wrong score (r = 0, y = 1) gives infinity.
+    Eq. 2 of the paper, its "training objective" L_PRM, is minus this summed over steps: a
+    log-likelihood, which training has to maximise. 0 ln 0 is 0; a certain and wrong score (r = 0,
+    y = 1) gives infinity.
 
     Args:
         scores: r in [0, 1].
@@ -202,8 +203,7 @@ def prm_quality(
     Returns:
         "log loss" (nats), "Brier", "calibration error", "AUC" and, if asked for, "pair".
     """
-    check_confidence(confidence)
-    r, y, ones = _pairs(scores, labels, None)
+    r, y, _ = _pairs(scores, labels, None)
     figures: dict[str, Callable[[np.ndarray], float]] = {
         "log loss": lambda w: mean_log_loss(r, y, w),
         "Brier": lambda w: brier_score(r, y, w),
@@ -214,7 +214,40 @@ def prm_quality(
         # Siblings have one question, so their weights are equal: its square root makes a pair
         # count as often as its question was drawn.
         figures["pair"] = lambda w: pair_accuracy(r, y, siblings, np.sqrt(w))
-    codes = unit_codes(units, r.size)
+    return bootstrap(
+        figures,
+        unit_codes(units, r.size),
+        num_resamples=num_resamples,
+        seed=seed,
+        confidence=confidence,
+    )
+
+
+def bootstrap(
+    figures: Mapping[str, Callable[[np.ndarray], float]],
+    units: Values,
+    *,
+    num_resamples: int = 400,
+    seed: int = 0,
+    confidence: float = CONFIDENCE,
+) -> dict[str, Estimate]:
+    """Figures of weighted values with percentile-bootstrap intervals over units.
+
+    Args:
+        figures: name -> the figure under weights f64[n], which count how often the unit of each
+            value was drawn. A figure that a resample does not have raises ValueError; one that
+            the data do not have at all, with weights 1, raises it here.
+        units: unit of each value, [n]: a resample draws as many units as there are.
+        num_resamples: of the bootstrap.
+        seed: of the bootstrap.
+        confidence: in (0, 1).
+
+    Returns:
+        The names of `figures`; an interval holds its value, and may reach to infinity.
+    """
+    check_confidence(confidence)
+    labels = np.asarray(units)
+    codes = unit_codes(labels, labels.size)
     num_units = int(codes.max()) + 1
     rng = np.random.default_rng(seed)
     draws: dict[str, list[float]] = {name: [] for name in figures}
@@ -228,8 +261,12 @@ def prm_quality(
     tail = (1.0 - confidence) / 2.0
     found = {}
     for name, figure in figures.items():
-        value = figure(ones)
-        low, high = np.quantile(draws[name], [tail, 1.0 - tail]) if draws[name] else (value, value)
+        value = figure(np.ones(codes.size))
+        low, high = value, value
+        if draws[name]:
+            # Between infinite values nothing can be interpolated.
+            method = "linear" if np.isfinite(draws[name]).all() else "inverted_cdf"
+            low, high = np.quantile(draws[name], [tail, 1.0 - tail], method=method)
         found[name] = Estimate(value, min(float(low), value), max(float(high), value))
     return found
 

@@ -1,0 +1,196 @@
+"""`cats-jax quality`: how good PRMs' scores are on labelled steps."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
+
+import tyro
+
+from ..errors import BadInputError
+
+if TYPE_CHECKING:
+    from ..config import PrmSpec
+    from ..prms.labelled import LabelledData
+
+
+def quality(
+    inputs: tyro.conf.Positional[tuple[pathlib.Path, ...]],
+    *,
+    prms: tuple[str, ...] = (),
+    by: str | None = None,
+    neutral: Literal["right", "wrong", "out"] = "right",
+    level: float = 0.9,
+    clip: float = 0.0,
+    output: pathlib.Path | None = None,
+    plot: pathlib.Path | None = None,
+    scored: pathlib.Path | None = None,
+    family: str = "auto",
+    backend: str = "hf",
+    device: str = "cpu",
+    dtype: str = "float32",
+    batch_tokens: int = 1 << 15,
+    num_threads: int = 1,
+    gpu_memory_utilization: float = 0.45,
+) -> int:
+    """Cross-entropy, Brier score, AUC, pair accuracy, calibration, risk and epsilon of PRMs.
+
+    Rows are {"question", "steps", "labels"} with labels 1, 0 and null, or those of PRM800K or
+    ProcessBench. Their "scores" are judged, one list or a mapping from names of PRMs to lists, and
+    those of the PRMs named by --prms.
+
+    Args:
+        inputs: JSONL files of labelled steps.
+        prms: model folders with safetensors weights, or PRMs of the embedded world, to score the
+            steps; the scores that rows have are kept beside them.
+        by: column of the rows: each of its values is a group with its own figures.
+        neutral: what PRM800K's rating 0 counts as: right, wrong, or no label (out).
+        level: share of questions on which epsilon holds, in (0, 1].
+        clip: scores are moved into [clip, 1 - clip] for the cross-entropy; 0: it is infinite where
+            a score is certain and wrong.
+        output: JSON file for all figures, replaced if it exists.
+        plot: PNG file for the calibration curves, replaced if it exists.
+        scored: JSONL file for the rows with the scores of all PRMs, for the next call.
+        family: how the PRMs read a solution: the name of a format, a .yaml file, or auto.
+        backend: hf (transformers), vllm (an engine started here), or the address of a server of
+            vLLM that has this PRM.
+        device: cpu, cuda or cuda:N; of the back end hf.
+        dtype: float32 or bfloat16; a server has its own.
+        batch_tokens: steps are scored together up to so many tokens, which the back end hf holds.
+        num_threads: of torch; of the back end hf.
+        gpu_memory_utilization: share of a GPU's memory for the engine of the back end vllm.
+    """
+    import json
+
+    from ..config import PrmSpec
+    from ..durable import whole_text
+    from ..prms import quality_report as report
+    from ..prms.labelled import read_labelled
+    from ..prms.quality import check_settings
+    from ..prms.quality import quality as figures_of
+    from ..prms.score_labelled import write_labelled
+    from ..terminal import make_console, show_table
+
+    if not inputs:
+        raise BadInputError("quality: name at least one file of labelled steps")
+    if batch_tokens < 1:
+        raise BadInputError(f"--batch-tokens={batch_tokens}: must be at least 1")
+    check_settings(level, clip)
+    if scored is not None and not prms:
+        raise BadInputError("--scored keeps new scores: name the PRMs by --prms, or leave it out")
+    if len(prms) > 1 and backend not in ("hf", "vllm"):
+        raise BadInputError(
+            f"--backend={backend!r} has one PRM: name it alone, and keep its scores by --scored "
+            "for the next call"
+        )
+    specs = [
+        PrmSpec(
+            prm,
+            backend=backend,
+            format=family,
+            device=device,
+            dtype=dtype,
+            batch_tokens=batch_tokens,
+            num_threads=num_threads,
+            gpu_memory_utilization=gpu_memory_utilization,
+        )
+        for prm in prms
+    ]
+    for option, path in (("output", output), ("plot", plot), ("scored", scored)):
+        _check_output(option, path)
+    labelled = read_labelled(inputs, neutral=neutral, by=by)
+    names = [*labelled.prms, *(spec.label for spec in specs)]
+    if not names:
+        raise BadInputError(
+            f'{labelled.paths[0].row}: the rows have no "scores": name PRMs to score them by '
+            "--prms, or give rows with scores"
+        )
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise BadInputError(
+            f"PRM {twice!r} stands twice among {', '.join(names)}: rename its folder or its scores"
+        )
+    console = make_console()
+    if labelled.num_unlabelled:
+        console.print(
+            f"{labelled.num_unlabelled} of {labelled.num_rows} rows have no labelled step and are "
+            "left out",
+            soft_wrap=True,
+        )
+    errors: list[str] = []
+    if specs:
+        labelled, errors = _score(labelled, specs)
+        if errors:
+            console.print(
+                f"{len(errors)} paths can't be scored, their rows are left out: {errors[0]}",
+                markup=False,
+                soft_wrap=True,
+            )
+        if scored is not None:
+            write_labelled(scored, labelled, by=by)
+    groups = figures_of(labelled, level=level, clip=clip)
+    for group in groups:
+        console.print(report.describe_group(group), markup=False, soft_wrap=True)
+        for table in report.tables(group):
+            show_table(console, table)
+    infinite = sum(prm.certain_and_wrong for group in groups for prm in group.prms)
+    if infinite and not clip:
+        console.print(
+            f"{infinite} scores are exactly 0 or 1 and wrong, which makes a cross-entropy "
+            "infinite: --clip 1e-6 bounds it",
+            markup=False,
+            soft_wrap=True,
+        )
+    if output is not None:
+        with whole_text(output) as file:
+            content = {
+                "kind": "quality",
+                "clip": clip,
+                "unlabelled_rows": labelled.num_unlabelled,
+                "unscored_paths": errors,
+                "groups": report.as_json(groups),
+            }
+            file.write(json.dumps(content, indent=1, allow_nan=False) + "\n")
+    if plot is not None:
+        report.plot_calibration(groups, plot)
+    return 0
+
+
+def _score(labelled: LabelledData, specs: Sequence[PrmSpec]) -> tuple[LabelledData, list[str]]:
+    """The labelled steps with the scores of every PRM, and why some rows have none."""
+    from ..models import ModelFolders, model_folder, silence_transformers
+    from ..prms.family import choose_format
+    from ..prms.score_labelled import add_scores
+    from ..progress import ProgressBar
+    from ..terminal import make_console
+
+    silence_transformers()
+    for spec in specs:  # all are found before the first is loaded
+        choose_format(spec.format, model_folder(spec))
+    errors: list[str] = []
+    for spec in specs:
+        scorer = ModelFolders().prm(spec)
+        title = f"scoring with {spec.label}"
+        with ProgressBar(make_console(stderr=True), title, len(labelled.paths)) as bar:
+            labelled, new = add_scores(
+                labelled, scorer, spec.label, held_tokens=spec.batch_tokens, on_paths=bar.show
+            )
+        errors += new
+        del scorer  # before the next one is loaded
+    return labelled, errors
+
+
+def _check_output(option: str, path: pathlib.Path | None) -> None:
+    """Raise BadInputError if a file can't be made there."""
+    if path is None:
+        return
+    if path.is_dir():
+        raise BadInputError(f"--{option} {str(path)!r} is a folder: name a file")
+    if not path.parent.is_dir():
+        raise BadInputError(
+            f"--{option}: folder {str(path.parent)!r} does not exist: make it first"
+        )
+    if not os.access(path.parent, os.W_OK):
+        raise BadInputError(f"--{option} {str(path)!r} can't be written: choose another folder")
