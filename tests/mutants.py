@@ -53,6 +53,41 @@ def _loop(strategy: str) -> tuple[str, ...]:
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
+        name="a step that occurs again is a sibling of itself",
+        file="cats_jax/prms/quality.py",
+        original="return agree & first",
+        mutated="return first",
+        tests=("tests/test_prm_quality.py", "-k", "occurs_again"),
+    ),
+    Mutant(
+        name="the bound on a PRM's risk counts steps, not questions",
+        file="cats_jax/prms/quality.py",
+        original="num_samples=int(question.max()) + 1, delta=_DELTA",
+        mutated="num_samples=question.size, delta=_DELTA",
+        tests=("tests/test_prm_quality.py", "-k", "bounds_are_the_formulas"),
+    ),
+    Mutant(
+        name="ProcessBench's first wrong step counts as right",
+        file="cats_jax/prms/labelled.py",
+        original="[1] * label + [0]",
+        mutated="[1] * (label + 1)",
+        tests=("tests/test_prm_quality_layouts.py", "-k", "processbench"),
+    ),
+    Mutant(
+        name="an expansion's dtypes are not looked at",
+        file="search/shapes.py",
+        original='chex.assert_type(value, dtype, custom_message=f"{name}.{field}")',
+        mutated="pass",
+        tests=("tests/test_search_shapes.py", "-k", "named"),
+    ),
+    Mutant(
+        name="an ablation's row has another discount than the paper's",
+        file="recipes/study/ablations.yaml",
+        original="cats.reward.discount=0.7",
+        mutated="cats.reward.discount=0.8",
+        tests=("tests/test_ablations.py", "-k", "paper"),
+    ),
+    Mutant(
         name="PPO clips on the wrong side",
         file="learners/losses.py",
         original="return -jnp.minimum(ratio * advantage, clipped * advantage)",
@@ -537,7 +572,14 @@ def _copy_tree(folder: str) -> pathlib.Path:
 def _pytest(tree: pathlib.Path, tests: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
     # PYTHONPATH: the copy must win over the working tree, which is installed editable.
     # Derandomised, so that a mutant is caught today because it was caught yesterday.
-    env = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1", "CI": "true"}
+    env = {
+        # Beside the tree, which its copy is not.
+        "CATS_JAX_SHARED": str(ROOT.parent / "shared"),
+        **os.environ,
+        "PYTHONPATH": str(tree),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "CI": "true",
+    }
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
     return subprocess.run(
         command,

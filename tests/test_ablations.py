@@ -5,6 +5,7 @@ import json
 
 import numpy as np
 import pytest
+import yaml
 from scipy import stats
 
 from cats_jax import ablations
@@ -124,3 +125,38 @@ def test_the_interval_over_seeds_is_students():
     assert (interval.low, interval.high) == pytest.approx((other.low, other.high))
     with pytest.raises(ValueError, match="1 seeds: an interval needs at least two"):
         mean_of_seeds([0.5])
+
+
+def test_the_first_four_tables_have_the_papers_rows(shared):
+    """Against the paper's tables themselves, row by row and in their order."""
+    paper = yaml.safe_load(shared("paper/tables.yaml").read_text())
+    tables = ablations.load_ablations()
+
+    def found(table, *values):
+        return [[float(value(row.configuration())) for value in values] for row in tables[table]]
+
+    def printed(table):
+        return [[float(value) for value in row[:-1]] for row in paper[table]["rows"]]
+
+    assert found(
+        "reward",
+        lambda config: config.cats.reward.cost,
+        lambda config: config.cats.reward.margin,
+        lambda config: config.cats.reward.score,
+    ) == printed("ablation_reward")
+    assert found("discount", lambda config: config.cats.reward.discount) == printed(
+        "ablation_discount"
+    )
+    assert found(
+        "networks",
+        lambda config: len(config.actor_hidden),
+        lambda config: config.actor_hidden[0],
+        lambda config: len(config.critic_hidden),
+        lambda config: config.critic_hidden[0],
+    ) == printed("ablation_networks")
+    for row in tables["networks"]:
+        for hidden in (row.configuration().actor_hidden, row.configuration().critic_hidden):
+            assert len(set(hidden)) == 1
+    seen, unseen = (set(row.configuration().cats.excluded_features) for row in tables["sparsity"])
+    assert unseen - seen == {"sparsity_total", "sparsity_last_layer"}
+    assert seen < unseen

@@ -2,7 +2,7 @@
 
 The prompts and the separator of the published models are those of the test-time scaling study whose
 policies, PRMs and data sets the paper shares (Liu et al., 2025, arXiv:2502.06703, code of its
-evaluation); the paper's own were not at hand. The system messages come from the models' makers:
+evaluation); the paper prints none. The system messages come from the models' makers:
 Meta's evaluation of Llama 3.1 on MATH, Qwen2.5-Math's model card.
 """
 

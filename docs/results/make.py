@@ -26,6 +26,7 @@ from cats_jax import report, statistics
 from cats_jax.ledger import Ledger
 from cats_jax.report import Group
 from cats_jax.runs import Row, read_run
+from theory import paper
 from theory.estimators.correlation import spearman
 
 HERE = pathlib.Path(__file__).parent
@@ -53,21 +54,7 @@ def keep(folder: pathlib.Path) -> None:
     ROWS.mkdir(exist_ok=True)
     results = sorted(folder.glob("*/*/result.json"))
     if results:
-        documents = [
-            {"table": path.parts[-3], **json.loads(path.read_text(encoding="utf-8"))}
-            for path in results
-        ]
-        # Here, because the tables alone need no JAX.
-        from cats_jax.ablations import load_ablations
-
-        # As in the recipe; folders are in the order of their names.
-        order = [(table, row.label) for table, rows in load_ablations().items() for row in rows]
-        documents.sort(key=lambda document: order.index((document["table"], document["label"])))
-        for document in documents:
-            made_of = document.pop("made_of")
-            document["num_iterations"] = made_of["row"]["num_iterations"]
-        text = json.dumps(documents, indent=0) + "\n"
-        (ROWS / f"{folder.name}.json").write_text(text, encoding="utf-8")
+        keep_ablations(folder.name, results)
         return
     run = read_run(folder)
     columns: dict[str, list] = {name: [getattr(row, name) for row in run.rows] for name in _COLUMNS}
@@ -78,6 +65,27 @@ def keep(folder: pathlib.Path) -> None:
     policy = pathlib.PurePath(run.manifest["config"]["policy"]["path"]).name
     table = table.replace_schema_metadata({"policy": policy})
     pq.write_table(table, ROWS / f"{folder.name}.parquet", compression="zstd", compression_level=19)
+
+
+def keep_ablations(study: str, results: Sequence[pathlib.Path]) -> None:
+    """Results of `cats-jax ablations`; tables without a row among them stay as they were kept."""
+    # Here, because the tables alone need no JAX.
+    from cats_jax.ablations import load_ablations
+
+    documents = []
+    for path in results:
+        document = {"table": path.parts[-3], **json.loads(path.read_text(encoding="utf-8"))}
+        document["num_iterations"] = document.pop("made_of")["row"]["num_iterations"]
+        documents.append(document)
+    tables = {document["table"] for document in documents}
+    file = ROWS / f"{study}.json"
+    if file.is_file():
+        before = json.loads(file.read_text(encoding="utf-8"))
+        documents += [document for document in before if document["table"] not in tables]
+    # As in the recipe; folders are in the order of their names.
+    order = [(table, row.label) for table, rows in load_ablations().items() for row in rows]
+    documents.sort(key=lambda document: order.index((document["table"], document["label"])))
+    file.write_text(json.dumps(documents, indent=0) + "\n", encoding="utf-8")
 
 
 def measure_bank(policy: str, banks: pathlib.Path) -> None:
@@ -509,14 +517,18 @@ def _values(group: Group) -> dict[str, float]:
 
 
 def ablations() -> None:
-    """One table per table of `recipes/study/ablations.yaml`."""
-    path = ROWS / "ablations.json"
-    if not path.is_file():
-        return
+    """One table per study and per table of `recipes/study/ablations.yaml`."""
+    for path in sorted(ROWS.glob("ablations*.json")):
+        ablation_tables(path)
+
+
+def ablation_tables(path: pathlib.Path) -> None:
+    """The tables of one study, the paper's figures beside the rows that it has."""
     tables: dict[str, list[dict]] = {}
     for document in json.loads(path.read_text(encoding="utf-8")):
         tables.setdefault(document["table"], []).append(document)
     for name, documents in tables.items():
+        printed = papers_figures(name)
         lines = []
         for document in documents:
             accuracy, candidates = np.array(document["accuracy"]), np.array(document["candidates"])
@@ -529,9 +541,43 @@ def ablations() -> None:
             collapsed = f"{sum(document['collapsed'])}/{len(document['collapsed'])}"
             entropy = f"{np.mean(document['entropy']):.2f}"
             worth = f"{value.value:.3f} ± {half:.3f}"
-            lines.append([document["label"], *cells, worth, entropy, collapsed])
+            line = [document["label"], *cells, worth, entropy, collapsed]
+            lines.append([*line, printed[document["label"]]] if printed else line)
         header = ["row", "N = 16", "N = 64", "accuracy minus price", "entropy", "collapsed"]
-        write(f"ablations-{name}", header, lines)
+        write(f"{path.stem}-{name}", [*header, "the paper, %"] if printed else header, lines)
+
+
+def papers_figures(table: str) -> dict[str, str]:
+    """What the paper prints for the rows of one of its tables, by our label; {} for tables of ours.
+
+    Accuracy in percent on MATH-500, mean over PRMs and budgets; for the sparsity, whose table has a
+    row for each PRM, the mean over PRMs, then the same on AIME24.
+    """
+    match table:
+        case "sparsity":
+            columns = zip(*(row[1:] for row in paper.SPARSITY_ABLATION), strict=True)
+            math_with, aime_with, math_without, aime_without = map(np.mean, columns)
+            return {
+                "with": f"{math_with:.2f}; {aime_with:.2f}",
+                "without": f"{math_without:.2f}; {aime_without:.2f}",
+            }
+        case "reward":
+            return {
+                f"cost {row.lambda_c:g}, margin {row.lambda_m:g}, score {row.lambda_r:g}": (
+                    f"{row.accuracy:.2f}"
+                )
+                for row in paper.REWARD_ABLATION
+            }
+        case "networks":
+            return {
+                f"actor {row.actor_layers}x{row.actor_dim}, "
+                f"critic {row.critic_layers}x{row.critic_dim}": f"{row.accuracy:.2f}"
+                for row in paper.NETWORK_ABLATION
+            }
+        case "discount":
+            return {f"{row.discount:g}": f"{row.accuracy:.2f}" for row in paper.DISCOUNT_ABLATION}
+        case _:
+            return {}
 
 
 # Figures
