@@ -2,9 +2,10 @@
 
     JAX_PLATFORMS=cpu .venv/bin/python benchmarks/training.py [--seconds 5] [--rounds 3]
 
-Both train the paper's controller (actor 2x128, critic 2x256, Adam, 90 actions, one round, two base
-children, the same reward and features) at N = 64 on the same made-up world: a right path stays
-right with a chance that depends on the temperature, and the score tells right from wrong with
+Both train the controller of the paper's section 6.1 (actor 2x128, critic 2x256, Adam; one decision
+a step) with the same reward and features, and our choices where the paper prints nothing (the 90
+actions of the table `top-p`, two base children), at N = 64 on the same made-up world: a right path
+stays right with a chance that depends on the temperature, and the score tells right from wrong with
 noise. The loop is Algorithm 1 as written: plain Python for the search, PyTorch for the networks,
 one node and one transition at a time, on one thread (more are slower for single rows). In the
 graph, questions are searched in batches, and each batch is followed by one update.

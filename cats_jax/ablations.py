@@ -91,9 +91,11 @@ def run(
     bank: pathlib.Path,
     test: pathlib.Path,
     calibration: str | None = None,
+    actions: str | None = None,
     file: pathlib.Path = ABLATIONS_FILE,
     num_seeds: int = 5,
     num_iterations: int | None = None,
+    settings: Sequence[str] = (),
     seed: int = 0,
     report: Callable[[str], None] = print,
 ) -> dict[str, list[Result]]:
@@ -105,9 +107,11 @@ def run(
         bank: of training questions.
         test: bank of the questions that rows are played on.
         calibration: of the PRMs, see `environments.bank_environment`.
+        actions: name of an action table, in place of the configurations' own.
         file: with the tables.
         num_seeds: controllers of a row, at least 2.
         num_iterations: of every training, in place of the configurations' own.
+        settings: "NAME=VALUE" for every row, behind its own, as of `train.configure`.
         seed: of everything.
         report: takes lines of progress.
 
@@ -120,13 +124,16 @@ def run(
     """
     if num_seeds < 2:
         raise BadInputError(f"num_seeds={num_seeds}: an interval needs at least 2")
-    known = load_ablations(file)
+    known = {
+        name: [dataclasses.replace(row, settings=(*row.settings, *settings)) for row in rows]
+        for name, rows in load_ablations(file).items()
+    }
     for name in tables or ():
         if name not in known:
             raise BadInputError(f"no table {name!r}: {known_names(name, sorted(known))}")
     for name in tables or known:
         for row in known[name]:
-            check_calibration(row.configuration(), calibration)
+            check_calibration(row.configuration(actions=actions), calibration)
     environment = functools.cache(
         lambda actions, base: bank_environment(
             bank, validation=test, calibration=calibration, actions=actions, base=base
@@ -143,7 +150,7 @@ def run(
     results: dict[str, list[Result]] = {}
     for name in tables or known:
         for row in known[name]:
-            config = row.configuration(num_iterations=num_iterations)
+            config = row.configuration(actions=actions, num_iterations=num_iterations)
             folder = output / name / _folder_name(row.label)
             questions = environment(config.cats.actions, config.cats.base)
             made_of = {**given, "data": _digest(questions), "row": dataclasses.asdict(config)}

@@ -15,7 +15,7 @@ rows of one search are consecutive and in order of time. Columns:
     available       candidates an action could ask for: what was legal
     action          row of the manifest's action table
     log_prob        of the action under the behaviour policy, nats; 0 where that is deterministic
-    reward          the paper's
+    reward          of section 5.2 of the paper, see `search.step_reward`
     granted         candidates that the decision got
     spent           candidates of the whole search before this tick
     remaining       candidates of the whole search from this tick on
@@ -45,6 +45,7 @@ from learners.policy import legal_log_probs
 from .cells import Cell
 from .config import Recipe, StrategySpec
 from .datasets import QuestionSet
+from .datasets.digests import text_digest
 from .engines import LocalEngines
 from .errors import BadInputError
 from .evaluate import prepare
@@ -52,7 +53,7 @@ from .models import ModelSource
 from .protocols import AnswerJudge
 from .recording import default_judge, grade_answer
 from .results import SearchResult
-from .strategies import controller_of
+from .strategies import build_strategy, controller_of
 from .table_folder import (
     FolderKind,
     column_array,
@@ -130,6 +131,7 @@ def collect_decisions(
         "feature_names": list(search.FEATURE_NAMES),
         "actions": [list(row) for row in tables.pop().rows],
         "question_ids": [question.id for question in known.questions],
+        "question_texts": [text_digest(question.text) for question in known.questions],
     }
     judge = default_judge(recipe) if judge is None else judge
     blocks = [
@@ -242,8 +244,8 @@ def load_decisions(folder: str | pathlib.Path) -> Decisions:
     """Read what was collected so far.
 
     Raises:
-        BadInputError: no such folder, another format, other features than this version has, no
-            table yet, or a damaged one.
+        BadInputError: no such folder, another format or an earlier one, other features than this
+            version has, no table yet, or a damaged one.
     """
     folder = pathlib.Path(folder)
     manifest = read_manifest(folder, KIND)
@@ -256,6 +258,12 @@ def load_decisions(folder: str | pathlib.Path) -> Decisions:
     if not paths:
         raise BadInputError(
             f"{KIND.name} {str(folder)!r} has no table yet: run its `{KIND.command}`"
+        )
+    if "question_texts" not in manifest:
+        raise BadInputError(
+            f"{KIND.name} {str(folder)!r} is from an earlier version, which kept no digests of the "
+            "questions, so that a controller could be evaluated on those it was trained on: "
+            "collect it anew"
         )
     table = read_tables(paths, KIND)
     return Decisions(
@@ -284,13 +292,13 @@ def _behaviour(spec: StrategySpec) -> tuple[search.ActionTable, LogProbs | None]
             return np.asarray(legal_log_probs(logits, jnp.asarray(legal)))
 
         return actions, log_probs
-    if not spec.name.startswith("cats_"):
+    strategy, _ = build_strategy(spec)
+    if strategy.actions is None:
         raise BadInputError(
             f"strategy {spec.label!r} takes no decisions: collect with cats, cats_random, "
             "cats_constant or cats_rule"
         )
-    preset = search.PAPER if options.get("config", "cats") == "paper" else search.CATS
-    return preset.actions, _uniform if spec.name == "cats_random" else None
+    return strategy.actions, _uniform if spec.name == "cats_random" else None
 
 
 def _uniform(features: np.ndarray, legal: np.ndarray) -> np.ndarray:

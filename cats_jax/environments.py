@@ -21,8 +21,8 @@ from .bank.layout import LoadedBank, check_disjoint, load_bank
 from .bank.store import read_manifest
 from .calibrations import Calibrations, load_calibrations
 from .config import PolicySpec
+from .datasets.digests import text_digest
 from .errors import BadInputError, known_names
-from .manifest import text_digest
 from .world.simulator import SIMULATOR_FILE, load_simulator, simulator_names
 
 _HELD_OUT = 5
@@ -39,6 +39,7 @@ class Environment:
         params: for training; arrays, to be handed to `jax.jit` as an argument.
         held_out: for comparing controllers: other questions than `params` has.
         held_out_ids: of those; empty for a simulator.
+        held_out_texts: digests of their texts; empty for a simulator.
         max_depth: of the questions.
         prms: labels of the PRMs.
         info: what it is, JSON values for the checkpoint.
@@ -52,6 +53,7 @@ class Environment:
     max_depth: int
     prms: tuple[str, ...]
     info: dict[str, Any]
+    held_out_texts: tuple[str, ...] = ()
 
 
 def simulator_environment(prms: Sequence[str] | None = None) -> Environment:
@@ -122,7 +124,7 @@ def bank_environment(
         arrays, held_out = _questions(training.arrays, ~kept), _questions(training.arrays, kept)
         taught, asked = np.flatnonzero(~kept), np.flatnonzero(kept)
         training_ids, texts = _of(training.ids, taught), _of(training.texts, taught)
-        held_out_ids = _of(training.ids, asked)
+        held_out_ids, held_out_texts = _of(training.ids, asked), _of(training.texts, asked)
     else:
         other = _load(validation, training.prms, calibrations)
         check_disjoint(training.texts, other.texts, "questions of --bank and --validation")
@@ -133,7 +135,8 @@ def bank_environment(
                 f"{depths[0]} and {depths[1]}: collect both with the same"
             )
         arrays, held_out = training.arrays, other.arrays
-        training_ids, texts, held_out_ids = training.ids, training.texts, other.ids
+        training_ids, texts = training.ids, training.texts
+        held_out_ids, held_out_texts = other.ids, other.texts
     for bank, where in ((arrays, folder), (held_out, validation or folder)):
         try:
             search_bank.check_actions(bank, actions)
@@ -154,6 +157,7 @@ def bank_environment(
             "texts": list(map(text_digest, texts)),
             "calibration": {label: list(values) for label, values in calibrations},
         },
+        held_out_texts=tuple(map(text_digest, held_out_texts)),
     )
 
 

@@ -5,6 +5,7 @@ A search receives `Question`s only. Gold answers enter in `Recorder`, after a se
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import importlib.util
 import pathlib
@@ -14,16 +15,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from .cells import Cell, grid
-from .config import Recipe
+from .config import Recipe, StrategySpec
 from .datasets import QuestionSet, load_questions
+from .datasets.digests import text_digest
 from .engines import Engines, LocalEngines
 from .errors import BadInputError
-from .manifest import make_manifest, text_digest
+from .manifest import make_manifest
 from .models import ModelSource
 from .protocols import AnswerJudge
 from .recording import Observer, Recorder, default_judge, needs_math
 from .runs import Run, RunWriter, read_run
-from .strategies import controller_of
+from .strategies import MissingControllerError, build_strategy, controller_of
 from .wall_times import WallTimes
 
 
@@ -66,6 +68,28 @@ def cost_bounds(
         tokens = (candidates - last) * policy.max_step_tokens + last * longest
         table.append((cell, num_questions, num_questions * candidates, num_questions * tokens))
     return table
+
+
+def with_stand_ins(recipe: Recipe) -> tuple[Recipe, tuple[str, ...]]:
+    """A recipe whose cells can be counted before its controllers are trained.
+
+    Returns:
+        The recipe, with a random policy in place of each controller that is not there, and what
+        is missing, a line for each.
+
+    Raises:
+        BadInputError: a strategy is wrong in any other way.
+    """
+    strategies: list[StrategySpec] = []
+    missing: list[str] = []
+    for spec in recipe.strategies:
+        try:
+            build_strategy(spec)
+        except MissingControllerError as error:
+            missing.append(f"strategy {spec.label!r}: {error}")
+            spec = StrategySpec("cats_random", spec.label)
+        strategies.append(spec)
+    return dataclasses.replace(recipe, strategies=tuple(strategies)), tuple(missing)
 
 
 def prepare(

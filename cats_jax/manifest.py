@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib.metadata
 import json
 import pathlib
@@ -46,11 +45,6 @@ def make_manifest(
         "versions": _versions(),
         "git": _git_hash(),
     }
-
-
-def text_digest(text: str) -> str:
-    """What a question is known by where its text has no place."""
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def differences(old: Any, new: Any, name: str) -> list[str]:

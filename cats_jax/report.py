@@ -57,6 +57,30 @@ class Group:
         """Share of right answers; failed questions are wrong."""
         return statistics.accuracy(list(self.by_question().values()))
 
+    def accuracy_over_seeds(self) -> Interval | None:
+        """Mean of the run seeds' accuracies with Student's interval, cut off at 0 and 1.
+
+        It says where the accuracy on these questions lies for any seed. The interval of `accuracy`
+        is for any questions: however many seeds there are, it is not narrower than the questions
+        allow. A seed that lacks questions, in a run that was stopped, is left out.
+
+        Returns:
+            The interval; None with fewer than two seeds.
+        """
+        right: defaultdict[int, dict[str, bool]] = defaultdict(dict)
+        for row in self.rows:
+            right[row.seed][row.question] = row.correct
+        questions = {row.question for row in self.rows}
+        accuracies = [
+            sum(found.values()) / len(found)
+            for found in right.values()
+            if found.keys() == questions
+        ]
+        if len(accuracies) < 2:
+            return None
+        interval = statistics.mean_of_seeds(accuracies)
+        return Interval(interval.value, max(interval.low, 0.0), min(interval.high, 1.0))
+
     def mean(self, value: str) -> float:
         """Mean over questions of a column of the ledger, or of "correct" or "covered"."""
         values = self.by_question(value).values()
@@ -114,7 +138,7 @@ def summarize(run: Run) -> dict[str, Any]:
     """Figures of every group as JSON values, for summary.json."""
     entries = []
     for group in groups(run.rows):
-        accuracy = group.accuracy()
+        accuracy, over_seeds = group.accuracy(), group.accuracy_over_seeds()
         entries.append(
             {
                 "dataset": group.dataset,
@@ -126,6 +150,7 @@ def summarize(run: Run) -> dict[str, Any]:
                 "accuracy": accuracy.value,
                 "accuracy_low": accuracy.low,
                 "accuracy_high": accuracy.high,
+                "accuracy_over_seeds": over_seeds and [over_seeds.low, over_seeds.high],
                 "covered": group.mean("covered"),
                 "candidates": group.mean("candidates"),
                 "tokens": group.mean("tokens"),
@@ -144,8 +169,9 @@ def summarize(run: Run) -> dict[str, Any]:
 
 
 def accuracy_table(found: Sequence[Group], title: str) -> Table:
-    """Accuracy with its interval, and mean compute per question.
+    """Accuracy with its interval over questions, and mean compute per question.
 
+    Where a group has several run seeds, the interval over seeds stands beside it.
     The ceiling is the share of questions with a right answer among the finished paths: pass@N where
     a strategy keeps all N.
     """
@@ -153,9 +179,11 @@ def accuracy_table(found: Sequence[Group], title: str) -> Table:
     table.add_column("strategy", no_wrap=True)
     table.add_column("N", justify="right", no_wrap=True)
     table.add_column("PRM", no_wrap=True)
+    over_seeds = [group.accuracy_over_seeds() for group in found]
     for name in (
         "accuracy",
         "95 % interval",
+        *(["95 % over seeds"] if any(over_seeds) else []),
         "ceiling",
         "candidates",
         "tokens",
@@ -166,7 +194,7 @@ def accuracy_table(found: Sequence[Group], title: str) -> Table:
     ):
         table.add_column(name, justify="right", no_wrap=True)
     previous = None
-    for group in found:
+    for group, of_seeds in zip(found, over_seeds, strict=True):
         if previous not in (None, (group.strategy, group.prm)):
             table.add_section()
         previous = (group.strategy, group.prm)
@@ -176,7 +204,8 @@ def accuracy_table(found: Sequence[Group], title: str) -> Table:
             str(group.num_candidates),
             group.prm or "-",
             f"{accuracy.value:.3f}",
-            f"{accuracy.low:.3f}-{accuracy.high:.3f}",
+            _range(accuracy),
+            *([_range(of_seeds)] if any(over_seeds) else []),
             f"{group.mean('covered'):.3f}",
             *(
                 f"{group.mean(name):.0f}"
@@ -191,6 +220,10 @@ def accuracy_table(found: Sequence[Group], title: str) -> Table:
             str(sum(row.status == "failed" for row in group.rows)),
         )
     return table
+
+
+def _range(interval: Interval | None) -> str:
+    return "-" if interval is None else f"{interval.low:.3f}-{interval.high:.3f}"
 
 
 def paired_table(pairs: Sequence[tuple[Group, Group]], title: str) -> Table:

@@ -1,7 +1,7 @@
 """Intervals and paired comparisons of accuracies; the unit is the question, not the row.
 
-Runs of one question with several seeds are not independent, so every function takes one mean per
-question. With one run each that mean is 0 or 1 and the classical methods apply.
+Runs of one question with several seeds are not independent, so every function but `mean_of_seeds`
+takes one mean per question. With one run each that mean is 0 or 1 and the classical methods apply.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def bootstrap_mean(values: Sequence[float]) -> Interval:
 
 
 def mean_of_seeds(values: Sequence[float] | np.ndarray) -> Interval:
-    """Mean of one figure per training seed, with Student's interval.
+    """Mean of one figure per seed, of trainings or of runs, with Student's interval.
 
     Raises:
         ValueError: fewer than two seeds.

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import jax.numpy as jnp
 
 import search
+from search.actions import action_table
 
 from .config import StrategySpec
 from .errors import BadInputError, known_names
@@ -32,8 +33,13 @@ _CONFIG_OPTIONS = (
     "vote",
     "calibrated",
     "price",
+    "actions",
 )
-"""Fields of `search.CatsConfig` that a recipe may set."""
+"""Fields of `search.CatsConfig` that a recipe may set; `actions` by the name of a table."""
+
+
+class MissingControllerError(BadInputError):
+    """A strategy plays a controller that is not there, or not yet."""
 
 
 def build_strategy(
@@ -147,14 +153,12 @@ def _cats_constant(
     *, action: tuple[tuple[str, Any], ...], config: str = "cats", **changes: Any
 ) -> tuple[search.Strategy, Any]:
     settings = _cats_config(config, changes)
-    index = _action_row(action, settings, config)
+    index = _action_row(action, settings)
     strategy = search.cats(search.constant_policy, settings)
     return strategy._replace(sees_calibration=False), jnp.int32(index)
 
 
-def _action_row(
-    action: tuple[tuple[str, Any], ...], settings: search.CatsConfig, config: str
-) -> int:
+def _action_row(action: tuple[tuple[str, Any], ...], settings: search.CatsConfig) -> int:
     """Row of an action in a configuration's table."""
     names = ("num_extra", "num_retain", "temperature", "top_p", "top_k")
     wanted = {"num_retain": 1, "temperature": 1.0, "top_p": 1.0, "top_k": 0, **dict(action)}
@@ -163,8 +167,8 @@ def _action_row(
     row = tuple(wanted[name] for name in names)
     if row not in settings.actions.rows:
         raise BadInputError(
-            f"action {dict(action)} is not in the action table of configuration {config!r}: "
-            "choose num_extra, num_retain, temperature, top_p, top_k among its values"
+            f"action {dict(action)} is not in the action table: choose num_extra, num_retain, "
+            "temperature, top_p, top_k among its values, or another table by 'actions'"
         )
     return settings.actions.rows.index(row)
 
@@ -181,7 +185,7 @@ def _cats_rule(
     settings = _cats_config(config, changes)
     if isinstance(threshold, bool) or not isinstance(threshold, int | float):
         raise BadInputError(f"threshold={threshold!r}: must be a number")
-    sampling = _action_row(sample, settings, config)
+    sampling = _action_row(sample, settings)
     stop = next(
         (
             row
@@ -192,8 +196,7 @@ def _cats_rule(
     )
     if stop is None:
         raise BadInputError(
-            f"keep={keep!r}: the action table of configuration {config!r} has no action that "
-            "samples nothing and keeps so many"
+            f"keep={keep!r}: the action table has no action that samples nothing and keeps so many"
         )
     params = search.RuleParams(
         threshold=jnp.float32(threshold), sample=jnp.int32(sampling), stop=jnp.int32(stop)
@@ -206,7 +209,10 @@ def _cats_config(name: str, changes: Mapping[str, Any]) -> search.CatsConfig:
     presets = {"cats": search.CATS, "paper": search.PAPER}
     if name not in presets:
         raise BadInputError(f"unknown configuration {name!r}: choose one of {', '.join(presets)}")
-    changes = {key: _price(value) if key == "price" else value for key, value in changes.items()}
+    changes = dict(changes)
+    for option, read in (("price", _price), ("actions", action_table)):
+        if option in changes:
+            changes[option] = read(changes[option])
     return dataclasses.replace(presets[name], **changes)
 
 
@@ -214,7 +220,7 @@ def controller_of(spec: StrategySpec) -> pathlib.Path | None:
     """The folder of the controller that a strategy plays, if it plays one.
 
     Raises:
-        BadInputError: there is no such folder.
+        MissingControllerError: there is no such folder.
     """
     if spec.name != "cats":
         return None
@@ -226,7 +232,7 @@ def _controller(name: str) -> pathlib.Path:
     shipped = pathlib.Path(__file__).parent / "world" / "assets" / "controllers" / name
     path = shipped if shipped.is_dir() else pathlib.Path(name)
     if not path.is_dir():
-        raise BadInputError(
+        raise MissingControllerError(
             f"controller folder {str(path)!r} does not exist: train one with `cats-jax train`"
         )
     return path

@@ -15,7 +15,7 @@ import io
 import json
 import pathlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -25,9 +25,9 @@ import tyro
 
 import learners
 import search
+from search.actions import action_table
 
 from . import checkpoint, durable
-from .bank.layout import check_disjoint
 from .environments import Environment, bank_environment, simulator_environment
 from .errors import BadInputError
 from .learning_curves import plot_learning_curves
@@ -41,10 +41,12 @@ CONFIGS = {
         learners.CATS,
         cats=dataclasses.replace(learners.CATS.cats, calibrated=True, path_score="product"),
     ),
+    # The paper's method. It prints no action table: both tables are our choice, and that of
+    # "paper-bank" is the one whose sampling settings the shipped bank recipes record.
     "paper": learners.PAPER,
-    # The paper's with the 30 of its 90 actions that the shipped bank recipes record.
     "paper-bank": dataclasses.replace(
-        learners.PAPER, cats=dataclasses.replace(search.PAPER, actions=search.CATS.actions)
+        learners.PAPER,
+        cats=dataclasses.replace(search.PAPER, actions=action_table("temperature")),
     ),
     "offline": learners.OFFLINE,
 }
@@ -54,6 +56,7 @@ def run(
     *,
     output: pathlib.Path,
     config: str = "cats",
+    actions: str | None = None,
     bank: pathlib.Path | None = None,
     validation: pathlib.Path | None = None,
     calibration: str | None = None,
@@ -72,6 +75,7 @@ def run(
     Args:
         output: folder; must not hold a training already.
         config: one of `CONFIGS`.
+        actions: name of an action table of `search.ACTION_TABLES`, in place of the configuration's.
         bank: of training questions; default: the simulator.
         validation: bank to compare on; default: a fifth of the training bank, kept out.
         calibration: of the bank's PRMs, see `environments.bank_environment`.
@@ -99,7 +103,11 @@ def run(
             f"{str(output)!r} holds a training already, or part of one: choose another --output"
         )
     train_config = configure(
-        config, num_candidates=num_candidates, num_iterations=num_iterations, settings=settings
+        config,
+        actions=actions,
+        num_candidates=num_candidates,
+        num_iterations=num_iterations,
+        settings=settings,
     )
     environment = _environment(train_config, bank, validation, calibration, prms)
     train_config = dataclasses.replace(train_config, max_depth=environment.max_depth)
@@ -108,12 +116,12 @@ def run(
     rows = None
     info = {**environment.info, "prms": list(environment.prms), "episodes": episodes}
     if trajectories is not None:
-        rows, ids = load_rows(trajectories, train_config, prms)
-        check_disjoint(ids, environment.held_out_ids, "questions of trajectories and validation")
-        learned = {"source": "trajectories", "questions": list(ids)}
-        info = {**info, **learned, "decisions": len(rows.weight_t)}
+        rows, taught = load_rows(trajectories, train_config, prms)
+        _check_held_out(taught, environment)
+        # In place of the bank's questions, which are only played on.
+        learned = {"questions": list(taught), "texts": list(taught.values())}
+        info |= {"source": "trajectories", **learned, "decisions": len(rows.weight_t)}
         del info["episodes"]
-        info.pop("texts", None)  # of the bank, which is only played on
     report(f"training {num_seeds} seeds of {config!r} ({info['source']}) ...")
     durable.hold(output).close()
     if rows is None:
@@ -200,6 +208,7 @@ def train_seeds(
 def configure(
     name: str,
     *,
+    actions: str | None = None,
     num_candidates: Sequence[int] | None = None,
     num_iterations: int | None = None,
     settings: Sequence[str] = (),
@@ -208,13 +217,14 @@ def configure(
 
     Args:
         name: one of `CONFIGS`.
-        num_candidates: in place of its own.
+        actions: name of an action table, in place of its own.
+        num_candidates: likewise.
         num_iterations: likewise.
         settings: "NAME=VALUE"; NAME is a field of `learners.TrainConfig`, dotted below it
             (learner.learning_rate, cats.reward.discount); commas separate the values of a list.
 
     Raises:
-        BadInputError: unknown name or field, or a value that is out of range.
+        BadInputError: unknown name, table or field, or a value that is out of range.
     """
     if name not in CONFIGS:
         raise BadInputError(f"unknown configuration {name!r}: choose one of {', '.join(CONFIGS)}")
@@ -226,7 +236,12 @@ def configure(
         arguments += [f"--{field}", *value.split(",")]
     values = {"num_candidates": num_candidates, "num_iterations": num_iterations}
     try:
-        config = _parse(arguments, CONFIGS[name]) if arguments else CONFIGS[name]
+        config = CONFIGS[name]
+        if actions is not None:
+            cats = dataclasses.replace(config.cats, actions=action_table(actions))
+            config = dataclasses.replace(config, cats=cats)
+        if arguments:
+            config = _parse(arguments, config)
         given = {key: value for key, value in values.items() if value is not None}
         if num_candidates is not None:
             given["num_candidates"] = tuple(num_candidates)
@@ -252,6 +267,17 @@ def _parse(arguments: list[str], default: learners.TrainConfig) -> learners.Trai
         raise BadInputError(
             f"--set: {words}; the fields are those of learners.TrainConfig, see docs/training.md"
         ) from None
+
+
+def _check_held_out(taught: Mapping[str, str], environment: Environment) -> None:
+    """Raise BadInputError if trajectories and the questions to compare on share one."""
+    held_out = set(environment.held_out_texts)
+    both = [identity for identity, digest in taught.items() if digest in held_out]
+    if both:
+        raise BadInputError(
+            f"questions of trajectories and validation overlap: {len(both)} are in both, such as "
+            f"{both[0]!r}: collect one of the two from another set"
+        )
 
 
 def check_calibration(config: learners.TrainConfig, calibration: str | None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import jax.numpy as jnp
 import numpy as np
@@ -18,8 +18,8 @@ from .errors import BadInputError, known_names
 
 def load_rows(
     folder: pathlib.Path, config: learners.TrainConfig, prms: Sequence[str] | None = None
-) -> tuple[search.Transition, tuple[str, ...]]:
-    """Rows to learn from, and the ids of their questions.
+) -> tuple[search.Transition, Mapping[str, str]]:
+    """Rows to learn from, and their questions: id -> digest of the text.
 
     Args:
         folder: of trajectories.
@@ -42,7 +42,8 @@ def load_rows(
     if decisions.actions != config.cats.actions:
         raise BadInputError(
             f"trajectories {str(folder)!r} were collected with another action table than the "
-            "configuration's: collect them with its strategies, or choose another --config"
+            "configuration's: collect them with its strategies, or choose another --config or "
+            "--actions"
         )
     if config.reward == "outcome" and config.trace == 1.0 and config.num_steps is None:
         rows = outcome_rows(decisions, config.terminal_weight)
@@ -52,7 +53,9 @@ def load_rows(
         raise BadInputError(
             "--trajectories needs reward=outcome with trace=1, or reward=paper with trace=0"
         )
-    return rows, tuple(dict.fromkeys(str(name) for name in decisions.columns["question"]))
+    manifest = decisions.manifest
+    digests = dict(zip(manifest["question_ids"], manifest["question_texts"], strict=True))
+    return rows, {str(name): digests[name] for name in decisions.columns["question"]}
 
 
 def _with_prms(folder: pathlib.Path, decisions: Decisions, prms: Sequence[str]) -> Decisions:
@@ -82,7 +85,7 @@ def outcome_rows(decisions: Decisions, terminal_weight: float) -> search.Transit
 
 
 def one_step_rows(decisions: Decisions, config: learners.TrainConfig) -> search.Transition:
-    """The paper's transitions: one to each decision that followed on the path, one per end.
+    """Transitions of Algorithm 1: one to each decision that followed on the path, one per end.
 
     Args:
         decisions: of any number of searches.

@@ -8,8 +8,10 @@ model: `rollout` composes `plan` and `commit` with a simulator in the graph, the
 from collections.abc import Mapping as _Mapping
 from types import MappingProxyType as _MappingProxyType
 
+from .actions import ACTION_TABLES as ACTION_TABLES
 from .actions import MAX_ACTIONS as MAX_ACTIONS
 from .actions import ActionTable as ActionTable
+from .actions import action_table as action_table
 from .aggregation import AGGREGATIONS as AGGREGATIONS
 from .aggregation import Aggregation as Aggregation
 from .aggregation import aggregation as aggregation
@@ -93,6 +95,7 @@ strategies: _Mapping[str, Strategy] = _MappingProxyType(
 search with a learned policy is `cats(policy, config)`: it needs the policy's parameters."""
 
 __all__ = [
+    "ACTION_TABLES",
     "AGGREGATIONS",
     "CALIBRATION_FEATURES",
     "CATS",
@@ -122,6 +125,7 @@ __all__ = [
     "StepOutput",
     "Strategy",
     "Transition",
+    "action_table",
     "aggregation",
     "allocate",
     "beam",

@@ -1,9 +1,16 @@
-"""The discrete actions of the controller: how much more to sample, how, and what to keep."""
+"""The discrete actions of the controller: how much more to sample, how, and what to keep.
+
+Section 5.2 of the paper says what an action consists of: the number of additional candidates, the
+number of retained ones, and sampling parameters such as top-p, top-k and temperature. It prints no
+table of values: every table here is our choice.
+"""
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
@@ -80,3 +87,39 @@ class ActionTable:
     def legal(self, available: Int[Array, ""]) -> Bool[Array, " A"]:
         """Actions whose num_extra is still affordable; num_extra = 0 always is."""
         return self.num_extra() <= jnp.maximum(available, 0)
+
+    def sampling_settings(self) -> tuple[tuple[float, float, int], ...]:
+        """The different (temperature, top_p, top_k) of actions that sample, in order."""
+        return tuple(dict.fromkeys(row[2:] for row in self.rows if row[0] > 0))
+
+
+ACTION_TABLES: Mapping[str, ActionTable] = MappingProxyType(
+    {
+        "temperature": ActionTable.product(temperature=(0.6, 1.0), top_p=(1.0,)),
+        "top-p": ActionTable.product(),
+        "top-k": ActionTable(
+            (
+                # What samples nothing has no sampling parameters: one row for each number kept.
+                *((0, keep, 1.0, 1.0, 0) for keep in (1, 2, 4)),
+                *itertools.product((1, 2, 4, 8), (1, 2, 4), (0.6, 1.0), (0.9, 1.0), (0, 20)),
+            )
+        ),
+    }
+)
+"""Name -> table; our choices.
+
+- `temperature`: 30 rows. Temperatures .6 and 1. The configuration `CATS` and the shipped
+  controllers have it, and the shipped bank recipes record its settings.
+- `top-p`: 90 rows. Temperatures .6, 1 and 1.4; top-p .9 and 1. The configuration `PAPER` has it.
+- `top-k`: 99 rows. Temperatures .6 and 1; top-p .9 and 1; top-k 20 and off. All three sampling
+  parameters that the paper names vary. For policies with a large vocabulary.
+
+In each an action samples 0, 1, 2, 4 or 8 more and keeps 1, 2 or 4.
+"""
+
+
+def action_table(name: str) -> ActionTable:
+    """The action table of that name. Raises ValueError naming the known ones."""
+    if name not in ACTION_TABLES:
+        raise ValueError(f"unknown action table {name!r}: choose one of {', '.join(ACTION_TABLES)}")
+    return ACTION_TABLES[name]

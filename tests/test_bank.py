@@ -27,6 +27,7 @@ from cats_jax.bank.types import Allocation, Draws
 from cats_jax.config import PolicySpec, PrmSpec, QuestionSpec
 from cats_jax.errors import BadInputError, RunStoppedError
 from search import bank as search_bank
+from search.actions import ACTION_TABLES
 
 MAX_DEPTH = 6
 PLAIN = Allocation((Draws(search.Sampling(1.0), 16, 1),), liked=0, mixed=100.0)
@@ -627,6 +628,36 @@ def test_a_wrong_recipe_is_one_line(tmp_path, capsys, old, new, message):
     line = capsys.readouterr().err
     assert message in line
     assert line.count("\n") == 1
+
+
+def test_a_recipe_records_what_its_action_table_asks_for(tmp_path):
+    path = tmp_path / "bank.yaml"
+    setting = "  - {{temperature: {}, top_p: {}, top_k: {}, draws: 8}}\n".format
+    entries = [setting(*one) for one in ACTION_TABLES["top-k"].sampling_settings()]
+
+    def write(entries, table="top-k"):
+        head, _, tail = RECIPE.partition("  - {temperature")
+        tail = tail.partition("\n")[2]
+        path.write_text(f"{head}{''.join(entries)}{tail}actions: {table}\n")
+
+    write(entries)
+    assert len(load_bank_recipe(path).allocation.draws) == 8
+    # The table says what must be there, not what else may be.
+    write([*entries, setting(0.0, 1.0, 0)])
+    assert len(load_bank_recipe(path).allocation.draws) == 9
+    for missing in range(8):
+        write(entries[:missing] + entries[missing + 1 :])
+        temperature, top_p, top_k = ACTION_TABLES["top-k"].sampling_settings()[missing]
+        with pytest.raises(
+            BadInputError,
+            match=rf"actions: table 'top-k' samples with temperature {temperature:g}, top_p "
+            rf"{top_p:g}, top_k {top_k}, which 'sampling' does not list: add - {{temperature: ",
+        ):
+            load_bank_recipe(path)
+    for table in ("paper", "[top-k]", "7"):
+        write(entries, table)
+        with pytest.raises(BadInputError, match=r"actions: unknown action table .*: choose one of"):
+            load_bank_recipe(path)
 
 
 def test_a_setting_twice_is_refused(tmp_path):

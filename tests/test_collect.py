@@ -1,6 +1,7 @@
 """Trajectories: the table's transitions are the core's, columns are what the search did."""
 
 import collections
+import hashlib
 import json
 import pathlib
 
@@ -16,6 +17,7 @@ from cats_jax import checkpoint, cli, collect, driver, ticks
 from cats_jax.answers import BoxedIntegerJudge
 from cats_jax.config import parse_recipe
 from cats_jax.errors import BadInputError
+from search.actions import ACTION_TABLES
 
 QUESTIONS = 6
 PLAIN = {"name": "cats_random"}
@@ -206,6 +208,28 @@ def test_a_random_policy_is_charged_the_price_it_was_given(tmp_path):
         collected(tmp_path, strategies=[{**PLAIN, "price": -1}])
 
 
+@pytest.mark.slow
+def test_actions_are_those_of_the_named_table(tmp_path):
+    strategies = [{**PLAIN, "actions": "top-k"}]
+    found = collect.load_decisions(collected(tmp_path, strategies=strategies, num_candidates=[4]))
+    assert found.actions == ACTION_TABLES["top-k"]
+    taken = {found.actions.rows[row] for row in found.columns["action"]}
+    assert {row[4] for row in taken if row[0]} == {0, 20}
+    # With all legal actions equally likely.
+    extra = np.array([row[0] for row in found.actions.rows])
+    legal = (extra[None, :] <= found.columns["available"][:, None]).sum(axis=1)
+    np.testing.assert_allclose(found.columns["log_prob"], -np.log(legal), rtol=1e-5)
+
+
+def test_digests_of_the_questions_are_kept(decisions):
+    ids, digests = (decisions.manifest[f"question_{name}"] for name in ("ids", "texts"))
+    expected = {
+        q.id: hashlib.sha256(q.text.encode()).hexdigest()[:16]
+        for q in question_set(QUESTIONS).questions
+    }
+    assert dict(zip(ids, digests, strict=True)) == expected
+
+
 def test_going_on_gives_the_same_rows(tmp_path, decisions):
     class Stops(Exception):
         pass
@@ -249,6 +273,10 @@ def test_bad_input(tmp_path, capsys):
     with pytest.raises(BadInputError, match=r"begun differently: config\.num_candidates"):
         collected(tmp_path, num_candidates=[3])
     manifest = json.loads((folder / "manifest.json").read_text())
+    earlier = {name: value for name, value in manifest.items() if name != "question_texts"}
+    (folder / "manifest.json").write_text(json.dumps(earlier))
+    with pytest.raises(BadInputError, match="from an earlier version, which kept no digests"):
+        collect.load_decisions(folder)
     manifest["feature_names"][0] = "mood"
     (folder / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(BadInputError, match="has other features than this version"):

@@ -16,9 +16,10 @@ import time
 
 import pytest
 from rich.console import Console
+from scipy import stats
 
 import search
-from cats_jax import config, evaluate, report, runs, terminal, tracking
+from cats_jax import config, evaluate, ledger, report, runs, statistics, terminal, tracking
 from cats_jax.errors import BadInputError
 from cats_jax.strategies import build_strategy
 
@@ -203,6 +204,72 @@ def test_answers_of_files_are_graded_as_mathematics(tmp_path):
     assert [(group.dataset, len(group.rows)) for group in found] == [("one", 3), ("two", 2)]
     assert list(report.by_dataset(found)) == ["one", "two"]
     assert run.manifest["versions"]["math-verify"]
+
+
+# Seeds
+
+
+def _group(correct):
+    """A group of rows; `correct[seed][question]`, None for a row that is not there."""
+    row = runs.Row(
+        key="", question="", strategy="beam", num_candidates=4, prm="good", seed=0, meta={},
+        answer="1", gold="1", correct=True, status="answered", reason="", steps=1,
+        ledger=ledger.Ledger(),
+    )  # fmt: skip
+    rows = [
+        dataclasses.replace(row, question=f"q{number}", seed=seed, correct=right)
+        for seed, found in enumerate(correct)
+        for number, right in enumerate(found)
+        if right is not None
+    ]
+    return report.groups(rows)[0]
+
+
+def test_both_intervals_of_several_seeds():
+    # Four questions: always, never, mostly and rarely right. Accuracies .5, .5, .75, .25.
+    group = _group([
+        [True, False, True, False],
+        [True, False, True, False],
+        [True, False, True, True],
+        [True, False, False, False],
+    ])  # fmt: skip
+    over_seeds = group.accuracy_over_seeds()
+    assert over_seeds is not None
+    expected = stats.ttest_1samp([0.5, 0.5, 0.75, 0.25], 0.0).confidence_interval(0.95)
+    assert over_seeds.value == group.accuracy().value == 0.5
+    assert (over_seeds.low, over_seeds.high) == pytest.approx((expected.low, expected.high))
+    # Over questions: the means are 1, 0, .75 and .25.
+    assert group.accuracy() == statistics.bootstrap_mean([1.0, 0.0, 0.75, 0.25])
+
+
+def test_seeds_do_not_narrow_the_interval_over_questions():
+    few, many = (_group([[True, False, True, False] * 5] * seeds) for seeds in (2, 50))
+    assert few.accuracy() == many.accuracy()
+    assert few.accuracy_over_seeds() == statistics.Interval(0.5, 0.5, 0.5)
+
+
+def test_a_seed_without_all_its_questions_is_left_out_of_the_interval_over_seeds():
+    complete = [[True, False], [False, False], [True, True]]
+    group, cut = _group(complete), _group([*complete, [True, None]])
+    assert cut.accuracy_over_seeds() == group.accuracy_over_seeds()
+    interval = group.accuracy_over_seeds()
+    assert interval is not None
+    assert (interval.low, interval.high) == (0.0, 1.0)  # Student's would be beyond
+    assert _group([[True, False], [True, None]]).accuracy_over_seeds() is None
+    assert _group([[True, False]]).accuracy_over_seeds() is None
+
+
+def test_tables_have_a_column_for_seeds_where_there_are_several():
+    def table(group):
+        output = io.StringIO()
+        Console(file=output, width=200).print(report.accuracy_table([group], "title"))
+        return output.getvalue()
+
+    assert "over seeds" not in table(_group([[True, False]]))
+    text = table(_group([[True, False, True, False], [True, True, True, False]]))
+    assert "95 % over seeds" in text
+    # Accuracies .5 and .75: .625 -+ 12.706 * .125, cut off.
+    assert "0.000-1.000" in text
 
 
 def test_a_tolerance_is_kept_with_its_row(tmp_path):

@@ -14,6 +14,7 @@ import pytest
 import search_script as script
 
 import search
+from search.actions import ACTION_TABLES, action_table
 from search.strategy.particle_filtering import systematic_resample
 
 N = 12
@@ -342,6 +343,39 @@ def test_default_table_is_the_product_of_its_axes():
     for name, column in zip(action.__dataclass_fields__, range(5), strict=True):
         expected = [table.rows[row][column] for row in (0, 89, 31)]
         script.assert_equal(name, getattr(action, name), expected)
+
+
+def test_named_tables_vary_what_their_names_say():
+    tables = ACTION_TABLES
+    assert {name: len(table) for name, table in tables.items()} == {
+        "temperature": 30,
+        "top-p": 90,
+        "top-k": 99,
+    }
+    varying = {
+        name: tuple(len(set(column)) for column in zip(*table.sampling_settings(), strict=True))
+        for name, table in tables.items()
+    }
+    # (temperatures, values of top-p, values of top-k)
+    assert varying == {"temperature": (2, 1, 1), "top-p": (3, 2, 1), "top-k": (2, 2, 2)}
+    assert tables["temperature"] == search.CATS.actions
+    assert tables["top-p"] == search.PAPER.actions == search.ActionTable.product()
+    for table in tables.values():
+        assert len(set(table.rows)) == len(table) <= search.MAX_ACTIONS
+        assert {row[0] for row in table.rows} == {0, 1, 2, 4, 8}
+        assert {row[1] for row in table.rows if row[0] == 0} == {1, 2, 4}
+    sampling = itertools.product((1, 2, 4, 8), (1, 2, 4), (0.6, 1.0), (0.9, 1.0), (0, 20))
+    stops = {(0, keep, 1.0, 1.0, 0) for keep in (1, 2, 4)}
+    assert set(action_table("top-k").rows) == stops | set(sampling)
+    with pytest.raises(ValueError, match="unknown action table 'paper': choose one of temperature"):
+        action_table("paper")
+
+
+def test_what_samples_nothing_has_no_sampling_settings():
+    table = search.ActionTable(
+        ((0, 1, 1.4, 0.5, 7), (1, 1, 1.0, 1.0, 0), (2, 1, 1.0, 1.0, 0), (2, 2, 0.6, 0.9, 5))
+    )
+    assert table.sampling_settings() == ((1.0, 1.0, 0), (0.6, 0.9, 5))
 
 
 @pytest.mark.parametrize("available", [-3, 0, 1, 3, 7, 8, 100])

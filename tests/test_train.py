@@ -297,7 +297,7 @@ def test_refuses_actions_that_a_bank_has_not_recorded(banks, which):
 
 def test_the_rows_of_the_ablations_are_different_trainings():
     tables = load_ablations()
-    names = ["sparsity", "reward", "networks", "discount", "ours", "papers"]
+    names = ["sparsity", "reward", "networks", "discount", "ours", "additions"]
     assert list(tables) == names
     assert [len(tables[name]) for name in names[:4]] == [2, 8, 8, 6]
     for table in tables.values():

@@ -50,7 +50,8 @@ def _decisions(**changes):
         "ends": np.array([0, 1, 0, 2, 1], np.int32),
         "correct": np.array([True, True, True, True, False]),
     }
-    return Decisions({**columns, **changes}, search.FEATURE_NAMES, ACTIONS, {})
+    manifest = {"question_ids": ["a", "b", "c"], "question_texts": ["of a", "of b", "of c"]}
+    return Decisions({**columns, **changes}, search.FEATURE_NAMES, ACTIONS, manifest)
 
 
 def test_outcome_rows_are_monte_carlo_returns():
@@ -87,8 +88,8 @@ def test_refuses_another_action_table(monkeypatch, tmp_path):
     monkeypatch.setattr(trajectories, "load_decisions", lambda folder: _decisions())
     with pytest.raises(BadInputError, match="collected with another action table"):
         trajectories.load_rows(tmp_path, learners.OFFLINE)
-    rows, ids = trajectories.load_rows(tmp_path, OFFLINE)
-    assert ids == ("a", "b")
+    rows, questions = trajectories.load_rows(tmp_path, OFFLINE)
+    assert questions == {"a": "of a", "b": "of b"}
     assert rows.reward_t.shape == (5,)
     assert trajectories.load_rows(tmp_path, PAPER)[0].reward_t.shape == (6,)
     with pytest.raises(BadInputError, match="--trajectories needs reward=outcome with trace=1"):
@@ -98,11 +99,11 @@ def test_refuses_another_action_table(monkeypatch, tmp_path):
 def test_only_the_named_prms_are_learnt_from(monkeypatch, tmp_path):
     monkeypatch.setattr(trajectories, "load_decisions", lambda folder: _decisions())
     whole, _ = trajectories.load_rows(tmp_path, OFFLINE)
-    rows, ids = trajectories.load_rows(tmp_path, OFFLINE, ["bad"])
-    assert ids == ("b",)
+    rows, questions = trajectories.load_rows(tmp_path, OFFLINE, ["bad"])
+    assert questions == {"b": "of b"}
     jax.tree.map(lambda a, b: np.testing.assert_array_equal(a, b[4:]), rows, whole)
-    rows, ids = trajectories.load_rows(tmp_path, PAPER, ["good"])
-    assert ids == ("a",)
+    rows, questions = trajectories.load_rows(tmp_path, PAPER, ["good"])
+    assert questions == {"a": "of a"}
     assert rows.reward_t.shape == (5,)
     with pytest.raises(BadInputError, match=r"have no PRM 'god': did you mean 'good'"):
         trajectories.load_rows(tmp_path, OFFLINE, ["good", "god"])

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from search import Sampling
+from search.actions import action_table
 
 from ..config import PolicySpec, PrmSpec, QuestionSpec, parse_recipe
 from ..data_file import load_mapping
@@ -45,7 +46,8 @@ def load_bank_recipe(path: str | pathlib.Path) -> BankRecipe:
 
     Keys: `policy`, `prms`, `questions` and `max_depth` as in a recipe of `cats-jax evaluate`;
     `sampling`, a list of `{temperature, top_p, top_k, draws, few}`, see `Draws` (draws: at the
-    root); `liked`, `favourites` and `mixed`, see `Allocation`; `seed`.
+    root); `actions`, the name of an action table of `search.ACTION_TABLES`: `sampling` must list
+    its settings; `liked`, `favourites` and `mixed`, see `Allocation`; `seed`.
 
     Raises:
         BadInputError: no such file, no YAML, an unknown key, or a value that breaks its rule.
@@ -58,7 +60,7 @@ def load_bank_recipe(path: str | pathlib.Path) -> BankRecipe:
 
 
 def _parse(content: Any) -> BankRecipe:
-    own = ("sampling", "liked", "favourites", "mixed", "seed")
+    own = ("sampling", "actions", "liked", "favourites", "mixed", "seed")
     if not isinstance(content, dict):
         raise BadInputError("must be a mapping of keys to values")
     for key in content:
@@ -66,6 +68,9 @@ def _parse(content: Any) -> BankRecipe:
             raise BadInputError(f"unknown key {key!r}: {known_names(key, (*_SHARED, *own))}")
     if not content.get("prms"):
         raise BadInputError("key 'prms' is missing or empty: name at least one PRM")
+    draws = _parse_draws(content.get("sampling"))
+    if content.get("actions") is not None:
+        _check_recorded(content["actions"], draws)
     shared = {key: content[key] for key in _SHARED if key in content}
     # The rest of an evaluation's recipe is filled up, so that there is one place for its rules.
     parsed = parse_recipe(
@@ -76,7 +81,7 @@ def _parse(content: Any) -> BankRecipe:
         prms=parsed.prms,
         questions=parsed.questions,
         allocation=Allocation(
-            draws=_parse_draws(content.get("sampling")),
+            draws=draws,
             liked=_number(content.get("liked", 4), "liked", least=0),
             mixed=float(_number(content.get("mixed", 4), "mixed", least=1)),
             favourites=_number(content.get("favourites", 0), "favourites", least=0),
@@ -115,6 +120,22 @@ def _parse_draws(entries: Any) -> tuple[Draws, ...]:
     if len(set(samplings)) < len(samplings):
         raise BadInputError("sampling: a setting occurs twice: make them distinct")
     return tuple(draws)
+
+
+def _check_recorded(name: Any, draws: tuple[Draws, ...]) -> None:
+    """Raise BadInputError if an action of the table samples in a way that is not recorded."""
+    try:
+        table = action_table(str(name))
+    except ValueError as error:
+        raise BadInputError(f"actions: {error}") from error
+    recorded = {entry.sampling for entry in draws}
+    for temperature, top_p, top_k in table.sampling_settings():
+        if Sampling(temperature, top_p, top_k) not in recorded:
+            raise BadInputError(
+                f"actions: table {name!r} samples with temperature {temperature:g}, top_p "
+                f"{top_p:g}, top_k {top_k}, which 'sampling' does not list: add - {{temperature: "
+                f"{temperature:g}, top_p: {top_p:g}, top_k: {top_k}, draws: 16}}"
+            )
 
 
 def _number(value: Any, where: str, *, least: int) -> int:

@@ -14,8 +14,10 @@ def ablations(
     bank: pathlib.Path,
     test: pathlib.Path,
     calibration: str | None = None,
+    actions: str | None = None,
     num_seeds: int = 5,
     num_iterations: int | None = None,
+    set: tuple[str, ...] = (),
     seed: int = 0,
 ) -> int:
     """Train every row of the tables in recipes/study/ablations.yaml, and play it on test questions.
@@ -28,8 +30,11 @@ def ablations(
         bank: step bank to train on.
         test: step bank of the questions that the rows are compared on.
         calibration: of the PRMs: a file of `cats-jax calibrate`, or a policy's name such as "weak".
+        actions: action table of every row, in place of the configurations' own: "temperature",
+            "top-p" or "top-k".
         num_seeds: controllers of each row.
         num_iterations: of each training, in place of the configurations' own.
+        set: NAME=VALUE for every row, as of `cats-jax train --set`.
         seed: of everything.
     """
     from rich.table import Table
@@ -44,8 +49,10 @@ def ablations(
         bank=bank,
         test=test,
         calibration=calibration,
+        actions=actions,
         num_seeds=num_seeds,
         num_iterations=num_iterations,
+        settings=set,
         seed=seed,
         report=lambda line: console.print(line, markup=False, soft_wrap=True),
     )

@@ -56,8 +56,8 @@ def evaluate(
         seeds: run seeds, in place of the recipe's.
         questions: how many questions, in place of the recipe's count.
         in_flight: questions searched at once; changes no result.
-        dry_run: print rows, candidates and a bound on sampled tokens, and stop; models and hub
-            data need not be there.
+        dry_run: print rows, candidates and a bound on sampled tokens, and stop; models,
+            controllers and hub data need not be there.
         timings: print where the wall time went.
         wandb: also log to this Weights & Biases project.
         ray: search on a Ray cluster: its address, or "local" for one on this machine.
@@ -254,15 +254,16 @@ def show_tables(console: Console, run: Run) -> list[tuple[str, str, list[Group]]
 
 
 def show_bounds(console: Console, recipe: Recipe, models: ModelSource) -> None:
-    """Print what a run would cost at most; neither models nor data sets need be there yet."""
+    """Print what a run would cost at most; models, controllers and hub data need not be there."""
     from rich.table import Table
 
     from ..cells import grid
     from ..datasets import count_questions
-    from ..evaluate import cost_bounds
+    from ..evaluate import cost_bounds, with_stand_ins
     from ..terminal import show_table
 
     count = sum(map(count_questions, recipe.questions))
+    recipe, missing = with_stand_ins(recipe)
 
     table = Table(title="at most", title_justify="left")
     table.add_column("cell", no_wrap=True)
@@ -280,6 +281,8 @@ def show_bounds(console: Console, recipe: Recipe, models: ModelSource) -> None:
             models.fingerprint(spec)
         except BadInputError as error:
             console.print(f"not there yet: {error}", markup=False, soft_wrap=True)
+    for line in missing:
+        console.print(f"not there yet: {line}", markup=False, soft_wrap=True)
 
 
 def show_timings(console: Console, times: WallTimes) -> None:

@@ -1,4 +1,4 @@
-"""`cats-jax theory`: every claim of the paper, and every repair, put to a numeric test."""
+"""`cats-jax theory`: numeric tests of the paper's theorems and formulas, and of corrections."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def theory(*, seed: int = 0, only: tuple[str, ...] = ()) -> int:
-    """Run the checks of the theory and print their verdicts, in about a minute.
+    """Test the paper's theorems and formulas, and print the verdicts, in about a minute.
 
     "fails" with a remedy is a finding, not an error: the exit code is 1 only if a verdict is not
     the one the analysis expects.

@@ -12,6 +12,7 @@ def train(
     *,
     output: pathlib.Path,
     config: str = "cats",
+    actions: str | None = None,
     bank: pathlib.Path | None = None,
     validation: pathlib.Path | None = None,
     calibration: str | None = None,
@@ -29,8 +30,10 @@ def train(
     Args:
         output: folder to make; one checkpoint per seed in it.
         config: "cats"; "calibrated": that, ranking by calibrated scores; "paper": the paper's
-            features, reward and one-step A2C; "paper-bank": that with the actions that banks
-            record; or "offline".
+            state, reward and one-step A2C, with an action table of ours, as it prints none;
+            "paper-bank": that with the actions that the shipped bank recipes record; or "offline".
+        actions: action table, in place of the configuration's: "temperature", "top-p" or "top-k",
+            named by the last sampling parameter that varies in it.
         bank: step bank to train on; default: the simulator of the embedded world.
         validation: bank to compare on; default: one question in five of the first one.
         calibration: of the bank's PRMs: a file of `cats-jax calibrate`, or "weak".
@@ -51,6 +54,7 @@ def train(
     run(
         output=output,
         config=config,
+        actions=actions,
         bank=bank,
         validation=validation,
         calibration=calibration,

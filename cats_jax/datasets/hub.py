@@ -10,11 +10,16 @@ from .published import Published
 
 
 def chosen_split(published: Published, split: str | None) -> str:
-    """The split asked for, or the default one.
+    """The split on the hub that is asked for, or the default one.
 
     Raises:
-        BadInputError: there is none of this name.
+        BadInputError: there is none of this name, or the set is not on the hub.
     """
+    if not published.on_hub:
+        raise BadInputError(
+            f"questions: this data set is read from a file only: get {published.path}, and name "
+            "your copy by 'file' beside 'dataset'"
+        )
     split = next(iter(published.splits)) if split is None else split
     if split not in published.splits:
         raise BadInputError(

@@ -40,6 +40,7 @@ class Layout:
         prefix: begins every id, so that data sets don't collide.
         context: column of a text that belongs before the question, or None.
         keep: which rows belong to the data set.
+        check: raises `BadRowError` for a row that must not be in it.
     """
 
     gold: Callable[[Row], Gold]
@@ -48,6 +49,7 @@ class Layout:
     prefix: str = ""
     context: str | None = None
     keep: Callable[[Row], bool] = lambda row: True
+    check: Callable[[Row], None] = lambda row: None
 
 
 def to_question_set(rows: Iterable[tuple[str, Row]], layout: Layout, source: str) -> QuestionSet:
@@ -64,6 +66,7 @@ def to_question_set(rows: Iterable[tuple[str, Row]], layout: Layout, source: str
         try:
             if not layout.keep(row):
                 continue
+            layout.check(row)
             text = _question(row, layout)
             gold = layout.gold(row)
             identity = _identity(row, layout, len(questions))

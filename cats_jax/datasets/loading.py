@@ -73,7 +73,7 @@ def find_published(name: str) -> Published:
     Raises:
         BadInputError: unknown; the message names the nearest.
     """
-    known = {**PUBLISHED, **{one.path: one for one in PUBLISHED.values()}}
+    known = {**PUBLISHED, **{one.path: one for one in PUBLISHED.values() if one.on_hub}}
     if name in known:
         return known[name]
     raise BadInputError(f"unknown data set {name!r}: {known_names(name, PUBLISHED)}")

@@ -1,7 +1,7 @@
 """The published data sets: where they are on the Hugging Face hub and how they are laid out.
 
-Copies on disk are read in the same layouts. A column that was published under two names is found
-under both.
+Copies on disk are read in the same layouts; a set that is not on the hub is read from a copy only.
+A column that was published under two names is found under both.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from types import MappingProxyType
 
 from ..answers import extract_boxed
 from ..grading.extraction import hash_answer
+from .digests import math500_ids, text_digest
 from .layout import BadRowError, Gold, Layout, Row, answer_text, column
 
 _UNBRACED_BOX = re.compile(r"\\boxed\s+([^$\s{]+)")
@@ -20,20 +21,22 @@ _UNBRACED_BOX = re.compile(r"\\boxed\s+([^$\s{]+)")
 
 @dataclass(frozen=True)
 class Published:
-    """A data set on the hub.
+    """A data set on the hub, or one that is published as a file elsewhere.
 
     Attributes:
-        path: of `datasets.load_dataset`.
+        path: of `datasets.load_dataset`; where the file is, if it is not on the hub.
         configs: its configurations, one after another; None is the default one.
         splits: rows of each split it has, as published; the first is used unless another is asked
             for.
         layout: of its rows.
+        on_hub: False: it is read from a copy on disk only.
     """
 
     path: str
     configs: tuple[str | None, ...]
     splits: Mapping[str, int]
     layout: Layout
+    on_hub: bool = True
 
 
 def _answer(row: Row) -> Gold:
@@ -87,6 +90,18 @@ def _of_year(year: str, contest: str) -> Callable[[Row], bool]:
     return keep
 
 
+def _not_in_math500(row: Row) -> None:
+    known = math500_ids()
+    identity = row.get("unique_id")
+    if identity not in known.values():
+        identity = known.get(text_digest(str(row.get("problem"))))
+    if identity is not None:
+        raise BadRowError(
+            f"this is {identity} of MATH-500, which the training split leaves out: use PRM800K's "
+            "math_splits/train.jsonl as published, or drop the row"
+        )
+
+
 PUBLISHED: Mapping[str, Published] = MappingProxyType(
     {
         "math500": Published(
@@ -108,6 +123,14 @@ PUBLISHED: Mapping[str, Published] = MappingProxyType(
             ),
             {"test": 5000, "train": 7500},
             Layout(_boxed_solution, ("problem",), "unique_id", "math/"),
+        ),
+        # The split of Lightman et al., arXiv:2305.20050: MATH without MATH-500.
+        "math12k": Published(
+            "prm800k/math_splits/train.jsonl of github.com/openai/prm800k",
+            (),
+            {"train": 12000},
+            Layout(_boxed_solution, ("problem",), "unique_id", "math12k/", check=_not_in_math500),
+            on_hub=False,
         ),
         "aime24": Published(
             "AI-MO/aimo-validation-aime",
@@ -134,7 +157,8 @@ PUBLISHED: Mapping[str, Published] = MappingProxyType(
         "olympiadbench": Published(
             "Hothan/OlympiadBench",
             ("OE_TO_maths_en_COMP",),
-            {"train": 675},
+            # Copies with 675 are older: one question was removed since.
+            {"train": 674},
             Layout(_final_answer, ("question",), "id", "olympiadbench/", context="context"),
         ),
     }

@@ -1,9 +1,10 @@
 """CATS: a learned policy decides, node by node and round by round, what more is worth sampling.
 
-Algorithms 1 and 2 of the paper, vectorised over the frontier. Phase 0 gives each node its base
-children (Algorithm 2's "legal actions"). In each round the policy sees the features of the
-children and picks an action: how many more to sample, with which parameters, how many to keep.
-A node that samples no more is closed for this step; the others decide again in the next round.
+The search of Algorithms 1 and 2 of the paper, vectorised over the frontier. Phase 0 gives each node
+its base children: Algorithm 2 expands a node "using legal actions", which we read so. In each round
+the policy sees the features of the children and picks an action: how many more to sample, with
+which parameters, how many to keep. A node that samples no more is closed for this step; the others
+decide again in the next round. In the paper a node decides once.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from ..actions import ActionTable
+from ..actions import ACTION_TABLES, ActionTable
 from ..aggregation import aggregation
 from ..features import (
     CALIBRATION_FEATURES,
@@ -53,7 +54,7 @@ class CatsConfig:
     """What is fixed about a CATS search beside its policy.
 
     Attributes:
-        rounds: R >= 1, decisions a node may take per step. The paper is R = 1.
+        rounds: R >= 1, decisions a node may take per step; 1 in Algorithms 1 and 2.
         num_base: children each node gets before its first decision, >= 1 (at most N).
         base: how those are sampled.
         factor: width K = max(1, N // factor).
@@ -79,7 +80,7 @@ class CatsConfig:
     vote: str = "best"
     reward: RewardWeights = RewardWeights()
     excluded_features: tuple[str, ...] = EXTRA_FEATURES
-    actions: ActionTable = ActionTable.product()
+    actions: ActionTable = ACTION_TABLES["top-p"]
     calibrated: bool = False
     price: float = 0.0
 
@@ -102,7 +103,13 @@ class CatsConfig:
 
 
 PAPER = CatsConfig()
-"""The paper's setting: one round, two base children, its features, its reward."""
+"""The paper's method: one decision per step (Algorithms 1 and 2), the state of section 5.2, the
+reward of equation 9 with the weights of section 6.1, and gamma = .9 (`tab:gamma-ablation`).
+
+Our choices, where the paper prints nothing: the action table, two base children sampled at
+temperature 1, K = N // 4, the minimum as path score, and the best path as the answer. How the
+features of the state are written down, and the cost as a share of N, are ours as well; see
+`features` and `reward`."""
 
 CATS = CatsConfig(
     rounds=3,
@@ -110,13 +117,12 @@ CATS = CatsConfig(
     base=Sampling(temperature=0.0),
     vote="weighted",
     excluded_features=(),
-    actions=ActionTable.product(
-        num_extra=(0, 1, 2, 4, 8), num_retain=(1, 2, 4), temperature=(0.6, 1.0), top_p=(1.0,)
-    ),
+    actions=ACTION_TABLES["temperature"],
 )
 """Ours: each node starts with its greedy child, then up to three rounds per step, with the extra
-features and a table of 30 actions: with 90, most of a short training goes into finding out which
-are alike. Paths are ranked by raw scores; how far a PRM can be trusted is among the features."""
+features and the smallest action table: with 90 actions, most of a short training goes into finding
+out which are alike. Paths are ranked by raw scores; how far a PRM can be trusted is among the
+features."""
 
 
 @functools.cache
