@@ -53,6 +53,34 @@ def _loop(strategy: str) -> tuple[str, ...]:
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
+        name="a training split may hold test questions",
+        file="cats_jax/datasets/layout.py",
+        original="            layout.check(row)\n",
+        mutated="",
+        tests=("tests/test_datasets.py", "-k", "math12k or math500 or training"),
+    ),
+    Mutant(
+        name="white space hides that a question was trained on",
+        file="cats_jax/datasets/digests.py",
+        original='" ".join(text.split())',
+        mutated="text",
+        tests=("tests/test_training_split.py", "-k", "not_asked_what_it_was_taught"),
+    ),
+    Mutant(
+        name="a controller trained off-line forgets what it was taught",
+        file="cats_jax/train.py",
+        original='"texts": list(taught.values())',
+        mutated='"texts": []',
+        tests=("tests/test_training_split.py", "-k", "from_trajectories"),
+    ),
+    Mutant(
+        name="a seed that lacks questions counts in the interval over seeds",
+        file="cats_jax/report.py",
+        original="if found.keys() == questions",
+        mutated="if found",
+        tests=("tests/test_evaluate.py", "-k", "seeds"),
+    ),
+    Mutant(
         name="a step that occurs again is a sibling of itself",
         file="cats_jax/prms/quality.py",
         original="return agree & first",
