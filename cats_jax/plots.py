@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 from .report import Group
 
-# Marker, line and grey differ together, so that no two series need colour to be told apart.
-_STYLES = (
+STYLES = (
     ("o", "-", "#000000"),
     ("s", "--", "#1f5fa8"),
     ("^", "-.", "#b3541e"),
@@ -18,6 +17,8 @@ _STYLES = (
     ("X", "-.", "#a8325e"),
     ("*", ":", "#8a7a1f"),
 )
+"""Marker, line and colour of each series, which differ together: readable without colour."""
+
 _TOKENS = "tokens"
 
 _PANELS_PER_ROW = 3
@@ -55,7 +56,7 @@ def plot_accuracy(found: Sequence[Group], path: str | pathlib.Path, title: str) 
         for index, strategy in enumerate(series):
             line = [g for g in found if g.strategy == strategy and g.prm in (None, prm)]
             if line:
-                _draw_series(axes, line, *_STYLES[index % len(_STYLES)])
+                _draw_series(axes, line, *STYLES[index % len(STYLES)])
         axes.set_xscale("log")
         axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
@@ -127,7 +128,7 @@ def _label_series(axes, found: Sequence[Group], prm: str | None, series: Sequenc
             textcoords="data",
             va="center",
             fontsize=8,
-            color=_STYLES[index % len(_STYLES)][2],
+            color=STYLES[index % len(STYLES)][2],
             path_effects=halo,
             zorder=10,
         )

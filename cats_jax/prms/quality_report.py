@@ -15,22 +15,11 @@ from rich.table import Table
 from theory.estimators import Estimate
 
 from ..durable import replace
+from ..plots import STYLES
 from .quality import CONSTANTS, GroupQuality, PrmQuality
 
 # Bins with fewer steps are noise, and are not drawn.
 _FEWEST = 10
-
-# Marker, line and colour differ together, so that no two PRMs need colour to be told apart.
-_STYLES = (
-    ("o", "-", "#000000"),
-    ("s", "--", "#1f5fa8"),
-    ("^", "-.", "#b3541e"),
-    ("D", ":", "#4d8c4a"),
-    ("v", "-", "#7a4fa3"),
-    ("P", "--", "#6b6b6b"),
-    ("X", "-.", "#a8325e"),
-    ("*", ":", "#8a7a1f"),
-)
 
 
 def describe_group(group: GroupQuality) -> str:
@@ -184,7 +173,7 @@ def plot_calibration(groups: Sequence[GroupQuality], path: str | pathlib.Path) -
         axes.plot((0, 1), (0, 1), color="#bbbbbb", linewidth=1.0)
         prms = [prm for prm in group.prms if prm.prm not in CONSTANTS]
         for index, prm in enumerate(prms):
-            marker, line, color = _STYLES[index % len(_STYLES)]
+            marker, line, color = STYLES[index % len(STYLES)]
             bins = [row for row in prm.curve if row.num >= _FEWEST]
             axes.plot(
                 [row.mean_score for row in bins],
