@@ -12,15 +12,16 @@
 # # The accuracy theorem: what breaks, what repairs it
 #
 # Draw $N$ solutions, let a process reward model (PRM) score them, return the best-scored one. The
-# paper bounds how often that is correct:
+# paper (theorem 4.5, eq. 6) bounds the probability that it is correct:
 #
 # $$\Pr[\text{correct}] \ge p_N\Bigl[1-\delta-(N-1)\,e^{-\gamma(q)^2/8\varepsilon^2}\Bigr],\qquad
 # p_N = 1-(1-p_1)^N,$$
 #
 # with $\gamma(q)$ the difference in true value between the best and the second-best of the $N$
-# solutions and $\varepsilon$ the largest deviation of a score. We write $t=\gamma/\varepsilon$.
-# Below, each part is put to the test, the parts that break are repaired, and the result is
-# compared with simulated draws.
+# solutions, $\varepsilon$ the largest deviation of a score and $p_1$ the probability that one
+# solution is correct. We write $t=\gamma/\varepsilon$. Below, each part is tested, the parts that
+# do not hold are repaired, and the result is compared with simulated draws. Values of $\delta$,
+# $\varepsilon$ and $p_1$ are our choice; the paper prints none.
 
 # %%
 import jax
@@ -77,9 +78,9 @@ assert (binary_gap < limit).all()
 assert binary_gap[-1] < 1e-3
 
 # %% [markdown]
-# Putting the *mean* gap into the exponential is therefore tempting, and wrong. Three kinds of
-# solutions: correct ones worth .9, nearly correct ones worth .895, bad ones worth 0. The mean gap
-# is dominated by the bad ones, the errors come from the nearly correct ones.
+# With the *mean* gap in the exponential the statement is false. An example has three kinds of
+# solutions: correct ones with a true value of .9, nearly correct ones with .895, and bad ones with
+# a true value of 0. The bad ones make the mean gap large, the nearly correct ones make the errors.
 
 # %%
 values, weights = np.array([0.9, 0.895, 0.0]), np.array([0.5, 0.3, 0.2])
@@ -114,10 +115,10 @@ assert np.isclose(accuracy, 0.675)
 assert claimed > accuracy > averaged
 
 # %% [markdown]
-# A gap that *every* draw is sure to have would be safe, but for independent draws it is 0. Then
-# the bracket is at most $1-\delta-(N-1)$: the theorem says nothing.
+# With a gap that *every* draw is sure to have the theorem is true, but for independent draws this
+# gap is 0. Then the bracket is $1-\delta-(N-1)$, and the theorem says nothing for $N\ge2$.
 #
-# ## 2. The exponential never does any work
+# ## 2. The exponential is never informative for three candidates or more
 #
 # If the gap exceeds $2\varepsilon$, no score can be overtaken and mis-ranking is impossible. If it
 # does not, the exponential is at least $e^{-1/2}=.607$, and for $N\ge3$ the bracket is negative.
@@ -144,9 +145,9 @@ assert theory.check_accuracy_needs_separation().verdict == "holds"
 # ## 3. One competitor
 #
 # What is the probability that one solution, behind by $\gamma$, is scored above the best? The
-# exponent 8 of the paper is what mean-zero deviations give without independence, and is not sharp
-# even then. With independence the exact worst case is $1/(1+t)$ up to $t=1$ and $1/2t$ up to
-# $t=2$.
+# paper's divisor 8 in the exponent is what Hoeffding's inequality gives for mean-zero deviations
+# without independence, and it is not sharp even then. With independence the exact worst case is
+# $1/(1+t)$ up to $t=1$ and $1/2t$ up to $t=2$.
 
 # %%
 t = np.linspace(0.01, 2.5, 400)
@@ -184,8 +185,10 @@ assert (ours <= (count - 1) * curves["paper, exp(-t²/8)"]).all()
 # %% [markdown]
 # ## 4. The place of $\delta$
 #
-# The deviations are small with probability $1-\delta$ *over all draws*. Then the proof gives
-# $p_N[\dots]-\delta$; the theorem prints $\delta$ inside the bracket, multiplied by $p_N$. A law
+# By the first condition of theorem 4.5 the deviations are small with probability $1-\delta$ *over
+# all draws*. Then the proof in appendix C gives $p_N[\dots]-\delta$; the theorem prints $\delta$
+# inside the bracket, multiplied by $p_N$. (The second condition bounds every deviation almost
+# surely, which would make $\delta$ 0; here it is asked for only where the first one holds.) A law
 # for which the difference matters: the scores are swapped in a share $\delta$ of all draws, chosen
 # among those in which a right solution meets a wrong one.
 
@@ -263,8 +266,8 @@ panels[0].legend(fontsize=7, loc="lower right")
 figure.tight_layout()
 
 # %% [markdown]
-# Left of $t=1$ there is no repair: with exact scores for correct solutions and $\pm\varepsilon$
-# for wrong ones, more candidates drive the accuracy to 0. That is inverse scaling, in two lines.
+# Below $t=1$ there is no such bound: with exact scores for correct solutions and deviations of
+# $\pm\varepsilon$ for wrong ones, the accuracy falls to 0 as $N$ grows.
 
 # %%
 t, p1 = 0.9, 0.3
@@ -280,7 +283,7 @@ assert (theory.accuracy_lower_bound_margin(p1, t, 1.0, num_candidates=n, delta=0
 #
 # At test time the gap between the two best *scores* is known. If it exceeds $2\varepsilon$, the
 # selected solution is the best one, whatever the law of the deviations. How many draws are
-# certified depends on $N$ and $\varepsilon$; wrong ones are none.
+# certified depends on $N$ and $\varepsilon$; none of the certified ones is wrong.
 
 
 # %%

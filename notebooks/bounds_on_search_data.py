@@ -84,7 +84,7 @@ future = {prm: paths_of(test, prm) for prm in PRMS}
 # ## Coverage
 #
 # The unbiased estimate of $p_N$ from 16 samples a question. Questions differ in difficulty, so the
-# formula $1-(1-p_1)^N$ with the mean $p_1$ promises far too much: it is for one question.
+# formula $1-(1-p_1)^N$ with the mean $p_1$ gives far too large values: it is for a single question.
 
 # %%
 _, truths, questions = future["exact"]
@@ -104,8 +104,9 @@ assert abs(covered[-1].value - np.mean(correct > 0)) < 1e-12
 # %% [markdown]
 # ## Risk: the gap, and what bounds it
 #
-# $|r-y|$ of the final scores, on validation questions none of the models saw. Held-out data bound
-# the risk on new questions at once; the unit is the question.
+# $|r-y|$ of the final scores, on validation questions that none of the models was trained on. From
+# these held-out data alone `holdout_bound` bounds the risk on new questions; the unit is the
+# question.
 
 # %%
 print(f"{'PRM':12} {'held-out risk':>13} {'bound':>6} {'test risk':>9}")
@@ -123,11 +124,13 @@ for prm in PRMS:
 # %% [markdown]
 # ## epsilon is not the risk
 #
-# The theorem needs the largest deviation among the N paths of a question. Its distribution over
-# questions: for half of the questions the best PRM is within a few hundredths on all of its paths,
-# and for two in five it is nearly certain and wrong about one of them. So $\varepsilon$ with
-# $\delta \approx 0$ is near 1 for every PRM here, the gap of binary rewards is at most 1, and the
-# theorem says nothing; at $\delta \approx .5$ it does for the best PRM.
+# The accuracy theorem (theorem 4.5 of the paper) needs the largest deviation among the N paths of
+# a question. The figure shows its distribution over questions: for half of the questions all
+# scores of the best PRM are within a few hundredths, and for two in five questions it is nearly
+# certain and wrong about some path. So $\varepsilon$ with $\delta \approx 0$ is near 1 for every
+# PRM here. The gap of binary rewards is at most 1, and the theorem says nothing. At a $\delta$ of
+# about .5 the repaired theorem does say something for the best PRM. (The paper defines $\delta$ for
+# a fixed question; taking a share of questions is our use of it.)
 
 # %%
 figure, panel = plt.subplots(figsize=(6, 3.6))
@@ -164,10 +167,10 @@ for prm in PRMS:
 #
 # With binary rewards the margin between right and wrong is 1, so for $\varepsilon < 1/2$ the
 # repaired theorem reads: accuracy $\ge p_N-\delta$. $\varepsilon$ comes from validation, $\delta$
-# is the share of *test* questions on which it is exceeded. The paper's bound names the gap
-# $\gamma(q)$ of best and second best. Among 16 paths either none or several are right, mostly: the
-# two are equal, $\gamma(q)=0$, and the bound says nothing; with the mean gap in its place it is
-# below zero.
+# is the share of *test* questions on which it is exceeded. The paper's bound (eq. 6) contains the
+# gap $\gamma(q)$ between the best and the second-best path. Among 16 paths mostly either none or
+# several are right. Then the two best are equal, $\gamma(q)=0$, and the bound says nothing; with
+# the mean gap in its place it is below zero.
 
 # %%
 scores, truths, questions = future["exact"]
@@ -197,9 +200,9 @@ assert at_mean_gap < 0
 #
 # Best-of-n for every n up to 16 from the same paths: the path of rank r is the best of
 # $\binom{16-r}{n-1}$ of the $\binom{16}{n}$ subsets, which gives the mean over all of them. The
-# best PRM follows coverage; the one that learnt from step labels alone loses with every candidate
-# beyond the second, as the theory allows where $\gamma<\varepsilon$ and the paper's reading of it
-# does not.
+# best PRM follows coverage. The one that learnt from step labels alone loses with every candidate
+# beyond the second, which is possible where $\gamma<\varepsilon$. (Section 4.3 of the paper speaks
+# only of more paths that are needed for a higher accuracy.)
 
 
 # %%
@@ -238,9 +241,9 @@ assert (np.diff(ceiling) > 0).all()
 #
 # If the selected path leads every path with another answer by more than $2\varepsilon$, its answer
 # is right on all questions on which $\varepsilon$ holds (`cats-jax report RUN --held-out OTHER`
-# makes the table). The guarantee is that certified and wrong are at most $\delta$ of the questions;
-# what is found is far better than that, because on most questions where some path deviates, that
-# path does not lead.
+# makes the table). It follows that at most a share $\delta$ of the questions is certified and
+# wrong. The share found is far smaller, because on most questions where some path deviates by more
+# than $\varepsilon$, that path does not lead.
 
 # %%
 for level in (0.3, 0.5, 0.6, 0.75):

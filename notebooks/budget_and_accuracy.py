@@ -11,10 +11,11 @@
 # %% [markdown]
 # # Budget against accuracy: how many candidates, and when there are too many
 #
-# From its accuracy theorem the paper derives what coverage, and so how many candidates $N$, a
-# target accuracy takes. This notebook follows the formula as $N$ grows, finds the $N^*$ beyond
-# which it asks for fewer candidates rather than more, and compares it with the budget of the
-# repaired theorem and with whole searches in the simulator.
+# From its accuracy theorem the paper derives what coverage a target accuracy takes (corollary 4.6,
+# eq. 7), and concludes that a PRM with a larger error needs more candidates $N$ (section 4.3).
+# This notebook follows the bound of the theorem (eq. 6) as $N$ grows, finds the $N^*$ beyond which
+# it falls, and compares the budgets that it certifies with those of the repaired theorem and with
+# whole searches in the simulator. All values of $p_1$, $\delta$, $\alpha$ and $t$ are our choice.
 #
 # $p_1$ is the probability that one candidate is correct, $p_N=1-(1-p_1)^N$ the coverage,
 # $t=\gamma/\varepsilon$ the gap in units of the largest score deviation, $c=e^{-t^2/8}$.
@@ -43,8 +44,8 @@ plt.rcParams.update({"figure.dpi": 80, "axes.grid": True, "grid.alpha": 0.3, "fo
 #
 # $$N^*=\frac{B-W(e^B)}{k},\qquad k=-\ln(1-p_1),\quad B=1+\frac{k\,(1-\delta+c)}{c},$$
 #
-# with Lambert's $W$. For $t>2$ scores can't be overtaken and the accuracy is at least $p_N$, the
-# dotted line: it never falls.
+# with Lambert's $W$. For $t>2$ no score can be overtaken unless the deviations exceed
+# $\varepsilon$, so the accuracy is at least $p_N-\delta$, the dotted line, which never falls.
 
 # %%
 p1, delta = 0.3, 0.05
@@ -70,9 +71,9 @@ assert math.isclose(theory.optimal_num_candidates(0.3, 6.0, 1.0, delta=0.05), 9.
 # %% [markdown]
 # ## 2. What it certifies
 #
-# So a target is certified on an interval of budgets, or not at all. Below $t\approx6$ no number of
-# candidates reaches 80 %. "None" is infinity, not an error: the question is well put, the answer
-# is that there is no such number.
+# So a target is certified on an interval of budgets, or not at all. With $p_1=.3$ and $t=5$ or less
+# no number of candidates is certified to reach 80 %. The smallest budget is then infinity and the
+# largest 0; this is an answer and not an error.
 
 # %%
 print(" t   p1     N*   smallest N  largest N   repaired N")
@@ -87,9 +88,10 @@ for t, p1 in [(2, 0.3), (3, 0.3), (5, 0.3), (6, 0.3), (7, 0.05), (8, 0.05), (10,
     assert (smallest == math.inf) == (largest == 0)
 
 # %% [markdown]
-# The corollary says that coverage *must* be at least $\alpha/(1-\delta-(N-1)c)$. Its proof shows
-# that this is enough, which is something else; and where the denominator is negative the printed
-# inequality is met by every coverage. `required_coverage` returns infinity there.
+# The corollary says that coverage "must satisfy" $p_N\ge\alpha/(1-\delta-(N-1)c)$. Its proof
+# (appendix D) shows that this is *sufficient*, and assumes a positive denominator. Where the
+# denominator is negative, every coverage meets the printed inequality; `required_coverage` returns
+# infinity there.
 
 # %%
 t, target = 2.1, 0.9
@@ -120,9 +122,9 @@ assert theory.coverage(0.3, 7) > target
 #
 # $$N\ge\frac{\ln(1-\alpha-\delta)}{\ln\bigl(1-p_1(1-\varepsilon/\gamma)\bigr)}$$
 #
-# is enough, and for $\gamma>2\varepsilon$ the same with $p_1$ alone. It delivers what the paper
-# says of its corollary: larger deviations take more candidates. And it is finite wherever that is
-# possible.
+# is enough, and for $\gamma>2\varepsilon$ the same with $p_1$ alone. It has the property that
+# section 4.3 concludes from the corollary: larger deviations take more candidates. It is finite
+# for every $\gamma>\varepsilon$ and $\alpha<1-\delta$.
 
 # %%
 t = np.concatenate([np.linspace(1.01, 2, 200), np.linspace(2.001, 10, 400)])

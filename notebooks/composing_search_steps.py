@@ -14,9 +14,9 @@
 # A tree search over reasoning steps is three functions:
 #
 # ```
-# plan(params, key, state)     -> Plan          pure, jitted expand(params, key, request) ->
-# Expansion     language model + PRM, or a simulator commit(state, plan, expansion) -> state pure,
-# jitted
+# plan(params, key, state)       -> Plan            pure, jitted
+# expand(params, key, request)   -> Expansion       language model + PRM, or a simulator
+# commit(state, plan, expansion) -> state, output   pure, jitted
 # ```
 #
 # Here they are put together by hand, then with `lax.scan` and `vmap` around a simulator that was
@@ -192,9 +192,9 @@ assert (results["majority", "exact"] == results["majority", "labels-only"]).all(
 # %% [markdown]
 # ## Another judge
 #
-# Whatever has the signature of `expand` can stand in its place. Here the simulator's scores are
-# blurred on their way: with probability `blur` a score is replaced by a uniform number. The search
-# does not notice that the judge is another; its accuracy does.
+# Any function with the signature of `expand` can be used in its place. Here a share `blur` of the
+# simulator's scores is replaced by uniform random numbers. The search itself does not change; its
+# accuracy does.
 
 
 # %%

@@ -53,6 +53,34 @@ def _loop(strategy: str) -> tuple[str, ...]:
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
+        name="one example is not enough for Occam's bound",
+        file="theory/pac_bayes.py",
+        original='n = arguments.count("num_samples", num_samples, 1, "at least one example is needed")',
+        mutated="n = arguments.num_samples(num_samples)",
+        tests=("tests/test_theory_pac_bayes.py", "-k", "one_example_on"),
+    ),
+    Mutant(
+        name="any standard deviation passes",
+        file="theory/misranking.py",
+        original="spread <= np.nextafter(epsilon, np.inf)",
+        mutated="spread < np.inf",
+        tests=("tests/test_theory_misranking.py", "-k", "at_most_epsilon"),
+    ),
+    Mutant(
+        name="a standard deviation one rounding above epsilon is refused",
+        file="theory/misranking.py",
+        original="spread <= np.nextafter(epsilon, np.inf)",
+        mutated="spread <= epsilon",
+        tests=("tests/test_theory_misranking.py", "-k", "at_most_epsilon"),
+    ),
+    Mutant(
+        name="two digits of the paper's table are turned round",
+        file="theory/paper.py",
+        original="0.0290, 0.0196, 2.78",
+        mutated="0.0290, 0.0196, 2.87",
+        tests=("tests/test_theory_paper.py", "-k", "recorded_one or printed_one"),
+    ),
+    Mutant(
         name="a training split may hold test questions",
         file="cats_jax/datasets/layout.py",
         original="            layout.check(row)\n",

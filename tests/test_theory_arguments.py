@@ -82,9 +82,10 @@ PAC_BAYES = (
     "lambda_bound",
     "tolstikhin_seldin_bound",
     "dirac_bound",
-    "occam_bound",
     "sparsity_bound",
 )
+# From one example on.
+ONE_EXAMPLE = ("occam_bound", "holdout_bound")
 
 # Argument -> values outside its range, and what the error has to say.
 BAD = {
@@ -160,15 +161,30 @@ def test_pac_bayes_needs_two_examples_and_a_confidence(name):
     for value in (1, 0, -5):
         with pytest.raises(ValueError, match=rf"^num_samples={value}: .*n >= 2"):
             call(name, num_samples=value)
+    _asks_for_a_confidence(name)
+    assert np.isfinite(call(name, delta=1.0, num_samples=2))
+
+
+@pytest.mark.parametrize("name", ONE_EXAMPLE)
+def test_these_need_one_example_and_a_confidence(name):
+    for value in (0, -5):
+        with pytest.raises(ValueError, match=rf"^num_samples={value}: at least one"):
+            call(name, num_samples=value)
+        with pytest.raises(ValueError, match=rf"^num_samples\[1\]={value}: at least one"):
+            call(name, num_samples=[1, value])
+    _asks_for_a_confidence(name)
+    assert np.isfinite(call(name, delta=1.0, num_samples=1))
+
+
+def _asks_for_a_confidence(name):
     for value in (0.0, -0.1, 1.5):
         with pytest.raises(ValueError, match=r"^delta=.*\(0, 1\]"):
             call(name, delta=value)
-    assert np.isfinite(call(name, delta=1.0, num_samples=2))
 
 
 @pytest.mark.parametrize("name", [name for name in CALLS if "delta" in arguments(name)])
 def test_delta_of_accuracy_and_budget(name):
-    if name in PAC_BAYES or name == "holdout_bound":
+    if name in PAC_BAYES or name in ONE_EXAMPLE:
         return
     for value in (1.0, -0.1, 2.0):
         with pytest.raises(ValueError, match=rf"^delta={value:g}.*\[0, 1\)"):
@@ -189,8 +205,6 @@ def test_other_rules():
         theory.generalization_gap_bound(0.0, num_samples=2.5, delta=0.05)
     with pytest.raises(ValueError, match=r"num_samples=inf"):
         theory.generalization_gap_bound(0.0, num_samples=np.inf, delta=0.05)
-    with pytest.raises(ValueError, match=r"num_samples=0: at least one"):
-        theory.holdout_bound(0.1, num_samples=0, delta=0.05)
     with pytest.raises(ValueError, match=r"empirical_risk=0.055: .*0 or 1"):
         theory.holdout_bound(0.055, num_samples=100, delta=0.05, method="clopper-pearson")
     with pytest.raises(ValueError, match=r"num_nonzero\[1\]=11: no more than num_params"):
@@ -199,6 +213,8 @@ def test_other_rules():
         theory.catoni_bound(0.1, 1.0, c=0.0, **DATA)
     with pytest.raises(ValueError, match=r"risk=0: risk / epsilon is 0 / 0"):
         theory.deviation_probability(0.0, 0.0, num_candidates=4)
+    with pytest.raises(ValueError, match=r"standard_deviation=0.2: mean-zero .* at most epsilon"):
+        theory.misranking_bernstein(0.3, 0.1, standard_deviation=0.2)
     with pytest.raises(ValueError, match=r"gaps\[0, 1\]=-0.1"):
         theory.misranking_sum([[0.1, -0.1]], 0.1)
     with pytest.raises(ValueError, match=r"gaps\[1\]=0: gap / epsilon is 0 / 0"):

@@ -147,10 +147,6 @@ def raised(bound, amount):
     return lambda *args, **kwargs: np.asarray(bound(*args, **kwargs)) + amount
 
 
-def swapped_error(_error=estimators.PAPER_TABLE["test error"]):
-    return {"error": tuple(-x for x in _error)}
-
-
 def fewer(*args, **kwargs):
     return np.maximum(np.floor(0.9 * theory.smallest_budget_margin(*args, **kwargs)), 1.0)
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from theory import estimators
+from theory import estimators, paper
 
 unit = st.floats(0, 1)
 
@@ -335,34 +335,80 @@ def test_many_pairs_are_permuted_at_random():
     assert none.low < 0 < none.high
 
 
-PREDICTORS = [name for name in estimators.PAPER_TABLE if name != "test error"]
-
-
-# The analysis of the paper's table: Spearman, p, Kendall, p, Pearson, and Spearman, p without the
-# second of two equal rows.
+# The table of docs/theory.md, section 9: (Spearman, p), (Kendall, p), (Pearson, p) for the five
+# rows of tab:sparse, and Spearman and Pearson without the second of its two equal rows. The
+# p-values are counts: of 120 orders, and of 24.
 @pytest.mark.parametrize(
-    ("predictor", "rho", "p", "tau", "tau_p", "r", "rho4", "p4"),
+    ("predictor", "rho", "tau", "r", "rho4", "r4"),
     [
-        ("total sparsity", -0.684, 0.217, -0.556, 0.217, -0.884, -0.8, 0.333),
-        ("last-layer sparsity, rank", -1.0, 0.0167, -1.0, 0.0167, None, -1.0, 0.083),
-        ("nonzero parameters", -0.053, 0.9, 0.111, None, -0.551, -0.2, 0.917),
-        ("parameters", -0.158, 0.817, -0.111, None, -0.571, -0.4, 0.75),
+        (
+            "total_sparsity",
+            (-0.684, 26 / 120),
+            (-0.556, 26 / 120),
+            (-0.884, 6 / 120),
+            (-0.8, 8 / 24),
+            (-0.880, 2 / 24),
+        ),
+        (
+            "last_layer_sparsity",
+            (-1.0, 2 / 120),
+            (-1.0, 2 / 120),
+            (-0.884, 2 / 120),
+            (-1.0, 2 / 24),
+            (-0.885, 1 / 24),
+        ),
+        (
+            "nonzero_parameters",
+            (-0.053, 108 / 120),
+            (0.111, 100 / 120),
+            (-0.551, 48 / 120),
+            (-0.2, 22 / 24),
+            (-0.661, 12 / 24),
+        ),
+        (
+            "parameters",
+            (-0.158, 98 / 120),
+            (-0.111, 100 / 120),
+            (-0.571, 46 / 120),
+            (-0.4, 18 / 24),
+            (-0.679, 11 / 24),
+        ),
     ],
 )
-def test_the_papers_table(predictor, rho, p, tau, tau_p, r, rho4, p4):
-    values = estimators.PAPER_TABLE[predictor]
-    error = estimators.PAPER_TABLE["test error"]
+def test_the_papers_table(predictor, rho, tau, r, rho4, r4):
+    values = [getattr(row, predictor) for row in paper.SPARSITY]
+    error = [row.test_error for row in paper.SPARSITY]
     found = estimators.sparsity_against_error({predictor: values}, error)[predictor]
-    assert found["spearman"].value == pytest.approx(rho, abs=6e-4)
-    assert found["spearman"].p_value == pytest.approx(p, abs=6e-4)
-    assert found["kendall"].value == pytest.approx(tau, abs=6e-4)
-    if tau_p is not None:
-        assert found["kendall"].p_value == pytest.approx(tau_p, abs=6e-4)
-    if r is not None:
-        assert found["pearson"].value == pytest.approx(r, abs=6e-4)
+    for name, expected in (("spearman", rho), ("kendall", tau), ("pearson", r)):
+        assert found[name].exact
+        assert found[name].value == pytest.approx(expected[0], abs=6e-4)
+        assert found[name].p_value == pytest.approx(expected[1], abs=1e-12)
     distinct = [0, 1, 3, 4]
-    again = estimators.spearman([values[i] for i in distinct], [error[i] for i in distinct])
-    assert (again.value, again.p_value) == pytest.approx((rho4, p4), abs=6e-4)
+    again = estimators.rank_correlations(
+        [values[i] for i in distinct], [error[i] for i in distinct]
+    )
+    for name, expected in (("spearman", rho4), ("pearson", r4)):
+        assert again[name].value == pytest.approx(expected[0], abs=6e-4)
+        assert again[name].p_value == pytest.approx(expected[1], abs=1e-12)
+
+
+def test_the_permutation_tests_of_the_papers_table_by_scipy():
+    """The p-values once more, by another implementation of coefficients and permutations."""
+    error = np.array([row.test_error for row in paper.SPARSITY])
+    for predictor in ("total_sparsity", "last_layer_sparsity", "nonzero_parameters"):
+        values = np.array([getattr(row, predictor) for row in paper.SPARSITY])
+        found = estimators.rank_correlations(values, error)
+        for name, function in (
+            ("spearman", stats.spearmanr),
+            ("kendall", stats.kendalltau),
+            ("pearson", stats.pearsonr),
+        ):
+            observed = abs(function(values, error)[0])
+            as_far = [
+                abs(function(values, error[list(order)])[0]) >= observed - 1e-9
+                for order in itertools.permutations(range(5))
+            ]
+            assert found[name].p_value == pytest.approx(np.mean(as_far)), (predictor, name)
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,34 @@ def test_exponential_bounds(gap, epsilon):
     assert theory.misranking_bernstein(0.1, 0.0, standard_deviation=0.0) == 0
 
 
+@pytest.mark.parametrize("epsilon", [0.0, 5e-324, 1e-300, 0.1, 0.3, 1.0, 1e300])
+def test_a_standard_deviation_is_at_most_epsilon(epsilon):
+    # Equality is the law of +epsilon and -epsilon; one unit in the last place is its rounding.
+    following = np.nextafter(epsilon, np.inf)
+    for spread in (0.0, epsilon / 2, epsilon, following):
+        assert theory.misranking_bernstein(1.0, epsilon, standard_deviation=spread) <= 1
+    for spread in (np.nextafter(following, np.inf), 2 * epsilon + 0.1):
+        with pytest.raises(ValueError, match=r"^standard_deviation=.*at most epsilon"):
+            theory.misranking_bernstein(1.0, epsilon, standard_deviation=spread)
+
+
+def test_a_standard_deviation_computed_from_the_extreme_law_passes():
+    for epsilon in np.linspace(0.01, 1, 100):
+        spread = np.std([epsilon, -epsilon, epsilon, -epsilon])
+        value = theory.misranking_bernstein(0.5, epsilon, standard_deviation=spread)
+        assert_close(value, reference.bernstein(0.5, epsilon, epsilon), rel=1e-10)
+
+
+def test_the_standard_deviation_that_is_too_large_is_named_where_it_stands():
+    spreads, epsilons = [0.1, 0.2, 0.3], [[0.4], [0.2]]
+    with pytest.raises(ValueError, match=r"^standard_deviation\[1, 2\]=0.3: "):
+        theory.misranking_bernstein(1.0, epsilons, standard_deviation=spreads)
+    values = theory.misranking_bernstein(1.0, epsilons, standard_deviation=spreads[:2])
+    assert np.shape(values) == (2, 2)
+    with pytest.raises(ValueError, match=r"^standard_deviation\[2\]=0.3: "):
+        theory.misranking_bernstein([1.0, 2.0, 0.0], 0.2, standard_deviation=[0.1, 0.2, 0.3])
+
+
 @pytest.mark.parametrize(("gap", "epsilon"), PAIRS)
 @pytest.mark.parametrize("n", [1, 2, 3, 256, 7_980_000_000])
 def test_uniform(gap, epsilon, n):

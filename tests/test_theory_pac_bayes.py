@@ -45,6 +45,27 @@ def test_gap_bounds(kl, delta, num_samples):
         )
 
 
+@pytest.mark.parametrize("num_samples", [1, 2, 3])
+@pytest.mark.parametrize("delta", DELTAS)
+def test_occam_holds_from_one_example_on(num_samples, delta):
+    for cost in KLS:
+        for risk in RISKS:
+            assert_close(
+                theory.occam_bound(risk, cost, num_samples=num_samples, delta=delta),
+                reference.occam(risk, cost, num_samples, delta),
+            )
+    # The formula, and that it is true: all atoms of a prior together err at most delta often.
+    for prior in ((1.0,), (0.5, 0.25, 0.25), (0.9, 0.1), (0.01,) * 100):
+        assert reference.occam_violations(prior, num_samples, delta) <= delta * (1 + 1e-12)
+
+
+def test_occam_for_every_n_at_once():
+    values = np.asarray(theory.occam_bound(0.0, 0.0, num_samples=[1, 2, 8], delta=0.5))
+    np.testing.assert_allclose(values, np.sqrt(np.log(2) / (2 * np.array([1, 2, 8]))), rtol=1e-15)
+    # One example says something: with probability 1/2 a risk is below .589 if it was right.
+    assert not theory.is_vacuous_upper(values[0])
+
+
 @pytest.mark.parametrize("num_samples", [2, 800_000, 7_980_000_000])
 @pytest.mark.parametrize("kl", [0.0, 1e-3, 1e4])
 @pytest.mark.parametrize("risk", RISKS)
@@ -160,7 +181,7 @@ def test_clopper_pearson_of_a_large_set():
 
 
 def test_figures():
-    """Section 3.1 of the review: n = 800 000, delta = 0.05."""
+    """The table of docs/theory.md, section 1: n = 800 000, delta = 0.05."""
     data = {"num_samples": 800_000, "delta": 0.05}
     table = [  # risk, KL, the paper's, Maurer-Pinsker, kl
         (0.0, 0.0, 0.00322, 0.00256, 1.31e-5),

@@ -45,8 +45,31 @@ def gap_bound(kl, n, delta):
 
 
 def occam(risk, cost, n, delta):
+    """For n >= 1, where the other bounds on L_D from training data ask for n >= 2."""
     risk, cost, n, delta = _all(risk, cost, n, delta)
     return risk + mpmath.sqrt((cost + mpmath.log(1 / delta)) / (2 * n))
+
+
+def occam_violations(prior, n, delta):
+    """Sum over atoms of the worst probability that the risk exceeds `occam`, by enumeration.
+
+    The loss is 0 or 1, so k of n examples are wrong with a binomial probability, and for each k the
+    worst risk lies just above the bound. At most delta if the bound is true for all atoms at once.
+    """
+    total = mpf(0)
+    with mp.workdps(40):
+        for mass in prior:
+            cost = -mpmath.log(mpf(mass))
+            limits = [occam(mpf(k) / n, cost, n, delta) for k in range(n + 1)]
+            total += max(
+                (
+                    sum(mpmath.binomial(n, i) * p**i * (1 - p) ** (n - i) for i in range(k + 1))
+                    for k, p in enumerate(limits)
+                    if p < 1
+                ),
+                default=mpf(0),
+            )
+    return total
 
 
 def maurer_rate(kl, n, delta):

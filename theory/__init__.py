@@ -1,4 +1,7 @@
-"""Bounds, budgets and misranking: the paper's theory, checked and corrected.
+"""Bounds, budgets and misranking: the theory of the paper, checked and corrected.
+
+The paper is the one named in `theory.paper`, which holds its tables as data. Sections, equations
+and theorems are cited by their printed numbers, tables by their labels in its source.
 
 Every function takes numbers or arrays that broadcast, computes in float64 and returns the value of
 the formula as it comes, never clipped; `is_vacuous_upper` and `is_vacuous_lower` tell whether it
@@ -13,6 +16,7 @@ infinity.
 from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
+from . import paper as paper
 from .accuracy import accuracy_lower_bound as accuracy_lower_bound
 from .accuracy import accuracy_lower_bound_averaged as accuracy_lower_bound_averaged
 from .accuracy import accuracy_lower_bound_margin as accuracy_lower_bound_margin

@@ -67,7 +67,7 @@ def risk(name: str, value: Numbers) -> Array:
         name,
         array,
         array <= 1,
-        "the bound is for losses in [0, 1], which a cross-entropy is not; "
+        "the bound is for losses in [0, 1], and a cross-entropy can exceed 1; "
         "take the mean of |r - y|, which is at most 1 - exp(-cross-entropy)",
     )
     return array
@@ -83,8 +83,8 @@ def neg_log_probability(name: str, value: Numbers) -> Array:
     return nonnegative(
         name,
         value,
-        "-ln P of a probability can't be negative; P must be the probability the prior gives to "
-        "this one predictor, and a density is none (KL is then infinite)",
+        "-ln P of a probability can't be negative; P must be the probability that the prior gives "
+        "to this one predictor, not the value of a density (for which KL is infinite)",
     )
 
 

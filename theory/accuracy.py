@@ -4,11 +4,12 @@ Best-of-N only: N paths drawn independently, each correct with probability p1, t
 highest score is returned. Scores deviate from the true values by at most `epsilon` with
 probability at least 1 - delta; t = gap / epsilon and c = exp(-t**2 / 8).
 
-The gap of the paper, between the best and the second-best path of a draw, is itself random. Its
-theorem is false for the mean or the realised gap and says nothing for a gap that holds for every
-draw. Use it averaged over the draws (`accuracy_lower_bound_averaged`) or with a threshold
-(`accuracy_lower_bound_threshold`), or use the repaired theorem (`accuracy_lower_bound_margin`),
-whose margin separates correct from wrong paths and is a property of the question.
+The gap in the paper's theorem 4.5 (eq. 6) is the difference in true value between the best and
+the second-best path of a draw. It is itself random, and the theorem is false for its mean or its
+realised value and says nothing for a gap that holds for every draw. Use it averaged over the draws
+(`accuracy_lower_bound_averaged`) or with a threshold (`accuracy_lower_bound_threshold`), or use the
+repaired theorem (`accuracy_lower_bound_margin`), whose margin separates correct from wrong paths
+and is a property of the question.
 """
 
 from __future__ import annotations
@@ -21,9 +22,11 @@ from .misranking import INDEPENDENT_DIVISOR, PAPER_DIVISOR, hoeffding_exponent
 
 
 def coverage(p1: Numbers, num_candidates: Numbers) -> Floats:
-    """Probability that one of N independent paths is correct (the paper's p_N).
+    """Probability that at least one of N independent paths is correct, p_N.
 
-    1 - (1 - p1)**N, to full precision for small p1 and large N.
+    1 - (1 - p1)**N, to full precision for small p1 and large N. The p_N of theorem 4.5 is the
+    probability that some path has a true value of at least tau; that and "some path is correct"
+    are taken for the same thing here.
 
     Args:
         p1: probability that one path is correct.
@@ -48,7 +51,7 @@ def accuracy_lower_bound(
     num_candidates: Numbers,
     delta: Numbers,
 ) -> Floats:
-    """The paper's bound on the accuracy of best-of-N (eq. "accuracy-gap-bound").
+    """The paper's bound on the accuracy of best-of-N (theorem 4.5, eq. 6).
 
     p_N (1 - delta - (N - 1) exp(-gap**2 / (8 epsilon**2))).
 
@@ -86,7 +89,7 @@ def accuracy_lower_bound_union(
     num_candidates: Numbers,
     delta: Numbers,
 ) -> Floats:
-    """What the paper's proof gives: delta is subtracted outside the bracket.
+    """What the paper's proof (appendix C) gives: delta is subtracted outside the bracket.
 
     p_N (1 - (N - 1) exp(-gap**2 / (8 epsilon**2))) - delta.
 

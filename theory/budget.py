@@ -1,8 +1,8 @@
 """How many candidates a target accuracy takes, by the paper's bound and by the repaired one.
 
-The paper's bound f(N) = p_N (1 - delta - (N - 1) c), c = exp(-gap**2 / (8 epsilon**2)), rises up to
-N* and falls from there on, because every further candidate is one more that may win by mistake.
-So what it certifies is an interval of N, empty if f(N*) is below the target. The bound of
+The paper's bound (eq. 6), f(N) = p_N (1 - delta - (N - 1) c), c = exp(-gap**2 / (8 epsilon**2)),
+rises up to N* and falls from there on, because every further candidate is one more that may win by
+mistake. So what it certifies is an interval of N, empty if f(N*) is below the target. The bound of
 `accuracy_lower_bound_margin` only rises.
 """
 
@@ -31,11 +31,12 @@ def required_coverage(
     num_candidates: Numbers,
     delta: Numbers,
 ) -> Floats:
-    """The coverage from which the paper's bound reaches a target (the budget corollary).
+    """The coverage from which the paper's bound reaches a target (corollary 4.6, eq. 7).
 
-    target / (1 - delta - (N - 1) c). The paper calls it necessary; its proof shows that it is
-    *sufficient*, and accuracies above the target with less coverage exist. The corollary holds
-    only for a positive denominator, which its statement leaves out.
+    target / (1 - delta - (N - 1) c). The corollary says that coverage "must satisfy" this; its
+    proof (appendix D) shows that it is *sufficient*, and accuracies above the target with less
+    coverage exist. It holds only for a positive denominator, an assumption that stands in the proof
+    and not in the statement.
 
     Args:
         target: accuracy asked for, in [0, 1].
@@ -165,8 +166,8 @@ def smallest_budget_margin(
     """The fewest candidates for which the repaired theorem reaches a target.
 
     The smallest whole N >= ln(1 - target - delta) / ln(1 - p1 (1 - epsilon / gap)), with p1 alone
-    for gap > 2 epsilon. It does what the paper says of its corollary: larger deviations take more
-    candidates.
+    for gap > 2 epsilon. It has the property that section 4.3 reads into corollary 4.6: larger
+    deviations take more candidates.
 
     Args:
         target: accuracy asked for, in [0, 1].

@@ -31,7 +31,7 @@ _WIDEST_SCALE = 1e8
 
 
 def misranking_paper(gap: Numbers, epsilon: Numbers) -> Floats:
-    """The paper's bound for one competitor (the accuracy theorem's exponent).
+    """The paper's bound for one competitor (the exponential of eq. 6).
 
     exp(-gap**2 / (8 epsilon**2)), Hoeffding's lemma for a mean-zero difference in
     [-2 epsilon, 2 epsilon]. Needs mean zero; does not use independence. At t <= 2 it is at least
@@ -72,7 +72,7 @@ def misranking_hoeffding(gap: Numbers, epsilon: Numbers) -> Floats:
 
 
 def misranking_bernstein(gap: Numbers, epsilon: Numbers, *, standard_deviation: Numbers) -> Floats:
-    """Bernstein's inequality: small where the deviations mostly are.
+    """Bernstein's inequality: small where the standard deviation is far below epsilon.
 
     exp(-gap**2 / (4 sd**2 + (2/3) epsilon gap)) for independent mean-zero deviations
     (Bernstein 1946; Boucheron, Lugosi and Massart 2013, corollary 2.11).
@@ -80,7 +80,9 @@ def misranking_bernstein(gap: Numbers, epsilon: Numbers, *, standard_deviation: 
     Args:
         gap: difference of the true values, at least 0.
         epsilon: largest deviation, at least 0; 0 gives 0.
-        standard_deviation: of one deviation, at least 0.
+        standard_deviation: of one deviation, in [0, epsilon]: mean-zero deviations of at most
+            epsilon can't have a larger one. The next float64 above epsilon passes too, for a
+            standard deviation equal to epsilon may be rounded to it.
 
     Returns:
         An upper bound on the probability of an error.
@@ -91,6 +93,13 @@ def misranking_bernstein(gap: Numbers, epsilon: Numbers, *, standard_deviation: 
     gap, epsilon = arguments.gap_and_epsilon(gap, epsilon)
     spread = arguments.magnitude("standard_deviation", standard_deviation)
     gap, epsilon, spread = np.broadcast_arrays(gap, epsilon, spread)
+    arguments.require(
+        "standard_deviation",
+        spread,
+        spread <= np.nextafter(epsilon, np.inf),
+        "mean-zero deviations of at most epsilon have a standard deviation of at most epsilon; "
+        "give the larger epsilon that belongs to these deviations",
+    )
     # Divided by gap**2, so that nothing is squared that can underflow.
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         inverse = 4 * np.square(spread / gap) + (2 / 3) * (epsilon / gap)

@@ -27,11 +27,11 @@ from .bernoulli import kl_inverse
 
 
 def generalization_gap_bound(kl: Numbers, *, num_samples: Numbers, delta: Numbers) -> Floats:
-    """The paper's bound on L_D - L_S (eq. "upper_bound").
+    """The paper's bound on L_D - L_S (section 4.1, eq. 5).
 
     sqrt((KL + ln(n / delta)) / (2 (n - 1))), with probability at least 1 - delta, for every Q.
 
-    True for every n >= 2, though not by the proof printed; the standard one goes through the
+    True for every n >= 2, though not by the proof of appendix B; the standard one goes through the
     moment generating function of the squared deviation (McAllester 1999; Shalev-Shwartz and
     Ben-David 2014, theorem 31.1). `maurer_pinsker_bound` is smaller for every n >= 2.
 
@@ -60,8 +60,8 @@ def mcallester_bound(
 ) -> Floats:
     """The paper's bound on L_D itself: L_S + `generalization_gap_bound`.
 
-    L_S + sqrt((KL + ln(n / delta)) / (2 (n - 1))) (McAllester 1999, 2003; the paper, eq.
-    "upper_bound"). Assumptions and arguments as there.
+    L_S + sqrt((KL + ln(n / delta)) / (2 (n - 1))) (McAllester 1999, 2003; theorem 4.2 of
+    the paper, eq. 4). Assumptions and arguments as there.
 
     Args:
         empirical_risk: L_S, mean of a loss in [0, 1].
@@ -89,10 +89,10 @@ def dirac_bound(
 ) -> Floats:
     """The paper's bound for one predictor, Q = Dirac, so that KL = -ln P(predictor).
 
-    L_S + sqrt((-ln P + ln(n / delta)) / (2 (n - 1))) (the paper, the Dirac posterior after eq.
-    "upper_bound"). True if the prior has an atom at the predictor, P(predictor) > 0, and then for
-    all its atoms at once. With the prior's *density*, as the paper's section 5 has it, KL is
-    infinite and the formula false. `occam_bound` is smaller.
+    L_S + sqrt((-ln P + ln(n / delta)) / (2 (n - 1))) (the pointwise form that section 4.1 states
+    after eq. 5). True if the prior has an atom at the predictor, P(predictor) > 0, and then for
+    all its atoms at once. With the prior's *density*, which section 5.1 speaks of, KL is infinite
+    and the formula false. `occam_bound` is smaller.
 
     Args:
         empirical_risk: L_S, mean of a loss in [0, 1].
@@ -122,12 +122,13 @@ def occam_bound(
     """Hoeffding's inequality and a weighted union over the atoms of the prior.
 
     L_S + sqrt((-ln P + ln(1 / delta)) / (2 n)), for all atoms at once (Blumer et al. 1987;
-    Langford 2005). Needs no PAC-Bayes and is always below `dirac_bound`.
+    Langford 2005). Needs no PAC-Bayes, holds from n = 1 on and is never above `dirac_bound`, which
+    needs n >= 2.
 
     Args:
         empirical_risk: L_S, mean of a loss in [0, 1].
         neg_log_prior: -ln P(predictor) in nats, at least 0; inf gives inf.
-        num_samples: n, at least 2.
+        num_samples: n, at least 1.
         delta: in (0, 1].
 
     Returns:
@@ -138,7 +139,8 @@ def occam_bound(
     """
     risk = arguments.risk("empirical_risk", empirical_risk)
     cost = arguments.neg_log_probability("neg_log_prior", neg_log_prior)
-    n, delta = arguments.num_samples(num_samples), arguments.confidence(delta)
+    n = arguments.count("num_samples", num_samples, 1, "at least one example is needed")
+    delta = arguments.confidence(delta)
     return arguments.plain(risk + np.sqrt(cost - np.log(delta)) / np.sqrt(2 * n))
 
 
@@ -356,9 +358,10 @@ def deviation_probability(risk: Numbers, epsilon: Numbers, *, num_candidates: Nu
 
     Pr[some of N paths has |score - true value| > epsilon] <= N E|score - true value| / epsilon
     (Markov's inequality and a union). The value is the delta that belongs to epsilon in the
-    accuracy bounds. It is what can be said in place of the paper's "so we can upper-bound the
-    deviation", which takes the gap of risks itself for epsilon. With labels y of mean R* the risk
-    E|score - y| bounds E|score - R*|. The paths must come from the distribution of the risk.
+    accuracy bounds. Section 4.2 of the paper defines epsilon as the bound of eq. 5 on the gap of
+    risks itself; that step does not follow, and this is what can be said in its place. With labels
+    y of mean R* the risk E|score - y| bounds E|score - R*|. The paths must come from the
+    distribution of the risk.
 
     Args:
         risk: an upper bound on E|score - true value|, in [0, 1].

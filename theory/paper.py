@@ -1,9 +1,9 @@
 """The tables of the paper as data: recorded figures of others, measured by nobody here.
 
-Source: Zeen Song, Wenwen Qiang, Siyu Zhao, Changwen Zheng and Gang Hua, "Reward Model Generalization
-for Compute-Aware Test-Time Reasoning", arXiv:2505.18065. Each constant names its table by the label
-in the paper's source. The paper's figures (accuracy against N) carry no printed numbers, so that
-they are not here. Accuracies are in percent, as printed.
+Source: Zeen Song, Wenwen Qiang, Siyu Zhao, Changwen Zheng and Gang Hua, "Reward Model
+Generalization for Compute-Aware Test-Time Reasoning", arXiv:2505.18065. Each constant names its
+table by the label in the paper's source. The paper's figures (accuracy against N) have no numbers
+in its source, so that they are not here. Accuracies are in percent, as printed.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ COMPARISON = (
     Compared("CATS", "Qwen2.5-Instruct-3B", 96.5, 79.3, 38.1),
     Compared("CATS", "Qwen2.5-Instruct-7B", 98.0, 89.4, 58.4),
 )
-"""`tab:compare`: eight systems as others reported them, then the paper's own four rows.
+"""`tab:compare`: eight systems of others, then the paper's own four rows.
 
-The table names neither the PRM nor N of its CATS rows, and leaves open whether "Math" is MATH-500
-or the 5000 test questions. Base models range from 1B to 72B. The text speaks of "DeepSeekMath-72B",
-the table of DeepSeekMath-7B.
+The paper does not say how the figures of the eight were obtained. The table names neither the PRM
+nor N of its CATS rows, and leaves open whether "Math" is MATH-500 or the 5000 test questions. Base
+models range from 1B to 72B. The text speaks of "DeepSeekMath-72B", the table of DeepSeekMath-7B.
 """
 
 
@@ -97,8 +97,8 @@ SPARSITY = (
 )
 """`tab:sparse`. The rows of the two RLHFlow PRMs are equal in every column.
 
-A constant score of .5 has a cross-entropy of .69 nats: at 2.78 to 4.43 nats these PRMs would be
-confidently wrong, or the unit is another one.
+A constant score of .5 has a cross-entropy of .69 nats a step: at 2.78 to 4.43 nats these PRMs would
+be confidently wrong, unless the unit is another one or steps are summed, as in eq. 2.
 """
 
 
@@ -132,7 +132,7 @@ class RewardAblation(NamedTuple):
     """One row of `tab:lambda`.
 
     Attributes:
-        lambda_c: weight of the cost.
+        lambda_c: weight of the cost in the reward (eq. 9).
         lambda_m: weight of the margin.
         lambda_r: weight of the largest score.
         accuracy: percent on MATH-500, mean over PRMs and budgets.
@@ -154,13 +154,15 @@ REWARD_ABLATION = (
     RewardAblation(0.0, 1.0, 0.0, 83.65),
     RewardAblation(1.0, 0.0, 0.0, 82.25),
 )
-"""`tab:lambda`. This ablation and the next two name Qwen2.5-Math-PRM-7B "as the policy model", which
-is a PRM; the mean of `SPARSITY_ABLATION.math500_with` is 84.708, so that the policy is evidently
+"""`tab:lambda`.
+
+This ablation and the next two name Qwen2.5-Math-PRM-7B "as the policy model", which is a PRM. The
+mean of `math500_with` in `SPARSITY_ABLATION` is 84.708, so that the policy is evidently
 Qwen2.5-Instruct-7B.
 
-The text says that excluding the margin or the largest score costs "over 1%". That holds for the rows
-with a single term (1.06 to 2.46 points), not for the two re-weighted rows without one of them (.66
-and .59).
+The text says that excluding the margin or the largest score costs "over 1%". That holds for the
+rows with a single term (1.06 to 2.46 points), not for the two re-weighted rows without one of them
+(.66 and .59).
 """
 
 
@@ -235,7 +237,7 @@ HUB_IDS: Mapping[str, str] = MappingProxyType(
 )
 """The paper's name of a model -> its id on the Hugging Face hub.
 
-The paper prints no ids: these are the releases that its names and citations describe, as they are
-used by the study whose policies and PRMs it shares (arXiv:2502.06703). Two policies are spelled in
-two ways, in section 6.2 and in `tab:compare`.
+The paper prints no ids. These are the releases that its names and citations describe, as a study
+that it cites uses them (arXiv:2502.06703). Two policies are spelled in two ways, in section 6.2 and
+in `tab:compare`.
 """

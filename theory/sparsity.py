@@ -1,4 +1,4 @@
-"""Sparsity of a model's parameters, as the paper's prior sees it, and the bound it gives."""
+"""Sparsity of a model's parameters (the paper's appendix G) and the bound with it (eq. 8)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ from ._arguments import Floats, Numbers
 from .pac_bayes import generalization_gap_bound
 
 THRESHOLD = 1e-4
-"""A parameter w counts as zero if |w| is below this."""
+"""A parameter w counts as zero if |w| is below this.
+
+Appendix G counts "parameters with values smaller than" it; that this means magnitudes is our
+reading.
+"""
 
 # Elements looked at together, so that a tensor of any size needs little memory.
 _BLOCK = 1 << 20
@@ -91,12 +95,13 @@ def sparsity_bound(
     delta: Numbers,
     c: Numbers = 1.0,
 ) -> Floats:
-    """The paper's bound on L_D - L_S for a sparse model (eq. "sparse_bound").
+    """The paper's bound on L_D - L_S for a sparse model (section 5.1, eq. 8).
 
     sqrt((c k ln d + ln(n / delta)) / (2 (n - 1))) with k nonzero ones among d parameters: the
     paper's bound for one predictor under a prior that gives it the probability exp(-c k ln d).
 
-    The paper leaves c open. True from c = `support_code_c` on, the c of a code that stores
+    The paper gives c no value and does not define d: the number of parameters is our reading. True
+    from c = `support_code_c` on, the c of a code that stores
     positions and values; false in general for c = 1, most plainly at d = k = 1, where the
     predictor costs nothing. The parameters counted as 0 must be 0: with |w| < 1e-4 in their place
     the bound is about the pruned model. For models with billions of parameters it is far above 1

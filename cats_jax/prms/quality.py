@@ -19,6 +19,7 @@ from theory.estimators import (
     Estimate,
     Reliability,
     area_under_curve,
+    bootstrap,
     estimate_epsilon,
     estimate_risk,
     exceedance,
@@ -27,7 +28,6 @@ from theory.estimators import (
     pair_accuracy,
     reliability,
 )
-from theory.estimators.calibration import bootstrap
 
 from ..errors import BadInputError
 from .labelled import LabelledData, LabelledSteps

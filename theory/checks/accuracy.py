@@ -26,7 +26,7 @@ from .best_of_n import (
 from .double import double
 from .report import CheckReport, Verdict, exact, judge, shares
 
-_THEOREM = "eq:accuracy-gap-bound"
+_THEOREM = "theorem 4.5, eq. 6"
 _DELTA = 0.01
 
 Bound = Callable[..., Any]
@@ -199,7 +199,8 @@ def check_delta_inside(
     return judge(
         name="delta_inside",
         claim="p_N [1 - delta - ...] holds when the deviations are small with probability "
-        "1 - delta only over all draws (condition 1 as printed).",
+        "1 - delta only over all draws (the first condition as printed; the second, which bounds "
+        "every deviation almost surely, asked for on that event only).",
         source=_THEOREM + ", delta",
         expected=Verdict.FAILS,
         measured=exact(accuracy),
@@ -226,7 +227,7 @@ def check_delta_outside(*, seed: int = 0, bound: Bound = accuracy_lower_bound_un
         side="at least",
         bound=values,
         where=lambda i: f"the same world, delta={deltas[i]}; accuracy",
-        proof="the union bound of the printed proof",
+        proof="the union bound of appendix C",
     )
 
 
@@ -240,8 +241,8 @@ def check_success_event(*, seed: int = 0, noise: float = 0.09) -> CheckReport:
     return judge(
         name="success_event",
         claim="Success is the complement of 'no correct path, or not the best one selected': it "
-        "is no more frequent than that.",
-        source=_THEOREM + ", proof",
+        "is no more frequent than that complement.",
+        source="appendix C, proof of theorem 4.5",
         expected=Verdict.FAILS,
         measured=shares([success], trials),
         side="at most",

@@ -1,4 +1,4 @@
-"""What the paper says of losses, rewards and its table of PRMs."""
+"""What the paper says of losses (eq. 2, 10, 11), its reward (eq. 9) and its table of PRMs."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from ..estimators import PAPER_TABLE, spearman
+from ..estimators import spearman
+from ..paper import SPARSITY, PrmSparsity
 from .double import double
 from .report import CheckReport, Measured, Verdict, exact, judge, shares
 
-_TABLE = "tab:sparse, 'clear correlation'"
-_WEIGHTS = (0.2, 0.5, 0.3)  # lambda_c, lambda_m, lambda_r
+_TABLE = "appendix G, tab:sparse, 'a clear correlation'"
+_REWARD = "section 5.2, eq. 9"
+_WEIGHTS = (0.2, 0.5, 0.3)  # lambda_c, lambda_m, lambda_r (section 6.1)
 
 
 def check_loss_as_printed(*, seed: int = 0, sign: float = 1.0) -> CheckReport:
-    """The PRM objective, minimised as printed."""
+    """The PRM objective as printed, read as a loss to minimise."""
     return _descent(
         seed,
         sign,
@@ -42,13 +44,13 @@ def check_loss_negated(*, seed: int = 0, sign: float = -1.0) -> CheckReport:
 
 
 def check_raw_cost(*, seed: int = 0, scale: float = 1.0) -> CheckReport:
-    """The reward with C a number of samples."""
+    """The reward with C a number of samples; the paper does not say how C is scaled."""
     return _cost(
         seed,
         scale,
         name="raw_cost",
         claim="With C the number of extra samples, asking for 5 or more can pay: for some scores "
-        "its reward exceeds that of asking for none.",
+        "its reward is at least that of asking for none.",
         expected=Verdict.FAILS,
         remedy="C / N",
     )
@@ -80,7 +82,7 @@ def check_reward_on_noise(*, seed: int = 0, noise: float = 0.2) -> CheckReport:
         name="reward_on_noise",
         claim="Among paths that are all equally good, the reward does not rise with the number of "
         "samples.",
-        source="reward r(s, a)",
+        source="here, of eq. 9",
         expected=Verdict.FAILS,
         measured=Measured(means[1:], means[1:] - half, means[1:] + half, trials),
         side="at most",
@@ -100,7 +102,7 @@ def check_longer_episodes(*, seed: int = 0, weight: float = _WEIGHTS[2]) -> Chec
         name="longer_episodes",
         claim="The return does not depend on how many steps an equally good solution takes "
         "(R = .8 throughout, discount .9).",
-        source="reward r(s, a)",
+        source="here, of eq. 9",
         expected=Verdict.FAILS,
         measured=exact(returns[1:]),
         side="at most",
@@ -145,7 +147,7 @@ def check_terminal_mask(*, seed: int = 0, mask: float = 1.0) -> CheckReport:
     return judge(
         name="terminal_mask",
         claim="V = r + gamma V(s') needs no exception where the episode ends (true value 1).",
-        source="eq:obj_actor_critic",
+        source="section 5.2, eq. 10, which has none",
         expected=Verdict.FAILS,
         measured=exact(abs(value - 1.0)),
         side="at most",
@@ -159,11 +161,11 @@ def check_sparsity_total(*, seed: int = 0, error: tuple[float, ...] | None = Non
     """Total sparsity against test error in the paper's table."""
     return _table(
         seed,
-        "total sparsity",
-        (0, 1, 2, 3, 4),
+        SPARSITY,
+        "total_sparsity",
         error,
         name="sparsity_total",
-        claim="Total sparsity and test error are correlated (5 PRMs): p <= .05.",
+        claim="Total sparsity and test error are correlated by rank (5 PRMs): p <= .05.",
         expected=Verdict.FAILS,
     )
 
@@ -174,12 +176,12 @@ def check_sparsity_last_layer(
     """The last layer's, with two equal rows counted twice."""
     return _table(
         seed,
-        "last-layer sparsity, rank",
-        (0, 1, 2, 3, 4),
+        SPARSITY,
+        "last_layer_sparsity",
         error,
         name="sparsity_last_layer",
-        claim="Last-layer sparsity and test error are correlated (5 PRMs, two of them with equal "
-        "rows): p <= .05.",
+        claim="Last-layer sparsity and test error are correlated by rank (5 PRMs, two of them with "
+        "equal rows): p <= .05.",
         expected=Verdict.HOLDS,
         proof="all 120 orders",
     )
@@ -189,14 +191,14 @@ def check_sparsity_last_layer_distinct(*, seed: int = 0, level: float = 0.05) ->
     """The same without the repeated row: four PRMs can't reach the usual level."""
     return _table(
         seed,
-        "last-layer sparsity, rank",
-        (0, 1, 3, 4),
+        _distinct(SPARSITY),
+        "last_layer_sparsity",
         None,
         level,
         name="sparsity_last_layer_distinct",
         claim=f"The same with the repeated row counted once (4 PRMs): p <= {level:g}.",
         expected=Verdict.FAILS,
-        remedy="no order of 4 PRMs has a p below .083: more PRMs are needed",
+        remedy="no rank correlation of 4 PRMs has a p below .083: more PRMs are needed",
     )
 
 
@@ -206,12 +208,12 @@ def check_sparsity_nonzeros(
     """The quantity that the sparsity bound really contains."""
     return _table(
         seed,
-        "nonzero parameters",
-        (0, 1, 2, 3, 4),
+        SPARSITY,
+        "nonzero_parameters",
         error,
         name="sparsity_nonzeros",
-        claim="The number of nonzero parameters, which is what the bound contains, and test error "
-        "are correlated: p <= .05.",
+        claim="The number of nonzero parameters, which is what eq. 8 contains, and test error are "
+        "correlated by rank (5 PRMs): p <= .05.",
         expected=Verdict.FAILS,
     )
 
@@ -260,7 +262,7 @@ def learnt_values(*, stop_gradient: bool) -> Float[Array, " 3"]:
 
 def _descent(seed: int, sign: float, **texts: Any) -> CheckReport:
     return judge(
-        source="eq:prm",
+        source="section 3.2, eq. 2",
         measured=shares(num_right_after_descent(sign, seed=seed), 4000),
         side="at least",
         bound=0.5,
@@ -276,7 +278,7 @@ def _cost(seed: int, scale: float, **texts: Any) -> CheckReport:
     # The most that samples can gain: from margin and best score 0 to 1 each.
     gain = _WEIGHTS[1] + _WEIGHTS[2] - _WEIGHTS[0] * counts * scale
     return judge(
-        source="reward r(s, a)",
+        source=_REWARD,
         measured=exact(gain),
         side="at least",
         bound=0.0,
@@ -290,7 +292,7 @@ def _td(seed: int, stop_gradient: bool, **texts: Any) -> CheckReport:
     values = learnt_values(stop_gradient=stop_gradient)
     true = np.array([0.5, 1.0, 0.0])
     return judge(
-        source="eq:obj_actor_critic",
+        source="section 5.2, eq. 11",
         measured=exact(np.abs(values - true)),
         side="at most",
         bound=1e-6,
@@ -301,18 +303,22 @@ def _td(seed: int, stop_gradient: bool, **texts: Any) -> CheckReport:
     )
 
 
+def _distinct(rows: tuple[PrmSparsity, ...]) -> tuple[PrmSparsity, ...]:
+    """The rows without those that repeat another in all columns but the name."""
+    return tuple({row[1:]: row for row in rows}.values())
+
+
 def _table(
     seed: int,
+    rows: tuple[PrmSparsity, ...],
     predictor: str,
-    rows: tuple[int, ...],
     error: tuple[float, ...] | None,
     level: float = 0.05,
     **texts: Any,
 ) -> CheckReport:
     del seed
-    values = [PAPER_TABLE[predictor][row] for row in rows]
-    errors = PAPER_TABLE["test error"] if error is None else error
-    found = spearman(np.array(values), np.array([errors[row] for row in rows]))
+    errors = [row.test_error for row in rows] if error is None else error
+    found = spearman([getattr(row, predictor) for row in rows], errors)
     texts.setdefault("remedy", "too few PRMs to tell" if texts["expected"] is Verdict.FAILS else "")
     return judge(
         source=_TABLE,

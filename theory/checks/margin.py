@@ -123,7 +123,7 @@ def check_more_candidates_help(*, seed: int = 0, ratio: float = 0.9) -> CheckRep
         name="more_candidates_help",
         claim="More candidates never lower the accuracy, whatever epsilon (gamma = "
         f"{ratio} epsilon).",
-        source="the paper's reading of its theorem",
+        source="here, beside section 4.3: 'more reasoning paths need to be sampled'",
         expected=Verdict.FAILS,
         measured=exact(accuracy[1:]),
         side="at least",
@@ -151,7 +151,7 @@ def _margin(
         # Draws without a wrong path succeed whatever their scores.
         truth = 1.0 - (1.0 - p1 + p1 * fall) ** n + (p1 * fall) ** n
     return judge(
-        source="accuracy theorem, repaired (here)",
+        source="theorem 4.5, repaired here",
         expected=expected,
         measured=exact(truth),
         side="at least",

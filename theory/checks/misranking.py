@@ -23,7 +23,7 @@ from .report import CheckReport, Verdict, exact, judge, shares
 PairBound = Callable[..., Any]
 """(gap, epsilon) -> bound on the probability of an error."""
 
-_THEOREM = "eq:accuracy-gap-bound, one competitor"
+_THEOREM = "theorem 4.5, eq. 6, one competitor"
 
 
 def check_misranking_paper(*, seed: int = 0, bound: PairBound = misranking_paper) -> CheckReport:
@@ -53,7 +53,7 @@ def check_misranking_dependent(
     return judge(
         name="misranking_dependent",
         claim="exp(-t^2/4) bounds the probability of an error without independence.",
-        source="sharper form of the theorem",
+        source="here, sharper than eq. 6",
         expected=Verdict.FAILS,
         measured=exact(worst_difference(two_point_laws(), gaps)),
         side="at most",
@@ -73,7 +73,7 @@ def check_misranking_independent(
         name="misranking_independent",
         claim="exp(-t^2/4) bounds the probability of an error for independent mean-zero "
         "deviations.",
-        source="sharper form of the theorem",
+        source="here, sharper than eq. 6",
         proof="Hoeffding's inequality, two variables of range 2 epsilon",
     )
 
@@ -260,7 +260,7 @@ def _support(seed: int, ratio: float, **texts: Any) -> CheckReport:
         float(misranked(ratio, seed=seed, num_candidates=4, trials=trials, law=law)) for law in laws
     ]
     return judge(
-        source="the paper's proof: 'must overcome gamma - 2 epsilon'",
+        source="appendix C: a competitor must overcome at least gamma - 2 epsilon",
         measured=shares(counts, trials),
         side="at most",
         bound=0.0,

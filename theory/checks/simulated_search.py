@@ -63,7 +63,7 @@ def check_search_margin(
         name="search_margin",
         claim="Accuracy of best-of-N in the search simulator is at least p_N (1 - eps/gamma), and "
         "p_N beyond 2 eps.",
-        source="accuracy theorem, repaired (here)",
+        source="theorem 4.5, repaired here",
         expected=Verdict.HOLDS,
         measured=shares(counts, _SEARCHES),
         side="at least",
@@ -82,7 +82,7 @@ def check_search_coverage(*, seed: int = 0, bound: Callable[..., Any] = coverage
         name="search_coverage",
         claim="The simulator's searches hold a right path with probability 1 - (1 - p1)^N, neither "
         "more nor less often.",
-        source="p_N of " + "eq:accuracy-gap-bound",
+        source="p_N of theorem 4.5",
         expected=Verdict.HOLDS,
         measured=shares([*counts, *(_SEARCHES - count for count in counts)], _SEARCHES),
         side="at most",

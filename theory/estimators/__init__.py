@@ -6,6 +6,7 @@ step: `units` says to which question each value belongs.
 
 from .calibration import Reliability as Reliability
 from .calibration import area_under_curve as area_under_curve
+from .calibration import bootstrap as bootstrap
 from .calibration import brier_score as brier_score
 from .calibration import expected_calibration_error as expected_calibration_error
 from .calibration import mean_log_loss as mean_log_loss
@@ -27,15 +28,14 @@ from .intervals import bounded_mean as bounded_mean
 from .intervals import clopper_pearson as clopper_pearson
 from .risk import estimate_gap as estimate_gap
 from .risk import estimate_risk as estimate_risk
-from .sparsity_study import PAPER_TABLE as PAPER_TABLE
 from .sparsity_study import sparsity_against_error as sparsity_against_error
 
 __all__ = [
-    "PAPER_TABLE",
     "Correlation",
     "Estimate",
     "Reliability",
     "area_under_curve",
+    "bootstrap",
     "bounded_mean",
     "brier_score",
     "clopper_pearson",

@@ -26,8 +26,9 @@ def estimate_epsilon(
 ) -> Estimate:
     """The level-quantile of a unit's largest |score - truth|, with a distribution-free interval.
 
-    With a question's paths as the unit this is the epsilon of the accuracy theorem that holds
-    for a share `level` of questions; 1 - level is then the theorem's delta. Order statistics
+    With a question's paths as the unit this is an epsilon that holds on a share `level` of
+    questions; 1 - level then plays the part of the accuracy theorem's delta, which the paper
+    defines for a fixed question. Order statistics
     bound a quantile of any law; where even the largest one does not, `high` is 1, the largest
     deviation there can be. At level 1 (the supremum) it always is: no finite sample bounds a
     supremum. See `exceedance` for what a given epsilon is worth.
