@@ -31,7 +31,8 @@ def make_offline(
       that policy's values, the actor its decisions, the better the more; the result is one step
       of policy improvement over whoever decided.
     - `clip` (PPO): `log_prob_tm1` must be the deciding policy's; the result stays near it.
-    - neither: A2C, which takes the decisions for its own, as section 6.1 of the paper describes.
+    - neither: A2C, which takes the decisions for its own. Section 6.1 of the paper trains on
+      collected trajectories and does not say whose decisions they hold.
 
     Args:
         config: static.

@@ -21,7 +21,8 @@
 # solutions, $\varepsilon$ the largest deviation of a score and $p_1$ the probability that one
 # solution is correct. We write $t=\gamma/\varepsilon$. Below, each part is tested, the parts that
 # do not hold are repaired, and the result is compared with simulated draws. Values of $\delta$,
-# $\varepsilon$ and $p_1$ are our choice; the paper prints none.
+# $\varepsilon$ and $p_1$ are our choice; the paper prints none. (The paper's $p_N$ is the
+# probability that some solution has $R^*\ge\tau$; the formula with $p_1$ is ours.)
 
 # %%
 import jax

@@ -31,8 +31,9 @@ PAPER_FEATURES = (
     "step_left",
     "num_candidates",
 )
-"""The paper's state (section 5.2) without the sparsity: the number of candidates at the node, their
-scores, and how many can still be sampled. These statistics, depth and N are our choice."""
+"""The paper's state (section 5.2) without the sparsity: the number of candidates, here of the node,
+their scores, and "the maximum candidate paths that can be sampled", read both as N and as what is
+left of it. The statistics of the scores and the depth are our choice."""
 
 SPARSITY_FEATURES = ("sparsity_total", "sparsity_last_layer")
 """The paper's stand-in for the PRM's generalisation error (section 5.1, appendix G)."""

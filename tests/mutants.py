@@ -55,8 +55,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="one example is not enough for Occam's bound",
         file="theory/pac_bayes.py",
-        original='n = arguments.count("num_samples", num_samples, 1, "at least one example is needed")',
-        mutated="n = arguments.num_samples(num_samples)",
+        original='num_samples, 1, "at least one example is needed")',
+        mutated='num_samples, 2, "at least one example is needed")',
         tests=("tests/test_theory_pac_bayes.py", "-k", "one_example_on"),
     ),
     Mutant(

@@ -68,7 +68,7 @@ def keep(folder: pathlib.Path) -> None:
 
 
 def keep_ablations(study: str, results: Sequence[pathlib.Path]) -> None:
-    """Results of `cats-jax ablations`; tables without a row among them stay as they were kept."""
+    """Results of `cats-jax ablations`; rows that are not among them stay as they were kept."""
     # Here, because the tables alone need no JAX.
     from cats_jax.ablations import load_ablations
 
@@ -77,14 +77,15 @@ def keep_ablations(study: str, results: Sequence[pathlib.Path]) -> None:
         document = {"table": path.parts[-3], **json.loads(path.read_text(encoding="utf-8"))}
         document["num_iterations"] = document.pop("made_of")["row"]["num_iterations"]
         documents.append(document)
-    tables = {document["table"] for document in documents}
+    new = {(document["table"], document["label"]) for document in documents}
+    # As in the recipe; folders are in the order of their names.
+    order = [(table, row.label) for table, rows in load_ablations().items() for row in rows]
     file = ROWS / f"{study}.json"
     if file.is_file():
         before = json.loads(file.read_text(encoding="utf-8"))
-        documents += [document for document in before if document["table"] not in tables]
-    # As in the recipe; folders are in the order of their names.
-    order = [(table, row.label) for table, rows in load_ablations().items() for row in rows]
-    documents.sort(key=lambda document: order.index((document["table"], document["label"])))
+        documents += [d for d in before if (d["table"], d["label"]) not in new]
+    documents = [d for d in documents if (d["table"], d["label"]) in order]
+    documents.sort(key=lambda d: order.index((d["table"], d["label"])))
     file.write_text(json.dumps(documents, indent=0) + "\n", encoding="utf-8")
 
 

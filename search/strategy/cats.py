@@ -107,9 +107,9 @@ PAPER = CatsConfig()
 reward of equation 9 with the weights of section 6.1, and gamma = .9 (`tab:gamma-ablation`).
 
 Our choices, where the paper prints nothing: the action table, two base children sampled at
-temperature 1, K = N // 4, the minimum as path score, and the best path as the answer. How the
-features of the state are written down, and the cost as a share of N, are ours as well; see
-`features` and `reward`."""
+temperature 1, K = N // 4, and the minimum as path score. Finished paths compete for places, where
+Algorithm 2 lets them in without limit. How the features of the state are written down, and the cost
+as a share of N, are ours as well; see `features` and `reward`."""
 
 CATS = CatsConfig(
     rounds=3,
