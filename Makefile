@@ -25,7 +25,7 @@ TEST_ENV := JAX_PLATFORMS=cpu HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1
   bench bench-vllm
 
 help:
-	@echo 'make demo        search the embedded world with every strategy (SEED=, QUESTIONS=)'
+	@echo 'make demo        search the embedded world with seven strategies (SEED=, QUESTIONS=)'
 	@echo 'make test        fast tests'
 	@echo 'make test-slow   the rest of the tests'
 	@echo 'make vllm-env    .venv-vllm: vLLM on the CPU beside the project (3 to 4 GB)'

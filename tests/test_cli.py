@@ -343,7 +343,7 @@ def test_all_questions_of_a_cell_failing_is_a_failed_run(capsys, recipe, tmp_pat
 
 def test_demo_refuses_a_folder_with_results(capsys, tmp_path):
     (tmp_path / "results.jsonl").touch()
-    assert "a demo searches anew" in _refused(capsys, "demo", "--output", str(tmp_path))
+    assert "a demo never goes on with" in _refused(capsys, "demo", "--output", str(tmp_path))
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "recipes").glob("*.yaml")), ids=lambda p: p.name)

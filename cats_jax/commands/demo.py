@@ -1,4 +1,4 @@
-"""`cats-jax demo`: every strategy on the embedded world, in minutes, searched anew each time."""
+"""`cats-jax demo`: seven strategies on the embedded world, in minutes; it resumes nothing."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def demo(
     prms: tuple[str, ...] = ("exact",),
     output: pathlib.Path | None = None,
 ) -> int:
-    """Search the embedded world with every strategy; print accuracy, compute and one tree.
+    """Search the embedded world with seven strategies; print accuracy, compute and one tree.
 
     Args:
         seed: of the questions and of the searches: another seed searches other questions.
@@ -52,7 +52,7 @@ def demo(
     folder = pathlib.Path("runs") / f"demo-{seed}-{stamp}" if output is None else output
     if (folder / "results.jsonl").exists():
         raise BadInputError(
-            f"{str(folder)!r} has results already, and a demo searches anew: choose another "
+            f"{str(folder)!r} has results already, which a demo never goes on with: choose another "
             "--output"
         )
     console = make_console()
