@@ -188,7 +188,11 @@ def _jitted_expand(capacity):
         ("text", lambda e: e.text - 5, "text"),
         ("log_prob", lambda e: -e.log_prob, "log-probability"),
         ("num_tokens", lambda e: -e.num_tokens - 1, "tokens"),
-        ("num_tokens", lambda e: e.num_tokens.astype(jnp.float32), "dtype"),
+        (
+            "num_tokens",
+            lambda e: e.num_tokens.astype(jnp.float32),
+            r"float32 but expected int32.*expansion\.num_tokens",
+        ),
     ],
 )
 def test_the_contract_test_finds_what_is_wrong(field, value, rule):
