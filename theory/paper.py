@@ -55,12 +55,12 @@ COMPARISON = (
     Compared("CATS", "Qwen2.5-Instruct-3B", 96.5, 79.3, 38.1),
     Compared("CATS", "Qwen2.5-Instruct-7B", 98.0, 89.4, 58.4),
 )
-"""`tab:compare`: eight systems of others, then the paper's own four rows.
+"""Eight systems of others, then the paper's own four rows (appendix E).
 
-The paper does not say how the figures of the eight were obtained, but for 96.7, "reported by
-MCTSr". The table names neither the PRM nor N of its CATS rows, and leaves open whether "Math" is
-MATH-500 or the 5000 test questions. Base models range from 1B to 72B. The text speaks of
-"DeepSeekMath-72B", the table of DeepSeekMath-7B.
+Table `tab:compare`. The paper does not say how the figures of the eight were obtained, but for
+96.7, "reported by MCTSr". The table names neither the PRM nor N of its CATS rows, and leaves open
+whether "Math" is MATH-500 or the 5000 test questions. Base models range from 1B to 72B. The text
+speaks of "DeepSeekMath-72B", the table of DeepSeekMath-7B.
 """
 
 
@@ -96,7 +96,9 @@ SPARSITY = (
     PrmSparsity("Skywork-PRM-1.5B", 1.54e9, 0.0029, 0.0059, 4.43),
     PrmSparsity("Qwen2.5-Math-PRM-7B", 7.08e9, 0.0060, 0.0080, 3.47),
 )
-"""`tab:sparse`. The rows of the two RLHFlow PRMs are equal in every column.
+"""Sparsity and test error of five PRMs (appendix G).
+
+Table `tab:sparse`. The rows of the two RLHFlow PRMs are equal in every column.
 
 A constant score of .5 has a cross-entropy of .69 nats a step: at 2.78 to 4.43 nats these PRMs would
 be confidently wrong, unless the unit is another one or steps are summed, as in eq. 2.
@@ -126,7 +128,10 @@ SPARSITY_ABLATION = (
     SparsityAblation("Skywork-PRM-1.5B", 85.98, 23.55, 84.47, 22.45),
     SparsityAblation("Qwen2.5-Math-PRM-7B", 86.26, 24.09, 85.59, 23.48),
 )
-"""`tab:abl_sparse`: policy Qwen2.5-Instruct-7B."""
+"""With and without the sparsity in the state (appendix H.1).
+
+Table `tab:abl_sparse`; the policy is Qwen2.5-Instruct-7B.
+"""
 
 
 class RewardAblation(NamedTuple):
@@ -155,11 +160,11 @@ REWARD_ABLATION = (
     RewardAblation(0.0, 1.0, 0.0, 83.65),
     RewardAblation(1.0, 0.0, 0.0, 82.25),
 )
-"""`tab:lambda`.
+"""Weights of the reward (appendix H.2).
 
-This ablation and the next two name Qwen2.5-Math-PRM-7B "as the policy model", which is a PRM. The
-mean of `math500_with` in `SPARSITY_ABLATION` is 84.708, so that the policy is evidently
-Qwen2.5-Instruct-7B.
+Table `tab:lambda`. This ablation and the next two name Qwen2.5-Math-PRM-7B "as the policy model",
+which is a PRM. The mean of `math500_with` in `SPARSITY_ABLATION` is 84.708, so that the policy is
+evidently Qwen2.5-Instruct-7B.
 
 The text says that excluding the margin or the largest score costs "over 1%". That holds for the
 rows with a single term (1.06 to 2.46 points), not for the two re-weighted rows without one of them
@@ -193,7 +198,9 @@ NETWORK_ABLATION = (
     NetworkAblation(3, 128, 3, 256, 84.66),
     NetworkAblation(3, 512, 3, 512, 84.03),
 )
-"""`tab:actor-critic-ablation`. Whether "two-layer" counts the output layer is not said; here it
+"""Sizes of the networks (appendix H.2).
+
+Table `tab:actor-critic-ablation`. Whether "two-layer" counts the output layer is not said; here it
 means two hidden layers."""
 
 
@@ -217,7 +224,10 @@ DISCOUNT_ABLATION = (
     DiscountAblation(0.99, 84.60),
     DiscountAblation(1.0, 84.56),
 )
-"""`tab:gamma-ablation`. The paper names gamma = .9 nowhere else."""
+"""Discounts (appendix H.2).
+
+Table `tab:gamma-ablation`. The paper names gamma = .9 nowhere else.
+"""
 
 
 HUB_IDS: Mapping[str, str] = MappingProxyType(
