@@ -20,7 +20,7 @@ import jax.numpy as jnp
 
 import learners
 import search
-from cats_jax.environments import bank_environment, simulator_environment
+from cats_jax.training.environments import bank_environment, simulator_environment
 
 NUM_CANDIDATES, NUM_EPISODES, BATCHES = 64, 32, 10
 CONFIG = dataclasses.replace(

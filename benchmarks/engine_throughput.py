@@ -26,16 +26,17 @@ os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
 
 from rich.table import Table
 
-from cats_jax import datasets, terminal, world
-from cats_jax.bridges.engine_generator import EngineGenerator
-from cats_jax.bridges.token_engine import Sampled, SampleRequest
-from cats_jax.bridges.vllm_engine import VLLMSampler, sampling_inputs
-from cats_jax.config import PrmSpec, StrategySpec
-from cats_jax.models import ModelFolders
+from cats_jax import datasets, world
+from cats_jax.commands import terminal
+from cats_jax.controllers.strategies import build_strategy
+from cats_jax.live.searcher import Searcher
+from cats_jax.live.seeds import stable_seed
+from cats_jax.models.serving.generator import EngineGenerator
+from cats_jax.models.serving.token_engine import Sampled, SampleRequest
+from cats_jax.models.serving.vllm_engine import VLLMSampler, sampling_inputs
+from cats_jax.models.source import ModelFolders
 from cats_jax.protocols import Question, StepRequest
-from cats_jax.searcher import Searcher
-from cats_jax.seeds import stable_seed
-from cats_jax.strategies import build_strategy
+from cats_jax.specs.recipe import PrmSpec, StrategySpec
 
 
 class Recorder:

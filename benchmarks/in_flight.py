@@ -20,12 +20,14 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from rich.table import Table
 
-from cats_jax import config, terminal, world
-from cats_jax.engines import LocalEngines
-from cats_jax.evaluate import evaluate, prepare
-from cats_jax.models import ModelFolders
-from cats_jax.recording import default_judge
-from cats_jax.wall_times import WallTimes
+from cats_jax import world
+from cats_jax.commands import terminal
+from cats_jax.evaluation.evaluate import evaluate, prepare
+from cats_jax.evaluation.runners import LocalRunner
+from cats_jax.evaluation.wall_times import WallTimes
+from cats_jax.grading.verdict import default_judge
+from cats_jax.models.source import ModelFolders
+from cats_jax.specs.recipe import parse_recipe
 
 
 def main() -> None:
@@ -53,7 +55,7 @@ def main() -> None:
 
 def measure(in_flight: int, questions: int, num_candidates: int) -> tuple[float, float]:
     """Wall seconds of searching, and CPU seconds with loading, of one evaluation."""
-    recipe = config.parse_recipe(
+    recipe = parse_recipe(
         {
             "name": "in-flight",
             "policy": {"path": "weak", "max_step_tokens": 32, "max_answer_tokens": 64},
@@ -68,9 +70,9 @@ def measure(in_flight: int, questions: int, num_candidates: int) -> tuple[float,
     with tempfile.TemporaryDirectory() as folder:
         evaluation = prepare(recipe, models)
         times = WallTimes()
-        engines = LocalEngines(recipe, models, default_judge(recipe), times)
+        runner = LocalRunner(recipe, models, default_judge(recipe.questions), times)
         processor = time.process_time()
-        evaluate(evaluation, models, pathlib.Path(folder), engines=engines)
+        evaluate(evaluation, models, pathlib.Path(folder), runner=runner)
     return times.searching, time.process_time() - processor
 
 

@@ -17,10 +17,13 @@ import tempfile
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from cats_jax import config, report, terminal, world
-from cats_jax.evaluate import evaluate, prepare
-from cats_jax.models import ModelFolders
-from cats_jax.wall_times import WallTimes
+from cats_jax import world
+from cats_jax.commands import terminal
+from cats_jax.evaluation.evaluate import evaluate, prepare
+from cats_jax.evaluation.wall_times import WallTimes
+from cats_jax.models.source import ModelFolders
+from cats_jax.reporting import report
+from cats_jax.specs.recipe import parse_recipe
 
 _STRATEGIES = ("best_of_n", "beam", "cats_random")
 
@@ -41,7 +44,7 @@ def main() -> None:
 
 def measure(strategy: str, questions: int, num_candidates: int) -> WallTimes:
     """Seconds by part of one evaluation, everything written as usual."""
-    recipe = config.parse_recipe(
+    recipe = parse_recipe(
         {
             "name": "overhead",
             "policy": {"path": "weak", "max_step_tokens": 32, "max_answer_tokens": 64},

@@ -26,13 +26,13 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests"))
 import prm_families
 from rich.table import Table
 
-from cats_jax import terminal
-from cats_jax.bridges.engine_scorer import EngineScorer
-from cats_jax.bridges.hf_scorer import HuggingFaceScorer
-from cats_jax.bridges.vllm_engine import VLLMClassifier
-from cats_jax.config import PrmSpec
-from cats_jax.models import ModelFolders
+from cats_jax.commands import terminal
+from cats_jax.models.huggingface.scorer import HuggingFaceScorer
+from cats_jax.models.serving.scorer import EngineScorer
+from cats_jax.models.serving.vllm_engine import VLLMClassifier
+from cats_jax.models.source import ModelFolders
 from cats_jax.protocols import Question, Step
+from cats_jax.specs.recipe import PrmSpec
 
 _QUESTION = Question("q", "What is 1+2+3? Add the numbers one by one.")
 

@@ -19,16 +19,17 @@ from collections.abc import Sequence
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from cats_jax import config, world
-from cats_jax.engines import LocalEngines
-from cats_jax.evaluate import evaluate, prepare
-from cats_jax.models import ModelFolders
-from cats_jax.recording import default_judge
-from cats_jax.wall_times import WallTimes
+from cats_jax import world
+from cats_jax.evaluation.evaluate import evaluate, prepare
+from cats_jax.evaluation.runners import LocalRunner
+from cats_jax.evaluation.wall_times import WallTimes
+from cats_jax.grading.verdict import default_judge
+from cats_jax.models.source import ModelFolders
+from cats_jax.specs.recipe import parse_recipe
 
 
-class _OneByOne(LocalEngines):
-    """Engines that search every row by itself."""
+class _OneByOne(LocalRunner):
+    """A runner that searches every row by itself."""
 
     def __init__(self, *arguments) -> None:
         super().__init__(*arguments)
@@ -42,10 +43,10 @@ def main() -> None:
     parser.add_argument("--prms", nargs="+", default=world.PRM_NAMES)
     parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args()
-    measure(options, options.prms[:1], LocalEngines)  # compiles
+    measure(options, options.prms[:1], LocalRunner)  # compiles
     walls, processors = [], []
     for _ in range(options.repeats):
-        shared = measure(options, options.prms, LocalEngines)
+        shared = measure(options, options.prms, LocalRunner)
         alone = measure(options, options.prms, _OneByOne)
         walls.append(alone[0] / shared[0])
         processors.append(alone[1] / shared[1])
@@ -59,10 +60,10 @@ def main() -> None:
 
 
 def measure(
-    options: argparse.Namespace, prms: Sequence[str], kind: type[LocalEngines]
+    options: argparse.Namespace, prms: Sequence[str], kind: type[LocalRunner]
 ) -> tuple[float, float, float]:
     """Wall and CPU seconds of one evaluation, and wall seconds inside policy and PRMs."""
-    recipe = config.parse_recipe(
+    recipe = parse_recipe(
         {
             "name": "shared-paths",
             "policy": {"path": "weak", "max_step_tokens": 32, "max_answer_tokens": 64},
@@ -72,14 +73,12 @@ def measure(
             "questions": {"world": "validation", "count": options.questions},
         }
     )
-    models, judge = ModelFolders(), default_judge(recipe)
+    models, judge = ModelFolders(), default_judge(recipe.questions)
     times = WallTimes()
-    engines = kind(recipe, models, judge, times)
+    runner = kind(recipe, models, judge, times)
     started, processor = time.perf_counter(), time.process_time()
     with tempfile.TemporaryDirectory() as folder:
-        evaluate(
-            prepare(recipe, models), models, pathlib.Path(folder), judge=judge, engines=engines
-        )
+        evaluate(prepare(recipe, models), models, pathlib.Path(folder), judge=judge, runner=runner)
     inside = times.parts["policy inside"] + times.parts["prm inside"]
     return time.perf_counter() - started, time.process_time() - processor, inside
 

@@ -10,12 +10,12 @@ import importlib.util
 import pathlib
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from cats_jax.protocols import Question
-    from cats_jax.results import SearchResult
-    from cats_jax.searcher import Searcher
+from .version import __version__
 
-__version__ = "0.1.0"
+if TYPE_CHECKING:
+    from .live.results import SearchResult
+    from .live.searcher import Searcher
+    from .protocols import Question
 
 __all__ = ["Question", "SearchResult", "Searcher", "__version__"]
 
@@ -49,8 +49,8 @@ _check_neighbours()
 
 _HOMES = {
     "Question": "cats_jax.protocols",
-    "SearchResult": "cats_jax.results",
-    "Searcher": "cats_jax.searcher",
+    "SearchResult": "cats_jax.live.results",
+    "Searcher": "cats_jax.live.searcher",
 }
 
 

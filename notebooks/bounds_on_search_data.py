@@ -30,9 +30,10 @@ from scipy.special import comb
 from transformers.utils import logging
 
 import theory
-from cats_jax import certificates, evaluate
-from cats_jax.config import parse_recipe
-from cats_jax.models import ModelFolders
+from cats_jax.evaluation import evaluate
+from cats_jax.models.source import ModelFolders
+from cats_jax.reporting import certificates
+from cats_jax.specs.recipe import parse_recipe
 from theory import estimators
 
 plt.rcParams.update({"figure.dpi": 90, "axes.grid": True, "grid.alpha": 0.3, "font.size": 10})

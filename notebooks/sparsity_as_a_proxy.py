@@ -38,7 +38,8 @@ from transformers.utils import logging
 import cats_jax
 import theory
 from cats_jax import world
-from cats_jax.world import labels, measure, prms, sampling, task
+from cats_jax.world import task
+from cats_jax.world_build import labels, measure, prms, sampling
 from theory import estimators
 
 logging.disable_progress_bar()

@@ -55,7 +55,7 @@ def key() -> jax.Array:
 @pytest.fixture(autouse=True)
 def _two_cohorts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests search few questions at once, and the driver's two cohorts are to be tested."""
-    monkeypatch.setattr("cats_jax.searcher._SPLIT_FROM", 2)
+    monkeypatch.setattr("cats_jax.live.searcher._SPLIT_FROM", 2)
 
 
 _SHARED = pathlib.Path(os.environ.get("CATS_JAX_SHARED", ROOT.parent / "shared"))

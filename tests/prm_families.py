@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
-from cats_jax.prms.convert import convert_checkpoint
+from cats_jax.models.prm.convert import convert_checkpoint
 
 SYSTEM = "Please reason step by step, and put your final answer within \\boxed{}."
 

@@ -11,7 +11,6 @@ import hashlib
 import time
 from collections.abc import Sequence
 
-from cats_jax.config import PolicySpec, PrmSpec
 from cats_jax.datasets import QuestionSet
 from cats_jax.errors import BadInputError, ScorerContractError
 from cats_jax.protocols import (
@@ -25,6 +24,7 @@ from cats_jax.protocols import (
     TokenUsage,
     total_usage,
 )
+from cats_jax.specs.recipe import PolicySpec, PrmSpec
 
 
 def question_set(count: int) -> QuestionSet:

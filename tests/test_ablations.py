@@ -8,11 +8,11 @@ import pytest
 import yaml
 from scipy import stats
 
-from cats_jax import ablations
-from cats_jax.ablations import Result, run
-from cats_jax.environments import simulator_environment
 from cats_jax.errors import BadInputError
-from cats_jax.statistics import mean_of_seeds
+from cats_jax.reporting.statistics import mean_of_seeds
+from cats_jax.training import ablations
+from cats_jax.training.ablations import Result, run
+from cats_jax.training.environments import simulator_environment
 
 TABLES = """
 first:

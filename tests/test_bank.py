@@ -18,14 +18,15 @@ import pytest
 from scripted import ScriptedModels, ScriptedPolicy, ScriptedPrm, question_set
 
 import search
-from cats_jax import cli, durable, table_folder
-from cats_jax.answers import BoxedIntegerJudge
-from cats_jax.bank import collect, layout, store
+from cats_jax import cli
+from cats_jax.bank import build, layout, store
 from cats_jax.bank.grow import grow, level_number
 from cats_jax.bank.recipe import BankRecipe, load_bank_recipe
 from cats_jax.bank.types import Allocation, Draws
-from cats_jax.config import PolicySpec, PrmSpec, QuestionSpec
 from cats_jax.errors import BadInputError, RunStoppedError
+from cats_jax.grading.boxed_integer import BoxedIntegerJudge
+from cats_jax.specs.recipe import PolicySpec, PrmSpec, QuestionSpec
+from cats_jax.storage import durable, table_folder
 from search import bank as search_bank
 from search.actions import ACTION_TABLES
 
@@ -80,7 +81,7 @@ def recipe(folder, count=6, **changes):
 
 
 def collected(folder, count=6, *, models=None, block_size=2, **changes):
-    return collect.collect_bank(
+    return build.collect_bank(
         recipe(folder, count, **changes),
         models or ScriptedModels(),
         pathlib.Path(folder) / "bank",
@@ -397,7 +398,7 @@ def test_going_on_gives_the_same_rows(tmp_path, folder):
             raise Stops
 
     with pytest.raises(Stops):
-        collect.collect_bank(
+        build.collect_bank(
             recipe(tmp_path),
             ScriptedModels(),
             tmp_path / "bank",

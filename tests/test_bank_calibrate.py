@@ -11,8 +11,8 @@ import pytest
 import search
 from cats_jax import cli
 from cats_jax.bank import calibrate
-from cats_jax.calibrations import load_calibrations
 from cats_jax.errors import BadInputError
+from cats_jax.specs.calibrations import load_calibrations
 
 
 def newton(inputs, target, weight):

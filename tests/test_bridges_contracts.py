@@ -5,8 +5,8 @@ import math
 
 import pytest
 
-from cats_jax.bridges.contracts import check_generator, check_scorer
 from cats_jax.errors import ScorerContractError
+from cats_jax.models.contracts import check_generator, check_scorer
 from cats_jax.protocols import Generation, Question, Scoring, Step, StepSample, TokenUsage
 
 QUESTIONS = [Question("a", "1"), Question("b", "2")]

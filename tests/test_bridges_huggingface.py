@@ -12,13 +12,17 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
-from cats_jax.bridges import budget, sampling
-from cats_jax.bridges.contracts import check_generator, check_scorer
-from cats_jax.bridges.huggingface import HuggingFaceGenerator, HuggingFaceScorer
 from cats_jax.errors import BadInputError, ScorerContractError
-from cats_jax.prms.format import WORLD
+from cats_jax.models.contracts import check_generator, check_scorer
+from cats_jax.models.huggingface import (
+    HuggingFaceGenerator,
+    HuggingFaceScorer,
+    sampling,
+    token_budget,
+)
+from cats_jax.models.prm.format import WORLD
 from cats_jax.protocols import Question, Step, StepRequest
-from cats_jax.world import tokenizer as world
+from cats_jax.world_build import tokenizer as world
 
 # Prompts of different padded widths: 9, 21 and 46 tokens.
 QUESTIONS = [
@@ -479,8 +483,8 @@ def test_when_a_single_row_does_not_fit_the_error_reaches_the_caller(folder, mon
 
 
 def test_other_errors_are_not_taken_for_a_lack_of_memory():
-    assert not budget.is_out_of_memory(RuntimeError("size mismatch"))
-    assert not budget.is_out_of_memory(ValueError("not enough memory"))
+    assert not token_budget.is_out_of_memory(RuntimeError("size mismatch"))
+    assert not token_budget.is_out_of_memory(ValueError("not enough memory"))
     calls = []
 
     def fail(items):
@@ -488,7 +492,7 @@ def test_other_errors_are_not_taken_for_a_lack_of_memory():
         raise RuntimeError("size mismatch")
 
     with pytest.raises(RuntimeError, match="size mismatch"):
-        budget.TokenBudget(100).run([1, 2, 3], 10, fail)
+        token_budget.TokenBudget(100).run([1, 2, 3], 10, fail)
     assert calls == [[1, 2, 3]]
 
 

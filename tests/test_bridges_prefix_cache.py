@@ -5,8 +5,8 @@ import random
 import pytest
 import torch
 
-from cats_jax.bridges import prefix_cache
-from cats_jax.bridges.prefix_cache import PrefixCache
+from cats_jax.models.huggingface import prefix_cache
+from cats_jax.models.huggingface.prefix_cache import PrefixCache
 from cats_jax.protocols import Question
 
 QUESTIONS = [Question("a", "1"), Question("b", "2")]

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cats_jax.bridges import sampling
+from cats_jax.models.huggingface import sampling
 
 CPU = torch.device("cpu")
 MASK = (1 << 64) - 1

@@ -7,16 +7,16 @@ import pytest
 
 import search
 from cats_jax import world
-from cats_jax.calibrations import (
+from cats_jax.errors import BadInputError
+from cats_jax.evaluation.cells import grid
+from cats_jax.specs.calibrations import (
     IDENTITY,
     calibration_of,
     load_calibrations,
     shipped_calibrations,
 )
-from cats_jax.cells import grid
-from cats_jax.config import load_recipe
-from cats_jax.errors import BadInputError
-from cats_jax.train import check_calibration, configure
+from cats_jax.specs.recipe import load_recipe
+from cats_jax.training.train import check_calibration, configure
 
 
 def write(path, rows):
@@ -89,7 +89,7 @@ def test_a_controller_that_sees_the_calibration_needs_one(tmp_path, monkeypatch)
         grid(recipe(tmp_path, strategies=[rule]))
     blind = dataclasses.replace(search.CATS, excluded_features=search.CALIBRATION_FEATURES)
     strategy = search.cats(search.random_policy, blind)
-    monkeypatch.setattr("cats_jax.cells.build_strategy", lambda *_: (strategy, ()))
+    monkeypatch.setattr("cats_jax.evaluation.cells.build_strategy", lambda *_: (strategy, ()))
     cells = grid(recipe(tmp_path, strategies=["cats"]))
     assert [cell.calibration for cell in cells] == [IDENTITY]
 

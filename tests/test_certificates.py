@@ -6,13 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cats_jax import certificates, cli, runs
-from cats_jax.answers import BoxedIntegerJudge
+from cats_jax import cli
 from cats_jax.errors import BadInputError
-from cats_jax.ledger import Ledger
-from cats_jax.manifest import make_manifest
+from cats_jax.grading.boxed_integer import BoxedIntegerJudge
+from cats_jax.live.ledger import Ledger
+from cats_jax.live.results import Candidate, SearchPath, SearchResult
 from cats_jax.protocols import Question
-from cats_jax.results import Candidate, SearchPath, SearchResult
+from cats_jax.reporting import certificates
+from cats_jax.runs.folder import Row, RunWriter, read_run
+from cats_jax.storage.manifest import make_manifest
 
 JUDGE = BoxedIntegerJudge()
 GOLD = "1"
@@ -49,10 +51,10 @@ def write(folder, searches, *, strategy="best_of_n", prm="exact", trees=True):
         questions={"source": "sums", "count": len(searches)},
         seeds=[0],
     )
-    with runs.RunWriter(folder, manifest) as writer:
+    with RunWriter(folder, manifest) as writer:
         for result in searches:
             identity = result.question.id
-            row = runs.Row(
+            row = Row(
                 key=f"{strategy}|4|{prm}|0|{identity}",
                 question=identity,
                 strategy=strategy,
@@ -69,7 +71,7 @@ def write(folder, searches, *, strategy="best_of_n", prm="exact", trees=True):
                 ledger=Ledger(generated=5),
             )
             writer.add(row, result if trees else None)
-    return runs.read_run(folder)
+    return read_run(folder)
 
 
 # The lead

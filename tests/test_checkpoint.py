@@ -9,7 +9,7 @@ import pytest
 
 import learners
 import search
-from cats_jax import checkpoint
+from cats_jax.controllers import checkpoint
 from cats_jax.errors import BadInputError
 
 ACTIONS = search.ActionTable.product(num_extra=(0, 2), num_retain=(1,), temperature=(0.6, 1.0))

@@ -11,10 +11,13 @@ import jax
 import pytest
 
 import learners
-from cats_jax import checkpoint, cli, config, models, world
-from cats_jax.ablations import ABLATIONS_FILE
+from cats_jax import cli, world
 from cats_jax.commands import evaluate as evaluate_command
-from cats_jax.evaluate import prepare
+from cats_jax.controllers import checkpoint
+from cats_jax.evaluation.evaluate import prepare
+from cats_jax.models import source
+from cats_jax.specs.recipe import PolicySpec, PrmSpec, load_recipe
+from cats_jax.training.ablations import ABLATIONS_FILE
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT / "tests"))
@@ -38,8 +41,8 @@ def no_models(monkeypatch):
     def refuse(self, spec):
         raise AssertionError("a model was loaded")
 
-    monkeypatch.setattr(models.ModelFolders, "policy", refuse)
-    monkeypatch.setattr(models.ModelFolders, "prm", refuse)
+    monkeypatch.setattr(source.ModelFolders, "policy", refuse)
+    monkeypatch.setattr(source.ModelFolders, "prm", refuse)
 
 
 @pytest.fixture
@@ -234,8 +237,8 @@ def test_overrides_name_what_is_in_the_recipe(capsys, recipe):
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path):
-    with pytest.raises(models.BadInputError, match="holds no model: it needs config"):
-        models.model_folder(config.PolicySpec(str(tmp_path)))
+    with pytest.raises(source.BadInputError, match="holds no model: it needs config"):
+        source.model_folder(PolicySpec(str(tmp_path)))
 
 
 def test_a_question_longer_than_the_context_is_named(capsys, recipe, monkeypatch, tmp_path):
@@ -348,7 +351,7 @@ def test_demo_refuses_a_folder_with_results(capsys, tmp_path):
 
 @pytest.mark.parametrize("path", sorted((ROOT / "recipes").glob("*.yaml")), ids=lambda p: p.name)
 def test_recipes_can_be_run(path):
-    assert prepare(config.load_recipe(path), scripted.ScriptedModels()).cells
+    assert prepare(load_recipe(path), scripted.ScriptedModels()).cells
 
 
 @pytest.mark.parametrize(
@@ -358,7 +361,7 @@ def test_recipes_can_be_run(path):
 )
 def test_recipes_of_the_study_can_be_read(path):
     """Some name controllers that are trained first."""
-    recipe = config.load_recipe(path)
+    recipe = load_recipe(path)
     assert recipe.name == f"study-{path.stem}"
     assert f"recipes/study/{path.name}" in path.read_text()
 
@@ -408,4 +411,4 @@ def test_a_checkpoint_trained_with_other_features_is_refused(capsys, recipe, tmp
 
 def test_the_worlds_names_are_found():
     for name in world.PRM_NAMES:
-        assert models.model_folder(config.PrmSpec(name)).name == name
+        assert source.model_folder(PrmSpec(name)).name == name

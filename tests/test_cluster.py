@@ -12,12 +12,14 @@ import time
 import psutil
 import pytest
 
-from cats_jax import config, evaluate, runs
-from cats_jax.cluster import RayEngines, needs, room_on
 from cats_jax.errors import BadInputError
+from cats_jax.evaluation import evaluate
+from cats_jax.evaluation.cluster import RayRunner, needs, room_on
 from cats_jax.grading import MathJudge
-from cats_jax.models import ModelFolders
-from cats_jax.recording import default_judge
+from cats_jax.grading.verdict import default_judge
+from cats_jax.models.source import ModelFolders
+from cats_jax.runs.folder import read_run
+from cats_jax.specs.recipe import parse_recipe
 
 _HERE = str(pathlib.Path(__file__).parent)
 sys.path.append(_HERE)
@@ -63,7 +65,7 @@ def nodes(cluster):
 
 
 def _recipe(**changes):
-    return config.parse_recipe(
+    return parse_recipe(
         {
             "name": "sums",
             "strategies": ["greedy", "beam"],
@@ -81,8 +83,8 @@ def _run(folder, recipe, models, questions=None, observers=(), **ray):
     evaluation = evaluate.prepare(recipe, models, questions)
     if not ray:
         return evaluate.evaluate(evaluation, models, folder)[0]
-    with RayEngines(recipe, models, default_judge(recipe), **ray) as engines:
-        run, _ = evaluate.evaluate(evaluation, models, folder, observers=observers, engines=engines)
+    with RayRunner(recipe, models, default_judge(recipe.questions), **ray) as runner:
+        run, _ = evaluate.evaluate(evaluation, models, folder, observers=observers, runner=runner)
     return run
 
 
@@ -169,14 +171,14 @@ def test_room_on_a_node(resources, cpus, gpus, room):
 def test_workers_with_vllm_take_gpus(cluster, nodes):
     """A node that says it has GPUs is enough to see what is asked for."""
     recipe = _recipe(policy={"path": "weak", "backend": "vllm", "gpu_memory_utilization": 0.3})
-    judge = default_judge(recipe)
+    judge = default_judge(recipe.questions)
     with pytest.raises(BadInputError, match=r"has room for 0: each needs 1 CPU\(s\) and 0\.3 GPU"):
-        RayEngines(recipe, scripted.ScriptedModels(), judge, address="auto")
+        RayRunner(recipe, scripted.ScriptedModels(), judge, address="auto")
     node = cluster.add_node(num_cpus=4, num_gpus=1)
     try:
         cluster.wait_for_nodes()
-        with RayEngines(recipe, scripted.ScriptedModels(), judge, address="auto") as engines:
-            assert engines.num_workers == 3
+        with RayRunner(recipe, scripted.ScriptedModels(), judge, address="auto") as runner:
+            assert runner.num_workers == 3
             deadline = time.monotonic() + 60
             while nodes.available_resources().get("GPU", 0) > 0.1 + 1e-6:
                 assert time.monotonic() < deadline, nodes.available_resources()
@@ -238,11 +240,11 @@ def test_grading_inside_a_task(nodes):
 
 def test_more_workers_than_room(nodes):
     recipe = _recipe()
+    judge = default_judge(recipe.questions)
     with pytest.raises(
         BadInputError, match=r"9 workers, but the cluster has room for 2: each needs 1 CPU"
     ):
-        RayEngines(recipe, scripted.ScriptedModels(), default_judge(recipe), address="auto",
-                   workers=9)  # fmt: skip
+        RayRunner(recipe, scripted.ScriptedModels(), judge, address="auto", workers=9)
     assert nodes.is_initialized()
 
 
@@ -259,7 +261,7 @@ def test_the_command_on_a_new_local_cluster(tmp_path, recipe_file):
     )
     assert done.returncode == 0, done.stderr
     assert "accuracy" in done.stdout
-    assert len(runs.read_run(output).rows) == 4
+    assert len(read_run(output).rows) == 4
 
 
 def test_no_cluster_answers(tmp_path, recipe_file):
@@ -335,7 +337,7 @@ def test_a_cluster_that_asks_for_a_token(tmp_path, recipe_file, guarded_head):
     assert refused.stderr.count("\n") == 1
     let_in = run(RAY_AUTH_MODE="token")
     assert let_in.returncode == 0, let_in.stderr
-    assert len(runs.read_run(output).rows) == 4
+    assert len(read_run(output).rows) == 4
     missing = run(RAY_AUTH_MODE="token", HOME=str(tmp_path / "elsewhere"))
     assert missing.returncode == 2
     assert "no authentication token was found" in missing.stderr

@@ -13,10 +13,13 @@ from scripted import ScriptedModels, question_set
 
 import learners
 import search
-from cats_jax import checkpoint, cli, collect, driver, ticks
-from cats_jax.answers import BoxedIntegerJudge
-from cats_jax.config import parse_recipe
+from cats_jax import cli
+from cats_jax.controllers import checkpoint
 from cats_jax.errors import BadInputError
+from cats_jax.grading.boxed_integer import BoxedIntegerJudge
+from cats_jax.live import driver, ticks
+from cats_jax.specs.recipe import parse_recipe
+from cats_jax.training import collect
 from search.actions import ACTION_TABLES
 
 QUESTIONS = 6

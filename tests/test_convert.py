@@ -15,8 +15,8 @@ from safetensors.torch import load_file
 
 from cats_jax.cli import run
 from cats_jax.errors import BadInputError
-from cats_jax.prms import convert_worker
-from cats_jax.prms.convert import RECORD, convert_checkpoint
+from cats_jax.models.prm import convert_worker
+from cats_jax.models.prm.convert import RECORD, convert_checkpoint
 
 
 @pytest.fixture(scope="module")

@@ -12,10 +12,10 @@ import pyarrow.parquet
 import pytest
 import yaml
 
-from cats_jax.config import QuestionSpec, parse_recipe
 from cats_jax.datasets import PUBLISHED, count_questions, load_questions, read_questions
 from cats_jax.datasets.digests import math500_ids, text_digest
 from cats_jax.errors import BadInputError
+from cats_jax.specs.recipe import QuestionSpec, parse_recipe
 
 # One or two rows of each, in the published columns, made up for this test.
 _ROWS = {

@@ -5,10 +5,10 @@ import io
 import pytest
 from rich.console import Console
 
-from cats_jax import draw
-from cats_jax.ledger import Ledger
+from cats_jax.live.ledger import Ledger
+from cats_jax.live.results import Candidate, DecisionRow, SearchPath, SearchResult
 from cats_jax.protocols import Question
-from cats_jax.results import Candidate, DecisionRow, SearchPath, SearchResult
+from cats_jax.reporting import draw
 
 
 def _candidate(identity, parent, text, score=None, path_score=None, **fields):

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 import search
-from cats_jax import ticks
 from cats_jax.errors import BadInputError
+from cats_jax.live import ticks
+from cats_jax.live.searcher import Searcher
+from cats_jax.live.seeds import stable_seed
 from cats_jax.protocols import Generation, Question, Scoring, Step, StepSample, TokenUsage
-from cats_jax.searcher import Searcher
-from cats_jax.seeds import stable_seed
 from search import simulation
 
 QUESTIONS = [Question(f"q{index}", f"text {index}") for index in range(9)]
@@ -125,7 +125,7 @@ def test_result_does_not_depend_on_the_neighbours(name):
 
 @pytest.mark.parametrize(("in_flight", "in_two"), [(3, False), (4, True)])
 def test_few_questions_stay_in_one_batch(monkeypatch, in_flight, in_two):
-    monkeypatch.setattr("cats_jax.searcher._SPLIT_FROM", 4)
+    monkeypatch.setattr("cats_jax.live.searcher._SPLIT_FROM", 4)
     threads, most = set(), 0
 
     class Policy(LetterPolicy):

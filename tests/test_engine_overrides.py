@@ -9,10 +9,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cats_jax.bridges import vllm_head
-from cats_jax.bridges.vllm_engine import classifier_overrides
 from cats_jax.errors import BadInputError
-from cats_jax.prms.format import PRM_FORMATS, QWEN_MATH_PRM
+from cats_jax.models.prm.format import PRM_FORMATS, QWEN_MATH_PRM
+from cats_jax.models.serving import vllm_head
+from cats_jax.models.serving.vllm_engine import classifier_overrides
 
 DOCS = pathlib.Path(__file__).resolve().parents[1] / "docs" / "engines.md"
 MODEL_TYPES = {"rlhflow": "llama", "skywork": "qwen2", "qwen2.5-math-prm": "qwen2"}

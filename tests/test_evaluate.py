@@ -19,9 +19,14 @@ from rich.console import Console
 from scipy import stats
 
 import search
-from cats_jax import config, evaluate, ledger, report, runs, statistics, terminal, tracking
+from cats_jax.commands import terminal
+from cats_jax.controllers.strategies import build_strategy
 from cats_jax.errors import BadInputError
-from cats_jax.strategies import build_strategy
+from cats_jax.evaluation import evaluate, tracking
+from cats_jax.live import ledger
+from cats_jax.reporting import report, statistics
+from cats_jax.runs.folder import MANIFEST, RESULTS, TREES, Row, read_run
+from cats_jax.specs.recipe import parse_recipe, parse_strategy
 
 # Behind everything else, so that nothing here can stand before a package of the project.
 sys.path.append(str(pathlib.Path(__file__).parent))
@@ -42,7 +47,7 @@ def _recipe(**changes):
         # shapes, so nothing compiles again after an interruption.
         "in_flight": 2,
     }
-    return config.parse_recipe({**content, **changes})
+    return parse_recipe({**content, **changes})
 
 
 def _evaluate(folder, *, recipe=None, questions=None, models=None, observer=None):
@@ -211,7 +216,7 @@ def test_answers_of_files_are_graded_as_mathematics(tmp_path):
 
 def _group(correct):
     """A group of rows; `correct[seed][question]`, None for a row that is not there."""
-    row = runs.Row(
+    row = Row(
         key="", question="", strategy="beam", num_candidates=4, prm="good", seed=0, meta={},
         answer="1", gold="1", correct=True, status="answered", reason="", steps=1,
         ledger=ledger.Ledger(),
@@ -334,7 +339,7 @@ def test_a_full_disk_is_a_clean_stop_that_resumes(tmp_path, finished):
     )
     assert child.stdout.count("\n") == 1
     assert "can't be written any more (File too large): free space, and the same" in child.stdout
-    done = len(runs.read_run(folder).rows)
+    done = len(read_run(folder).rows)
     assert 0 < done < 3 * _QUESTIONS
     run, _ = _evaluate(folder)
     assert _same(run) == _same(finished[0])
@@ -449,7 +454,7 @@ class _Interrupt:
 def test_an_interrupted_run_ends_in_the_same_rows(tmp_path, finished, after):
     with pytest.raises(KeyboardInterrupt):
         _evaluate(tmp_path, observer=_Interrupt(after))
-    done = len(runs.read_run(tmp_path).rows)
+    done = len(read_run(tmp_path).rows)
     assert after <= done < 3 * _QUESTIONS
     observer = _Interrupt(0)
     run, _ = _evaluate(tmp_path, observer=observer)
@@ -530,22 +535,22 @@ def test_killed_at_twenty_moments_a_run_ends_in_the_same_rows(tmp_path):
         process = child(folder)
         _kill_during_writing(process, folder, rng)
         assert ending(process)[0] == -signal.SIGKILL
-        rows = len(runs.read_run(folder).rows) if (folder / runs.MANIFEST).exists() else 0
+        rows = len(read_run(folder).rows) if (folder / MANIFEST).exists() else 0
         assert seen <= rows < 3 * _MANY_QUESTIONS
         seen = rows
     assert seen > 0
     assert ending(child(folder)) == (0, "done\n")
-    undisturbed = runs.read_run(tmp_path / "undisturbed")
+    undisturbed = read_run(tmp_path / "undisturbed")
     assert len(undisturbed.rows) == 3 * _MANY_QUESTIONS
-    assert _same(runs.read_run(folder)) == _same(undisturbed)
+    assert _same(read_run(folder)) == _same(undisturbed)
 
 
 def _kill_during_writing(child, folder, rng):
     """Wait until the files grow, then a moment of random length, and kill."""
-    results = folder / runs.RESULTS
+    results = folder / RESULTS
     before = results.stat().st_size if results.exists() else 0
     wanted = rng.choice(["rows", "trees", "early"])
-    path = folder / (runs.TREES if wanted == "trees" else runs.RESULTS)
+    path = folder / (TREES if wanted == "trees" else RESULTS)
     deadline = time.monotonic() + 120
     if wanted == "early":
         time.sleep(rng.random() * 3)
@@ -562,15 +567,15 @@ def _kill_during_writing(child, folder, rng):
 
 
 def test_options_and_labels_of_strategies():
-    beam, _ = build_strategy(config.parse_strategy({"name": "beam", "factor": 8, "width": 3}))
+    beam, _ = build_strategy(parse_strategy({"name": "beam", "factor": 8, "width": 3}))
     assert beam.width(64) == 3
-    again, _ = build_strategy(config.parse_strategy({"name": "beam", "factor": 8, "width": 3}))
+    again, _ = build_strategy(parse_strategy({"name": "beam", "factor": 8, "width": 3}))
     assert again == beam  # equal, so that nothing is compiled twice
-    spec = config.parse_strategy(
+    spec = parse_strategy(
         {"name": "cats_constant", "label": "few", "action": {"num_extra": 4}, "num_base": 3}
     )
     _, index = build_strategy(spec)
     assert search.CATS.actions.rows[int(index)][:2] == (4, 1)
-    weighted, _ = build_strategy(config.parse_strategy("best_of_n_weighted"), "last")
+    weighted, _ = build_strategy(parse_strategy("best_of_n_weighted"), "last")
     assert weighted.name == "best_of_n_weighted"
     assert weighted.aggregation == search.AGGREGATIONS["last"]

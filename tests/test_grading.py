@@ -17,11 +17,11 @@ import pytest
 from cats_jax import cli
 from cats_jax.datasets import read_questions
 from cats_jax.errors import BadInputError
+from cats_jax.evaluation.grade_file import count_rows, grade_file
 from cats_jax.grading import MathJudge
-from cats_jax.grading.files import count_rows, grade_file
 from cats_jax.grading.workers import WorkerFailure, WorkerPool
+from cats_jax.live.tree import SearchTree
 from cats_jax.protocols import AnswerJudge, Question, Step, StepSample
-from cats_jax.tree import SearchTree
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 

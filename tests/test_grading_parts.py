@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cats_jax.answers import extract_boxed
 from cats_jax.grading import final_answer, given_answer, hash_answer
+from cats_jax.grading.boxed_integer import extract_boxed
 from cats_jax.grading.canonical import canonical
 from cats_jax.grading.plain_numbers import BasedNumber, plain_number
 from cats_jax.grading.structure import Structure, depth, structure

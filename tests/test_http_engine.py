@@ -9,9 +9,9 @@ import threading
 import faulty_server
 import pytest
 
-from cats_jax.bridges.http_engine import HTTPClassifier, HTTPSampler, Server
-from cats_jax.bridges.token_engine import SampleRequest
 from cats_jax.errors import BadInputError, RunStoppedError
+from cats_jax.models.serving.http_engine import HTTPClassifier, HTTPSampler, Server
+from cats_jax.models.serving.token_engine import SampleRequest
 
 OVERRIDES = {"architectures": ["CatsJaxQwen2ForSequenceClassification"]}
 REQUESTS = [
@@ -61,8 +61,8 @@ def connect():
 
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch):
-    monkeypatch.setattr("cats_jax.bridges.http_engine._FIRST_WAIT", 0.01)
-    monkeypatch.setattr("cats_jax.bridges.http_engine._LONGEST_WAIT", 0.05)
+    monkeypatch.setattr("cats_jax.models.serving.http_engine._FIRST_WAIT", 0.01)
+    monkeypatch.setattr("cats_jax.models.serving.http_engine._LONGEST_WAIT", 0.05)
 
 
 def test_samples_come_in_order_with_what_was_asked(connect):

@@ -7,9 +7,10 @@ import threading
 import faulty_server
 import pytest
 
-from cats_jax import cli, runs
-from cats_jax.bridges.http_engine import Server
-from cats_jax.world.tokenizer import BOX_OPEN, EOS_ID, SEPARATOR_ID, TOKEN_IDS
+from cats_jax import cli
+from cats_jax.models.serving.http_engine import Server
+from cats_jax.runs.folder import read_run
+from cats_jax.world_build.tokenizer import BOX_OPEN, EOS_ID, SEPARATOR_ID, TOKEN_IDS
 
 pytestmark = pytest.mark.slow
 
@@ -53,7 +54,7 @@ def evaluate(url, folder):
     recipe.write_text(json.dumps(content))
     code = cli.run(["evaluate", str(recipe), "--output", str(folder)])
     rows = {}
-    run = runs.read_run(folder)
+    run = read_run(folder)
     for row in run.rows:
         tree = run.tree(row)
         rows[row.key] = (row.status, row.answer, row.ledger.generated, tree.candidates, tree.paths)
@@ -73,8 +74,8 @@ def undisturbed(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch):
-    monkeypatch.setattr("cats_jax.bridges.http_engine._FIRST_WAIT", 0.01)
-    monkeypatch.setattr("cats_jax.bridges.http_engine._LONGEST_WAIT", 0.05)
+    monkeypatch.setattr("cats_jax.models.serving.http_engine._FIRST_WAIT", 0.01)
+    monkeypatch.setattr("cats_jax.models.serving.http_engine._LONGEST_WAIT", 0.05)
     defaults = Server.__init__.__kwdefaults__
     assert defaults is not None
     monkeypatch.setitem(defaults, "timeout", 1.0)

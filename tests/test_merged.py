@@ -7,9 +7,13 @@ import sys
 
 import pytest
 
-from cats_jax import cli, config, evaluate, report, runs
+from cats_jax import cli
 from cats_jax.errors import BadInputError
-from cats_jax.merged import merge_runs
+from cats_jax.evaluation import evaluate
+from cats_jax.reporting import report
+from cats_jax.runs import folder
+from cats_jax.runs.merge import merge_runs
+from cats_jax.specs.recipe import parse_recipe
 
 # Behind everything else, so that nothing here can stand before a package of the project.
 sys.path.append(str(pathlib.Path(__file__).parent))
@@ -28,7 +32,7 @@ def run(tmp_path):
             "max_depth": 4,
             "in_flight": 2,
         }
-        recipe = config.parse_recipe({**content, **changes})
+        recipe = parse_recipe({**content, **changes})
         models = scripted.ScriptedModels()
         evaluation = evaluate.prepare(recipe, models, scripted.question_set(count))
         return evaluate.evaluate(evaluation, models, tmp_path / name)[0]
@@ -52,7 +56,7 @@ def test_runs_of_one_setting_are_one_table_with_pairs(run, capsys):
     output = capsys.readouterr().out
     assert output.count("one + two: 4 questions") == 1
     assert re.search(r"best_of_n N=4\W+majority N=4", output)
-    assert not (one.folder / runs.SUMMARY).exists()  # it would tell of both
+    assert not (one.folder / folder.SUMMARY).exists()  # it would tell of both
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ import pytest
 import torch
 from transformers import AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from cats_jax.bridges.hf_generator import HuggingFaceGenerator
 from cats_jax.errors import BadInputError
-from cats_jax.policies.encoder import PromptEncoder
-from cats_jax.policies.recipe import (
+from cats_jax.models.huggingface.generator import HuggingFaceGenerator
+from cats_jax.models.prompts.policy_encoder import PromptEncoder
+from cats_jax.models.prompts.policy_format import (
     LLAMA_3,
     PLAIN,
     POLICY_RECIPES,
@@ -18,7 +18,7 @@ from cats_jax.policies.recipe import (
     choose_recipe,
 )
 from cats_jax.protocols import Question, StepRequest
-from cats_jax.world import tokenizer as world
+from cats_jax.world_build import tokenizer as world
 
 QUESTION = "What is $\\frac{1}{2}$ of 14?\nSay how."
 # Llama 3.2's template asks for the day.

@@ -11,8 +11,8 @@ import re
 import pytest
 
 from cats_jax.errors import BadInputError
-from cats_jax.prms.labelled import read_labelled
-from cats_jax.prms.quality import BASE_RATE, HALF, NUM_CANDIDATES, quality
+from cats_jax.scoring.labelled import read_labelled
+from cats_jax.scoring.quality import BASE_RATE, HALF, NUM_CANDIDATES, quality
 
 DOCS = pathlib.Path(__file__).resolve().parents[1] / "docs"
 

@@ -161,7 +161,7 @@ def test_bad_input_is_refused_before_a_model_is_loaded(
     tmp_path, monkeypatch, capsys, arguments, message
 ):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("cats_jax.models.ModelFolders.prm", lambda *_: pytest.fail("loaded"))
+    monkeypatch.setattr("cats_jax.models.source.ModelFolders.prm", lambda *_: pytest.fail("loaded"))
     write(tmp_path / "rows.jsonl", ROWS)
     write(tmp_path / "plain.jsonl", [{"question": "q", "steps": ["a"], "labels": [1]}])
     write(tmp_path / "broken.jsonl", [{"question": "q", "steps": ["a"], "labels": [2]}])

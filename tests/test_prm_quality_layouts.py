@@ -5,7 +5,7 @@ import json
 import pytest
 
 from cats_jax.errors import BadInputError
-from cats_jax.prms.labelled import ALL, LabelledSteps, read_labelled
+from cats_jax.scoring.labelled import ALL, LabelledSteps, read_labelled
 
 PLAIN = {"question": "q", "steps": ["a", "b", "c"], "labels": [1, 0]}
 BENCH = {"id": "math-0", "problem": "p", "steps": ["a", "b", "c"], "label": 1}

@@ -12,16 +12,16 @@ from prm_families import FORMATS, NAMES
 from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer
 
-from cats_jax.bridges.contracts import check_scorer
-from cats_jax.bridges.hf_scorer import HuggingFaceScorer
-from cats_jax.config import PolicySpec, PrmSpec, StrategySpec
+from cats_jax.controllers.strategies import build_strategy
 from cats_jax.errors import BadInputError, ScorerContractError
-from cats_jax.models import ModelFolders
-from cats_jax.prms.family import choose_format, detect_format
-from cats_jax.prms.format import PRM_FORMATS
+from cats_jax.live.searcher import Searcher
+from cats_jax.models.contracts import check_scorer
+from cats_jax.models.huggingface.scorer import HuggingFaceScorer
+from cats_jax.models.prm.family import choose_format, detect_format
+from cats_jax.models.prm.format import PRM_FORMATS
+from cats_jax.models.source import ModelFolders
 from cats_jax.protocols import Question, Step
-from cats_jax.searcher import Searcher
-from cats_jax.strategies import build_strategy
+from cats_jax.specs.recipe import PolicySpec, PrmSpec, StrategySpec
 
 
 @pytest.fixture(scope="module")

@@ -10,10 +10,10 @@ from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from cats_jax.errors import BadInputError
-from cats_jax.prms.encoder import StepEncoder
-from cats_jax.prms.family import choose_format, load_format
-from cats_jax.prms.format import PRM_FORMATS, WORLD, Head, PRMFormat, TokenPair, prm_format
-from cats_jax.world import tokenizer as world
+from cats_jax.models.prm.encoder import StepEncoder
+from cats_jax.models.prm.family import choose_format, load_format
+from cats_jax.models.prm.format import PRM_FORMATS, WORLD, Head, PRMFormat, TokenPair, prm_format
+from cats_jax.world_build import tokenizer as world
 
 QUESTION = "(50*4)-21=?"
 

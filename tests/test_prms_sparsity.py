@@ -10,9 +10,9 @@ from safetensors.torch import save_file
 
 from cats_jax.cli import run
 from cats_jax.errors import BadInputError
-from cats_jax.prms import sparsity as prms_sparsity
-from cats_jax.prms.format import PRM_FORMATS, WORLD
-from cats_jax.prms.sparsity import checkpoint_sparsity
+from cats_jax.models.prm import sparsity as prms_sparsity
+from cats_jax.models.prm.format import PRM_FORMATS, WORLD
+from cats_jax.models.prm.sparsity import checkpoint_sparsity
 from theory import sparsity as theory_sparsity
 from theory.sparsity import measure_sparsity
 

@@ -4,10 +4,13 @@ import pathlib
 
 import pytest
 
-from cats_jax import ablations, cells, cli, config, evaluate
+from cats_jax import cli
 from cats_jax.bank.recipe import load_bank_recipe
 from cats_jax.datasets import count_questions
 from cats_jax.errors import BadInputError
+from cats_jax.evaluation import cells, evaluate
+from cats_jax.specs.recipe import load_recipe, parse_recipe
+from cats_jax.training import ablations
 from search.actions import action_table
 from theory import paper
 
@@ -23,7 +26,7 @@ METHODS = ("best_of_n", "beam", "majority", "cats")
 def _recipes(pattern):
     paths = sorted(PAPER.glob(pattern))
     assert paths
-    return {path: config.load_recipe(path) for path in paths}
+    return {path: load_recipe(path) for path in paths}
 
 
 def _searches(recipe):
@@ -103,7 +106,7 @@ _ABLATIONS = {
 
 @pytest.mark.parametrize("name", _ABLATIONS)
 def test_ablations_are_the_papers_rows_as_they_are_trained(name):
-    recipe = config.load_recipe(PAPER / f"ablation-{name}.yaml")
+    recipe = load_recipe(PAPER / f"ablation-{name}.yaml")
     table = name.partition("-")[0]
     labels = [spec.label for spec in recipe.strategies]
     assert labels == _ABLATIONS[name]
@@ -160,7 +163,7 @@ _EVALUATED = [
 @pytest.mark.parametrize("path", _EVALUATED)
 def test_every_recipe_can_be_counted(path):
     """Also those whose controllers are trained first."""
-    recipe = config.load_recipe(path)
+    recipe = load_recipe(path)
     counted, missing = evaluate.with_stand_ins(recipe)
     folders = [dict(spec.options).get("checkpoint", "") for spec in recipe.strategies]
     absent = [name for name in folders if name.startswith("runs/") and not (ROOT / name).is_dir()]
@@ -177,7 +180,7 @@ def test_a_dry_run_says_what_is_not_there_yet(name, capsys, monkeypatch, tmp_pat
     path = PAPER / f"{name}.yaml"
     assert cli.run(["evaluate", str(path), "--dry-run"]) == 0
     out = capsys.readouterr().out
-    recipe = config.load_recipe(path)
+    recipe = load_recipe(path)
     for model in (recipe.policy, *recipe.prms):
         assert f"folder {model.path!r} does not exist" in out
     for spec in recipe.strategies:
@@ -196,4 +199,4 @@ def test_a_dry_run_still_refuses_what_is_wrong():
         "questions": "math500",
     }
     with pytest.raises(BadInputError, match="unknown option 'prise'"):
-        evaluate.with_stand_ins(config.parse_recipe(content))
+        evaluate.with_stand_ins(parse_recipe(content))

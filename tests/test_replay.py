@@ -13,14 +13,14 @@ import test_bank
 from test_bank_replay import DEPTH, SETTINGS, toy_bank
 
 import search
-from cats_jax import config, evaluate
-from cats_jax.cells import Cell
 from cats_jax.commands.evaluate import replayed
-from cats_jax.config import PrmSpec, parse_strategy
+from cats_jax.controllers.strategies import build_strategy
 from cats_jax.errors import BadInputError
+from cats_jax.evaluation import evaluate
+from cats_jax.evaluation.cells import Cell
+from cats_jax.evaluation.replay import ReplayRunner, allocation_oracle, replay
 from cats_jax.protocols import Question
-from cats_jax.replay import ReplayEngines, allocation_oracle, replay
-from cats_jax.strategies import build_strategy
+from cats_jax.specs.recipe import PrmSpec, parse_recipe, parse_strategy
 from search import bank as step_bank
 
 ACTIONS = search.ActionTable.product(
@@ -126,9 +126,9 @@ def test_the_oracle_goes_by_the_child_that_the_prm_ranks_first():
     assert asked[0] < asked[1]
 
 
-def engines(tables):
+def runner(tables):
     ids = tuple(f"q{row}" for row in range(tables.root.shape[0]))
-    return ReplayEngines(
+    return ReplayRunner(
         types.SimpleNamespace(
             arrays=tables,
             ids=ids,
@@ -145,10 +145,10 @@ def cell(strategy, prm="b", num_candidates=4):
     return Cell(spec, built, params, num_candidates, PrmSpec(prm), seed=3)
 
 
-def test_engines_hand_out_answers_costs_and_actions():
+def test_the_runner_hands_out_answers_costs_and_actions():
     tables, results = toy_bank(), []
     questions = [Question("q2", "?"), Question("q0", "?")]
-    engines(tables).search(cell("cats_random"), questions, results.append)
+    runner(tables).search(cell("cats_random"), questions, results.append)
     strategy, params = build_strategy(parse_strategy("cats_random"))
     found = replay(tables, strategy, params, prm=1, num_candidates=4, seed=3)
     for question, result, row in zip(questions, results, (2, 0), strict=True):
@@ -176,12 +176,12 @@ def test_engines_hand_out_answers_costs_and_actions():
 def test_what_is_not_in_the_bank_is_refused_by_name(strategy, prm, question, message):
     assert SETTINGS[1][0] == 0.6
     with pytest.raises(BadInputError, match=message):
-        engines(toy_bank()).search(cell(strategy, prm), [Question(question, "?")], print)
+        runner(toy_bank()).search(cell(strategy, prm), [Question(question, "?")], print)
 
 
 def test_a_question_of_that_name_with_another_text_is_refused():
     with pytest.raises(BadInputError, match="question 'q0' is another one in the bank"):
-        engines(toy_bank()).search(cell("beam"), [Question("q0", "other")], print)
+        runner(toy_bank()).search(cell("beam"), [Question("q0", "other")], print)
 
 
 def test_a_recipe_that_is_not_the_banks_is_refused(tmp_path):
@@ -197,7 +197,7 @@ def test_a_recipe_that_is_not_the_banks_is_refused(tmp_path):
             "max_depth": test_bank.MAX_DEPTH,
             "questions": {"file": str(tmp_path / "questions-6.jsonl")},
         }
-        recipe = config.parse_recipe({**content, **changes})
+        recipe = parse_recipe({**content, **changes})
         return evaluate.prepare(recipe, scripted.ScriptedModels())
 
     whole = prepared()

@@ -35,13 +35,14 @@ def _files() -> list[pathlib.Path]:
     if listing.returncode == 0 and listing.stdout:
         paths = [ROOT / name for name in listing.stdout.split("\0") if name]
     else:
-        by_products = {"__pycache__", "_build", "build", "dist", "runs"}
+        by_products = {"__pycache__", "_build", "build", "dist"}
         paths = []
         for folder, folders, names in os.walk(ROOT):
             folders[:] = [
                 name
                 for name in folders
                 if name == ".ci" or not (name.startswith(".") or name in by_products)
+                if pathlib.Path(folder, name) != ROOT / "runs"
             ]
             paths += [pathlib.Path(folder) / name for name in names]
     return [path for path in paths if path.is_file()]
@@ -59,7 +60,7 @@ def _python(code: str, **kwargs) -> subprocess.CompletedProcess[str]:
 
 _LAYOUT = """
 pyproject.toml constraints.txt Makefile README.md CHANGELOG.md CONTRIBUTING.md LICENSE .ci/run
-search learners theory cats_jax cats_jax/bridges cats_jax/prms cats_jax/world
+search learners theory cats_jax cats_jax/models cats_jax/runs cats_jax/world
 tests notebooks benchmarks recipes docs
 """
 

@@ -8,11 +8,14 @@ import sys
 
 import pytest
 
-from cats_jax import cli, config, evaluate, runs
-from cats_jax.answers import BoxedIntegerJudge
+from cats_jax import cli
 from cats_jax.errors import BadInputError
-from cats_jax.models import ModelFolders
-from cats_jax.rescore import Change, rescore
+from cats_jax.evaluation import evaluate
+from cats_jax.evaluation.rescore import Change, rescore
+from cats_jax.grading.boxed_integer import BoxedIntegerJudge
+from cats_jax.models.source import ModelFolders
+from cats_jax.runs.folder import read_run
+from cats_jax.specs.recipe import PrmSpec, parse_recipe
 
 sys.path.append(str(pathlib.Path(__file__).parent))
 scripted = importlib.import_module("scripted")
@@ -21,7 +24,7 @@ _QUESTIONS = 6
 
 
 def _run(folder, strategies, prm="good", **changes):
-    recipe = config.parse_recipe(
+    recipe = parse_recipe(
         {
             "name": "sums",
             "strategies": strategies,
@@ -85,8 +88,8 @@ def test_another_vote_is_the_run_with_it(tmp_path, run, strategy):
 
 def test_another_prm_is_the_run_with_it(tmp_path, run):
     direct = _run(tmp_path / "direct", ["best_of_n"], prm="bad")
-    change = Change(prm=config.PrmSpec("bad"))
-    scorer = scripted.ScriptedModels().prm(config.PrmSpec("bad"))
+    change = Change(prm=PrmSpec("bad"))
+    scorer = scripted.ScriptedModels().prm(PrmSpec("bad"))
     scorer.num_parameters = 50
     rescored = rescore(run, tmp_path / "new", change, BoxedIntegerJudge(), scorer)
     ours, theirs = (_verdicts(one, "best_of_n") for one in (rescored.run, direct))
@@ -117,9 +120,9 @@ def test_another_prm_of_the_world_costs_what_a_run_with_it_costs(tmp_path):
     old, direct = (
         evaluate.evaluate(evaluate.prepare(recipe, models), models, tmp_path / name)[0]
         for name in ("exact", "labels-only")
-        for recipe in [config.parse_recipe({**content, "prms": [name]})]
+        for recipe in [parse_recipe({**content, "prms": [name]})]
     )
-    prm = config.PrmSpec("labels-only")
+    prm = PrmSpec("labels-only")
     scorer = models.prm(prm)
     rescored = rescore(old, tmp_path / "new", Change(prm=prm), BoxedIntegerJudge(), scorer)
     ledgers = {row.key: _without_seconds(row.ledger) for row in direct.rows}
@@ -130,8 +133,8 @@ def test_another_prm_of_the_world_costs_what_a_run_with_it_costs(tmp_path):
 
 
 def test_runs_without_the_prms_flops_are_not_given_another_prm(tmp_path, run):
-    change = Change(prm=config.PrmSpec("bad"))
-    scorer = scripted.ScriptedModels().prm(config.PrmSpec("bad"))
+    change = Change(prm=PrmSpec("bad"))
+    scorer = scripted.ScriptedModels().prm(PrmSpec("bad"))
     rows = [
         dataclasses.replace(row, ledger=dataclasses.replace(row.ledger, prm_flops=0.0))
         for row in run.rows
@@ -189,6 +192,6 @@ def test_the_command(capsys, tmp_path, run):
     assert cli.run(arguments) == 0
     output = capsys.readouterr().out
     assert "left out: majority (it has one way to choose)" in output
-    assert len(runs.read_run(new).rows) == 3 * _QUESTIONS
+    assert len(read_run(new).rows) == 3 * _QUESTIONS
     assert cli.run(["rescore", str(run.folder)]) == 2
     assert "say what to change" in capsys.readouterr().err

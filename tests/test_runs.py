@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from cats_jax import runs
 from cats_jax.errors import BadInputError
-from cats_jax.ledger import Ledger
-from cats_jax.manifest import make_manifest
+from cats_jax.live.ledger import Ledger
+from cats_jax.live.results import Candidate, DecisionRow, SearchPath, SearchResult
 from cats_jax.protocols import Question
-from cats_jax.results import Candidate, DecisionRow, SearchPath, SearchResult
+from cats_jax.runs.folder import MANIFEST, RESULTS, TREES, Row, RunWriter, read_run
+from cats_jax.storage.manifest import make_manifest
 
 
 def _manifest(**changes):
@@ -46,8 +46,8 @@ def _result(index: int) -> SearchResult:
     )
 
 
-def _row(index: int, result: SearchResult) -> runs.Row:
-    return runs.Row(
+def _row(index: int, result: SearchResult) -> Row:
+    return Row(
         key=f"beam|4|exact|0|q{index}",
         question=f"q{index}",
         strategy="beam",
@@ -67,19 +67,19 @@ def _row(index: int, result: SearchResult) -> runs.Row:
 
 
 def _write(folder, indices, **changes):
-    with runs.RunWriter(folder, _manifest(**changes)) as writer:
+    with RunWriter(folder, _manifest(**changes)) as writer:
         for index in indices:
             result = _result(index)
             writer.add(_row(index, result), result)
 
 
 def _keys(folder):
-    return [row.key for row in runs.read_run(folder).rows]
+    return [row.key for row in read_run(folder).rows]
 
 
 def test_what_is_written_is_read(tmp_path):
     _write(tmp_path, range(3))
-    run = runs.read_run(tmp_path)
+    run = read_run(tmp_path)
     assert run.manifest["config"]["num_candidates"] == [4]
     assert run.manifest["versions"]["cats-jax"]
     for index, row in enumerate(run.rows):
@@ -93,11 +93,11 @@ def test_what_is_written_is_read(tmp_path):
 
 def test_files_are_plain_json_lines(tmp_path):
     _write(tmp_path, range(2))
-    rows = [json.loads(line) for line in (tmp_path / runs.RESULTS).read_text().splitlines()]
+    rows = [json.loads(line) for line in (tmp_path / RESULTS).read_text().splitlines()]
     assert rows[0]["tokens"] == 11
     assert rows[0]["candidates"] == 3
     assert rows[0]["seconds"] == 0.125
-    with gzip.open(tmp_path / runs.TREES) as members:
+    with gzip.open(tmp_path / TREES) as members:
         lines = [json.loads(line) for line in members]
     assert [line["kind"] for line in lines[:5]] == ["search", *["candidate"] * 3, "decision"]
     assert {line["key"] for line in lines} == {rows[0]["key"], rows[1]["key"]}
@@ -106,16 +106,16 @@ def test_files_are_plain_json_lines(tmp_path):
 
 
 def test_a_row_without_a_tree(tmp_path):
-    with runs.RunWriter(tmp_path, _manifest()) as writer:
+    with RunWriter(tmp_path, _manifest()) as writer:
         writer.add(_row(0, _result(0)), None)
-    run = runs.read_run(tmp_path)
+    run = read_run(tmp_path)
     with pytest.raises(BadInputError, match="has no tree"):
         run.tree(run.rows[0])
 
 
 def test_what_cannot_be_written_is_not_lost_in_silence(tmp_path):
     """The rows are encoded in a thread of their own."""
-    writer = runs.RunWriter(tmp_path, _manifest())
+    writer = RunWriter(tmp_path, _manifest())
     writer.add(_row(0, _result(0)), None)
     writer.add(dataclasses.replace(_row(1, _result(1)), meta={"p": float("nan")}), None)
     with pytest.raises(ValueError, match="not JSON compliant"):
@@ -126,7 +126,7 @@ def test_what_cannot_be_written_is_not_lost_in_silence(tmp_path):
 
 
 def test_no_key_twice(tmp_path):
-    with runs.RunWriter(tmp_path, _manifest()) as writer:
+    with RunWriter(tmp_path, _manifest()) as writer:
         writer.add(_row(0, _result(0)), None)
         with pytest.raises(ValueError, match="already"):
             writer.add(_row(0, _result(0)), None)
@@ -136,29 +136,29 @@ def test_no_key_twice(tmp_path):
 @pytest.mark.parametrize("cut_trees", [0, 1, 40])
 def test_cut_tails_are_dropped_and_written_again(tmp_path, cut_results, cut_trees):
     _write(tmp_path, range(3))
-    for name, cut in ((runs.RESULTS, cut_results), (runs.TREES, cut_trees)):
+    for name, cut in ((RESULTS, cut_results), (TREES, cut_trees)):
         content = (tmp_path / name).read_bytes()
         (tmp_path / name).write_bytes(content[: len(content) - cut])
     complete = 3 if cut_results == cut_trees == 0 else 2
     assert len(_keys(tmp_path)) == complete
-    with runs.RunWriter(tmp_path, _manifest()) as writer:
+    with RunWriter(tmp_path, _manifest()) as writer:
         assert len(writer.keys) == complete
         for index in range(complete, 3):
             writer.add(_row(index, _result(index)), _result(index))
-    run = runs.read_run(tmp_path)
+    run = read_run(tmp_path)
     assert [run.tree(row).question.id for row in run.rows] == ["q0", "q1", "q2"]
-    with gzip.open(tmp_path / runs.TREES) as members:
+    with gzip.open(tmp_path / TREES) as members:
         assert len(members.read().splitlines()) == 15
 
 
 def test_a_tree_without_its_row_is_dropped(tmp_path):
     _write(tmp_path, range(2))
-    size = (tmp_path / runs.TREES).stat().st_size
-    with (tmp_path / runs.TREES).open("ab") as file:
+    size = (tmp_path / TREES).stat().st_size
+    with (tmp_path / TREES).open("ab") as file:
         file.write(gzip.compress(b"killed before the row\n"))
     assert len(_keys(tmp_path)) == 2
     _write(tmp_path, [])
-    assert (tmp_path / runs.TREES).stat().st_size == size
+    assert (tmp_path / TREES).stat().st_size == size
 
 
 def test_killed_before_the_first_row(tmp_path):
@@ -170,22 +170,22 @@ def test_killed_before_the_first_row(tmp_path):
 
 def test_a_damaged_row_in_the_middle_is_named(tmp_path):
     _write(tmp_path, range(3))
-    path = tmp_path / runs.RESULTS
+    path = tmp_path / RESULTS
     lines = path.read_text().splitlines(keepends=True)
     path.write_text(lines[0] + "{half\n" + lines[2])
     with pytest.raises(BadInputError, match=r"results\.jsonl:2: a damaged result row"):
-        runs.read_run(tmp_path)
+        read_run(tmp_path)
     path.write_text(lines[0] + lines[0])
     with pytest.raises(BadInputError, match=r"results\.jsonl:2: .* occurs twice"):
-        runs.read_run(tmp_path)
+        read_run(tmp_path)
 
 
 def test_a_damaged_tree_is_named(tmp_path):
     _write(tmp_path, range(2))
-    content = bytearray((tmp_path / runs.TREES).read_bytes())
+    content = bytearray((tmp_path / TREES).read_bytes())
     content[30] ^= 255
-    (tmp_path / runs.TREES).write_bytes(content)
-    run = runs.read_run(tmp_path)
+    (tmp_path / TREES).write_bytes(content)
+    run = read_run(tmp_path)
     with pytest.raises(BadInputError, match="damaged at the tree of 'beam"):
         run.tree(run.rows[0])
     assert run.tree(run.rows[1]).question.id == "q1"
@@ -217,16 +217,16 @@ def test_other_versions_may_go_on(tmp_path):
 
 def test_another_schema_is_refused(tmp_path):
     _write(tmp_path, range(1))
-    manifest = json.loads((tmp_path / runs.MANIFEST).read_text())
-    (tmp_path / runs.MANIFEST).write_text(json.dumps({**manifest, "schema": 99}))
-    for act in (lambda: runs.read_run(tmp_path), lambda: _write(tmp_path, [])):
+    manifest = json.loads((tmp_path / MANIFEST).read_text())
+    (tmp_path / MANIFEST).write_text(json.dumps({**manifest, "schema": 99}))
+    for act in (lambda: read_run(tmp_path), lambda: _write(tmp_path, [])):
         with pytest.raises(BadInputError, match="schema 99"):
             act()
 
 
 def test_no_run_folder(tmp_path):
     with pytest.raises(BadInputError, match=r"no run folder: it has no manifest\.json"):
-        runs.read_run(tmp_path)
+        read_run(tmp_path)
     (tmp_path / "thesis.txt").write_text("precious")
     with pytest.raises(BadInputError, match=r"holds 'thesis\.txt'"):
         _write(tmp_path, [])
@@ -236,8 +236,8 @@ def test_no_run_folder(tmp_path):
 
 def test_two_writers_are_one_too_many(tmp_path):
     with (
-        runs.RunWriter(tmp_path, _manifest()),
+        RunWriter(tmp_path, _manifest()),
         pytest.raises(BadInputError, match="in use by another process"),
     ):
-        runs.RunWriter(tmp_path, _manifest())
+        RunWriter(tmp_path, _manifest())
     _write(tmp_path, range(1))

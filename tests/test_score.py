@@ -8,12 +8,12 @@ import tiny_models
 import torch
 from safetensors.torch import load_file, save_file
 
-from cats_jax.bridges.hf_scorer import HuggingFaceScorer
 from cats_jax.cli import run
 from cats_jax.errors import ScorerContractError
-from cats_jax.prms.format import WORLD
-from cats_jax.prms.score_rows import Tally, count_rows, score_file
+from cats_jax.models.huggingface.scorer import HuggingFaceScorer
+from cats_jax.models.prm.format import WORLD
 from cats_jax.protocols import Question, Scoring, Step, TokenUsage
+from cats_jax.scoring.score_rows import Tally, count_rows, score_file
 
 ROWS = [
     {"question": "1+2*3=?", "steps": ["2*3=6", "1+6=7", "\\boxed{7}"], "id": 7, "é": [None, {}]},

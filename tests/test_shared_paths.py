@@ -13,10 +13,12 @@ import time
 import pytest
 from tiny_models import save_model
 
-from cats_jax import config, evaluate, runs
-from cats_jax.cells import grid
-from cats_jax.models import ModelFolders
+from cats_jax.evaluation import evaluate
+from cats_jax.evaluation.cells import grid
+from cats_jax.models.source import ModelFolders
 from cats_jax.protocols import StepRequest
+from cats_jax.runs.folder import MANIFEST, RESULTS, read_run
+from cats_jax.specs.recipe import parse_recipe
 
 # Behind everything else, so that nothing here can stand before a package of the project.
 sys.path.append(str(pathlib.Path(__file__).parent))
@@ -36,7 +38,7 @@ def _recipe(**changes):
         "max_depth": 6,
         "in_flight": 2,
     }
-    return config.parse_recipe({**content, **changes})
+    return parse_recipe({**content, **changes})
 
 
 class _Counting:
@@ -223,22 +225,22 @@ def test_killed_at_random_moments_a_run_ends_in_the_same_rows(tmp_path):
 
     undisturbed, folder = tmp_path / "undisturbed", tmp_path / "run"
     subprocess.run(command(undisturbed), env=env, cwd=here.parent, check=True, timeout=300)
-    whole = _content(runs.read_run(undisturbed))
+    whole = _content(read_run(undisturbed))
     assert len(whole) == 6 * _MANY_QUESTIONS
 
     rng = random.Random(0)
     cells = set()
     for num_rows in sorted(rng.sample(range(4 * _MANY_QUESTIONS), _KILLS)):
         process = subprocess.Popen(command(folder), env=env, cwd=here.parent)
-        _kill_after(process, folder / runs.RESULTS, num_rows, rng.random() * 0.05)
+        _kill_after(process, folder / RESULTS, num_rows, rng.random() * 0.05)
         assert process.wait(120) == -signal.SIGKILL
-        if (folder / runs.MANIFEST).exists():
-            rows = _content(runs.read_run(folder))  # an error if one is there twice
+        if (folder / MANIFEST).exists():
+            rows = _content(read_run(folder))  # an error if one is there twice
             assert rows.items() <= whole.items()
             cells.add(len(rows) // _MANY_QUESTIONS)
     assert len(cells) > 2
     subprocess.run(command(folder), env=env, cwd=here.parent, check=True, timeout=300)
-    assert _content(runs.read_run(folder)) == whole
+    assert _content(read_run(folder)) == whole
 
 
 def _kill_after(process, results, num_rows, seconds):

@@ -11,9 +11,10 @@ import pytest
 import search
 from cats_jax import world
 from cats_jax.protocols import Generation, Scoring, Step, StepSample, TokenUsage
-from cats_jax.world import fit_simulator, simulator, task, tokenizer
-from cats_jax.world import simulator_estimators as estimators
-from cats_jax.world import simulator_samples as samples
+from cats_jax.world import simulator, task
+from cats_jax.world_build import fit_simulator, tokenizer
+from cats_jax.world_build import simulator_estimators as estimators
+from cats_jax.world_build import simulator_samples as samples
 from search import simulation
 from search.contracts import check_expand_fn
 

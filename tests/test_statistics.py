@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from cats_jax import statistics
+from cats_jax.reporting import statistics
 
 
 @pytest.mark.parametrize(("successes", "trials"), [(0, 5), (5, 5), (3, 10), (61, 100)])

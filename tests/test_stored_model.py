@@ -9,10 +9,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from cats_jax import world
-from cats_jax.bridges.engine_generator import EngineGenerator
-from cats_jax.bridges.engine_scorer import EngineScorer
 from cats_jax.errors import BadInputError
-from cats_jax.prms.format import PRM_FORMATS, WORLD
+from cats_jax.models.prm.format import PRM_FORMATS, WORLD
+from cats_jax.models.serving.generator import EngineGenerator
+from cats_jax.models.serving.scorer import EngineScorer
 
 
 class Started(Exception):

@@ -10,11 +10,12 @@ import pytest
 
 import learners
 import search
-from cats_jax import checkpoint, environments, rivals
-from cats_jax.ablations import load_ablations
-from cats_jax.environments import Environment, bank_environment, simulator_environment
+from cats_jax.controllers import checkpoint
 from cats_jax.errors import BadInputError
-from cats_jax.train import CONFIGS, configure, run
+from cats_jax.training import environments, rivals
+from cats_jax.training.ablations import load_ablations
+from cats_jax.training.environments import Environment, bank_environment, simulator_environment
+from cats_jax.training.train import CONFIGS, configure, run
 from search import bank as search_bank
 from search import simulation
 

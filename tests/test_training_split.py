@@ -9,20 +9,23 @@ from scripted import ScriptedModels
 
 import learners
 import search
-from cats_jax import checkpoint, cli, evaluate, train
-from cats_jax.ablations import load_ablations
-from cats_jax.answers import BoxedIntegerJudge
-from cats_jax.bank.collect import collect_bank
+from cats_jax import cli
+from cats_jax.bank.build import collect_bank
 from cats_jax.bank.recipe import BankRecipe
 from cats_jax.bank.types import Allocation, Draws
-from cats_jax.bridges.hf_generator import HuggingFaceGenerator
-from cats_jax.collect import collect_decisions
-from cats_jax.config import PolicySpec, PrmSpec, QuestionSpec, parse_recipe
-from cats_jax.environments import bank_environment
+from cats_jax.controllers import checkpoint
+from cats_jax.controllers.strategies import build_strategy
 from cats_jax.errors import BadInputError
-from cats_jax.rivals import Comparison, Figures
-from cats_jax.runs import read_run
-from cats_jax.strategies import build_strategy
+from cats_jax.evaluation import evaluate
+from cats_jax.grading.boxed_integer import BoxedIntegerJudge
+from cats_jax.models.huggingface.generator import HuggingFaceGenerator
+from cats_jax.runs.folder import read_run
+from cats_jax.specs.recipe import PolicySpec, PrmSpec, QuestionSpec, parse_recipe
+from cats_jax.training import train
+from cats_jax.training.ablations import load_ablations
+from cats_jax.training.collect import collect_decisions
+from cats_jax.training.environments import bank_environment
+from cats_jax.training.rivals import Comparison, Figures
 from search.actions import ACTION_TABLES
 
 QUESTIONS = 6

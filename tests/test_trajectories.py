@@ -10,9 +10,9 @@ import pytest
 
 import learners
 import search
-from cats_jax import trajectories
-from cats_jax.collect import Decisions
 from cats_jax.errors import BadInputError
+from cats_jax.training import trajectories
+from cats_jax.training.collect import Decisions
 
 NUM_FEATURES = len(search.FEATURE_NAMES)
 ACTIONS = search.ActionTable(((0, 1, 1.0, 1.0, 0), (2, 1, 1.0, 1.0, 0), (4, 1, 1.0, 1.0, 0)))

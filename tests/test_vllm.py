@@ -22,20 +22,20 @@ import pytest
 import torch
 
 from cats_jax import datasets, world
-from cats_jax.bridges.contracts import check_generator, check_scorer
-from cats_jax.bridges.engine_generator import EngineGenerator
-from cats_jax.bridges.engine_scorer import EngineScorer
-from cats_jax.bridges.hf_generator import HuggingFaceGenerator
-from cats_jax.bridges.hf_scorer import HuggingFaceScorer
-from cats_jax.bridges.http_engine import HTTPClassifier, HTTPSampler, Server
-from cats_jax.bridges.token_engine import SampleRequest
-from cats_jax.bridges.vllm_engine import VLLMClassifier, VLLMSampler, classifier_overrides
 from cats_jax.errors import BadInputError, RunStoppedError, ScorerContractError
-from cats_jax.prms.family import choose_format
-from cats_jax.prms.format import PRM_FORMATS, WORLD
+from cats_jax.live.searcher import Searcher
+from cats_jax.models.contracts import check_generator, check_scorer
+from cats_jax.models.huggingface.generator import HuggingFaceGenerator
+from cats_jax.models.huggingface.scorer import HuggingFaceScorer
+from cats_jax.models.prm.family import choose_format
+from cats_jax.models.prm.format import PRM_FORMATS, WORLD
+from cats_jax.models.serving.generator import EngineGenerator
+from cats_jax.models.serving.http_engine import HTTPClassifier, HTTPSampler, Server
+from cats_jax.models.serving.scorer import EngineScorer
+from cats_jax.models.serving.token_engine import SampleRequest
+from cats_jax.models.serving.vllm_engine import VLLMClassifier, VLLMSampler, classifier_overrides
 from cats_jax.protocols import Question, Step, StepRequest
-from cats_jax.searcher import Searcher
-from cats_jax.statistics import wilson
+from cats_jax.reporting.statistics import wilson
 from search import best_of_n, majority
 
 pytestmark = pytest.mark.vllm

@@ -20,7 +20,14 @@ WORLD = json.loads((world.ASSETS / "world.json").read_text())
 
 
 def quick_build(output: pathlib.Path, *arguments: str) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-m", "cats_jax.world.build", "--quick", "--output", str(output)]
+    command = [
+        sys.executable,
+        "-m",
+        "cats_jax.world_build.build",
+        "--quick",
+        "--output",
+        str(output),
+    ]
     return subprocess.run([*command, *arguments], check=True, capture_output=True, text=True)
 
 
@@ -112,7 +119,7 @@ def test_missing_assets_name_the_way_out(monkeypatch, tmp_path):
 
 
 def test_bad_arguments_end_with_usage(capsys):
-    from cats_jax.world import build
+    from cats_jax.world_build import build
 
     for arguments, message in (
         (["--stage", "base"], "--stage needs --work"),
@@ -158,7 +165,7 @@ def test_an_interrupted_build_goes_on(tmp_path):
 def test_shipped_figures_are_reproduced_on_a_sample():
     from transformers import Qwen2ForCausalLM
 
-    from cats_jax.world import labels, measure, sampling, training
+    from cats_jax.world_build import labels, measure, sampling, training
 
     training.use_one_thread()
     problems = task.problems("validation", 150, seed=1)  # other questions than the shipped figures'

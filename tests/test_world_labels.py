@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cats_jax.world import labels, sampling, slips, task, tokenizer, training
+from cats_jax.world import task
+from cats_jax.world_build import labels, sampling, slips, tokenizer, training
 
 PROBLEMS = task.problems("prm", 25, seed=3)
 

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cats_jax.world import measure, prms, sampling, task, tokenizer, training
-from cats_jax.world.labels import LabelledPath
+from cats_jax.world import task
+from cats_jax.world_build import measure, prms, sampling, tokenizer, training
+from cats_jax.world_build.labels import LabelledPath
 
 torch = pytest.importorskip("torch")
 

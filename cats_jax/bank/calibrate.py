@@ -19,8 +19,8 @@ from scipy.special import expit, log_expit
 
 from search.calibration import MIN_SCORE
 
-from ..calibrations import IDENTITY
 from ..errors import BadInputError
+from ..specs.calibrations import IDENTITY
 from .layout import LoadedBank, check_disjoint
 
 MAX_SIBLINGS = 16

@@ -20,6 +20,8 @@ import numpy as np
 from search import Sampling
 
 from ..datasets import QuestionSet
+from ..grading.verdict import grade_answer
+from ..live.seeds import stable_seed
 from ..protocols import (
     AnswerJudge,
     Path,
@@ -30,8 +32,6 @@ from ..protocols import (
     StepScorer,
     TokenUsage,
 )
-from ..recording import grade_answer
-from ..seeds import stable_seed
 from .types import ROOT, Allocation, Nodes, Tree, apart, fill_values
 
 

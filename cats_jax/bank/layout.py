@@ -13,8 +13,8 @@ import numpy as np
 import search
 from search import bank as search_bank
 
-from ..calibrations import IDENTITY, Calibrations
 from ..errors import BadInputError, known_names
+from ..specs.calibrations import IDENTITY, Calibrations
 from .store import read_manifest, read_sparsity, read_tables
 from .types import apart
 

@@ -10,9 +10,9 @@ from typing import Any
 from search import Sampling
 from search.actions import action_table
 
-from ..config import PolicySpec, PrmSpec, QuestionSpec, parse_recipe
-from ..data_file import load_mapping
 from ..errors import BadInputError, known_names
+from ..specs.recipe import PolicySpec, PrmSpec, QuestionSpec, parse_recipe
+from ..storage.yaml_file import load_mapping
 from .types import Allocation, Draws
 
 _SHARED = ("policy", "prms", "questions", "max_depth")  # keys of an evaluation's recipe, too

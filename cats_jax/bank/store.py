@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from .. import durable, table_folder
 from ..errors import BadInputError
+from ..storage import durable, table_folder
 from .types import Tree, columns
 
 KIND = table_folder.FolderKind("step bank", format=1, command="cats-jax bank")

@@ -39,8 +39,8 @@ def ablations(
     """
     from rich.table import Table
 
-    from ..ablations import PRICE, SIZES, run
-    from ..terminal import make_console, show_table
+    from ..training.ablations import PRICE, SIZES, run
+    from .terminal import make_console, show_table
 
     console = make_console()
     results = run(

@@ -16,11 +16,11 @@ def bank(recipe: tyro.conf.Positional[pathlib.Path], *, output: pathlib.Path) ->
         recipe: YAML file, such as recipes/bank/weak-controller.yaml.
         output: folder of the bank.
     """
-    from ..bank.collect import collect_bank
+    from ..bank.build import collect_bank
     from ..bank.recipe import load_bank_recipe
-    from ..models import ModelFolders
-    from ..progress import ProgressBar
-    from ..terminal import make_console
+    from ..models.source import ModelFolders
+    from .progress import ProgressBar
+    from .terminal import make_console
 
     loaded = load_bank_recipe(recipe)
     console = make_console(stderr=True)

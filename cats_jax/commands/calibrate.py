@@ -26,7 +26,7 @@ def calibrate(
 
     from ..bank.calibrate import calibrate_bank, write_calibration
     from ..bank.layout import load_bank
-    from ..terminal import make_console, show_table
+    from .terminal import make_console, show_table
 
     loaded = load_bank(bank)
     other = None if held_out is None else load_bank(held_out)

@@ -24,11 +24,11 @@ def collect(
         output: folder of the trajectories.
         questions: how many questions, in place of the recipe's count.
     """
-    from ..collect import collect_decisions
-    from ..config import load_recipe
-    from ..models import ModelFolders
-    from ..progress import ProgressBar
-    from ..terminal import make_console
+    from ..models.source import ModelFolders
+    from ..specs.recipe import load_recipe
+    from ..training.collect import collect_decisions
+    from .progress import ProgressBar
+    from .terminal import make_console
 
     loaded = load_recipe(recipe)
     if questions is not None:

@@ -25,9 +25,9 @@ def convert(
     """
     from rich.markup import escape
 
-    from ..prms.convert import RECORD, convert_checkpoint
-    from ..progress import ProgressBar
-    from ..terminal import make_console
+    from ..models.prm.convert import RECORD, convert_checkpoint
+    from .progress import ProgressBar
+    from .terminal import make_console
 
     with ProgressBar(make_console(stderr=True), f"converting {path.name}", 1.0) as bar:
         done = convert_checkpoint(path, out, max_seconds=max_seconds, progress=bar.show)

@@ -12,8 +12,8 @@ from ..errors import BadInputError, known_names
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ..config import Recipe
-    from ..runs import Row, Run
+    from ..runs.folder import Row, Run
+    from ..specs.recipe import Recipe
 
 _CONSTANT_ACTION = {"num_extra": 4, "num_retain": 2, "temperature": 0.6, "top_p": 1.0}
 """The best of eight in accuracy at N = 16 on the validation set (`recipes/choose.yaml`)."""
@@ -39,9 +39,9 @@ def demo(
         prms: process reward models of the embedded world.
         output: run folder; default: a new one under runs/.
     """
-    from ..evaluate import prepare
-    from ..terminal import make_console
+    from ..evaluation.evaluate import prepare
     from .evaluate import exit_code, model_source, run_evaluation, show_run, show_timings
+    from .terminal import make_console
 
     for prm in prms:
         if prm not in world.PRM_NAMES:
@@ -75,7 +75,7 @@ def demo_recipe(
     seed: int, questions: int, num_candidates: tuple[int, ...], prms: tuple[str, ...]
 ) -> Recipe:
     """What the demo runs. CATS is the shipped controller."""
-    from ..config import parse_recipe
+    from ..specs.recipe import parse_recipe
 
     strategies: list[Any] = ["greedy", "majority", "best_of_n", "beam", "cats"]
     strategies += [{"name": "cats_constant", "action": _CONSTANT_ACTION}, "cats_random"]
@@ -101,7 +101,7 @@ def _show_tree(console: Console, run: Run) -> None:
     """Draw one search of this run: of a policy's at the smallest N, the first right answer."""
     from rich.markup import escape
 
-    from ..draw import LEGEND, describe_result, draw_search
+    from ..reporting.draw import LEGEND, describe_result, draw_search
 
     def worth(row: Row) -> tuple[bool, bool, bool, int]:
         return (row.strategy != "cats", not row.actions, not row.correct, row.num_candidates)

@@ -14,13 +14,13 @@ from ..errors import BadInputError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ..config import Recipe
-    from ..engines import Engines
-    from ..evaluate import Evaluation
-    from ..models import ModelSource
-    from ..report import Group
-    from ..runs import Run
-    from ..wall_times import WallTimes
+    from ..evaluation.evaluate import Evaluation
+    from ..evaluation.runners import CellRunner
+    from ..evaluation.wall_times import WallTimes
+    from ..models.source import ModelSource
+    from ..reporting.report import Group
+    from ..runs.folder import Run
+    from ..specs.recipe import Recipe
 
 
 def evaluate(
@@ -66,9 +66,9 @@ def evaluate(
         held_out, level: tell which answers are certified, as `cats-jax report` does.
         fresh: refuse a folder that has rows already.
     """
-    from ..config import load_recipe
-    from ..evaluate import prepare
-    from ..terminal import make_console
+    from ..evaluation.evaluate import prepare
+    from ..specs.recipe import load_recipe
+    from .terminal import make_console
 
     overrides: dict[str, Any] = {
         name: value
@@ -100,11 +100,11 @@ def evaluate(
     folder = pathlib.Path("runs") / loaded.name if output is None else output
     if fresh and (folder / "results.jsonl").exists():
         raise BadInputError(f"{str(folder)!r} has results already: choose another --output")
-    engines = None
+    runner = None
     if bank is not None:
         if ray is not None:
             raise BadInputError("--bank asks no model: give it without --ray")
-        evaluation, engines = replayed(evaluation, bank)
+        evaluation, runner = replayed(evaluation, bank)
     run, times = run_evaluation(
         console,
         evaluation,
@@ -113,7 +113,7 @@ def evaluate(
         wandb=wandb,
         ray=ray,
         ray_workers=ray_workers,
-        engines=engines,
+        runner=runner,
     )
     show_run(console, run)
     if reference is not None:
@@ -126,7 +126,7 @@ def evaluate(
 
 def model_source() -> ModelSource:
     """Where the commands get their models: local folders."""
-    from ..models import ModelFolders
+    from ..models.source import ModelFolders
 
     return ModelFolders()
 
@@ -140,15 +140,15 @@ def run_evaluation(
     wandb: str | None = None,
     ray: str | None = None,
     ray_workers: int | None = None,
-    engines: Engines | None = None,
+    runner: CellRunner | None = None,
 ) -> tuple[Run, WallTimes]:
-    """Run with progress bars and curves, here, on a cluster, or on the engines that are given."""
-    from ..cluster import RayEngines
-    from ..evaluate import evaluate as evaluate_cells
-    from ..recording import default_judge
-    from ..runs import RunWriter
-    from ..terminal import ProgressBars
-    from ..tracking import Sink, TensorBoard, Tracker, WeightsAndBiases
+    """Run with progress bars and curves, here, on a cluster, or by the runner that is given."""
+    from ..evaluation.cluster import RayRunner
+    from ..evaluation.evaluate import evaluate as evaluate_cells
+    from ..evaluation.tracking import Sink, TensorBoard, Tracker, WeightsAndBiases
+    from ..grading.verdict import default_judge
+    from ..runs.folder import RunWriter
+    from .terminal import ProgressBars
 
     # The folder is checked, made and marked as this run's before anything else writes to it.
     RunWriter(folder, evaluation.manifest).close()
@@ -156,11 +156,11 @@ def run_evaluation(
     if wandb is not None:
         sinks.append(WeightsAndBiases(wandb, folder.name, evaluation.manifest))
     recipe = evaluation.recipe
-    judge = default_judge(recipe)
+    judge = default_judge(recipe.questions)
     with contextlib.ExitStack() as stack:
         if ray is not None:
-            engines = stack.enter_context(
-                RayEngines(recipe, models, judge, address=ray, workers=ray_workers)
+            runner = stack.enter_context(
+                RayRunner(recipe, models, judge, address=ray, workers=ray_workers)
             )
         tracker = stack.enter_context(Tracker(sinks))
         bars = stack.enter_context(ProgressBars(console, len(evaluation.cells)))
@@ -170,14 +170,14 @@ def run_evaluation(
             folder,
             observers=(bars, tracker),
             judge=judge,
-            engines=engines,
+            runner=runner,
         )
 
 
-def replayed(evaluation: Evaluation, folder: pathlib.Path) -> tuple[Evaluation, Engines]:
-    """An evaluation on a step bank of its models, and the engines that replay it."""
+def replayed(evaluation: Evaluation, folder: pathlib.Path) -> tuple[Evaluation, CellRunner]:
+    """An evaluation on a step bank of its models, and the runner that replays it."""
     from ..bank.layout import load_bank
-    from ..replay import ReplayEngines
+    from ..evaluation.replay import ReplayRunner
 
     recipe, models = evaluation.recipe, evaluation.manifest["models"]
     recorded = {name: models[name] for name in models if not name.startswith("controller ")}
@@ -193,12 +193,12 @@ def replayed(evaluation: Evaluation, folder: pathlib.Path) -> tuple[Evaluation, 
         )
     models = {**models, "bank": {name: bank.manifest[name] for name in ("config", "world")}}
     evaluation = dataclasses.replace(evaluation, manifest={**evaluation.manifest, "models": models})
-    return evaluation, ReplayEngines(bank)
+    return evaluation, ReplayRunner(bank)
 
 
 def held_out_run(folder: pathlib.Path, level: float) -> Run:
     """The run that a certificate's epsilon comes from."""
-    from ..runs import read_run
+    from ..runs.folder import read_run
 
     if not 0.0 < level <= 1.0:
         raise BadInputError(f"--level {level:g}: must be in (0, 1], such as 0.5")
@@ -207,8 +207,8 @@ def held_out_run(folder: pathlib.Path, level: float) -> Run:
 
 def show_certificates(console: Console, run: Run, reference: Run, level: float) -> None:
     """Print which share of the answers is certified, and how often those are right."""
-    from ..certificates import certificate_table, certify
-    from ..terminal import show_table
+    from ..reporting.certificates import certificate_table, certify
+    from .terminal import show_table
 
     title = f"certified answers: they lead by more than 2 epsilon, level {level:g}"
     show_table(console, certificate_table(certify(run, reference, level=level), title))
@@ -216,9 +216,9 @@ def show_certificates(console: Console, run: Run, reference: Run, level: float) 
 
 def show_run(console: Console, run: Run) -> None:
     """Print the tables of a run and write its summary and plot."""
-    from .. import report
-    from ..plots import plot_accuracy
-    from ..runs import write_summary
+    from ..reporting import report
+    from ..reporting.plots import plot_accuracy
+    from ..runs.folder import write_summary
 
     for label, title, part in show_tables(console, run):
         plot = plot_accuracy(
@@ -230,8 +230,8 @@ def show_run(console: Console, run: Run) -> None:
 
 def show_tables(console: Console, run: Run) -> list[tuple[str, str, list[Group]]]:
     """Print the tables of a run; returns (label, title, groups) of each data set."""
-    from .. import report
-    from ..terminal import show_table
+    from ..reporting import report
+    from .terminal import show_table
 
     found = report.groups(run.rows)
     if not found:
@@ -257,10 +257,10 @@ def show_bounds(console: Console, recipe: Recipe, models: ModelSource) -> None:
     """Print what a run would cost at most; models, controllers and hub data need not be there."""
     from rich.table import Table
 
-    from ..cells import grid
     from ..datasets import count_questions
-    from ..evaluate import cost_bounds, with_stand_ins
-    from ..terminal import show_table
+    from ..evaluation.cells import grid
+    from ..evaluation.evaluate import cost_bounds, with_stand_ins
+    from .terminal import show_table
 
     count = sum(map(count_questions, recipe.questions))
     recipe, missing = with_stand_ins(recipe)
@@ -287,15 +287,15 @@ def show_bounds(console: Console, recipe: Recipe, models: ModelSource) -> None:
 
 def show_timings(console: Console, times: WallTimes) -> None:
     """Print all parts of an evaluation's wall time."""
-    from ..report import timing_table
-    from ..terminal import show_table
+    from ..reporting.report import timing_table
+    from .terminal import show_table
 
     show_table(console, timing_table(times))
 
 
 def exit_code(run: Run) -> int:
     """1 if every question of some cell failed, else 0: single failures are rows."""
-    from ..report import groups
+    from ..reporting.report import groups
 
     return int(any(all(row.status == "failed" for row in g.rows) for g in groups(run.rows)))
 

@@ -35,9 +35,9 @@ def grade(
         TimeRemainingColumn,
     )
 
+    from ..evaluation.grade_file import count_rows, grade_file
     from ..grading import MathJudge
-    from ..grading.files import count_rows, grade_file
-    from ..terminal import make_console
+    from .terminal import make_console
 
     for name, value in (("workers", workers), ("seconds", seconds), ("memory-mb", memory_mb)):
         if not value > 0:

@@ -12,8 +12,8 @@ import tyro
 from ..errors import BadInputError
 
 if TYPE_CHECKING:
-    from ..config import PrmSpec
-    from ..prms.labelled import LabelledData
+    from ..scoring.labelled import LabelledData
+    from ..specs.recipe import PrmSpec
 
 
 def quality(
@@ -64,14 +64,14 @@ def quality(
     """
     import json
 
-    from ..config import PrmSpec
-    from ..durable import whole_text
-    from ..prms import quality_report as report
-    from ..prms.labelled import read_labelled
-    from ..prms.quality import check_settings
-    from ..prms.quality import quality as figures_of
-    from ..prms.score_labelled import write_labelled
-    from ..terminal import make_console, show_table
+    from ..scoring import quality_report as report
+    from ..scoring.labelled import read_labelled
+    from ..scoring.quality import check_settings
+    from ..scoring.quality import quality as figures_of
+    from ..scoring.score_labelled import write_labelled
+    from ..specs.recipe import PrmSpec
+    from ..storage.durable import whole_text
+    from .terminal import make_console, show_table
 
     if not inputs:
         raise BadInputError("quality: name at least one file of labelled steps")
@@ -160,11 +160,11 @@ def quality(
 
 def _score(labelled: LabelledData, specs: Sequence[PrmSpec]) -> tuple[LabelledData, list[str]]:
     """The labelled steps with the scores of every PRM, and why some rows have none."""
-    from ..models import ModelFolders, model_folder, silence_transformers
-    from ..prms.family import choose_format
-    from ..prms.score_labelled import add_scores
-    from ..progress import ProgressBar
-    from ..terminal import make_console
+    from ..models.prm.family import choose_format
+    from ..models.source import ModelFolders, model_folder, silence_transformers
+    from ..scoring.score_labelled import add_scores
+    from .progress import ProgressBar
+    from .terminal import make_console
 
     silence_transformers()
     for spec in specs:  # all are found before the first is loaded

@@ -26,12 +26,12 @@ def report(
             every other answer by more than 2 epsilon, the scores' largest deviation there.
         level: share of held-out questions on which that epsilon holds, in (0, 1].
     """
-    from .. import report as tables
     from ..errors import BadInputError
-    from ..merged import merge_runs
-    from ..runs import read_run
-    from ..terminal import make_console, show_table
+    from ..reporting import report as tables
+    from ..runs.folder import read_run
+    from ..runs.merge import merge_runs
     from .evaluate import held_out_run, show_certificates, show_run, show_tables
+    from .terminal import make_console, show_table
 
     if not runs:
         raise BadInputError("report: name at least one run folder, such as runs/NAME")

@@ -33,32 +33,28 @@ def rescore(
         prm_format: of that PRM.
         grader: "math" for LaTeX, "integer" for integers in a box; default: as in the run.
     """
-    from ..answers import BoxedIntegerJudge
-    from ..config import PrmSpec
-    from ..grading import MathJudge
-    from ..rescore import Change, check_scored
-    from ..rescore import rescore as rescore_run
-    from ..runs import read_run
-    from ..terminal import make_console
+    from ..evaluation.rescore import Change, check_scored
+    from ..evaluation.rescore import rescore as rescore_run
+    from ..grading.verdict import make_judge, recorded_grader
+    from ..runs.folder import read_run
+    from ..specs.recipe import PrmSpec
     from .evaluate import model_source, show_run
+    from .terminal import make_console
 
     if path_score is vote is prm is grader is None:
         raise BadInputError("rescore: say what to change: --path-score, --vote, --prm or --grader")
     old = read_run(run)
     change = Change(path_score, vote, None if prm is None else PrmSpec(path=prm, format=prm_format))
     check_scored(old.rows, change)
-    questions = old.manifest["config"]["questions"]
-    specs = questions if isinstance(questions, list) else [questions]
-    name = grader or ("integer" if all(spec["world"] for spec in specs) else "math")
+    name = grader or recorded_grader(old.manifest["config"])
     models = model_source()
     scorer = None
     if change.prm is not None:
         models.fingerprint(change.prm)
         scorer = models.prm(change.prm)
-    judge = MathJudge() if name == "math" else BoxedIntegerJudge()
     folder = run.with_name(f"{run.name}-rescored") if output is None else output
     console = make_console()
-    rescored = rescore_run(old, folder, change, judge, scorer, grader=name)
+    rescored = rescore_run(old, folder, change, make_judge(name), scorer, grader=name)
     show_run(console, rescored.run)
     for label, reason in rescored.left_out.items():
         console.print(f"left out: {label} ({reason})", markup=False, soft_wrap=True)

@@ -41,12 +41,12 @@ def score(
         num_threads: of torch; of the back end hf.
         gpu_memory_utilization: share of a GPU's memory for the engine of the back end vllm.
     """
-    from ..config import PrmSpec
-    from ..models import ModelFolders, model_folder, silence_transformers
-    from ..prms.family import choose_format
-    from ..prms.score_rows import count_rows, score_file
-    from ..progress import ProgressBar
-    from ..terminal import make_console
+    from ..models.prm.family import choose_format
+    from ..models.source import ModelFolders, model_folder, silence_transformers
+    from ..scoring.score_rows import count_rows, score_file
+    from ..specs.recipe import PrmSpec
+    from .progress import ProgressBar
+    from .terminal import make_console
 
     if batch_tokens < 1:
         raise BadInputError(f"--batch-tokens={batch_tokens}: must be at least 1")

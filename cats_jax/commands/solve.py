@@ -9,7 +9,7 @@ import tyro
 from ..errors import BadInputError
 
 if TYPE_CHECKING:
-    from ..config import PolicySpec
+    from ..specs.recipe import PolicySpec
 
 
 def solve(
@@ -58,14 +58,14 @@ def solve(
     """
     from rich.markup import escape
 
-    from ..calibrations import load_calibrations, shipped_calibrations
-    from ..cells import grid
-    from ..config import PolicySpec, PrmSpec, QuestionSpec, Recipe, StrategySpec
-    from ..draw import LEGEND, describe_result, draw_search
-    from ..models import ModelFolders
+    from ..evaluation.cells import grid
+    from ..live.searcher import Searcher
+    from ..models.source import ModelFolders
     from ..protocols import Question
-    from ..searcher import Searcher
-    from ..terminal import make_console
+    from ..reporting.draw import LEGEND, describe_result, draw_search
+    from ..specs.calibrations import load_calibrations, shipped_calibrations
+    from ..specs.recipe import PolicySpec, PrmSpec, QuestionSpec, Recipe, StrategySpec
+    from .terminal import make_console
 
     if epsilon is not None and not epsilon >= 0:
         raise BadInputError(f"--epsilon {epsilon}: a deviation can't be negative")
@@ -111,8 +111,8 @@ def solve(
     console.print(LEGEND)
     console.print(escape(describe_result(result)), soft_wrap=True)
     if epsilon is not None:
-        from ..answers import BoxedIntegerJudge
-        from ..certificates import describe_certificate
+        from ..grading.boxed_integer import BoxedIntegerJudge
+        from ..reporting.certificates import describe_certificate
 
         console.print(describe_certificate(result, epsilon, BoxedIntegerJudge()), soft_wrap=True)
     return int(result.status == "failed")
@@ -120,7 +120,7 @@ def solve(
 
 def _check_question(question: str, policy: PolicySpec) -> None:
     """The embedded world's policies read nothing but its expressions."""
-    from ..models import is_world_policy
+    from ..models.source import is_world_policy
     from ..world import task
 
     if is_world_policy(policy):

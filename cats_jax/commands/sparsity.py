@@ -28,10 +28,10 @@ def sparsity(
     from rich.markup import escape
     from rich.table import Table
 
-    from ..prms.family import AUTO, choose_format, prm_folder
-    from ..prms.sparsity import checkpoint_sparsity
-    from ..progress import ProgressBar
-    from ..terminal import make_console, show_table
+    from ..models.prm.family import AUTO, choose_format, prm_folder
+    from ..models.prm.sparsity import checkpoint_sparsity
+    from .progress import ProgressBar
+    from .terminal import make_console, show_table
 
     folder = prm_folder(path)
     read_out = None if family == AUTO else choose_format(family, folder).read_out

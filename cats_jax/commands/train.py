@@ -47,8 +47,8 @@ def train(
         num_seeds: controllers trained, each from another seed.
         rivals: also play every constant action, threshold rules and the random policy.
     """
-    from ..terminal import make_console
-    from ..train import run
+    from ..training.train import run
+    from .terminal import make_console
 
     console = make_console()
     run(

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pathlib
 from collections.abc import Sequence
 
-from ..config import QuestionSpec
 from ..errors import BadInputError, known_names
+from ..specs.recipe import QuestionSpec
+from ..storage.tables import read_rows
 from .hub import chosen_split, hub_rows
 from .layout import Gold, Layout, Row, answer_text, column, to_question_set
 from .published import PUBLISHED, Published
 from .question_set import QuestionSet, joined
-from .tables import read_rows
 from .world import world_questions
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import deque
 
-from ..answers import extract_boxed
+from .boxed_integer import extract_boxed
 
 MAX_BARE_CHARS = 2000
 """A text without any mark is taken for an answer up to this length."""

@@ -9,8 +9,9 @@ Everything here is shipped with the package and loads offline::
     world.policy_path("weak")      # a Hugging Face folder
     world.prm_path("exact")        # one of world.PRM_NAMES, best to worst
 
-Importing this module costs nothing: no torch, no transformers. `python -m cats_jax.world.build`
-makes the assets anew. The measured figures of all models are in ``assets/world.json``.
+Importing this module costs nothing: no torch, no transformers.
+`python -m cats_jax.world_build.build` makes the assets anew. The measured figures of all
+models are in ``assets/world.json``.
 """
 
 from __future__ import annotations
@@ -54,6 +55,6 @@ def _model_path(folder: str, kind: str, name: str, known: tuple[str, ...]) -> pa
     if not (path / "config.json").is_file():
         raise FileNotFoundError(
             f"the embedded world's {kind} {name!r} is not at {path}; reinstall the package or make "
-            "it with: python -m cats_jax.world.build"
+            "it with: python -m cats_jax.world_build.build"
         )
     return path

@@ -10,7 +10,7 @@ from search import simulation
 from . import ASSETS
 
 SIMULATOR_FILE = ASSETS / "simulator.json"
-"""What `python -m cats_jax.world.fit_simulator` wrote."""
+"""What `python -m cats_jax.world_build.fit_simulator` wrote."""
 
 _DIGITS = 5  # significant; far more than the samples can tell
 
@@ -58,7 +58,7 @@ def _read(path: pathlib.Path) -> dict:
     if not path.is_file():
         raise FileNotFoundError(
             f"no simulator parameters at {path}; fit them with: "
-            "python -m cats_jax.world.fit_simulator"
+            "python -m cats_jax.world_build.fit_simulator"
         )
     content = json.loads(path.read_text())
     if not isinstance(content, dict) or content.get("format") != 1:

@@ -22,10 +22,10 @@ import pyarrow.parquet as pq
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from cats_jax import report, statistics
-from cats_jax.ledger import Ledger
-from cats_jax.report import Group
-from cats_jax.runs import Row, read_run
+from cats_jax.live.ledger import Ledger
+from cats_jax.reporting import report, statistics
+from cats_jax.reporting.report import Group
+from cats_jax.runs.folder import Row, read_run
 from theory import paper
 from theory.estimators.correlation import spearman
 
@@ -37,7 +37,7 @@ POLICIES = ("weak", "strong")
 SIZES = (4, 16, 64, 256)
 
 PRICE = 0.2
-"""Of 100 candidates, in the comparisons of values; that of `cats_jax.ablations`."""
+"""Of 100 candidates, in the comparisons of values; that of `cats_jax.training.ablations`."""
 
 _REPLAYS = 8
 """Of a question with one action, to choose it, and as many to value the choice."""
@@ -70,7 +70,7 @@ def keep(folder: pathlib.Path) -> None:
 def keep_ablations(study: str, results: Sequence[pathlib.Path]) -> None:
     """Results of `cats-jax ablations`; rows that are not among them stay as they were kept."""
     # Here, because the tables alone need no JAX.
-    from cats_jax.ablations import load_ablations
+    from cats_jax.training.ablations import load_ablations
 
     documents = []
     for path in results:
@@ -95,8 +95,8 @@ def measure_bank(policy: str, banks: pathlib.Path) -> None:
     import search
     from cats_jax.bank.calibrate import calibrate_bank
     from cats_jax.bank.layout import load_bank
-    from cats_jax.calibrations import load_calibrations
-    from cats_jax.replay import allocation_oracle, replay
+    from cats_jax.evaluation.replay import allocation_oracle, replay
+    from cats_jax.specs.calibrations import load_calibrations
 
     test = banks / f"{policy}-test"
     sparsity = json.loads((test / "sparsity.json").read_text(encoding="utf-8"))

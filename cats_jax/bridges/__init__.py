@@ -1,1 +1,0 @@
-"""Bridges to language models: the one impure point of a search. Import the module you need."""

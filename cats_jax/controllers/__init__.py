@@ -1,0 +1,1 @@
+"""Strategies built from a recipe, and the checkpoints of trained controllers."""

@@ -1,0 +1,262 @@
+"""Checkpoints of controllers: orbax for the arrays, a JSON beside them for what they mean.
+
+A checkpoint is a folder: `params/` (orbax) and `checkpoint.json` (format version, names of the
+features, action table, configurations). What cannot be right is refused before anything is
+searched: an actor reads features and writes actions by position only.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pathlib
+import warnings
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from orbax.checkpoint import v1 as ocp
+
+import learners
+import search
+
+from ..errors import BadInputError
+
+FORMAT_VERSION = 2
+"""Raised whenever an older reader would misunderstand a newer checkpoint."""
+
+_JSON_NAME = "checkpoint.json"
+_PARAMS_NAME = "params"
+
+
+class Checkpoint(NamedTuple):
+    """A controller as read from a folder.
+
+    Attributes:
+        actor: parameters of `learners.make_actor(len(config.actions), train_config.actor_hidden)`.
+        critic: parameters of `learners.make_critic(train_config.critic_hidden)`.
+        config: of the search it was trained for, action table included.
+        train_config: how it was trained.
+        info: what the caller of `save` added (seed, question set, figures).
+    """
+
+    actor: Any
+    critic: Any
+    config: search.CatsConfig
+    train_config: learners.TrainConfig
+    info: dict[str, Any]
+
+
+def save(
+    path: str | pathlib.Path,
+    state: learners.LearnerState,
+    train_config: learners.TrainConfig,
+    *,
+    info: dict[str, Any] | None = None,
+    overwrite: bool = False,
+) -> pathlib.Path:
+    """Write actor and critic (not the optimisers) with their JSON; under 1 MB.
+
+    Args:
+        path: folder to create.
+        state: of one seed; index into the result of a vmapped run first.
+        train_config: its `cats` is the search the controller belongs to.
+        info: JSON values to keep with it.
+        overwrite: replace an existing checkpoint.
+
+    Raises:
+        BadInputError: the folder holds a checkpoint already, or the state's shapes are not
+            those of this configuration's networks.
+    """
+    path = pathlib.Path(path).absolute()
+    if (path / _JSON_NAME).exists() and not overwrite:
+        raise BadInputError(f"{path} holds a checkpoint already: choose another path or overwrite")
+    params = {"actor": state.actor, "critic": state.critic}
+    actions = train_config.cats.actions
+    _check_shapes(path, params, train_config)
+    path.mkdir(parents=True, exist_ok=True)
+    # The JSON goes last: a folder without it is no checkpoint, so a killed save leaves none.
+    (path / _JSON_NAME).unlink(missing_ok=True)
+    table = np.asarray(actions.rows, np.float32)
+    ocp.save(str(path / _PARAMS_NAME), {**params, "actions": table}, overwrite=True)
+    # It only names the folder it was written to, on this machine; a shipped checkpoint moves.
+    (path / _PARAMS_NAME / "commit_success.txt").unlink(missing_ok=True)
+    document = {
+        "format_version": FORMAT_VERSION,
+        "feature_names": list(search.FEATURE_NAMES),
+        "train_config": dataclasses.asdict(train_config),
+        "info": info or {},
+    }
+    text = json.dumps(document, indent=1) + "\n"
+    part = path / (_JSON_NAME + ".part")
+    part.write_text(text, encoding="utf-8")
+    part.replace(path / _JSON_NAME)
+    return path
+
+
+def load(path: str | pathlib.Path) -> Checkpoint:
+    """Read a checkpoint that fits this version's features and its own action table.
+
+    Raises:
+        BadInputError: there is no checkpoint, it is damaged, of another format version, trained
+            with other features, or its network and its action table do not belong together.
+    """
+    path = pathlib.Path(path).absolute()
+    document = _read_json(path)
+    _check_version(path, document)
+    _check_features(path, document)
+    try:
+        train_config = _train_config(document["train_config"])
+        info = dict(document["info"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise BadInputError(
+            f"{path / _JSON_NAME} is damaged ({type(error).__name__}: {error}): "
+            "copy it anew or train again"
+        ) from error
+    if not (path / _PARAMS_NAME).is_dir():
+        raise BadInputError(f"{path} has no folder {_PARAMS_NAME}/: copy the whole checkpoint")
+    try:
+        with warnings.catch_warnings():
+            # Orbax advises to say on which devices to restore; there is one.
+            warnings.filterwarnings("ignore", message="Sharding info not provided")
+            tree = ocp.load(str(path / _PARAMS_NAME))
+        params = {name: tree[name] for name in ("actor", "critic")}
+        table = np.asarray(tree["actions"])
+    # Orbax raises whatever its file layers do.
+    except Exception as error:
+        raise BadInputError(
+            f"{path / _PARAMS_NAME} cannot be read ({type(error).__name__}: {error}): "
+            "copy it anew or train again"
+        ) from error
+    actions = train_config.cats.actions
+    if not np.array_equal(table, np.asarray(actions.rows, np.float32)):
+        raise BadInputError(
+            f"{path}: the action table in {_JSON_NAME} is not the one the network was trained "
+            "with: restore the JSON that belongs to it, or train again"
+        )
+    _check_shapes(path, params, train_config)
+    params = jax.tree.map(jnp.asarray, params)
+    return Checkpoint(
+        actor=params["actor"],
+        critic=params["critic"],
+        config=train_config.cats,
+        train_config=train_config,
+        info=info,
+    )
+
+
+def load_controller(
+    path: str | pathlib.Path, mode: str = "argmax"
+) -> tuple[search.Strategy, Any, dict[str, Any]]:
+    """A trained controller, ready to search.
+
+    Args:
+        path: folder written by `save`.
+        mode: of the policy, "sample" or "argmax", see `learners.make_policy`.
+
+    Returns:
+        The strategy, the params it needs, and the checkpoint's info.
+
+    Raises:
+        BadInputError: as `load`.
+    """
+    checkpoint = load(path)
+    hidden = checkpoint.train_config.actor_hidden
+    actor = learners.make_actor(len(checkpoint.config.actions), hidden)
+    strategy = search.cats(learners.make_policy(actor.apply, mode), checkpoint.config)
+    return strategy, checkpoint.actor, checkpoint.info
+
+
+def read_info(path: str | pathlib.Path) -> dict[str, Any]:
+    """The info of a checkpoint alone.
+
+    Raises:
+        BadInputError: there is no checkpoint.
+    """
+    return dict(_read_json(pathlib.Path(path)).get("info", {}))
+
+
+def _read_json(path: pathlib.Path) -> dict[str, Any]:
+    file = path / _JSON_NAME
+    if not file.is_file():
+        raise BadInputError(
+            f"{path} is no checkpoint (there is no {_JSON_NAME} in it): name a folder written by "
+            "`cats-jax train`"
+        )
+    try:
+        document = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise BadInputError(f"{file} is not JSON ({error}): copy it anew or train again") from error
+    if not isinstance(document, dict):
+        raise BadInputError(f"{file} is no JSON object: copy it anew or train again")
+    return document
+
+
+def _check_version(path: pathlib.Path, document: dict[str, Any]) -> None:
+    version = document.get("format_version")
+    if version != FORMAT_VERSION:
+        raise BadInputError(
+            f"{path} has checkpoint format {version!r}, this version of cats-jax reads "
+            f"{FORMAT_VERSION}: use the version that wrote it, or train again"
+        )
+
+
+def _check_features(path: pathlib.Path, document: dict[str, Any]) -> None:
+    names = document.get("feature_names")
+    names = names if isinstance(names, list) else []
+    expected = list(search.FEATURE_NAMES)
+    if names == expected:
+        return
+    missing = [name for name in expected if name not in names]
+    unknown = [name for name in names if name not in expected]
+    difference = "; ".join(
+        f"{what}: {', '.join(map(str, which))}"
+        for what, which in (("it lacks", missing), ("unknown here", unknown))
+        if which
+    )
+    raise BadInputError(
+        f"{path}: checkpoint trained with other features ({difference or 'another order'}): "
+        "use the version that wrote it, or train again"
+    )
+
+
+def _check_shapes(path: pathlib.Path, params: Any, config: learners.TrainConfig) -> None:
+    key = jax.random.key(0)
+    actions = config.cats.actions
+    actor = learners.make_actor(len(actions), config.actor_hidden)
+    critic = learners.make_critic(config.critic_hidden)
+    expected = {
+        "actor": jax.eval_shape(actor.init, key),
+        "critic": jax.eval_shape(critic.init, key),
+    }
+
+    def shapes(tree: Any) -> dict[str, tuple[int, ...]]:
+        leaves = jax.tree_util.tree_leaves_with_path(tree)
+        return {jax.tree_util.keystr(where): tuple(np.shape(leaf)) for where, leaf in leaves}
+
+    found, wanted = shapes(params), shapes(expected)
+    for where in sorted(found.keys() | wanted.keys()):
+        if found.get(where) != wanted.get(where):
+            raise BadInputError(
+                f"{path}: parameter {where} has shape {found.get(where)}, but "
+                f"{len(search.FEATURE_NAMES)} features and {len(actions)} actions need "
+                f"{wanted.get(where)}: checkpoint trained with other features, actions or networks"
+            )
+
+
+def _train_config(values: dict[str, Any]) -> learners.TrainConfig:
+    cats = dict(values["cats"])
+    cats["base"] = search.Sampling(**cats["base"])
+    cats["reward"] = search.RewardWeights(**cats["reward"])
+    cats["excluded_features"] = tuple(cats["excluded_features"])
+    cats["actions"] = search.ActionTable(tuple(tuple(row) for row in cats["actions"]["rows"]))
+    lists = ("num_candidates", "sample_costs", "actor_hidden", "critic_hidden")
+    return learners.TrainConfig(
+        **{
+            **values,
+            "cats": search.CatsConfig(**cats),
+            "learner": learners.LearnerConfig(**values["learner"]),
+            **{name: tuple(values[name]) for name in lists},
+        }
+    )

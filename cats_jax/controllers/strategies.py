@@ -1,0 +1,265 @@
+"""Strategies by name and options: what a recipe or a command line says, as values of `search`."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import pathlib
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Literal
+
+import jax.numpy as jnp
+
+import search
+from search.actions import action_table
+
+from .. import world
+from ..errors import BadInputError, known_names
+from ..specs.recipe import StrategySpec
+
+IGNORES_NUM_CANDIDATES = frozenset({"greedy"})
+"""One deterministic path: neither N nor the run seed changes it, so it is run once."""
+
+DEFAULT_CONTROLLER = "cats"
+"""Shipped with the embedded world, for its policy "weak"."""
+
+_CONFIG_OPTIONS = (
+    "rounds",
+    "num_base",
+    "base",
+    "factor",
+    "path_score",
+    "vote",
+    "calibrated",
+    "price",
+    "actions",
+)
+"""Fields of `search.CatsConfig` that a recipe may set; `actions` by the name of a table."""
+
+
+class MissingControllerError(BadInputError):
+    """A strategy plays a controller that is not there, or not yet."""
+
+
+def build_strategy(
+    spec: StrategySpec, path_score: str | None = None
+) -> tuple[search.Strategy, Any]:
+    """The strategy and the parameters of its policy.
+
+    Args:
+        spec: name and options. Beside the factory's own options each takes `width`, the number
+            of paths kept, K.
+        path_score: aggregation if the options name none and the factory takes one.
+
+    Raises:
+        BadInputError: unknown name or option, or an option's value breaks its rule.
+    """
+    if spec.name not in FACTORIES:
+        raise BadInputError(
+            f"unknown strategy {spec.name!r}: {known_names(spec.name, sorted(FACTORIES))}"
+        )
+    factory = FACTORIES[spec.name]
+    options = dict(spec.options)
+    width = options.pop("width", None)
+    known = _option_names(factory)
+    for name in options:
+        if name not in known:
+            raise BadInputError(
+                f"strategy {spec.label!r}: unknown option {name!r}: "
+                f"{known_names(name, [*known, 'width'])}"
+            )
+    if path_score is not None and "path_score" in known:
+        options.setdefault("path_score", path_score)
+    for name in ("sampling", "base"):
+        if name in options:
+            options[name] = _sampling(spec, name, options[name])
+    try:
+        strategy, params = factory(**options)
+    except BadInputError:
+        raise
+    except (ValueError, TypeError, KeyError) as error:
+        raise BadInputError(f"strategy {spec.label!r}: {error}") from error
+    if width is not None:
+        if isinstance(width, bool) or not isinstance(width, int) or width < 1:
+            raise BadInputError(f"strategy {spec.label!r}: width={width!r}: K must be at least 1")
+        strategy = _with_width(strategy, width)
+    return strategy, params
+
+
+def _option_names(factory: Callable[..., Any]) -> list[str]:
+    """A factory's keyword arguments; `**changes` stands for the fields of a CATS configuration."""
+    parameters = inspect.signature(factory).parameters
+    names = [name for name in parameters if name != "changes"]
+    return [*names, *_CONFIG_OPTIONS] if "changes" in parameters else names
+
+
+def check_width(strategy: search.Strategy, label: str, num_candidates: int) -> None:
+    """Raise BadInputError if the strategy keeps more paths than it samples, K > N."""
+    width = strategy.width(num_candidates)
+    if width > num_candidates:
+        raise BadInputError(
+            f"strategy {label!r}: K={width} paths kept, but N={num_candidates} candidates a step: "
+            f"K must be at most N; lower the width or raise N"
+        )
+
+
+@functools.cache
+def _with_width(strategy: search.Strategy, width: int) -> search.Strategy:
+    # Cached, because an equal object spares a compilation.
+    return strategy._replace(width=lambda num_candidates: width)
+
+
+def _plain(factory: Callable[..., search.Strategy]) -> Callable[..., tuple[search.Strategy, Any]]:
+    """A factory without policy, as one that also gives parameters."""
+
+    @functools.wraps(factory)
+    def build(**options: Any) -> tuple[search.Strategy, Any]:
+        return factory(**options), ()
+
+    return build
+
+
+_best_of_n_weighted = functools.partial(search.best_of_n, vote="weighted")
+
+
+def _cats(
+    *,
+    checkpoint: str = DEFAULT_CONTROLLER,
+    mode: Literal["argmax", "sample"] = "argmax",
+    price: float | None = None,
+) -> tuple[search.Strategy, Any]:
+    path = _controller(checkpoint)
+    # Here, because it brings the learners along, which only a learned policy needs.
+    from .checkpoint import load_controller
+
+    strategy, params, _ = load_controller(path, mode=mode)
+    return strategy if price is None else strategy._replace(price=_price(price)), params
+
+
+def _price(value: Any) -> float:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not 0.0 <= value < float("inf"):
+        raise BadInputError(f"price={value!r}: of 100 candidates in right answers, a number >= 0")
+    return float(value)
+
+
+def _cats_random(*, config: str = "cats", **changes: Any) -> tuple[search.Strategy, Any]:
+    strategy = search.cats(search.random_policy, _cats_config(config, changes))
+    return strategy._replace(sees_calibration=False), ()
+
+
+def _cats_constant(
+    *, action: tuple[tuple[str, Any], ...], config: str = "cats", **changes: Any
+) -> tuple[search.Strategy, Any]:
+    settings = _cats_config(config, changes)
+    index = _action_row(action, settings)
+    strategy = search.cats(search.constant_policy, settings)
+    return strategy._replace(sees_calibration=False), jnp.int32(index)
+
+
+def _action_row(action: tuple[tuple[str, Any], ...], settings: search.CatsConfig) -> int:
+    """Row of an action in a configuration's table."""
+    names = ("num_extra", "num_retain", "temperature", "top_p", "top_k")
+    wanted = {"num_retain": 1, "temperature": 1.0, "top_p": 1.0, "top_k": 0, **dict(action)}
+    if set(wanted) != set(names):
+        raise BadInputError(f"action {dict(action)}: give {', '.join(names)} and no more")
+    row = tuple(wanted[name] for name in names)
+    if row not in settings.actions.rows:
+        raise BadInputError(
+            f"action {dict(action)} is not in the action table: choose num_extra, num_retain, "
+            "temperature, top_p, top_k among its values, or another table by 'actions'"
+        )
+    return settings.actions.rows.index(row)
+
+
+def _cats_rule(
+    *,
+    threshold: float,
+    sample: tuple[tuple[str, Any], ...],
+    keep: int = 1,
+    feature: str = "max",
+    config: str = "cats",
+    **changes: Any,
+) -> tuple[search.Strategy, Any]:
+    settings = _cats_config(config, changes)
+    if isinstance(threshold, bool) or not isinstance(threshold, int | float):
+        raise BadInputError(f"threshold={threshold!r}: must be a number")
+    sampling = _action_row(sample, settings)
+    stop = next(
+        (
+            row
+            for row, action in enumerate(settings.actions.rows)
+            if action[0] == 0 and action[1] == keep
+        ),
+        None,
+    )
+    if stop is None:
+        raise BadInputError(
+            f"keep={keep!r}: the action table has no action that samples nothing and keeps so many"
+        )
+    params = search.RuleParams(
+        threshold=jnp.float32(threshold), sample=jnp.int32(sampling), stop=jnp.int32(stop)
+    )
+    strategy = search.cats(search.sample_while_below(feature), settings)
+    return strategy._replace(sees_calibration=feature in search.CALIBRATION_FEATURES), params
+
+
+def _cats_config(name: str, changes: Mapping[str, Any]) -> search.CatsConfig:
+    presets = {"cats": search.CATS, "paper": search.PAPER}
+    if name not in presets:
+        raise BadInputError(f"unknown configuration {name!r}: choose one of {', '.join(presets)}")
+    changes = dict(changes)
+    for option, read in (("price", _price), ("actions", action_table)):
+        if option in changes:
+            changes[option] = read(changes[option])
+    return dataclasses.replace(presets[name], **changes)
+
+
+def controller_of(spec: StrategySpec) -> pathlib.Path | None:
+    """The folder of the controller that a strategy plays, if it plays one.
+
+    Raises:
+        MissingControllerError: there is no such folder.
+    """
+    if spec.name != "cats":
+        return None
+    return _controller(dict(spec.options).get("checkpoint", DEFAULT_CONTROLLER))
+
+
+def _controller(name: str) -> pathlib.Path:
+    """The folder of a controller: a path, or a name among those shipped with the world."""
+    shipped = world.ASSETS / "controllers" / name
+    path = shipped if shipped.is_dir() else pathlib.Path(name)
+    if not path.is_dir():
+        raise MissingControllerError(
+            f"controller folder {str(path)!r} does not exist: train one with `cats-jax train`"
+        )
+    return path
+
+
+def _sampling(spec: StrategySpec, name: str, value: Any) -> search.Sampling:
+    try:
+        return search.Sampling(**dict(value))
+    except (TypeError, ValueError) as error:
+        raise BadInputError(f"strategy {spec.label!r}: {name}: {error}") from error
+
+
+FACTORIES: Mapping[str, Callable[..., tuple[search.Strategy, Any]]] = MappingProxyType(
+    {
+        "greedy": _plain(search.greedy),
+        "majority": _plain(search.majority),
+        "best_of_n": _plain(search.best_of_n),
+        "best_of_n_weighted": _plain(_best_of_n_weighted),
+        "beam": _plain(search.beam),
+        "dvts": _plain(search.dvts),
+        "particle_filtering": _plain(search.particle_filtering),
+        "mcts": _plain(search.mcts),
+        "cats": _cats,
+        "cats_random": _cats_random,
+        "cats_constant": _cats_constant,
+        "cats_rule": _cats_rule,
+    }
+)
+"""Name -> factory of (strategy, parameters of its policy)."""

@@ -1,0 +1,1 @@
+"""Evaluations: the cells of a recipe searched or replayed, graded, and recorded as rows."""

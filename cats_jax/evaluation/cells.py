@@ -1,0 +1,95 @@
+"""The grid of a recipe: one cell for each strategy, N, PRM and seed that are worth a run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import search
+
+from ..controllers.strategies import IGNORES_NUM_CANDIDATES, build_strategy, check_width
+from ..errors import BadInputError
+from ..specs.calibrations import IDENTITY, calibration_of
+from ..specs.recipe import PrmSpec, Recipe, StrategySpec
+
+_WHOLE_PATHS = ("majority", "best_of_n", "best_of_n_weighted")
+"""Strategies that ask for N paths at the root and keep them all to their ends."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One strategy with one N, PRM and seed: a set of rows.
+
+    Attributes:
+        spec: the strategy as the recipe says.
+        strategy, params: what it was built into.
+        num_candidates: N; 1 for strategies that ignore it.
+        prm: None for strategies that read no scores.
+        seed: run seed.
+        calibration: of the PRM; the identity if nobody needs it.
+    """
+
+    spec: StrategySpec
+    strategy: search.Strategy = field(repr=False)
+    params: Any = field(repr=False)
+    num_candidates: int
+    prm: PrmSpec | None
+    seed: int
+    calibration: tuple[float, float, float] = IDENTITY
+
+    @property
+    def title(self) -> str:
+        """Short text for progress and tables."""
+        prm = "" if self.prm is None else f" {self.prm.label}"
+        return f"{self.spec.label} N={self.num_candidates}{prm} seed {self.seed}"
+
+    @property
+    def pool(self) -> str | None:
+        """Name of the pool of whole paths of which this cell takes the first N.
+
+        None if its paths are its own: a strategy that prunes has others at each N.
+        """
+        if self.spec.name not in _WHOLE_PATHS or self.strategy.width(256) != 256:
+            return None
+        return f"seed {self.seed}, {dict(self.spec.options).get('sampling')}"
+
+    def key(self, question_id: str) -> str:
+        """Key of a row."""
+        prm = "-" if self.prm is None else self.prm.label
+        return f"{self.spec.label}|{self.num_candidates}|{prm}|{self.seed}|{question_id}"
+
+
+def grid(recipe: Recipe) -> tuple[Cell, ...]:
+    """The grid, without the cells that would repeat another one; ordered by PRM.
+
+    Cells with a pool begin with the largest N, which fills it for the others.
+
+    Raises:
+        BadInputError: a strategy is unknown, or can't work with this recipe.
+    """
+    cells: list[Cell] = []
+    for prm in (None, *recipe.prms):
+        for spec in recipe.strategies:
+            strategy, params = build_strategy(spec, None if prm is None else prm.path_score)
+            if strategy.uses_scores != (prm is not None):
+                continue
+            calibration = IDENTITY
+            if prm is not None:
+                required = strategy.calibrated or strategy.sees_calibration
+                calibration = calibration_of(prm.label, recipe.calibration, required=required)
+            once = spec.name in IGNORES_NUM_CANDIDATES
+            values = (1,) if once else recipe.num_candidates
+            if spec.name in _WHOLE_PATHS:
+                values = sorted(values, reverse=True)
+            for num_candidates in values:
+                check_width(strategy, spec.label, num_candidates)
+                for seed in recipe.seeds[:1] if once else recipe.seeds:
+                    cells.append(
+                        Cell(spec, strategy, params, num_candidates, prm, seed, calibration)
+                    )
+    for spec in recipe.strategies:
+        if not any(cell.spec is spec for cell in cells):
+            raise BadInputError(
+                f"strategy {spec.label!r} reads PRM scores, but the recipe has no PRM: add 'prms'"
+            )
+    return tuple(cells)

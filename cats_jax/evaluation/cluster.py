@@ -1,0 +1,221 @@
+"""Searches on a Ray cluster: actors that hold the models, questions streamed to them in batches.
+
+Ray places the actors, restarts one that dies on whatever node has room, and gives it the questions
+it was at again (`max_restarts`, `max_task_retries`). A question's result depends on its seed alone,
+so the rows are those of a single machine. Gold answers never leave the driver.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import logging
+import math
+import os
+import re
+import socket
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from ..errors import BadInputError
+from ..live.results import SearchResult
+from ..models.source import ModelSource
+from ..protocols import AnswerJudge, Question
+from ..specs.recipe import PrmSpec, Recipe
+from .cells import Cell, grid
+from .runners import LocalRunner
+from .wall_times import WallTimes
+
+LOCAL = "local"
+"""Address of a new cluster on this machine."""
+
+_HOST_AND_PORT = re.compile(r"(?:ray://)?\[?([^\[\]/]+)\]?:(\d{1,5})")
+
+_ENVIRONMENT = ("JAX_PLATFORMS", "OMP_NUM_THREADS", "TOKENIZERS_PARALLELISM", "HF_HUB_OFFLINE")
+
+
+class RayRunner:
+    """Searches questions in the actors of a cluster.
+
+    Use it as a context manager: leaving it ends the actors, and the cluster if it was made here.
+    """
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        models: ModelSource,
+        judge: AnswerJudge,
+        *,
+        address: str,
+        workers: int | None = None,
+    ) -> None:
+        """Connect and place the actors; they load no model before their first question.
+
+        Args:
+            recipe: what is run; its `in_flight` holds for each actor.
+            models: where models come from; its folders must exist on every node.
+            judge: a copy goes to every actor.
+            address: of a running cluster, or "local" for a new one on this machine.
+            workers: actors; default: as many as the nodes have room for, see `needs`.
+
+        Raises:
+            BadInputError: Ray is not installed, does not answer, or has no room.
+        """
+        if importlib.util.find_spec("ray") is None:
+            raise BadInputError("--ray: Ray is not installed: pip install 'cats-jax[ray]'")
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        import ray
+        from ray.util import ActorPool
+
+        self._ray = ray
+        self._in_flight = recipe.in_flight
+        self._started = not ray.is_initialized()
+        if self._started:
+            _connect(ray, address)
+        cpus, gpus = needs(recipe)
+        room = sum(room_on(node["Resources"], cpus, gpus) for node in ray.nodes() if node["Alive"])
+        self.num_workers = room if workers is None else workers
+        if not 1 <= self.num_workers <= room:
+            self.close()
+            raise BadInputError(
+                f"--ray: {self.num_workers} workers, but the cluster has room for {room}: each "
+                f"needs {cpus} CPU(s) and {gpus:g} GPU(s) on one node"
+            )
+        actor = ray.remote(
+            num_cpus=cpus,
+            num_gpus=gpus,
+            max_restarts=-1,
+            max_task_retries=-1,
+            runtime_env={
+                "env_vars": {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
+            },
+        )(_Worker)
+        self._actors = [actor.remote(recipe, models, judge) for _ in range(self.num_workers)]
+        self._pool: Any = ActorPool(self._actors)
+        self._cells = {_identity(cell): index for index, cell in enumerate(grid(recipe))}
+        # By question: the actor that remembers its paths.
+        self._homes: dict[str, Any] = {}
+
+    def __enter__(self) -> RayRunner:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the actors; disconnect if this object connected."""
+        for actor in getattr(self, "_actors", ()):
+            self._ray.kill(actor)
+        if self._started:
+            self._ray.shutdown()
+
+    def search(
+        self, cell: Cell, questions: Sequence[Question], on_result: Callable[[SearchResult], None]
+    ) -> None:
+        """Search all questions; an actor that is free gets the batch it knows best."""
+        index = self._cells[_identity(cell)]
+        size = min(self._in_flight, math.ceil(len(questions) / self.num_workers))
+        batches = [questions[start : start + size] for start in range(0, len(questions), size)]
+
+        def send(actor: Any, _: object) -> Any:
+            batch = batches.pop(self._best_known(batches, actor))
+            if cell.pool is not None:
+                self._homes.update((question.id, actor) for question in batch)
+            return actor.search.remote(index, list(batch))
+
+        for results in self._pool.map_unordered(send, list(range(len(batches)))):
+            for result in results:
+                on_result(result)
+
+    def _best_known(self, batches: Sequence[Sequence[Question]], actor: Any) -> int:
+        """The batch with most questions whose paths an actor remembers, and fewest of others'."""
+
+        def known(index: int) -> tuple[int, int]:
+            homes = [self._homes.get(question.id) for question in batches[index]]
+            own = homes.count(actor)
+            return own, own + homes.count(None)
+
+        return max(range(len(batches)), key=known)
+
+
+def needs(recipe: Recipe) -> tuple[int, float]:
+    """CPUs and GPUs of one worker, which holds the policy and one PRM at a time.
+
+    Models of the backend "hf" take the CPU threads of their `num_threads`, or whole GPUs up to the
+    number in `device`. Engines of vLLM lie on one GPU together: the sum of their
+    `gpu_memory_utilization`, so that several workers may share it. A server's models take nothing.
+    """
+    specs = (recipe.policy, *recipe.prms)
+    local = [spec for spec in specs if spec.backend == "hf"]
+    cpus = max((spec.num_threads for spec in local if spec.device == "cpu"), default=1)
+    devices = [spec.device for spec in local if spec.device.startswith("cuda")]
+    if devices:
+        return cpus, 1.0 + max(int(device.partition(":")[2] or 0) for device in devices)
+    engine = [s.gpu_memory_utilization if s.backend == "vllm" else 0.0 for s in specs]
+    # Two decimals, as Ray counts in 1/10 000 of a GPU and people in hundredths.
+    return cpus, min(1.0, round(engine[0] + max(engine[1:], default=0.0), 2))
+
+
+def room_on(resources: Mapping[str, float], cpus: int, gpus: float) -> int:
+    """How many workers a node has room for; a part of a GPU lies on one device."""
+    by_cpu = int(resources.get("CPU", 0) // cpus)
+    if gpus == 0:
+        return by_cpu
+    devices = resources.get("GPU", 0)
+    by_gpu = devices // gpus if gpus >= 1 else int(devices) * int(1 / gpus + 1e-9)
+    return min(by_cpu, int(by_gpu))
+
+
+class _Worker:
+    """An actor: a runner of its own, and the grid made anew, so that nothing compiles twice."""
+
+    def __init__(self, recipe: Recipe, models: ModelSource, judge: AnswerJudge) -> None:
+        self._cells = grid(recipe)
+        self._runner = LocalRunner(recipe, models, judge, WallTimes())
+
+    def search(self, cell: int, questions: list[Question]) -> list[SearchResult]:
+        results: list[SearchResult] = []
+        self._runner.search(self._cells[cell], questions, results.append)
+        return results
+
+
+def _connect(ray: Any, address: str) -> None:
+    options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    if address == LOCAL:
+        # Without an address Ray would join a cluster that happens to run here.
+        options |= {"address": LOCAL, "include_dashboard": False}
+    else:
+        options |= {"address": address}
+    way_out = "start one with `ray start --head`, or use --ray local"
+    try:
+        # Ray itself goes on trying for minutes.
+        if (place := _HOST_AND_PORT.fullmatch(address)) is not None:
+            socket.create_connection((place[1], int(place[2])), timeout=10).close()
+            way_out = (
+                "if it asks for a token, set RAY_AUTH_MODE=token here, and RAY_AUTH_TOKEN_PATH if "
+                "the token is not in ~/.ray/auth_token; it must be of this version of Ray"
+            )
+        with _quiet_core():
+            ray.init(**options)
+    except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise BadInputError(
+            f"--ray {address}: no cluster answers there ({reason}): {way_out}"
+        ) from error
+
+
+@contextlib.contextmanager
+def _quiet_core() -> Iterator[None]:
+    """Ray's core writes to stderr past Python, a line a second while it is not let in."""
+    kept = os.dup(2)
+    with open(os.devnull, "w") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+def _identity(cell: Cell) -> tuple[str, int, PrmSpec | None, int]:
+    return cell.spec.label, cell.num_candidates, cell.prm, cell.seed

@@ -1,0 +1,207 @@
+"""Batch evaluation: every cell of a recipe's grid, resumable, graded apart from the search.
+
+A search receives `Question`s only. Gold answers enter in `Recorder`, after a search has ended.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import importlib.util
+import pathlib
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..controllers.strategies import MissingControllerError, build_strategy, controller_of
+from ..datasets import QuestionSet, load_questions
+from ..datasets.digests import text_digest
+from ..errors import BadInputError
+from ..grading.verdict import default_judge, needs_math
+from ..models.source import ModelSource
+from ..protocols import AnswerJudge
+from ..runs.folder import Run, RunWriter, read_run
+from ..specs.recipe import Recipe, StrategySpec
+from ..storage.manifest import make_manifest
+from .cells import Cell, grid
+from .recording import Observer, Recorder
+from .runners import CellRunner, LocalRunner
+from .wall_times import WallTimes
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A checked recipe, ready to run: nothing in it can fail for bad input but the models.
+
+    Attributes:
+        recipe: as given.
+        questions: the question set.
+        cells: in order of running.
+        manifest: of the run folder.
+    """
+
+    recipe: Recipe
+    questions: QuestionSet
+    cells: tuple[Cell, ...]
+    manifest: Mapping[str, Any]
+
+    def bounds(self) -> list[tuple[Cell, int, int, int]]:
+        """`cost_bounds` of this evaluation."""
+        return cost_bounds(self.recipe, self.cells, len(self.questions.questions))
+
+
+def cost_bounds(
+    recipe: Recipe, cells: Sequence[Cell], num_questions: int
+) -> list[tuple[Cell, int, int, int]]:
+    """(cell, rows, most candidates, most sampled tokens) for `--dry-run`."""
+    table = []
+    for cell in cells:
+        per_step, depth = cell.num_candidates, recipe.max_depth
+        candidates = per_step * depth
+        # The last step's samples run to the end of the answer.
+        last = per_step
+        if recipe.budget is not None:
+            candidates = min(candidates, recipe.budget)
+            last = min(last, candidates)
+        policy = recipe.policy
+        longest = max(policy.max_step_tokens, policy.max_answer_tokens)
+        tokens = (candidates - last) * policy.max_step_tokens + last * longest
+        table.append((cell, num_questions, num_questions * candidates, num_questions * tokens))
+    return table
+
+
+def with_stand_ins(recipe: Recipe) -> tuple[Recipe, tuple[str, ...]]:
+    """A recipe whose cells can be counted before its controllers are trained.
+
+    Returns:
+        The recipe, with a random policy in place of each controller that is not there, and what
+        is missing, a line for each.
+
+    Raises:
+        BadInputError: a strategy is wrong in any other way.
+    """
+    strategies: list[StrategySpec] = []
+    missing: list[str] = []
+    for spec in recipe.strategies:
+        try:
+            build_strategy(spec)
+        except MissingControllerError as error:
+            missing.append(f"strategy {spec.label!r}: {error}")
+            spec = StrategySpec("cats_random", spec.label)
+        strategies.append(spec)
+    return dataclasses.replace(recipe, strategies=tuple(strategies)), tuple(missing)
+
+
+def prepare(
+    recipe: Recipe,
+    models: ModelSource,
+    questions: QuestionSet | None = None,
+    *,
+    seen: bool = False,
+) -> Evaluation:
+    """Check everything that can be checked without loading a model.
+
+    Args:
+        recipe: what to run.
+        models: where its models come from.
+        questions: default: those the recipe names.
+        seen: controllers may be asked the questions they were trained on: to collect more
+            trajectories, not to evaluate.
+
+    Raises:
+        BadInputError: something in the recipe can't work.
+    """
+    cells = grid(recipe)
+    questions = load_questions(recipe.questions) if questions is None else questions
+    if needs_math(recipe.questions) and importlib.util.find_spec("math_verify") is None:
+        raise BadInputError(
+            "answers in LaTeX are graded by math-verify, which is not installed: "
+            "pip install 'cats-jax[eval]'"
+        )
+    fingerprints = {"policy": models.fingerprint(recipe.policy)}
+    for spec in recipe.prms:
+        fingerprints[f"prm {spec.label}"] = models.fingerprint(spec)
+    for spec in recipe.strategies:
+        folder = controller_of(spec)
+        if folder is not None:
+            fingerprints[f"controller {spec.label}"] = _folder_digest(folder)
+            if not seen:
+                _check_unseen(spec.label, folder, questions)
+    manifest = make_manifest(
+        config=recipe.as_config(),
+        models=fingerprints,
+        questions=questions.fingerprint(),
+        seeds=recipe.seeds,
+    )
+    return Evaluation(recipe, questions, cells, manifest)
+
+
+def _check_unseen(label: str, controller: pathlib.Path, questions: QuestionSet) -> None:
+    # Here, because it brings the learners along, which only a learned policy needs.
+    from ..controllers.checkpoint import read_info
+
+    taught = set(read_info(controller).get("texts", ()))
+    known = [item for item in questions.questions if text_digest(item.text) in taught]
+    if known:
+        raise BadInputError(
+            f"controller {label!r} was trained on {len(known)} of these questions, such as "
+            f"{known[0].id!r}: evaluate it on others"
+        )
+
+
+def evaluate(
+    evaluation: Evaluation,
+    models: ModelSource,
+    folder: str | pathlib.Path,
+    *,
+    observers: Sequence[Observer] = (),
+    judge: AnswerJudge | None = None,
+    runner: CellRunner | None = None,
+) -> tuple[Run, WallTimes]:
+    """Run the cells that are not in the folder yet, one after another.
+
+    Each cell has all its questions in flight; a question's tree and row go to the disk as it ends,
+    not with its cell. A failed question is a row and counts as wrong.
+
+    Args:
+        evaluation: from `prepare`.
+        models: where its models come from.
+        folder: of the run; made, or gone on with.
+        observers: follow the run.
+        judge: decides which answers are the same; default: `default_judge`.
+        runner: search the questions; default: this process.
+
+    Raises:
+        BadInputError: the folder belongs to another run, or a model or question can't be used.
+        RunStoppedError: the folder can't be written any more; what was written stays.
+    """
+    started = time.perf_counter()
+    times = WallTimes()
+    recipe, questions = evaluation.recipe, evaluation.questions
+    judge = default_judge(recipe.questions) if judge is None else judge
+    with RunWriter(folder, evaluation.manifest) as writer:
+        known = {row.key: row for row in read_run(folder).rows}
+        if runner is None:
+            runner = LocalRunner(recipe, models, judge, times)
+        for cell in evaluation.cells:
+            todo = [item for item in questions.questions if cell.key(item.id) not in known]
+            done = [known[key] for q in questions.questions if (key := cell.key(q.id)) in known]
+            for observer in observers:
+                observer.begin_cell(cell.title, len(questions.questions), done)
+            if not todo:
+                continue
+            with_trees = recipe.writes_trees(cell.num_candidates)
+            recorder = Recorder(cell, questions, judge, writer, with_trees, observers, times)
+            runner.search(cell, todo, recorder)
+    times.writing = writer.seconds
+    times.total = time.perf_counter() - started
+    return read_run(folder), times
+
+
+def _folder_digest(folder: pathlib.Path) -> dict[str, Any]:
+    digest = hashlib.sha256()
+    for file in sorted(path for path in folder.rglob("*") if path.is_file()):
+        digest.update(str(file.relative_to(folder)).encode() + b"\0")
+        digest.update(hashlib.sha256(file.read_bytes()).digest())
+    return {"name": folder.name, "sha256": digest.hexdigest()}

@@ -1,0 +1,141 @@
+"""Grading a file of answers: rows in, the same rows with verdicts out."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from ..datasets.layout import BadRowError, answer_text, column
+from ..errors import BadInputError
+from ..grading.judge import Grade, MathJudge
+from ..storage.durable import whole_text
+from ..storage.tables import numbered_rows
+
+_WAITING_PER_WORKER = 64
+"""Rows read ahead: enough that no worker waits, few enough that memory stays small."""
+
+
+@dataclass
+class Tally:
+    """What a file came to."""
+
+    rows: int = 0
+    correct: int = 0
+    errors: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    row: dict[str, Any]
+    prediction: str | None
+    gold: str
+    tolerance: float | None
+
+
+def count_rows(path: str | pathlib.Path) -> int:
+    """Check every row of a file before anything is graded, and count them.
+
+    Raises:
+        BadInputError: no such file, a row that breaks a rule (named by line), or no row.
+    """
+    count = sum(1 for _ in _tasks(pathlib.Path(path)))
+    if not count:
+        raise BadInputError(f"{str(path)!r} has no rows")
+    return count
+
+
+def grade_file(
+    source: str | pathlib.Path,
+    target: str | pathlib.Path,
+    judge: MathJudge,
+    on_row: Callable[[Grade], None] = lambda grade: None,
+) -> Tally:
+    """Grade rows `{"prediction", "answer"}`; write the same rows with `correct`, or `error` too.
+
+    The target appears whole or not at all. A row that can't be graded within the judge's limits is
+    wrong and says why.
+
+    Args:
+        source: JSONL. `prediction`: a solution, an answer alone, or null. `answer`: a text, a
+            number, or a list of answers in any order. `tolerance`, or OlympiadBench's `error`:
+            largest absolute difference of numbers that counts as none.
+        target: JSONL, replaced if it exists.
+        judge: has the limits and the workers.
+        on_row: called after each row, in order.
+
+    Raises:
+        BadInputError: the source can't be read, or the target can't be written.
+    """
+    source, target = pathlib.Path(source), pathlib.Path(target)
+    tally = Tally()
+    with whole_text(target) as lines:
+        for task, grade in _graded(source, judge):
+            row = {**task.row, "correct": grade.correct}
+            if grade.error:
+                row["error"] = grade.error
+            lines.write(json.dumps(row) + "\n")
+            tally.rows += 1
+            tally.correct += grade.correct
+            tally.errors += bool(grade.error)
+            on_row(grade)
+    return tally
+
+
+def _graded(source: pathlib.Path, judge: MathJudge) -> Iterator[tuple[_Task, Grade]]:
+    """Rows with their grades, in order; as many at a time as the judge has workers."""
+    waiting: deque[tuple[_Task, Future[Grade]]] = deque()
+    with ThreadPoolExecutor(judge.workers, thread_name_prefix="grade") as pool:
+        try:
+            for task in _tasks(source):
+                waiting.append((task, pool.submit(_grade, judge, task)))
+                if len(waiting) >= _WAITING_PER_WORKER * judge.workers:
+                    first, grade = waiting.popleft()
+                    yield first, grade.result()
+            for task, grade in waiting:
+                yield task, grade.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _grade(judge: MathJudge, task: _Task) -> Grade:
+    if task.prediction is None:
+        return Grade(False)
+    return judge.grade(task.prediction, task.gold, task.tolerance)
+
+
+def _tasks(path: pathlib.Path) -> Iterator[_Task]:
+    for where, row in numbered_rows(path):
+        try:
+            yield _task(row)
+        except BadRowError as error:
+            raise BadInputError(f"{where}: {error}") from error
+
+
+def _task(row: dict[str, Any]) -> _Task:
+    prediction = column(row, "prediction")
+    if prediction is not None and not isinstance(prediction, str):
+        prediction = answer_text(prediction, "prediction")
+    gold = answer_text(column(row, "answer"), "answer")
+    return _Task(row, prediction, gold, _tolerance(row))
+
+
+def _tolerance(row: Mapping[str, Any]) -> float | None:
+    """`tolerance`; or `error`, where it is OlympiadBench's number and not a message."""
+    value = row.get("tolerance")
+    if value in (None, ""):
+        try:
+            return float(row.get("error") or "")
+        except (TypeError, ValueError):
+            return None
+    try:
+        tolerance = float(value)
+    except (TypeError, ValueError) as error:
+        raise BadRowError(f"'tolerance' must be a number, got {value!r}") from error
+    if not 0 <= tolerance < float("inf"):
+        raise BadRowError(f"'tolerance' must be a number of at least 0, got {value!r}")
+    return tolerance

@@ -1,0 +1,98 @@
+"""From the end of a search to its row: the only place where gold answers are known."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from typing import Protocol
+
+from ..datasets import QuestionSet
+from ..grading.verdict import grade_answer, is_covered
+from ..live.results import SearchResult
+from ..protocols import AnswerJudge
+from ..runs.folder import Row, RunWriter
+from .cells import Cell
+from .wall_times import WallTimes
+
+
+class Observer(Protocol):
+    """Follows an evaluation, for progress bars."""
+
+    def begin_cell(self, title: str, total: int, rows: Sequence[Row]) -> None:
+        """A cell with `total` questions begins, of which `rows` are done already."""
+        ...
+
+    def row(self, row: Row) -> None:
+        """One more question has ended; its row is on its way to the disk."""
+        ...
+
+
+class Recorder:
+    """Grades a result and writes it."""
+
+    def __init__(
+        self,
+        cell: Cell,
+        questions: QuestionSet,
+        judge: AnswerJudge,
+        writer: RunWriter,
+        with_trees: bool,
+        observers: Sequence[Observer],
+        times: WallTimes,
+    ) -> None:
+        """`with_trees` says whether the trees of this cell are written."""
+        self._cell = cell
+        self._questions = questions
+        self._judge = judge
+        self._writer = writer
+        self._with_trees = with_trees
+        self._observers = observers
+        self._times = times
+
+    def __call__(self, result: SearchResult) -> None:
+        """Take one result."""
+        started = time.perf_counter()
+        cell, identity = self._cell, result.question.id
+        gold = self._questions.answers[identity]
+        tolerance = self._questions.tolerances.get(identity)
+        grade = grade_answer(self._judge, result.answer, gold, tolerance)
+        row = Row(
+            key=cell.key(identity),
+            question=identity,
+            strategy=cell.spec.label,
+            num_candidates=cell.num_candidates,
+            prm=None if cell.prm is None else cell.prm.label,
+            seed=cell.seed,
+            meta=self._questions.meta.get(identity, {}),
+            answer=result.answer,
+            gold=gold,
+            correct=grade.correct,
+            status=result.status,
+            reason=result.reason or (grade.error and f"not graded: {grade.error}"),
+            steps=result.steps,
+            ledger=result.ledger,
+            actions=_count_actions(result),
+            dataset=self._questions.datasets.get(identity, ""),
+            tolerance=tolerance,
+            covered=grade.correct
+            or is_covered(self._judge, [path.answer for path in result.paths], gold, tolerance),
+        )
+        self._writer.add(row, result if self._with_trees else None)
+        for observer in self._observers:
+            observer.row(row)
+        self._times.recording += time.perf_counter() - started
+
+
+def _count_actions(result: SearchResult) -> tuple[tuple[int, int, float, float, int, int], ...]:
+    counts = Counter(
+        (
+            decision.num_extra,
+            decision.num_retain,
+            round(decision.temperature, 4),
+            round(decision.top_p, 4),
+            decision.top_k,
+        )
+        for decision in result.decisions
+    )
+    return tuple((*action, times) for action, times in sorted(counts.items()))

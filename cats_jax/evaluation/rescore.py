@@ -1,0 +1,312 @@
+"""Rescoring: another aggregation, vote, PRM or grader on saved trees, without sampling.
+
+Only where that is exactly what a run with the other setting would have shown. Grading never touches
+a search, and a vote is taken over finished paths, so both can change for every strategy. Scores
+decide which paths a search keeps, unless it keeps all: with another aggregation or PRM only greedy,
+majority and best-of-N can be rescored; the rows of the others are left out.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import pathlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+import search
+from search.state import empty_paths
+
+from ..controllers.strategies import build_strategy
+from ..errors import BadInputError
+from ..grading.verdict import grade_answer, is_covered
+from ..live.ledger import Ledger
+from ..live.results import SearchPath, SearchResult
+from ..live.tree import SearchTree
+from ..protocols import AnswerJudge, Path, Step, StepScorer
+from ..runs.folder import Row, Run, RunWriter, read_run
+from ..specs.recipe import PrmSpec, StrategySpec, parse_strategy
+from ..storage.manifest import make_manifest
+
+KEEPS_ALL_PATHS = frozenset({"greedy", "majority", "best_of_n", "best_of_n_weighted"})
+"""Strategies whose search no score can change."""
+
+_CHOOSE_BY_WEIGHT = frozenset({"particle_filtering", "mcts"})
+"""Their choice rests on more than a tree file holds; it stays as it was."""
+
+_FIXED_VOTE = frozenset({"greedy", "majority", "best_of_n_weighted"})
+
+
+@dataclass(frozen=True)
+class Change:
+    """What to do otherwise; None leaves it as it was.
+
+    Attributes:
+        path_score: aggregation of step scores.
+        vote: "best", "weighted" or "majority".
+        prm: scores every step of every finished path anew.
+    """
+
+    path_score: str | None = None
+    vote: str | None = None
+    prm: PrmSpec | None = None
+
+    @property
+    def of_scores(self) -> bool:
+        """Whether path scores change."""
+        return self.path_score is not None or self.prm is not None
+
+
+@dataclass(frozen=True)
+class Rescored:
+    """A rescored run, and what had to be left out of it.
+
+    Attributes:
+        run: as read from its folder.
+        left_out: reason by strategy label.
+    """
+
+    run: Run
+    left_out: Mapping[str, str]
+
+
+def rescore(
+    run: Run,
+    folder: str | pathlib.Path,
+    change: Change,
+    judge: AnswerJudge,
+    scorer: StepScorer | None = None,
+    *,
+    grader: str = "",
+) -> Rescored:
+    """Write a run folder with the rows that a change leaves exact.
+
+    Answers are found, voted on and graded anew by `judge`.
+
+    Args:
+        run: as read.
+        folder: of the new run; another than the old one's.
+        change: what to do otherwise.
+        judge: decides which answers are the same.
+        scorer: the PRM of `change.prm`.
+        grader: name of the judge, for the manifest.
+
+    Raises:
+        BadInputError: no row can be rescored, or the folder can't be used.
+    """
+    if pathlib.Path(folder).resolve() == run.folder.resolve():
+        raise BadInputError("rescore: the output must be another folder than the run's")
+    specs = {spec.label: spec for spec in map(_spec, run.manifest["config"]["strategies"])}
+    left_out = {
+        label: reason for label, spec in specs.items() if (reason := _why_not(spec, change))
+    }
+    for row in run.rows:
+        if row.tree is None and row.status != "failed":
+            left_out.setdefault(row.strategy, "rows without a tree: run it with `trees: true`")
+    rows = [row for row in run.rows if row.strategy not in left_out]
+    if not rows:
+        reasons = "; ".join(f"{label}: {reason}" for label, reason in left_out.items())
+        raise BadInputError(f"rescore: no row of {str(run.folder)!r} can be rescored ({reasons})")
+    strategies = {
+        label: None if spec.name in _CHOOSE_BY_WEIGHT else _changed_strategy(spec, change)
+        for label, spec in specs.items()
+        if label not in left_out
+    }
+    with RunWriter(folder, _manifest(run, change, grader)) as writer:
+        for row in rows:
+            if _new_key(row, change) in writer.keys:
+                continue
+            if row.status == "failed":
+                writer.add(dataclasses.replace(row, key=_new_key(row, change), tree=None), None)
+                continue
+            result = run.tree(row)
+            if scorer is not None and row.prm is not None:
+                _score(result, scorer)
+            _choose(result, strategies[row.strategy], judge)
+            writer.add(_new_row(row, result, change, judge), result)
+    return Rescored(read_run(folder), left_out)
+
+
+def _spec(entry: Mapping[str, Any]) -> StrategySpec:
+    """A strategy as the manifest tells it: JSON has lists for tuples."""
+    return parse_strategy(
+        {"name": entry["name"], "label": entry["label"], **dict(entry["options"])}
+    )
+
+
+def _why_not(spec: StrategySpec, change: Change) -> str:
+    if change.of_scores and spec.name not in KEEPS_ALL_PATHS:
+        return "its search depends on path scores"
+    if change.of_scores and spec.name in ("greedy", "majority"):
+        return "it reads no scores"
+    if change.vote is not None and spec.name in _FIXED_VOTE | _CHOOSE_BY_WEIGHT:
+        return "it has one way to choose"
+    return ""
+
+
+def _changed_strategy(spec: StrategySpec, change: Change) -> search.Strategy:
+    options = dict(spec.options)
+    if change.path_score is not None:
+        options["path_score"] = change.path_score
+    if change.vote is not None:
+        options["vote"] = change.vote
+    default = change.prm.path_score if change.prm is not None else None
+    changed = StrategySpec(spec.name, spec.label, tuple(sorted(options.items())))
+    return build_strategy(changed, default)[0]
+
+
+def _score(result: SearchResult, scorer: StepScorer) -> None:
+    """Score every valid candidate, step by step as a search does; its cost replaces the old PRM's.
+
+    Only for strategies whose search no score can change: the candidates are those of the other
+    PRM's search.
+    """
+    old = result.ledger
+    if old.prm_computed and not old.prm_flops:
+        raise BadInputError(
+            "rescore: the run is of an earlier version, which did not keep the PRM's part of the "
+            "FLOPs: run it again"
+        )
+    ledger = dataclasses.replace(
+        old,
+        flops=old.flops - old.prm_flops,
+        prm_flops=0.0,
+        prm_computed=0,
+        prm_cached=0,
+        prm_calls=0,
+        prm_seconds=0.0,
+    )
+    for candidate in result.candidates:
+        candidate.score = candidate.path_score = None
+    usable = [candidate for candidate in result.candidates if candidate.invalid is None]
+    for _, group in itertools.groupby(usable, lambda candidate: candidate.step):
+        step = list(group)
+        paths = [_path_to(result, candidate.id) for candidate in step]
+        scoring = scorer.score([result.question] * len(paths), paths)
+        for candidate, score in zip(step, scoring.scores, strict=True):
+            candidate.score = float(score)
+        computed = sum(usage.computed for usage in scoring.usage)
+        ledger.prm_computed += computed
+        ledger.prm_cached += sum(usage.cached for usage in scoring.usage)
+        ledger.prm_calls += 1
+        ledger.prm_seconds += scoring.inside_seconds
+        ledger.prm_flops += 2.0 * scorer.num_parameters * computed
+    scorer.keep_only(result.question, [])
+    ledger.flops += ledger.prm_flops
+    result.ledger = ledger
+
+
+def _path_to(result: SearchResult, node: int) -> Path:
+    steps: list[Step] = []
+    while node:
+        candidate = result.candidates[node - 1]
+        steps.append(Step(candidate.text, ()))
+        node = candidate.parent
+    return tuple(reversed(steps))
+
+
+def _choose(result: SearchResult, strategy: search.Strategy | None, judge: AnswerJudge) -> None:
+    """Find the answers anew, aggregate anew, and let the strategy choose among the paths.
+
+    Without a strategy the choice stays.
+    """
+    tree = SearchTree(result.question, judge)
+    if not result.paths:
+        return
+    depth = max(len(path.nodes) for path in result.paths)
+    scores = np.zeros((len(result.paths), depth), np.float32)
+    answers = np.full(len(result.paths), -1, np.int32)
+    paths: list[SearchPath] = []
+    for row, path in enumerate(result.paths):
+        steps = [result.candidates[node - 1] for node in path.nodes]
+        scores[row, : len(steps)] = [step.score or 0.0 for step in steps]
+        answer = judge.extract(path.steps)
+        answers[row] = tree.answer_class(answer)
+        steps[-1].answer = answer
+        paths.append(dataclasses.replace(path, answer=answer))
+    lengths = np.array([len(path.nodes) for path in result.paths], np.int32)
+    finished = empty_paths(len(paths), depth, np.int32(0)).replace(
+        valid=jnp.ones(len(paths), bool),
+        depth=jnp.asarray(lengths),
+        step_scores=jnp.asarray(scores),
+        answer=jnp.asarray(answers),
+        weight=jnp.ones(len(paths), jnp.float32),
+    )
+    chosen = -1 if result.chosen is None else result.chosen
+    if strategy is not None:
+        chosen = int(strategy.answer(finished))
+        values = np.asarray(strategy.aggregation.value(finished.step_scores, finished.depth))
+        for row, path in enumerate(paths):
+            steps = [result.candidates[node - 1] for node in path.nodes]
+            if all(step.score is not None for step in steps):
+                steps[-1].path_score = float(values[row])
+                step_scores = tuple(float(score) for score in scores[row, : len(steps)])
+                paths[row] = dataclasses.replace(
+                    path, path_score=steps[-1].path_score, step_scores=step_scores
+                )
+    result.paths = paths
+    result.chosen = None if chosen < 0 else chosen
+    result.answer = None if chosen < 0 else paths[chosen].answer
+    if result.status in ("answered", "no_answer"):
+        result.status = "no_answer" if result.answer is None else "answered"
+
+
+def _new_row(row: Row, result: SearchResult, change: Change, judge: AnswerJudge) -> Row:
+    grade = grade_answer(judge, result.answer, row.gold, row.tolerance)
+    return dataclasses.replace(
+        row,
+        key=_new_key(row, change),
+        prm=_new_prm(row, change),
+        answer=result.answer,
+        correct=grade.correct,
+        covered=grade.correct
+        or is_covered(judge, [path.answer for path in result.paths], row.gold, row.tolerance),
+        status=result.status,
+        reason=grade.error and f"not graded: {grade.error}",
+        ledger=Ledger(**dataclasses.asdict(result.ledger)),
+        tree=None,
+    )
+
+
+def _new_key(row: Row, change: Change) -> str:
+    prm = _new_prm(row, change) or "-"
+    return f"{row.strategy}|{row.num_candidates}|{prm}|{row.seed}|{row.question}"
+
+
+def _new_prm(row: Row, change: Change) -> str | None:
+    return row.prm if row.prm is None or change.prm is None else change.prm.label
+
+
+def _manifest(run: Run, change: Change, grader: str) -> dict[str, Any]:
+    config = {
+        **run.manifest["config"],
+        "name": f"{run.manifest['config']['name']}-rescored",
+        "rescored": {
+            "from": run.folder.name,
+            "rows": len(run.rows),
+            "grader": grader,
+            **dataclasses.asdict(change),
+        },
+    }
+    return make_manifest(
+        config=config,
+        models=run.manifest["models"],
+        questions=run.manifest["questions"],
+        seeds=run.manifest["seeds"],
+    )
+
+
+def check_scored(rows: Sequence[Row], change: Change) -> None:
+    """Raise BadInputError if several PRMs' rows would become one row."""
+    if change.prm is None:
+        return
+    prms = {row.prm for row in rows if row.prm is not None}
+    if len(prms) > 1:
+        raise BadInputError(
+            f"rescore: the run has rows of several PRMs ({', '.join(sorted(prms))}), which --prm "
+            "would make the same: rescore a run with one"
+        )

@@ -1,0 +1,96 @@
+"""What searches the questions of a cell: this process, with its own models."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from ..live.results import SearchResult
+from ..live.searcher import Searcher
+from ..models.source import ModelSource
+from ..protocols import AnswerJudge, Question, StepGenerator, StepScorer
+from ..specs.recipe import PrmSpec, Recipe
+from .cells import Cell
+from .shared_paths import SharedPaths
+from .wall_times import WallTimes
+
+
+class CellRunner(Protocol):
+    """Searches questions, here or elsewhere."""
+
+    def search(
+        self, cell: Cell, questions: Sequence[Question], on_result: Callable[[SearchResult], None]
+    ) -> None:
+        """Search all questions; `on_result` gets each result as it ends, one at a time."""
+        ...
+
+
+class LocalRunner:
+    """Searches in this process: the policy, and one PRM at a time, for cells are ordered by PRM."""
+
+    def __init__(
+        self, recipe: Recipe, models: ModelSource, judge: AnswerJudge, times: WallTimes
+    ) -> None:
+        """Nothing is loaded before it is needed."""
+        self._recipe = recipe
+        self._models = models
+        self._judge = judge
+        self._times = times
+        self._policy: StepGenerator | None = None
+        self._prm: tuple[PrmSpec, StepScorer] | None = None
+        # Where a row can be cut short, by candidates or by the clock, it is searched by itself.
+        alone = recipe.budget is not None or recipe.max_seconds is not None
+        self._shared = None if alone else SharedPaths()
+
+    def search(
+        self, cell: Cell, questions: Sequence[Question], on_result: Callable[[SearchResult], None]
+    ) -> None:
+        """Search all questions, as many at once as the recipe says."""
+        recipe = self._recipe
+        policy = self._load_policy()
+        scorer = None if cell.prm is None else self._load_prm(cell.prm)
+        remember: Callable[[SearchResult], None] | None = None
+        if self._shared is not None and cell.pool is not None:
+            policy, scorer, remember = self._shared.share(cell, policy, scorer)
+
+        def ended(result: SearchResult) -> None:
+            if remember is not None:
+                remember(result)
+            on_result(result)
+
+        searcher = Searcher(
+            policy=policy,
+            scorer=scorer,
+            strategy=cell.strategy,
+            params=cell.params,
+            num_candidates=cell.num_candidates,
+            calibration=cell.calibration,
+            seed=cell.seed,
+            judge=self._judge,
+            max_depth=recipe.max_depth,
+            budget=recipe.budget,
+            in_flight=recipe.in_flight,
+            max_tokens=recipe.max_tokens,
+            max_seconds=recipe.max_seconds,
+        )
+        begun, recorded = time.perf_counter(), self._times.recording
+        searcher.run(questions, on_result=ended)
+        recording = self._times.recording - recorded
+        self._times.searching += time.perf_counter() - begun - recording
+        self._times.parts.update(searcher.timings.as_dict())
+
+    def _load_policy(self) -> StepGenerator:
+        if self._policy is None:
+            started = time.perf_counter()
+            self._policy = self._models.policy(self._recipe.policy)
+            self._times.loading += time.perf_counter() - started
+        return self._policy
+
+    def _load_prm(self, spec: PrmSpec) -> StepScorer:
+        if self._prm is None or self._prm[0] != spec:
+            self._prm = None  # the old one's memory is free before the new one is read
+            started = time.perf_counter()
+            self._prm = (spec, self._models.prm(spec))
+            self._times.loading += time.perf_counter() - started
+        return self._prm[1]

@@ -1,0 +1,293 @@
+"""Whole paths shared between rows: sampled once, scored once by each PRM.
+
+Majority and best-of-N at any N and with any PRM read prefixes of one pool of paths, because seeds
+derive from run seed, question, step and row. The row with the largest N is searched first and
+remembered; the others run the same driver, and policy and PRM answer from memory. A row's ledger
+holds what the row costs alone: bridges tell what each sample cost after those before it.
+
+What is remembered lies in a temporary file; in memory is only what belongs to questions in flight.
+"""
+
+from __future__ import annotations
+
+import pickle
+import sqlite3
+import threading
+import zlib
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..errors import ScorerContractError
+from ..live.results import SearchResult
+from ..protocols import (
+    Generation,
+    Path,
+    Question,
+    Scoring,
+    StepGenerator,
+    StepRequest,
+    StepSample,
+    StepScorer,
+    TokenUsage,
+    shared_seconds,
+    total_usage,
+)
+from .cells import Cell
+
+
+class SharedPaths:
+    """What was sampled and scored so far, by pool, PRM and question.
+
+    The file is SQLite's, private to this process and gone with it. If its disk is full, rows that
+    are not remembered are sampled again.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._prm: str | None = None
+        # An empty name is a temporary file, which SQLite removes.
+        self._file = sqlite3.connect("", check_same_thread=False, isolation_level=None)
+        self._file.execute(
+            "CREATE TABLE parts (pool TEXT, prm TEXT, question TEXT, paths INTEGER, content BLOB, "
+            "PRIMARY KEY (pool, prm, question))"
+        )
+
+    def close(self) -> None:
+        """Remove the file."""
+        self._file.close()
+
+    def share(
+        self, cell: Cell, policy: StepGenerator, scorer: StepScorer | None
+    ) -> tuple[StepGenerator, StepScorer | None, Callable[[SearchResult], None]]:
+        """Policy and PRM that remember, for one cell.
+
+        Args:
+            cell: of a strategy that keeps all its paths: its `pool` is not None.
+            policy, scorer: asked for what is not known.
+
+        Returns:
+            Policy, PRM, and what to call with each result as its question ends.
+        """
+        assert cell.pool is not None
+        parts = [_Parts(self, cell.pool, "", cell.num_candidates)]
+        remembering = None
+        if scorer is not None:
+            label = "" if cell.prm is None else cell.prm.label
+            self._forget_other_prms(label)
+            parts.append(_Parts(self, cell.pool, f"prm {label}", cell.num_candidates))
+            remembering = RememberingScorer(scorer, parts[1])
+
+        def end(result: SearchResult) -> None:
+            # A search that was cut short leaves a pool in which others would find gaps.
+            whole = result.status in ("answered", "no_answer")
+            for part in parts:
+                part.end(result.question, keep=whole)
+
+        return RememberingGenerator(policy, parts[0]), remembering, end
+
+    def load(self, pool: str, prm: str, question: str, paths: int) -> dict[Any, Any] | None:
+        """What at least so many paths of a question gave, or None."""
+        with self._lock:
+            found = self._file.execute(
+                "SELECT content FROM parts WHERE pool=? AND prm=? AND question=? AND paths>=?",
+                (pool, prm, question, paths),
+            ).fetchone()
+        # Written by this process, so there is nothing to distrust.
+        return None if found is None else pickle.loads(zlib.decompress(found[0]))
+
+    def save(self, pool: str, prm: str, question: str, paths: int, known: dict[Any, Any]) -> None:
+        """Remember what so many paths of a question gave, in place of fewer."""
+        content = zlib.compress(pickle.dumps(known, pickle.HIGHEST_PROTOCOL), 1)
+        with self._lock:
+            try:
+                self._file.execute(
+                    "INSERT OR REPLACE INTO parts VALUES (?, ?, ?, ?, ?)",
+                    (pool, prm, question, paths, content),
+                )
+            except sqlite3.OperationalError:
+                return  # no room: other rows sample anew
+
+    def _forget_other_prms(self, label: str) -> None:
+        """PRMs take turns, and none comes back."""
+        if label == self._prm:
+            return
+        self._prm = label
+        with self._lock:
+            self._file.execute("DELETE FROM parts WHERE prm NOT IN ('', ?)", (f"prm {label}",))
+
+
+@dataclass(slots=True)
+class _Part:
+    """One question's samples, or its scores.
+
+    Attributes:
+        known: by what was asked; being filled, unless `recalled`.
+        recalled: it holds everything this search will ask.
+        told: how often a key was answered from it.
+    """
+
+    known: dict[Any, Any]
+    recalled: bool
+    told: Counter[Any] = field(default_factory=Counter)
+
+
+class _Parts:
+    """The samples, or the scores, of one cell's questions in flight."""
+
+    def __init__(self, store: SharedPaths, pool: str, prm: str, num_paths: int) -> None:
+        self._store = store
+        self._where = (pool, prm)
+        self._num_paths = num_paths
+        self._open: dict[str, _Part] = {}
+
+    def open(self, question: Question) -> _Part:
+        """The question's part, looked for when it is first asked for."""
+        part = self._open.get(question.id)
+        if part is None:
+            known = self._store.load(*self._where, question.id, self._num_paths)
+            part = _Part({} if known is None else known, recalled=known is not None)
+            self._open[question.id] = part
+        return part
+
+    def is_recalled(self, question: Question) -> bool:
+        """Whether an open question is answered from memory."""
+        part = self._open.get(question.id)
+        return part is not None and part.recalled
+
+    def end(self, question: Question, *, keep: bool) -> None:
+        """The question's search is over; `keep` what it gave."""
+        part = self._open.pop(question.id, None)
+        if keep and part is not None and part.known and not part.recalled:
+            self._store.save(*self._where, question.id, self._num_paths, part.known)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sampled:
+    sample: StepSample
+    usage: TokenUsage
+    seconds: float
+
+
+class RememberingGenerator:
+    """`StepGenerator` that answers from memory where it can, and asks another one where not."""
+
+    def __init__(self, policy: StepGenerator, parts: _Parts) -> None:
+        self._policy = policy
+        self._parts = parts
+        self.name = policy.name
+        self.num_parameters = policy.num_parameters
+
+    def check_question(self, question: Question) -> None:
+        """As of the policy."""
+        self._policy.check_question(question)
+
+    def keep_only(self, question: Question, paths: Sequence[Path]) -> None:
+        """As of the policy, which has no state of a question answered from memory."""
+        if not self._parts.is_recalled(question):
+            self._policy.keep_only(question, paths)
+
+    def generate(self, requests: Sequence[StepRequest]) -> Generation:
+        """Known samples with their cost, the others from the policy."""
+        answers = [self._recall(request) for request in requests]
+        new = [i for i, answer in enumerate(answers) if answer is None]
+        inside = 0.0
+        totals: dict[int, tuple[TokenUsage, float]] = {}
+        if new:
+            fresh = self._policy.generate([requests[i] for i in new])
+            inside = fresh.inside_seconds
+            seconds = fresh.seconds or shared_seconds(fresh.usage, inside)
+            for place, i in enumerate(new):
+                totals[i] = fresh.usage[place], seconds[place]
+                answers[i] = self._remember(requests[i], fresh, place, seconds[place])
+        samples, usage, parts = [], [], []
+        for i, answer in enumerate(answers):
+            assert answer is not None
+            samples.append([each.sample for each in answer])
+            total = total_usage([each.usage for each in answer])
+            own, spent = totals.get(i, (total, sum(each.seconds for each in answer)))
+            usage.append(own)
+            parts.append(spent)
+        return Generation(samples, usage, inside, seconds=parts)
+
+    def _recall(self, request: StepRequest) -> list[_Sampled] | None:
+        part = self._parts.open(request.question)
+        if not part.recalled:
+            return None
+        keys = _sample_keys(request)
+        return [part.known[key] for key in keys] if all(key in part.known for key in keys) else None
+
+    def _remember(
+        self, request: StepRequest, fresh: Generation, place: int, seconds: float
+    ) -> list[_Sampled]:
+        samples = fresh.samples[place]
+        if fresh.sample_usage is None:  # then its rows can't be told apart, and are not shared
+            return [_Sampled(sample, TokenUsage(), 0.0) for sample in samples]
+        usage = fresh.sample_usage[place]
+        answer = list(map(_Sampled, samples, usage, shared_seconds(usage, seconds)))
+        known = self._parts.open(request.question).known
+        known.update(zip(_sample_keys(request), answer, strict=True))
+        return answer
+
+
+class RememberingScorer:
+    """`StepScorer` that answers from memory where it can, and asks another one where not."""
+
+    def __init__(self, scorer: StepScorer, parts: _Parts) -> None:
+        self._scorer = scorer
+        self._parts = parts
+        self.name = scorer.name
+        self.num_parameters = scorer.num_parameters
+        self.sparsity_total = scorer.sparsity_total
+        self.sparsity_last_layer = scorer.sparsity_last_layer
+
+    def keep_only(self, question: Question, paths: Sequence[Path]) -> None:
+        """As of the PRM, which has no state of a question answered from memory."""
+        if not self._parts.is_recalled(question):
+            self._scorer.keep_only(question, paths)
+
+    def score(self, questions: Sequence[Question], paths: Sequence[Path]) -> Scoring:
+        """Known scores with their cost, the others from the PRM."""
+        parts = [self._parts.open(question) for question in questions]
+        keys = [tuple(step.text for step in path) for path in paths]
+        new = [
+            i
+            for i, (part, key) in enumerate(zip(parts, keys, strict=True))
+            if not part.recalled or key not in part.known
+        ]
+        inside = 0.0
+        answers: dict[int, tuple[float, TokenUsage, float]] = {}
+        if new:
+            fresh = self._scorer.score([questions[i] for i in new], [paths[i] for i in new])
+            inside = fresh.inside_seconds
+            seconds = fresh.seconds or shared_seconds(fresh.usage, inside)
+            if len(fresh.scores) != len(new):
+                raise ScorerContractError(
+                    f"the PRM returned {len(fresh.scores)} scores for {len(new)} paths, the first "
+                    f"of question {questions[new[0]].id!r}"
+                )
+            found = zip(fresh.scores, fresh.usage, seconds, strict=True)
+            answers = dict(zip(new, found, strict=True))
+            for i, answer in answers.items():
+                # Of equal paths the first costs most: each has its own entry.
+                parts[i].known.setdefault(keys[i], []).append(answer)
+        for i, (part, key) in enumerate(zip(parts, keys, strict=True)):
+            if i not in answers:
+                entries = part.known[key]
+                answers[i] = entries[min(part.told[key], len(entries) - 1)]
+                part.told[key] += 1
+        scored = [answers[i] for i in range(len(paths))]
+        return Scoring(
+            [score for score, _, _ in scored],
+            [usage for _, usage, _ in scored],
+            inside,
+            seconds=[spent for _, _, spent in scored],
+        )
+
+
+def _sample_keys(request: StepRequest) -> list[Any]:
+    """Everything a sample depends on, beside its question."""
+    path = tuple(step.token_ids for step in request.path)
+    rest = (path, request.temperature, request.top_p, request.top_k, request.to_end)
+    return [(seed, rest) for seed in request.seeds]

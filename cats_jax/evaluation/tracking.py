@@ -1,0 +1,131 @@
+"""Live curves of an evaluation: TensorBoard files in the run folder, Weights & Biases on demand."""
+
+from __future__ import annotations
+
+import contextlib
+import pathlib
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from ..errors import BadInputError
+from ..runs.folder import Row
+
+FOLDER = "tensorboard"
+"""In the run folder; `tensorboard --logdir runs` shows all runs."""
+
+
+_SECONDS_BETWEEN_FLUSHES = 5.0
+
+
+class Sink(Protocol):
+    """Where curves go."""
+
+    def scalar(self, name: str, value: float, step: int) -> None:
+        """One point of a curve."""
+        ...
+
+    def close(self) -> None:
+        """Write what is left."""
+        ...
+
+
+class Tracker:
+    """An `evaluate.Observer`: accuracy, tokens and speed of each cell as its questions end."""
+
+    def __init__(self, sinks: Sequence[Sink]) -> None:
+        """The sinks are closed with the tracker."""
+        self._sinks = sinks
+        self._title = ""
+
+    def __enter__(self) -> Tracker:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for sink in self._sinks:
+            sink.close()
+
+    def begin_cell(self, title: str, total: int, rows: Sequence[Row]) -> None:
+        """A cell begins, perhaps with rows of an earlier run."""
+        self._title = title
+        self._started = time.monotonic()
+        self._done, self._before = len(rows), len(rows)
+        self._right = sum(row.correct for row in rows)
+        self._tokens = sum(row.ledger.tokens for row in rows)
+
+    def row(self, row: Row) -> None:
+        """One more question has ended."""
+        self._done += 1
+        self._right += row.correct
+        self._tokens += row.ledger.tokens
+        minutes = max(time.monotonic() - self._started, 1e-9) / 60
+        values = {
+            "accuracy": self._right / self._done,
+            "tokens per question": self._tokens / self._done,
+            "questions per minute": (self._done - self._before) / minutes,
+        }
+        for name, value in values.items():
+            for sink in self._sinks:
+                sink.scalar(f"{self._title}/{name}", value, self._done)
+
+
+class TensorBoard:
+    """Event files in a folder. If its disk is full the curves end; that stops no run."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        """The folder is made if need be."""
+        from tensorboardX.event_file_writer import EventsWriter
+
+        # Written in this thread: one of its own would end with a traceback when it can't write.
+        (folder / FOLDER).mkdir(exist_ok=True)
+        self._writer: EventsWriter | None = EventsWriter(str(folder / FOLDER / "events"))
+        self._flushed = time.monotonic()
+
+    def scalar(self, name: str, value: float, step: int) -> None:
+        """One point of a curve."""
+        if self._writer is None:
+            return
+        from tensorboardX.proto.event_pb2 import Event  # pyright: ignore[reportAttributeAccessIssue]
+        from tensorboardX.summary import scalar
+
+        event = Event(wall_time=time.time(), step=step, summary=scalar(name, value))
+        try:
+            self._writer.write_event(event)
+            if time.monotonic() - self._flushed > _SECONDS_BETWEEN_FLUSHES:
+                self._writer.flush()
+                self._flushed = time.monotonic()
+        except OSError:
+            self._writer = None
+
+    def close(self) -> None:
+        """Write what is left."""
+        if self._writer is not None:
+            with contextlib.suppress(OSError):
+                self._writer.close()
+
+
+class WeightsAndBiases:
+    """A run of a Weights & Biases project.
+
+    Raises:
+        BadInputError: the package is not installed.
+    """
+
+    def __init__(self, project: str, name: str, config: Mapping[str, Any]) -> None:
+        """Begin the run; `config` is shown with it."""
+        try:
+            import wandb  # type: ignore[import-not-found]
+        except ModuleNotFoundError as error:
+            raise BadInputError(
+                "--wandb: Weights & Biases is not installed: pip install wandb, or leave the "
+                "option out; TensorBoard files are written in any case"
+            ) from error
+        self._run = wandb.init(project=project, name=name, config=dict(config))
+
+    def scalar(self, name: str, value: float, step: int) -> None:
+        """One point of a curve; its x-axis is logged with it, because cells take turns."""
+        self._run.log({name: value, f"{name.split('/')[0]}/questions": step})
+
+    def close(self) -> None:
+        """Write what is left."""
+        self._run.finish()

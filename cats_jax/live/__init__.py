@@ -1,0 +1,1 @@
+"""A live search: the driver that runs questions against models, and the results it gives."""

@@ -1,0 +1,583 @@
+"""The host loop: the core's `plan` and `commit` around a real policy and a real PRM.
+
+A `Cohort` holds a fixed number of slots, one question each, as one batched `SearchState`. Each
+tick plans all slots, asks the policy once, the PRM once, and commits all slots. Keys and seeds
+derive from the question, never from its slot or its neighbours.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+import search
+
+from ..errors import ScorerContractError
+from ..protocols import (
+    AnswerJudge,
+    Path,
+    Question,
+    Scoring,
+    StepGenerator,
+    StepRequest,
+    StepSample,
+    StepScorer,
+    shared_seconds,
+)
+from . import ticks
+from .results import ROOT, Candidate, DecisionRow, SearchResult, Status, path_of
+from .seeds import stable_seed
+from .timings import Stopwatch, Timings
+from .tree import SearchTree
+
+_BUCKETS = (4, 16, 64, 256)
+"""Array capacities; one compilation serves every N and K up to a bucket."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits per question; None is no limit.
+
+    Attributes:
+        max_tokens: tokens sampled by the policy plus tokens computed by the PRM.
+        max_seconds: seconds spent on the question, as in its ledger.
+    """
+
+    max_tokens: int | None = None
+    max_seconds: float | None = None
+
+    def exceeded(self, tree: SearchTree) -> tuple[Status, str] | None:
+        """The limit a question has hit, with one line of reason, or None."""
+        tokens, seconds = tree.ledger.tokens, tree.ledger.seconds
+        if self.max_tokens is not None and tokens >= self.max_tokens:
+            return "max_tokens", f"{tokens} tokens, limit {self.max_tokens}"
+        if self.max_seconds is not None and seconds >= self.max_seconds:
+            return "max_seconds", f"{seconds:.1f} s spent, limit {self.max_seconds}"
+        return None
+
+
+@dataclass(frozen=True)
+class SearchSettings:
+    """What is fixed for all questions of a run; checked by `Searcher`.
+
+    The price is kept apart from the strategy, which is static: another price compiles nothing.
+    """
+
+    strategy: search.Strategy
+    price: float
+    calibration: tuple[float, float, float]
+    num_candidates: int
+    max_depth: int
+    budget: int
+    seed: int
+    limits: Limits
+
+    @property
+    def capacity(self) -> int:
+        """Pool rows."""
+        return _bucket(self.num_candidates)
+
+    @property
+    def frontier_capacity(self) -> int:
+        """Rows of frontier and finished."""
+        return _bucket(self.strategy.width(self.num_candidates))
+
+
+class Locks:
+    """What the cohorts of a run share: each serves one cohort at a time.
+
+    While one cohort is sampled the other can be scored. The core is locked too, or both cohorts
+    would compile the same program at once.
+    """
+
+    def __init__(self) -> None:
+        self.policy = threading.Lock()
+        self.scorer = threading.Lock()
+        self.core = threading.Lock()
+
+
+@dataclass(slots=True)
+class _Slot:
+    """A question in progress."""
+
+    tree: SearchTree
+    step: int = 0
+    phase: int = 0
+    used: int = 0
+    valid_in_step: int = 0
+    num_recorded: int = 0
+    failure: str | None = None
+
+
+@dataclass(slots=True)
+class _Asked:
+    """A request sent to the policy, and where its children go."""
+
+    slot: int
+    parent_slot: int
+    parent: int
+    first_row: int
+    request: StepRequest
+
+
+class Cohort:
+    """A batch of questions that advance together."""
+
+    def __init__(
+        self,
+        *,
+        settings: SearchSettings,
+        params: Any,
+        policy: StepGenerator,
+        scorer: StepScorer | None,
+        judge: AnswerJudge,
+        waiting: deque[Question],
+        slots: int,
+        locks: Locks,
+        finish: Callable[[SearchResult], None],
+        timings: Timings,
+    ) -> None:
+        """`waiting` is shared with the other cohorts; `finish` gets each result."""
+        self._settings = settings
+        self._params = params
+        self._policy = policy
+        self._scorer = scorer
+        self._judge = judge
+        self._waiting = waiting
+        self._locks = locks
+        self._finish = finish
+        self._timings = timings
+        self._stopped = threading.Event()
+        self._slots: list[_Slot | None] = [None] * slots
+        # What the engines may forget, told them when this cohort next has their lock.
+        self._policy_forgets: dict[Question, list[Path]] = {}
+        self._scorer_forgets: dict[Question, list[Path]] = {}
+        sparsity = (
+            (0.0, 0.0) if scorer is None else (scorer.sparsity_total, scorer.sparsity_last_layer)
+        )
+        prm_features = (*sparsity, *settings.calibration)
+        self._fresh, self._state, self._keys = ticks.first_states(
+            num_candidates=np.int32(settings.num_candidates),
+            max_depth=settings.max_depth,
+            budget=np.int32(settings.budget),
+            price=np.float32(settings.price),
+            prm_features=np.asarray(prm_features, np.float32),
+            strategy=settings.strategy,
+            capacity=settings.capacity,
+            frontier_capacity=settings.frontier_capacity,
+            slots=slots,
+        )
+        # Slots whose question is gone from `_slots` but not yet from the arrays.
+        self._closed: set[int] = set()
+
+    def stop(self) -> None:
+        """End `run` at the next tick."""
+        self._stopped.set()
+
+    def run(self) -> None:
+        """Search until no question is left."""
+        self._refill()
+        while any(slot is not None for slot in self._slots) and not self._stopped.is_set():
+            observed = self._tick()
+            started = time.perf_counter()
+            results = self._settle(observed)
+            self._refill()
+            self._timings.add("host", time.perf_counter() - started)
+            for result in results:
+                self._finish(result)
+        with self._locks.policy:
+            self._forget(self._policy, self._policy_forgets)
+        if self._scorer is not None:
+            with self._locks.scorer:
+                self._forget(self._scorer, self._scorer_forgets)
+
+    # One tick, in the order in which it happens.
+
+    def _tick(self) -> dict[str, Any]:
+        started = time.perf_counter()
+        busy = Stopwatch()
+        strategy = self._settings.strategy
+
+        with self._locked(self._locks.core, busy), busy("core"):
+            counts = [
+                0 if slot is None else slot.step * strategy.num_phases + slot.phase
+                for slot in self._slots
+            ]
+            # Questions start together and step together, so that they share their phase.
+            in_base = all(slot is None or slot.phase == 0 for slot in self._slots)
+            base_phase = in_base and strategy.num_phases > 1
+            planned = ticks.plan(
+                self._params,
+                self._keys,
+                np.asarray(counts, np.int32),
+                self._state,
+                strategy,
+                base_phase,
+            )
+            request = jax.device_get(planned.request)
+        asked = self._requests(request)
+        samples = self._generate(asked, busy)
+        expansion = self._grow(asked, samples, busy)
+        with self._locked(self._locks.core, busy), busy("core"):
+            self._state, observed = ticks.commit(
+                self._state, planned, expansion, strategy, base_phase
+            )
+            observed = jax.device_get(observed)
+        self._record(observed)
+        self._charge(time.perf_counter() - started, busy)
+        return observed
+
+    def _requests(self, request: search.Request) -> list[_Asked]:
+        settings = self._settings
+        asked: list[_Asked] = []
+        for index, slot in enumerate(self._slots):
+            if slot is None or slot.failure is not None:
+                continue
+            row = slot.used
+            for parent_slot in np.flatnonzero(request.num_samples[index]):
+                count = int(request.num_samples[index, parent_slot])
+                parent = int(request.embedding[index, parent_slot])
+                seeds = tuple(
+                    stable_seed(
+                        settings.seed, slot.tree.question.id, slot.step, slot.phase, row + offset
+                    )
+                    for offset in range(count)
+                )
+                step_request = StepRequest(
+                    question=slot.tree.question,
+                    path=slot.tree.path(parent),
+                    seeds=seeds,
+                    temperature=float(request.temperature[index, parent_slot]),
+                    top_p=float(request.top_p[index, parent_slot]),
+                    top_k=int(request.top_k[index, parent_slot]),
+                    to_end=bool(request.to_end[index, parent_slot]),
+                )
+                asked.append(_Asked(index, int(parent_slot), parent, row, step_request))
+                row += count
+        return asked
+
+    def _generate(self, asked: list[_Asked], busy: Stopwatch) -> list[list[StepSample]]:
+        if not asked:
+            return []
+        with self._locked(self._locks.policy, busy), busy("policy"):
+            self._forget(self._policy, self._policy_forgets)
+            generation = self._policy.generate([item.request for item in asked])
+        busy.split("policy", generation.inside_seconds)
+        seconds = generation.seconds
+        if seconds is None:
+            seconds = shared_seconds(generation.usage, generation.inside_seconds)
+        called: set[int] = set()
+        for item, usage, part in zip(asked, generation.usage, seconds, strict=True):
+            ledger = self._tree(item.slot).ledger
+            ledger.candidates += len(item.request.seeds)
+            ledger.prompt_computed += usage.computed
+            ledger.prompt_cached += usage.cached
+            ledger.generated += usage.generated
+            ledger.flops += 2.0 * self._policy.num_parameters * usage.computed
+            ledger.policy_seconds += part
+            ledger.policy_calls += item.slot not in called
+            called.add(item.slot)
+        return generation.samples
+
+    def _grow(
+        self, asked: list[_Asked], samples: list[list[StepSample]], busy: Stopwatch
+    ) -> search.Expansion:
+        """Add the samples to the trees, score them, and write the expansion arrays."""
+        slots, capacity = len(self._slots), self._settings.capacity
+        arrays = _blank_expansion(slots, capacity)
+        grown: list[tuple[int, int, Candidate]] = []
+        next_row = [0] * slots
+        for item, children in zip(asked, samples, strict=True):
+            slot = self._slots[item.slot]
+            assert slot is not None
+            for offset, sample in enumerate(children):
+                candidate = slot.tree.add(
+                    item.parent,
+                    sample,
+                    step=slot.step,
+                    phase=slot.phase,
+                    pool_row=item.first_row + offset,
+                )
+                row = next_row[item.slot]
+                next_row[item.slot] += 1
+                arrays["parent"][item.slot, row] = item.parent_slot
+                grown.append((item.slot, row, candidate))
+        usable = [entry for entry in grown if entry[2].invalid is None]
+        if self._scorer is not None and usable:
+            self._score(usable, busy)
+        for slot_index, row, candidate in usable:
+            slot = self._slots[slot_index]
+            assert slot is not None
+            slot.valid_in_step += 1
+            arrays["valid"][slot_index, row] = slot.failure is None
+            arrays["score"][slot_index, row] = candidate.score or 0.0
+            arrays["done"][slot_index, row] = candidate.done
+            arrays["answer"][slot_index, row] = slot.tree.answer_class(candidate.answer)
+            arrays["text"][slot_index, row] = slot.tree.text_class(candidate.text)
+            arrays["log_prob"][slot_index, row] = candidate.log_prob
+            arrays["num_tokens"][slot_index, row] = candidate.num_tokens
+            arrays["embedding"][slot_index, row] = candidate.id
+        return search.Expansion(**arrays)
+
+    def _score(self, usable: list[tuple[int, int, Candidate]], busy: Stopwatch) -> None:
+        """Ask the PRM for the newest step of each candidate.
+
+        If the batch breaks the PRM's contract the questions are scored one by one, so that only
+        the guilty one fails.
+        """
+        assert self._scorer is not None
+        with self._locked(self._locks.scorer, busy), busy("prm"):
+            self._forget(self._scorer, self._scorer_forgets)
+            try:
+                inside = self._score_batch(usable)
+            except ScorerContractError:
+                inside = 0.0
+                for slot_index in sorted({entry[0] for entry in usable}):
+                    slot = self._slots[slot_index]
+                    assert slot is not None
+                    try:
+                        inside += self._score_batch([e for e in usable if e[0] == slot_index])
+                    except ScorerContractError as error:
+                        slot.failure = str(error)
+        busy.split("prm", inside)
+
+    def _score_batch(self, usable: list[tuple[int, int, Candidate]]) -> float:
+        assert self._scorer is not None
+        trees = [self._tree(slot_index) for slot_index, _, _ in usable]
+        paths = [
+            tree.path(candidate.id) for tree, (_, _, candidate) in zip(trees, usable, strict=True)
+        ]
+        scoring = self._scorer.score([tree.question for tree in trees], paths)
+        _check_scores(scoring, trees, [candidate for _, _, candidate in usable])
+        seconds = scoring.seconds
+        if seconds is None:
+            seconds = shared_seconds(scoring.usage, scoring.inside_seconds)
+        called: set[int] = set()
+        for tree, (slot_index, _, candidate), score, usage, part in zip(
+            trees, usable, scoring.scores, scoring.usage, seconds, strict=True
+        ):
+            candidate.score = float(score)
+            ledger = tree.ledger
+            ledger.prm_computed += usage.computed
+            ledger.prm_cached += usage.cached
+            flops = 2.0 * self._scorer.num_parameters * usage.computed
+            ledger.flops += flops
+            ledger.prm_flops += flops
+            ledger.prm_seconds += part
+            ledger.prm_calls += slot_index not in called
+            called.add(slot_index)
+        return scoring.inside_seconds
+
+    def _record(self, observed: dict[str, Any]) -> None:
+        """Write this tick's decisions and the fate of its candidates into the trees."""
+        for index, slot in enumerate(self._slots):
+            if slot is None:
+                continue
+            for node_slot in np.flatnonzero(observed["decided"][index]):
+                slot.tree.decisions.append(_decision_row(slot, observed, index, int(node_slot)))
+            for candidate in slot.tree.candidates[slot.num_recorded :]:
+                if self._scorer is not None and candidate.invalid is None:
+                    path_score = observed["path_score"][index, candidate.pool_row]
+                    candidate.path_score = float(path_score)
+            slot.num_recorded = len(slot.tree.candidates)
+            slot.step = int(observed["step"][index])
+            slot.phase = int(observed["phase"][index])
+            slot.used = int(observed["used"][index])
+            if slot.phase == 0:
+                for node in self._alive(observed, index, "frontier"):
+                    slot.tree.candidates[node - 1].kept = True
+                for node in self._alive(observed, index, "finished"):
+                    slot.tree.candidates[node - 1].kept = True
+
+    def _charge(self, wall: float, busy: Stopwatch) -> None:
+        """Share what is not any one question's among the open ones."""
+        waiting = busy.seconds("waiting")
+        inside = busy.seconds("policy inside") + busy.seconds("prm inside")
+        core = busy.seconds("core")
+        rest = max(0.0, wall - waiting - inside - core)
+        open_slots = [slot for slot in self._slots if slot is not None]
+        for slot in open_slots:
+            slot.tree.ledger.core_seconds += core / len(open_slots)
+            slot.tree.ledger.rest_seconds += rest / len(open_slots)
+        for part, seconds in busy.parts():
+            self._timings.add(part, seconds)
+        self._timings.add("host", wall - sum(seconds for _, seconds in busy.parts()))
+
+    def _settle(self, observed: dict[str, Any]) -> list[SearchResult]:
+        """Close questions that ended, failed or hit a limit; free what the others don't need."""
+        results: list[SearchResult] = []
+        for index, slot in enumerate(self._slots):
+            if slot is None:
+                continue
+            at_step_end = slot.phase == 0
+            limit = self._settings.limits.exceeded(slot.tree)
+            if slot.failure is None and at_step_end and slot.valid_in_step == 0:
+                slot.failure = f"every candidate of step {slot.step - 1} is invalid"
+            if slot.failure is not None:
+                results.append(self._close(index, observed, "failed", slot.failure))
+            elif observed["terminal"][index]:
+                cut = bool(observed["cut_by_budget"][index])
+                reason = f"budget of {self._settings.budget} candidates spent" if cut else ""
+                status: Status = "budget" if cut else "answered"
+                results.append(self._close(index, observed, status, reason))
+            elif limit is not None:
+                results.append(self._close(index, observed, *limit))
+            elif at_step_end:
+                slot.valid_in_step = 0
+                live = slot.tree.forget_steps_outside(self._alive(observed, index, "frontier"))
+                self._keep_only(slot.tree.question, live)
+        return results
+
+    def _close(
+        self, index: int, observed: dict[str, Any], status: Status, reason: str
+    ) -> SearchResult:
+        slot = self._slots[index]
+        assert slot is not None
+        tree = slot.tree
+        finished = self._alive(observed, index, "finished")
+        row = int(observed["chosen"][index])
+        chosen = None if row < 0 or status == "failed" else row
+        paths = [path_of(tree.nodes(node), tree.candidates) for node in finished]
+        answer = None if chosen is None else paths[chosen].answer
+        if status in ("answered", "no_answer"):
+            status = "no_answer" if answer is None else "answered"
+        self._slots[index] = None
+        self._closed.add(index)
+        self._keep_only(tree.question, [])
+        return SearchResult(
+            question=tree.question,
+            answer=answer,
+            chosen=chosen,
+            status=status,
+            reason=reason,
+            steps=slot.step,
+            paths=paths,
+            candidates=tree.candidates,
+            decisions=tree.decisions,
+            ledger=tree.ledger,
+        )
+
+    # Helpers.
+
+    def _refill(self) -> None:
+        """Put waiting questions into free slots, between two steps of the others."""
+        between_steps = all(slot is None or slot.phase == 0 for slot in self._slots)
+        opened: set[int] = set()
+        seeds = np.zeros((len(self._slots),), np.uint32)
+        for index, slot in enumerate(self._slots):
+            if slot is None and between_steps and self._waiting:
+                try:
+                    question = self._waiting.popleft()
+                except IndexError:  # another cohort was faster
+                    break
+                self._slots[index] = _Slot(SearchTree(question, self._judge))
+                seeds[index] = stable_seed(self._settings.seed, question.id) % 2**31
+                opened.add(index)
+        if opened or self._closed:
+            self._state, self._keys = ticks.replace_slots(
+                self._state,
+                self._keys,
+                self._fresh,
+                seeds,
+                opened=_mask(opened, len(self._slots)),
+                closed=_mask(self._closed, len(self._slots)),
+            )
+            self._closed.clear()
+
+    @contextlib.contextmanager
+    def _locked(self, lock: threading.Lock, busy: Stopwatch) -> Iterator[None]:
+        with busy("waiting"):
+            lock.acquire()
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def _tree(self, index: int) -> SearchTree:
+        slot = self._slots[index]
+        assert slot is not None
+        return slot.tree
+
+    def _alive(self, observed: dict[str, Any], index: int, part: str) -> list[int]:
+        valid = observed[f"{part}_valid"][index]
+        return [int(node) for node in observed[f"{part}_embedding"][index][valid] if node != ROOT]
+
+    def _keep_only(self, question: Question, live: list[Path]) -> None:
+        # Later calls replace earlier ones: paths only ever die.
+        self._policy_forgets[question] = live
+        if self._scorer is not None:
+            self._scorer_forgets[question] = live
+
+    @staticmethod
+    def _forget(engine: StepGenerator | StepScorer, forgets: dict[Question, list[Path]]) -> None:
+        """Hand an engine what it may forget; the caller holds its lock."""
+        for question, live in forgets.items():
+            engine.keep_only(question, live)
+        forgets.clear()
+
+
+def _mask(indices: set[int], size: int) -> np.ndarray:
+    """bool[size], true at `indices`."""
+    mask = np.zeros((size,), bool)
+    mask[list(indices)] = True
+    return mask
+
+
+def _blank_expansion(slots: int, capacity: int) -> dict[str, Any]:
+    shape = (slots, capacity)
+    return {
+        "valid": np.zeros(shape, bool),
+        "parent": np.zeros(shape, np.int32),
+        "score": np.zeros(shape, np.float32),
+        "done": np.zeros(shape, bool),
+        "answer": np.full(shape, -1, np.int32),
+        "text": np.full(shape, -1, np.int32),
+        "log_prob": np.zeros(shape, np.float32),
+        "num_tokens": np.zeros(shape, np.int32),
+        "embedding": np.zeros(shape, np.int32),
+    }
+
+
+def _check_scores(scoring: Scoring, trees: list[SearchTree], candidates: list[Candidate]) -> None:
+    if len(scoring.scores) != len(candidates):
+        raise ScorerContractError(
+            f"the PRM returned {len(scoring.scores)} scores for {len(candidates)} paths, "
+            f"the first of question {trees[0].question.id!r}, step {candidates[0].step}"
+        )
+    for tree, candidate, score in zip(trees, candidates, scoring.scores, strict=True):
+        if not (math.isfinite(score) and 0.0 <= score <= 1.0):
+            raise ScorerContractError(
+                f"the PRM scored step {candidate.step} of question {tree.question.id!r} with "
+                f"{score}: a score must be in [0, 1]"
+            )
+
+
+def _decision_row(slot: _Slot, observed: dict[str, Any], index: int, node_slot: int) -> DecisionRow:
+    where = (index, node_slot)
+    return DecisionRow(
+        step=slot.step,
+        phase=slot.phase,
+        node=int(observed["decision_node"][where]),
+        features=tuple(float(value) for value in observed["features"][where]),
+        action=int(observed["action"][where]),
+        num_extra=int(observed["num_extra"][where]),
+        num_retain=int(observed["num_retain"][where]),
+        temperature=float(observed["temperature"][where]),
+        top_p=float(observed["top_p"][where]),
+        top_k=int(observed["top_k"][where]),
+        granted=int(observed["granted"][where]),
+        reward=float(observed["reward"][where]),
+    )
+
+
+def _bucket(size: int) -> int:
+    return next(bucket for bucket in _BUCKETS if bucket >= size)

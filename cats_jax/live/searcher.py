@@ -1,0 +1,173 @@
+"""`Searcher`: the one host entry to a search. `solve`, `evaluate` and notebooks call it."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from typing import Any
+
+import search
+
+from ..errors import BadInputError
+from ..grading.boxed_integer import BoxedIntegerJudge
+from ..protocols import AnswerJudge, Question, StepGenerator, StepScorer
+from .driver import Cohort, Limits, Locks, SearchSettings
+from .results import SearchResult
+from .timings import Timings
+
+_SPLIT_FROM = 32
+"""From so many questions in flight on, two halves take turns: one is sampled while the other is
+scored. Fewer stay together: two small batches cost more forward passes than turns save."""
+
+
+class Searcher:
+    """Searches many questions at once with one strategy and one N.
+
+    All questions advance together: a tick gathers the requests of every open question into one
+    call of the policy and one of the PRM, and a finished question is replaced by a waiting one.
+    A question's result depends on the seed and on the question alone, not on its neighbours.
+    """
+
+    def __init__(
+        self,
+        *,
+        policy: StepGenerator,
+        scorer: StepScorer | None = None,
+        strategy: search.Strategy,
+        num_candidates: int,
+        calibration: tuple[float, float, float] = search.IDENTITY_CALIBRATION,
+        seed: int = 0,
+        params: Any = (),
+        judge: AnswerJudge | None = None,
+        max_depth: int = 10,
+        budget: int | None = None,
+        in_flight: int = 64,
+        max_tokens: int | None = None,
+        max_seconds: float | None = None,
+    ) -> None:
+        """Check the settings; no model is called yet.
+
+        Args:
+            policy: writes candidate steps.
+            scorer: scores them; needed by strategies with `uses_scores`.
+            strategy: from `search.strategies`, or a factory such as `search.beam(factor=8)`.
+            num_candidates: N in 1..256, cap on the candidates of one reasoning step.
+            calibration: of the scorer: intercept, slope, agreement, see `search.calibration`. It
+                matters to strategies that are `calibrated`, and to features of a policy.
+            seed: run seed.
+            params: of the strategy's policy (CATS).
+            judge: sameness of answers; default: integers in a box.
+            max_depth: reasoning steps; the last one runs to the end of the answer.
+            budget: cap on all candidates of a question; default `num_candidates * max_depth`.
+            in_flight: questions searched at once.
+            max_tokens: cap on a question's tokens, sampled by the policy plus computed by the
+                PRM; checked after every tick.
+            max_seconds: cap on the seconds spent on a question, checked likewise.
+
+        Raises:
+            BadInputError: a setting breaks its rule.
+        """
+        if not isinstance(num_candidates, int) or not 1 <= num_candidates <= search.MAX_CANDIDATES:
+            raise BadInputError(
+                f"num_candidates={num_candidates!r}: N must be an integer in "
+                f"1..{search.MAX_CANDIDATES}; choose one of 4, 8, ..., 256"
+            )
+        if strategy.uses_scores and scorer is None:
+            raise BadInputError(
+                f"strategy {strategy.name!r} reads PRM scores, but no scorer was given: pass "
+                "scorer=, or use a strategy that needs none (greedy, majority)"
+            )
+        for name, value in (("max_depth", max_depth), ("in_flight", in_flight)):
+            if value < 1:
+                raise BadInputError(f"{name}={value}: must be at least 1")
+        if budget is not None and budget < 1:
+            raise BadInputError(f"budget={budget}: must be at least 1, or None for N * max_depth")
+        self._policy = policy
+        self._scorer = scorer if strategy.uses_scores else None
+        self._settings = SearchSettings(
+            strategy=strategy._replace(price=0.0),
+            price=strategy.price,
+            calibration=calibration,
+            num_candidates=num_candidates,
+            max_depth=max_depth,
+            budget=num_candidates * max_depth if budget is None else budget,
+            seed=seed,
+            limits=Limits(max_tokens=max_tokens, max_seconds=max_seconds),
+        )
+        self._params = params
+        self._judge = BoxedIntegerJudge() if judge is None else judge
+        self._in_flight = in_flight
+        self.timings = Timings()
+
+    def run(
+        self,
+        questions: Sequence[Question],
+        on_result: Callable[[SearchResult], None] | None = None,
+    ) -> list[SearchResult]:
+        """Search all questions.
+
+        Args:
+            questions: with distinct ids.
+            on_result: called as each question ends, by one thread at a time, in order of ending.
+
+        Returns:
+            Results in the order of `questions`.
+
+        Raises:
+            BadInputError: an id occurs twice, or a question does not fit the policy's context.
+        """
+        seen: set[str] = set()
+        for question in questions:
+            if question.id in seen:
+                raise BadInputError(f"question id {question.id!r} occurs twice: ids must be unique")
+            seen.add(question.id)
+            self._policy.check_question(question)
+        if not questions:
+            return []
+        waiting = deque(questions)
+        results: dict[str, SearchResult] = {}
+        report_lock = threading.Lock()
+
+        def finish(result: SearchResult) -> None:
+            with report_lock:
+                results[result.question.id] = result
+                if on_result is not None:
+                    on_result(result)
+
+        at_once = min(self._in_flight, len(questions))
+        cohorts = 2 if at_once >= _SPLIT_FROM else 1
+        # A power of two, so that runs of similar size share one compilation.
+        slots = 1 << (-(-at_once // cohorts) - 1).bit_length()
+        locks = Locks()
+        runs = [
+            Cohort(
+                settings=self._settings,
+                params=self._params,
+                policy=self._policy,
+                scorer=self._scorer,
+                judge=self._judge,
+                waiting=waiting,
+                slots=slots,
+                locks=locks,
+                finish=finish,
+                timings=self.timings,
+            )
+            for _ in range(cohorts)
+        ]
+        if len(runs) == 1:
+            runs[0].run()
+        else:
+            with ThreadPoolExecutor(max_workers=len(runs)) as pool:
+                futures = [pool.submit(cohort.run) for cohort in runs]
+                try:
+                    wait(futures, return_when=FIRST_EXCEPTION)
+                finally:
+                    # After an error or Ctrl-C the others stop at their next tick; after a normal
+                    # end there is nothing left to stop.
+                    for cohort in runs:
+                        cohort.stop()
+                for future in futures:
+                    future.result()
+        return [results[question.id] for question in questions]

@@ -1,0 +1,1 @@
+"""Policies and process reward models: found, read, and run on transformers or a server."""

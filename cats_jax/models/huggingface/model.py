@@ -1,0 +1,489 @@
+"""A Hugging Face causal model from a local folder, run on key-value buffers this package owns.
+
+The forward pass is the transformers model's own, so any architecture with a plain key-value cache
+works. Three things are added through transformers' extension points: a cache whose layers write
+into one preallocated buffer, an attention function that does not copy the keys of grouped-query
+models, and masks given ready-made. The widths of all tensors follow from a row's own length, never
+from its neighbours'; with that, fp32 results on a CPU are bitwise the same in any batch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import pathlib
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from safetensors import SafetensorError
+from torch import Tensor
+from transformers import (
+    AttentionInterface,
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    GenerationConfig,
+    PreTrainedTokenizerFast,
+)
+from transformers.cache_utils import Cache, CacheLayerMixin
+from transformers.utils import logging as transformers_logging
+
+from ...errors import BadInputError
+from ...protocols import Question
+from ..prompts.policy_encoder import PromptEncoder
+from ..prompts.policy_format import AUTO, choose_recipe
+from .prefix_cache import PrefixCache, Segment
+
+WIDTH = 32
+"""Cached prefixes are padded to a multiple of this many columns, and buffers grow by as many."""
+
+CHUNK_WIDTH = 8
+"""Chunks of new tokens are padded to a multiple of this."""
+
+# BLAS takes other kernels for very few rows (measured with MKL on AVX-512: 1, 2 and 3 rows differ
+# from any larger number in the last bit), so that no product on the CPU has fewer rows than this.
+_MIN_CPU_ROWS = 8
+
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+_ATTENTION = "cats_jax_grouped_query"
+
+
+def padded(length: int, multiple: int) -> int:
+    """`length` rounded up to a multiple, in tokens."""
+    return -(-length // multiple) * multiple
+
+
+class CausalModel:
+    """A causal language model with its tokenizer, in evaluation mode on one device.
+
+    Args:
+        path: a local model folder with safetensors weights; nothing is ever downloaded.
+        device: "cpu", "cuda" or "cuda:N".
+        dtype: "float32" or "bfloat16", of weights and cached keys and values.
+        num_threads: torch's threads for work inside an operator. A setting of the whole process,
+            made here and nowhere else: more than one slows tiny models down on a shared machine,
+            and bitwise equality is only known for one.
+        recipe: how questions are put, see `choose_recipe`; None: none are, and the tokenizer needs
+            no chat template.
+
+    Attributes:
+        name: the folder's name.
+        recipe: that was chosen.
+        num_parameters: stored parameters, a tied tensor once.
+        context: tokens a sequence may have.
+        vocab_size: width of the logits.
+        seconds: time spent in forward passes (and in what callers add under `timed`).
+
+    Raises:
+        BadInputError: before the weights are read, for a folder, device or dtype that can't work.
+    """
+
+    def __init__(
+        self,
+        path: str | pathlib.Path,
+        *,
+        device: str,
+        dtype: str,
+        num_threads: int,
+        recipe: str | None = AUTO,
+    ):
+        folder = _check_folder(pathlib.Path(path))
+        self.device = _check_device(device)
+        if dtype not in _DTYPES:
+            raise BadInputError(f"dtype {dtype!r} is unknown: use one of {', '.join(_DTYPES)}")
+        self.dtype = _DTYPES[dtype]
+        self.name = folder.name
+        with _reading(folder):
+            self.tokenizer: Any = _load_tokenizer(folder)
+            config: Any = AutoConfig.from_pretrained(folder, local_files_only=True)
+        self._prompts: PromptEncoder | None = None
+        if recipe is not None:
+            self.recipe = choose_recipe(recipe, self.tokenizer.get_vocab())
+            self._prompts = PromptEncoder(self.recipe, self.tokenizer)
+        self.config = config
+        self.context = _context(config)
+        self.vocab_size = int(config.vocab_size)
+        self.seconds = 0.0
+        self.min_rows = _MIN_CPU_ROWS if self.device.type == "cpu" else 1
+        self._num_layers = int(config.num_hidden_layers)
+        heads = int(config.num_attention_heads)
+        self._num_heads = int(getattr(config, "num_key_value_heads", None) or heads)
+        self._head_dim = int(getattr(config, "head_dim", None) or config.hidden_size // heads)
+        self._num_threads = num_threads
+        self._folder = folder
+
+    def load_weights(self, auto_class: Any = AutoModelForCausalLM) -> None:
+        """Reads the weights; apart from `__init__`, so that callers can check their input first.
+
+        Args:
+            auto_class: of transformers; `AutoModel` leaves the language-model head out.
+        """
+        torch.set_num_threads(self._num_threads)
+        with _reading(self._folder):
+            loaded: Any = auto_class.from_pretrained(
+                self._folder,
+                config=self.config,
+                dtype=self.dtype,
+                attn_implementation=_ATTENTION,
+                local_files_only=True,
+                use_safetensors=True,
+                output_loading_info=True,
+            )
+        self.model, info = loaded
+        if info["missing_keys"]:
+            # transformers would go on with random numbers in their place.
+            name = min(info["missing_keys"])
+            raise BadInputError(
+                f"{str(self._folder)!r} lacks {len(info['missing_keys'])} of the model's tensors, "
+                f"{name!r} among them: check that config.json belongs to these weights"
+            )
+        self.model.to(self.device).eval()
+        self.num_parameters = sum(p.numel() for p in self.model.parameters())
+
+    def new_cache(self) -> PrefixCache:
+        """An empty prefix cache of this model's shape."""
+        return PrefixCache(
+            2 * self._num_layers, self._num_heads, self._head_dim, self.dtype, self.device
+        )
+
+    def prompt_ids(self, question: Question) -> tuple[int, ...]:
+        """The question as the recipe puts it, with the answer's turn opened."""
+        assert self._prompts is not None
+        ids = self._prompts.prompt_ids(question.text)
+        if len(ids) < 2:
+            raise BadInputError(
+                f"question {question.id!r} has {len(ids)} prompt tokens under the chat template "
+                f"of {self.name!r}, at least 2 are needed: check the question and the template"
+            )
+        return ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of token ids, special tokens included."""
+        # The backend itself where there is one: transformers' wrapper costs ten times as much.
+        backend = getattr(self.tokenizer, "backend_tokenizer", None)
+        if backend is not None:
+            return backend.decode(list(ids), skip_special_tokens=False)
+        return self.tokenizer.decode(list(ids), clean_up_tokenization_spaces=False)
+
+    def end_ids(self) -> list[int]:
+        """Ids that end an answer: those of the recipe, the generation config and the config."""
+        found: set[int] = set() if self._prompts is None else set(self._prompts.end_ids)
+        sources = [self.config]
+        if (self._folder / "generation_config.json").is_file():
+            sources.append(GenerationConfig.from_pretrained(self._folder, local_files_only=True))
+        for source in sources:
+            ids = getattr(source, "eos_token_id", None)
+            found.update([ids] if isinstance(ids, int) else ids or [])
+        return sorted(token for token in found if token < self.vocab_size)
+
+    @contextlib.contextmanager
+    def timed(self) -> Iterator[None]:
+        """Adds the block's duration to `seconds`, the device's queue included."""
+        start = time.perf_counter()
+        yield
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        self.seconds += time.perf_counter() - start
+
+    def forward(
+        self, kv: Tensor, column: int, tokens: Tensor, positions: Tensor, mask: Tensor, keep: int
+    ) -> Tensor:
+        """Runs new tokens on top of cached ones and writes their keys and values into `kv`.
+
+        Args:
+            kv: [2 x layers, B, heads, W, dim]; columns `column`..`column + Q` are overwritten.
+            column: of the first new token.
+            tokens, positions: i64[B, Q].
+            mask: [B, 1, Q, W] in the model's dtype, 0 where seen and -inf elsewhere; every row
+                sees something.
+            keep: logits of the last `keep` columns are returned.
+
+        Returns:
+            [B, keep, V] in the model's dtype.
+        """
+        layers: list[Any] = [
+            _BufferLayer(kv[2 * i], kv[2 * i + 1], column) for i in range(self._num_layers)
+        ]
+        with self.timed():
+            return self.model(
+                input_ids=tokens,
+                position_ids=positions,
+                attention_mask=mask,
+                past_key_values=Cache(layers=layers),
+                use_cache=True,
+                logits_to_keep=keep,
+            ).logits
+
+    def extend(
+        self,
+        cache: PrefixCache,
+        prefixes: Sequence[Segment | None],
+        chunks: Sequence[tuple[int, ...]],
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Computes one chunk of tokens on top of each cached prefix, in one pass.
+
+        Args:
+            prefixes: B cached paths of one padded width (None: empty).
+            chunks: B non-empty chunks of one padded chunk width.
+
+        Returns:
+            The logits at each chunk's last token, [B, V], and each chunk's keys and values,
+            [planes, heads, tokens, dim].
+        """
+        lengths = [0 if prefix is None else len(prefix) for prefix in prefixes]
+        (prefix_width,) = {padded(length, WIDTH) for length in lengths}
+        (chunk_width,) = {padded(len(chunk), CHUNK_WIDTH) for chunk in chunks}
+        rows, width = len(chunks), prefix_width + chunk_width
+        tokens = np.zeros((rows, chunk_width), dtype=np.int64)
+        seen = np.zeros((rows, width), dtype=bool)
+        for row, (length, chunk) in enumerate(zip(lengths, chunks, strict=True)):
+            tokens[row, chunk_width - len(chunk) :] = chunk
+            seen[row, prefix_width - length : prefix_width] = True
+            seen[row, width - len(chunk) :] = True
+        # A padding column before the chunk gets some valid position; nobody looks at it.
+        positions = np.maximum(np.cumsum(seen, axis=1)[:, prefix_width:] - 1, 0)
+        seen_by = np.repeat(seen[:, None, :], chunk_width, axis=1)
+        seen_by[:, :, prefix_width:] &= np.tri(chunk_width, dtype=bool)
+        # Padding sees itself: a softmax over nothing would be NaN.
+        seen_by[:, :, prefix_width:] |= np.eye(chunk_width, dtype=bool)
+        mask = torch.zeros(seen_by.shape, dtype=self.dtype, device=self.device)
+        mask.masked_fill_(~self._tensor(seen_by), -torch.inf)
+
+        kv = cache.gather(prefixes, prefix_width, width)
+        logits = self.forward(
+            kv,
+            prefix_width,
+            self._tensor(tokens),
+            self._tensor(positions),
+            mask[:, None],
+            # The head is a product of its own, with one row per kept column.
+            keep=1 if rows >= self.min_rows else min(self.min_rows, chunk_width),
+        )
+        own = [kv[:, row, :, width - len(chunk) :] for row, chunk in enumerate(chunks)]
+        return logits[:, -1], own
+
+    def start_rows(self, cache: PrefixCache, prefixes: Sequence[Segment]) -> DecodingRows:
+        """Rows that continue cached prefixes, all of one padded width, token by token."""
+        return DecodingRows(self, cache, prefixes)
+
+    def _tensor(self, array: np.ndarray) -> Tensor:
+        return torch.from_numpy(array).to(self.device)
+
+
+class DecodingRows:
+    """A batch of rows that advance one token at a time, in lockstep.
+
+    The prefix stands left-padded in columns 0..P, P a multiple of 32; the token fed at tick t goes
+    to column P + t; the buffer is P + 32·ceil((t + 1) / 32) columns wide. All of that follows from
+    the row's own prefix length and tick.
+
+    Attributes:
+        num_rows: rows in use, B.
+    """
+
+    def __init__(self, model: CausalModel, cache: PrefixCache, prefixes: Sequence[Segment]):
+        lengths = [len(prefix) for prefix in prefixes]
+        (self._prefix_width,) = {padded(length, WIDTH) for length in lengths}
+        self._model = model
+        self._tick = 0
+        self.num_rows = len(prefixes)
+        fill = [0] * (model.min_rows - self.num_rows)
+        index = [*range(self.num_rows), *fill]
+        width = self._prefix_width + WIDTH
+        self._kv = cache.gather([prefixes[i] for i in index], self._prefix_width, width)
+        self._lengths = torch.tensor([lengths[i] for i in index], device=model.device)
+        columns = torch.arange(self._kv.shape[3], device=model.device)
+        seen = (columns >= self._prefix_width - self._lengths[:, None]) & (
+            columns < self._prefix_width
+        )
+        self._mask = torch.zeros(seen.shape, dtype=model.dtype, device=model.device)
+        self._mask.masked_fill_(~seen, -torch.inf)
+
+    def feed(self, tokens: Tensor) -> Tensor:
+        """Feeds one token to each row: i64[B] -> logits [B, V]."""
+        column = self._prefix_width + self._tick
+        if column == self._kv.shape[3]:
+            self._kv = F.pad(self._kv, (0, 0, 0, WIDTH))
+            self._mask = F.pad(self._mask, (0, WIDTH), value=-torch.inf)
+        self._mask[:, column] = 0
+        padding = self._kv.shape[1] - len(tokens)
+        logits = self._model.forward(
+            self._kv,
+            column,
+            F.pad(tokens, (0, padding))[:, None],
+            (self._lengths + self._tick)[:, None],
+            self._mask[:, None, None],
+            keep=1,
+        )
+        self._tick += 1
+        return logits[: self.num_rows, -1]
+
+    def select(self, rows: Tensor) -> None:
+        """Goes on with these rows, i64[B']; a row may be taken more than once."""
+        self.num_rows = len(rows)
+        index = F.pad(rows, (0, max(0, self._model.min_rows - len(rows))))
+        self._kv = self._kv.index_select(1, index)
+        self._lengths = self._lengths[index]
+        self._mask = self._mask[index]
+
+    def own(self, rows: Tensor) -> list[Tensor]:
+        """Keys and values of the tokens fed so far, [planes, heads, ticks, dim] for each row."""
+        columns = slice(self._prefix_width, self._prefix_width + self._tick)
+        return list(self._kv[..., columns, :].index_select(1, rows).unbind(1))
+
+
+class _BufferLayer(CacheLayerMixin):
+    """One layer's view of a key-value buffer: new entries go to fixed columns."""
+
+    def __init__(self, keys: Tensor, values: Tensor, column: int):
+        super().__init__()
+        self.keys, self.values = keys, values
+        self.is_initialized = True
+        self._column = column
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
+        """Writes [B, heads, Q, dim] into the buffer; returns all of it, [B, heads, W, dim]."""
+        assert self.keys is not None
+        assert self.values is not None
+        columns = slice(self._column, self._column + key_states.shape[2])
+        self.keys[:, :, columns] = key_states
+        self.values[:, :, columns] = value_states
+        return self.keys, self.values
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        """The buffer is there from the start."""
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        """Width and offset for a mask made by transformers; ours are ready-made."""
+        return self.get_max_length(), 0
+
+    def get_seq_length(self) -> int:
+        """Columns before the new ones."""
+        return self._column
+
+    def get_max_length(self) -> int:
+        """Columns of the buffer."""
+        assert self.keys is not None
+        return self.keys.shape[2]
+
+
+def _grouped_query_attention(
+    module: torch.nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor,
+    scaling: float | None = None,
+    **kwargs: Any,
+) -> tuple[Tensor, None]:
+    """Attention with G query heads per key head, without repeating the keys G times.
+
+    The query heads of one key head become G times as many queries: transformers' own function
+    copies keys and values instead, which costs more than the whole rest of a decoding step.
+
+    Args:
+        query: [B, G·H, Q, dim].
+        key, value: [B, H, W, dim].
+        attention_mask: [B, 1, Q, W], added to the scores.
+
+    Returns:
+        [B, Q, G·H, dim], and no weights.
+    """
+    for name in ("softcap", "s_aux", "position_bias"):
+        if kwargs.get(name) is not None:
+            raise BadInputError(
+                f"{type(module).__name__} asks for {name!r}, which this bridge does not compute: "
+                f"serve the model with vLLM"
+            )
+    batch, num_heads, queries, dim = query.shape
+    groups = num_heads // key.shape[1]
+    out = F.scaled_dot_product_attention(
+        query.reshape(batch, key.shape[1], groups * queries, dim),
+        key,
+        value,
+        attn_mask=attention_mask if queries == 1 else attention_mask.repeat(1, 1, groups, 1),
+        scale=scaling,
+    )
+    return out.reshape(batch, num_heads, queries, -1).transpose(1, 2), None
+
+
+AttentionInterface.register(_ATTENTION, _grouped_query_attention)
+
+
+def _check_folder(path: pathlib.Path) -> pathlib.Path:
+    """The folder, if it can hold a model; from_pretrained would take a wrong path for a hub id."""
+    if not path.is_dir():
+        raise BadInputError(
+            f"model folder {str(path)!r} does not exist: give the path of a local folder, "
+            f"nothing is downloaded"
+        )
+    if not (path / "config.json").is_file():
+        raise BadInputError(
+            f"{str(path)!r} has no config.json: give a folder in Hugging Face format"
+        )
+    if not any(path.glob("*.safetensors")):
+        raise BadInputError(
+            f"{str(path)!r} has no *.safetensors file, and no other format is read: "
+            f"`cats-jax convert {path} OUT` makes one from .bin files"
+        )
+    return path.resolve()
+
+
+def _load_tokenizer(folder: pathlib.Path) -> Any:
+    """The tokenizer as it was saved.
+
+    AutoTokenizer (5.19) takes the class of the model type for some types, qwen2 among them, and
+    rebuilds its splitting rules, also where the folder holds a tokenizer of another kind. A folder
+    that says its tokenizer.json is the whole tokenizer is taken at its word.
+    """
+    file = folder / "tokenizer_config.json"
+    saved_class = json.loads(file.read_text()).get("tokenizer_class") if file.is_file() else None
+    if saved_class in ("TokenizersBackend", "PreTrainedTokenizerFast"):
+        return PreTrainedTokenizerFast.from_pretrained(folder, local_files_only=True)
+    return AutoTokenizer.from_pretrained(folder, local_files_only=True)
+
+
+def _check_device(device: str) -> torch.device:
+    try:
+        parsed = torch.device(device)
+    except RuntimeError:
+        parsed = None
+    if parsed is None or parsed.type not in ("cpu", "cuda"):
+        raise BadInputError(f"device {device!r} is unknown: use 'cpu', 'cuda' or 'cuda:N'")
+    if parsed.type == "cuda":
+        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        if (parsed.index or 0) >= count:
+            raise BadInputError(
+                f"device {device!r} is not there: torch sees {count} CUDA devices; use 'cpu'"
+            )
+    return parsed
+
+
+def _context(config: Any) -> int:
+    """Tokens a sequence may have: within a sliding window, such a model attends to everything."""
+    limits = [int(config.max_position_embeddings)]
+    window = getattr(config, "sliding_window", None)
+    if window is not None and getattr(config, "use_sliding_window", True):
+        limits.append(int(window))
+    return min(limits)
+
+
+@contextlib.contextmanager
+def _reading(folder: pathlib.Path) -> Iterator[None]:
+    """Turns what transformers raises on a broken folder into one line; hides its progress bars."""
+    shown = transformers_logging.is_progress_bar_enabled()
+    transformers_logging.disable_progress_bar()
+    try:
+        yield
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise BadInputError(f"{str(folder)!r} can't be read as a model: {reason}") from error
+    finally:
+        if shown:
+            transformers_logging.enable_progress_bar()

@@ -1,0 +1,154 @@
+"""A process reward model on transformers: the causal model, or its backbone under a small head."""
+
+from __future__ import annotations
+
+import pathlib
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from torch import Tensor
+from transformers import AutoModel
+
+from ...errors import BadInputError
+from ..prm.encoder import StepEncoder
+from ..prm.format import Head, PRMFormat
+from ..weights import StoredTensor, check_one_dtype, stored_tensors
+from .model import CausalModel
+
+
+class RewardModel(CausalModel):
+    """A model whose outputs at a token become a score.
+
+    Args:
+        path: a local model folder.
+        prm_format: of the PRM.
+        device, dtype, num_threads: as for `CausalModel`.
+
+    Attributes:
+        encoder: the format's rules with this model's tokenizer.
+
+    Raises:
+        BadInputError: before the weights are read, if folder, format and tokenizer do not go
+            together, or if the head's tensors are missing or of the wrong shape.
+    """
+
+    def __init__(
+        self,
+        path: str | pathlib.Path,
+        prm_format: PRMFormat,
+        *,
+        device: str,
+        dtype: str,
+        num_threads: int,
+    ):
+        super().__init__(
+            path,
+            device=device,
+            dtype=dtype,
+            num_threads=num_threads,
+            recipe=None,
+        )
+        self.encoder = StepEncoder(prm_format, self.tokenizer)
+        for token in (self.encoder.tag_id, *(self.encoder.pair_ids or ())):
+            if token >= self.vocab_size:
+                raise BadInputError(
+                    f"{str(path)!r}: the tokenizer has token {token}, but the model's vocabulary "
+                    f"ends at {self.vocab_size}: take both from one release"
+                )
+        tensors = stored_tensors(self._folder)
+        self._head = prm_format.read_out if isinstance(prm_format.read_out, Head) else None
+        self._layers: list[tuple[StoredTensor, StoredTensor | None]] = []
+        if self._head is not None:
+            self._layers = _head_layers(self._folder, self._head, tensors, self.config.hidden_size)
+        apart = [tensor.name for layer in self._layers for tensor in layer if tensor is not None]
+        check_one_dtype(tensors.values(), apart=apart)
+
+    def load_weights(self, auto_class: Any = None) -> None:
+        """Reads the weights; apart from `__init__`, so that callers can check their input first."""
+        if self._head is None:
+            super().load_weights()
+            return
+        super().load_weights(auto_class or AutoModel)
+        self.model = _BackboneWithHead(self.model, [self._linear(*pair) for pair in self._layers])
+        self.model.eval()
+        self.num_parameters = sum(p.numel() for p in self.model.parameters())
+
+    def scores(self, outputs: Tensor) -> list[float]:
+        """Scores in [0, 1] from the model's outputs at B tokens, [B, V] or [B, head's outputs]."""
+        outputs = outputs.double()
+        if self._head is None:
+            assert self.encoder.pair_ids is not None
+            pair = outputs[:, list(self.encoder.pair_ids)]
+            # The softmax over two logits, which can't overflow in this form.
+            return (pair[:, 0] - pair[:, 1]).sigmoid().tolist()
+        if self._head.label is None:
+            return outputs[:, 0].sigmoid().tolist()
+        return outputs.softmax(-1)[:, self._head.label].tolist()
+
+    def _linear(self, weight: StoredTensor, bias: StoredTensor | None) -> torch.nn.Linear:
+        outputs, inputs = weight.shape
+        layer = torch.nn.Linear(inputs, outputs, bias=bias is not None, device="meta")
+        layer.weight = self._read(weight)
+        if bias is not None:
+            layer.bias = self._read(bias)
+        return layer
+
+    def _read(self, tensor: StoredTensor) -> torch.nn.Parameter:
+        with safe_open(tensor.file, framework="pt") as file:
+            values = file.get_tensor(tensor.name).to(self.device, self.dtype)
+        return torch.nn.Parameter(values, requires_grad=False)
+
+
+class _BackboneWithHead(torch.nn.Module):
+    """Takes the place of a causal model: the head's outputs are the logits."""
+
+    def __init__(self, backbone: torch.nn.Module, layers: list[torch.nn.Linear]):
+        super().__init__()
+        self.backbone = backbone
+        self.inner = torch.nn.ModuleList(layers[:-1])
+        self.last = layers[-1]
+
+    def forward(self, *, logits_to_keep: int, **inputs: Any) -> SimpleNamespace:
+        hidden = self.backbone(**inputs).last_hidden_state[:, -logits_to_keep:]
+        for layer in self.inner:
+            hidden = layer(hidden).relu()
+        # Row by row: BLAS has kernels of its own for so few outputs, and takes them or not by the
+        # number of rows, so that a score would depend on the batch in its last bits.
+        outputs = torch.stack([(hidden * row).sum(-1) for row in self.last.weight.unbind()], -1)
+        bias: Tensor | None = self.last.bias
+        return SimpleNamespace(logits=outputs if bias is None else outputs + bias)
+
+
+def _head_layers(
+    folder: pathlib.Path, head: Head, tensors: dict[str, StoredTensor], hidden_size: int
+) -> list[tuple[StoredTensor, StoredTensor | None]]:
+    """Weight and bias of each of the head's layers, whose shapes fit one another."""
+    layers = []
+    width = hidden_size
+    for layer in head.layers:
+        weight, bias = tensors.get(f"{layer}.weight"), tensors.get(f"{layer}.bias")
+        if weight is None:
+            raise BadInputError(
+                f"{str(folder)!r} stores no {layer + '.weight'!r}, which the PRM format reads "
+                "scores from: choose the format the PRM was trained with"
+            )
+        if len(weight.shape) != 2 or weight.shape[1] != width:
+            raise _wrong_shape(folder, weight, f"(outputs, {width})")
+        width = weight.shape[0]
+        if bias is not None and bias.shape != (width,):
+            raise _wrong_shape(folder, bias, f"({width},)")
+        layers.append((weight, bias))
+    wanted = 1 if head.label is None else max(2, head.label + 1)
+    if width < wanted or (head.label is None and width > 1):
+        expected = f"({wanted}{'' if head.label is None else ' or more'}, inputs)"
+        raise _wrong_shape(folder, layers[-1][0], expected)
+    return layers
+
+
+def _wrong_shape(folder: pathlib.Path, tensor: StoredTensor, expected: str) -> BadInputError:
+    return BadInputError(
+        f"{str(folder)!r}: {tensor.name!r} has shape {tensor.shape}, the PRM format needs "
+        f"{expected}: choose the format the PRM was trained with"
+    )

@@ -1,0 +1,1 @@
+"""Process reward models as data: formats, conversion, and the sparsity of a checkpoint."""

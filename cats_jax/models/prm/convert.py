@@ -1,0 +1,173 @@
+"""A checkpoint of pickled .bin files as safetensors, converted without running what is in them.
+
+A .bin file is a pickle, which can ask for any function to be called while it is read. Here it is
+read by torch with `weights_only`, which calls none but those that build tensors, and in a process
+of its own with a limit on memory and time. The new folder appears under its name when it is whole.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ...errors import BadInputError
+from ..weights import shard_names
+
+RECORD = "conversion.json"
+"""In the new folder: the sources' SHA-256, versions, and tensors that were left out."""
+
+_INDEX = "pytorch_model.bin.index.json"
+_HOME = pathlib.Path(__file__).resolve().parents[3]
+
+# Configuration, tokenizer, documentation. No code, and no weights in other formats.
+_COPIED_SUFFIXES = (".json", ".txt", ".model", ".jinja", ".tiktoken", ".md")
+_COPIED_NAMES = ("LICENSE", "NOTICE")
+
+# A slow disk reads and writes this much a second; starting Python and torch takes a while, too.
+_SLOWEST_BYTES = 20e6
+_STARTING_SECONDS = 120.0
+_POLL_SECONDS = 0.1
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """What was written.
+
+    Attributes:
+        num_tensors: stored.
+        num_bytes: of their values.
+        files: names of the safetensors files.
+        left_out: tied tensors that are not stored again, and what each equals.
+    """
+
+    num_tensors: int
+    num_bytes: int
+    files: tuple[str, ...]
+    left_out: dict[str, str]
+
+
+def convert_checkpoint(
+    source: str | pathlib.Path,
+    target: str | pathlib.Path,
+    *,
+    max_seconds: float | None = None,
+    progress: Callable[[float], None] = lambda share: None,
+) -> Conversion:
+    """Writes the folder `target` with the weights of `source` as safetensors.
+
+    Dtypes and values stay as they are. A head that is tied to the embedding is stored once.
+
+    Args:
+        source: a model folder with `pytorch_model.bin`, or shards of it and their index.
+        target: a folder that does not exist yet, or an empty one.
+        max_seconds: the process is killed after this time; default: by the files' size.
+        progress: called now and then with the share that is written, in [0, 1].
+
+    Raises:
+        BadInputError: no .bin files, a target that is there, a file that is broken, asks for code
+            to be run or holds anything but tensors, or a limit that was hit. `target` is untouched.
+    """
+    source, target = pathlib.Path(source), pathlib.Path(target)
+    names = _bin_files(source)
+    if target.exists() and not (target.is_dir() and not any(target.iterdir())):
+        raise BadInputError(f"{str(target)!r} is there already: name a folder that is not")
+    size = sum((source / name).stat().st_size for name in names)
+    seconds = _STARTING_SECONDS + 3 * size / _SLOWEST_BYTES if max_seconds is None else max_seconds
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        work = tempfile.mkdtemp(prefix=f"{target.name}.partial-", dir=target.parent)
+    except OSError as error:
+        raise BadInputError(f"{str(target)!r} can't be written: {error.strerror}") from error
+    try:
+        folder = pathlib.Path(work)
+        report = _run_worker(source, names, folder, seconds, lambda n: progress(min(1.0, n / size)))
+        _copy_texts(source, folder)
+        record = {key: report[key] for key in ("source", "torch", "cats_jax", "left_out")}
+        (folder / RECORD).write_text(json.dumps({"format": 1, **record}, indent=1) + "\n")
+        folder.chmod(0o755)
+        folder.replace(target)
+    except OSError as error:
+        raise BadInputError(f"{str(target)!r} can't be written: {error.strerror}") from error
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    return Conversion(
+        report["num_tensors"], report["num_bytes"], tuple(report["files"]), report["left_out"]
+    )
+
+
+def _bin_files(source: pathlib.Path) -> list[str]:
+    if not source.is_dir():
+        raise BadInputError(f"model folder {str(source)!r} does not exist: give a local folder")
+    if any(source.glob("*.safetensors")):
+        raise BadInputError(f"{str(source)!r} has safetensors files already: use it as it is")
+    if (source / _INDEX).is_file():
+        return shard_names(source / _INDEX)
+    if not (source / "pytorch_model.bin").is_file():
+        raise BadInputError(
+            f"{str(source)!r} has neither pytorch_model.bin nor {_INDEX}: give the folder of a "
+            "released checkpoint"
+        )
+    return ["pytorch_model.bin"]
+
+
+def _run_worker(
+    source: pathlib.Path,
+    names: list[str],
+    folder: pathlib.Path,
+    max_seconds: float,
+    progress: Callable[[int], None],
+) -> dict[str, Any]:
+    """What the worker reports; it is killed when its time is up or this process is interrupted."""
+    # -P: a file in the working directory must not pass for a module.
+    worker = "cats_jax.models.prm.convert_worker"
+    command = [sys.executable, "-P", "-m", worker, source, folder, *names]
+    path = os.pathsep.join(filter(None, (str(_HOME), os.environ.get("PYTHONPATH"))))
+    environment = {**os.environ, "PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": ""}
+    deadline = time.monotonic() + max_seconds
+    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+        process = subprocess.Popen(
+            list(map(str, command)),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=errors,
+            env=environment,
+        )
+        try:
+            while process.poll() is None:
+                if time.monotonic() > deadline:
+                    raise BadInputError(
+                        f"{str(source)!r} took more than {max_seconds:.0f} s to convert: check the "
+                        "files, or allow more by --max-seconds"
+                    )
+                time.sleep(_POLL_SECONDS)
+                progress(sum(file.stat().st_size for file in folder.glob("*.safetensors")))
+        finally:
+            process.kill()
+            process.wait()
+        output.seek(0)
+        errors.seek(0)
+        try:
+            report = json.loads(output.read())
+        except ValueError:
+            last = errors.read().decode(errors="replace").strip().splitlines()[-1:]
+            reason = ": ".join((f"its process ended with code {process.returncode}", *last))
+            report = {"error": f"{reason}; check that memory and disk suffice"}
+    if "error" in report:
+        raise BadInputError(f"{str(source)!r} can't be converted: {report['error']}")
+    return report
+
+
+def _copy_texts(source: pathlib.Path, folder: pathlib.Path) -> None:
+    for file in sorted(source.iterdir()):
+        wanted = file.suffix in _COPIED_SUFFIXES or file.name in _COPIED_NAMES
+        if wanted and file.is_file() and file.name not in (_INDEX, RECORD):
+            shutil.copyfile(file, folder / file.name)

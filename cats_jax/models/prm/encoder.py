@@ -1,0 +1,229 @@
+"""From question and steps to token ids, by a format and one tokenizer.
+
+A path becomes chunks of ids: the prompt's, then one for each step. The score of a step is read off
+at the last token of its chunk, so that its place is known by construction. Tags and special tokens
+are appended as ids; what a question or a step contains (a tag's own characters, newlines, names of
+special tokens) is spelled out and can add or move none. Sequences only grow at the end: a path's
+chunks are a prefix of every longer path's, so that what a model computed for them can be kept.
+
+Ordinary text gets the ids that a model card's recipe gives it, which joins all text first: a step
+that no special token divides from the text before it is encoded together with that.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...errors import BadInputError
+from ..prompts.chat import QUESTION, STEP, TAG, ChatError, ChatTemplate, Ids, Run, filled
+from .format import PRMFormat, TokenPair
+
+# Texts whose ids are remembered: a path's earlier steps come again with every later one.
+_REMEMBERED = 1 << 16
+
+# For a first look at whether format and tokenizer go together.
+_SAMPLE = ("What is 1+1?", ("1+1 is 2.", "So 2 is the answer."))
+
+
+@dataclass(frozen=True, slots=True)
+class _Unit:
+    """What one step adds to the sequence, up to its tag.
+
+    Attributes:
+        before: ids, and runs, before the run that holds the step.
+        run: that run.
+        after: ids between it and the tag.
+    """
+
+    before: tuple[int | Run, ...]
+    run: Run
+    after: Ids
+
+
+class StepEncoder:
+    """A format's text-to-ids rules with one tokenizer's ids.
+
+    Args:
+        prm_format: the format.
+        tokenizer: the PRM's own, a transformers tokenizer.
+
+    Attributes:
+        tag_id: of the token that closes a step.
+        pair_ids: of the read-out's positive and negative token; None for a head.
+
+    Raises:
+        BadInputError: a token that the format names is not one token of the tokenizer, or format
+            and tokenizer, or its chat template, do not go together.
+    """
+
+    def __init__(self, prm_format: PRMFormat, tokenizer: Any):
+        self._format = prm_format
+        self._tokenizer = tokenizer
+        self.tag_id = self._single(prm_format.tag)
+        self.pair_ids: tuple[int, int] | None = None
+        if isinstance(prm_format.read_out, TokenPair):
+            pair = prm_format.read_out
+            self.pair_ids = (self._single(pair.positive), self._single(pair.negative))
+        self._chat = ChatTemplate(tokenizer)
+        try:
+            self._trims = prm_format.layout != "text" and self._chat.trims()
+            first, later = self._texts()
+        except ChatError as error:
+            raise self._misfit(str(error)) from error
+        self._first, self._later = self._unit(first), self._unit(later)
+        if not self._first.before:
+            raise self._misfit("its prompt does not begin with a special token")
+        # What follows a tag that is ordinary text is encoded behind the text that makes the tag.
+        self._anchor = prm_format.tag.removeprefix("▁")
+        self._anchored = (
+            prm_format.joined
+            and prm_format.tag not in self._chat.special
+            and not self._later.before
+            and self._chat.encode(self._anchor) == (self.tag_id,)
+        )
+        self._prompt_chunks = functools.lru_cache(_REMEMBERED)(self._encode_prompt)
+        self._opening_chunks = functools.lru_cache(_REMEMBERED)(self._encode_opening)
+        self._step_chunk = functools.lru_cache(_REMEMBERED)(self._encode_step)
+        if prm_format.joined:
+            self._check_sample(first, later)
+
+    def chunks(self, question: str, steps: Sequence[str]) -> list[Ids]:
+        """The ids of a path, cut where a model may keep what it computed.
+
+        Args:
+            question: its text.
+            steps: their texts, one or more, none of them blank.
+
+        Returns:
+            The prompt's chunks, of which the first depends on the question alone, then one for
+            each step, ending where its score is read off. Concatenated they are the sequence; none
+            is empty.
+        """
+        later = [self._step_chunk(text) for text in steps[1:]]
+        return [*self._opening_chunks(question, steps[0]), *later]
+
+    def _encode_opening(self, question: str, step: str) -> tuple[Ids, ...]:
+        """The chunks of the prompt and of the first step."""
+        question = self._trimmed_question(question)
+        prompt, opening = self._prompt_chunks(question)
+        if self._trims and self._format.layout == "turns":
+            step = step.rstrip()
+        whole = self._chat.encode(
+            filled(self._first.run, {QUESTION: question, STEP: self._with_newlines(step)})
+        )
+        end = (*self._first.after, *self._tag_at("tag"))
+        # The text before the step is a chunk of its own, unless the step changes its ids.
+        if opening and whole[: len(opening)] == opening and (rest := whole[len(opening) :] + end):
+            return prompt, opening, rest
+        return prompt, whole + end
+
+    def _encode_prompt(self, question: str) -> tuple[Ids, Ids]:
+        """What comes before the first step: before its run of text, and in it."""
+        run = self._first.run
+        opening = filled(run[: run.index(STEP)], {QUESTION: question})
+        before = self._chat.ids(self._first.before, {QUESTION: question})
+        return before, self._chat.encode(opening)
+
+    def _trimmed_question(self, question: str) -> str:
+        """The question as the template leaves it, which cuts white space off a whole message."""
+        left, right = self._format.prompt.split("{question}")
+        if self._trims and not left:
+            question = question.lstrip()
+        if self._trims and not right and self._format.layout == "answer":
+            question = question.rstrip()
+        return question
+
+    def _encode_step(self, step: str) -> Ids:
+        """The chunk of a step that follows another."""
+        if self._trims and self._format.layout == "turns":
+            step = step.strip()
+        text = filled(self._later.run, {STEP: self._with_newlines(step)})
+        ids = self._chat.encode(self._anchor + text) if self._anchored else ()
+        ids = ids[1:] if ids[:1] == (self.tag_id,) else self._chat.encode(text)
+        before = self._tag_at("before") + self._chat.ids(self._later.before)
+        return before + ids + self._later.after + self._tag_at("tag")
+
+    def _tag_at(self, place: str) -> Ids:
+        """The tag, where scores are read off at this place: a chunk's end or the next one's."""
+        return (self.tag_id,) if self._format.read_at == place else ()
+
+    def _with_newlines(self, step: str) -> str:
+        newline = self._format.newline
+        return step if newline is None else step.replace("\n", newline)
+
+    # Once, when the encoder is made:
+
+    def _single(self, token: str) -> int:
+        """The id of a token, given by its name in the vocabulary or by its text."""
+        tokenizer = self._tokenizer
+        found = tokenizer.convert_tokens_to_ids(token)
+        if found is not None and found != tokenizer.unk_token_id:
+            return int(found)
+        ids = tokenizer(token, add_special_tokens=False)["input_ids"]
+        if len(ids) != 1 or ids[0] == tokenizer.unk_token_id:
+            raise BadInputError(
+                f"PRM format {self._format.name!r} needs {token!r} as one token, the tokenizer "
+                f"makes {len(ids)} of it: choose the format the PRM was trained with"
+            )
+        return int(ids[0])
+
+    def _texts(self) -> tuple[str, str]:
+        """The text up to the first tag, and from there to the second, with places to fill in."""
+        prm_format = self._format
+        prompt = prm_format.prompt.replace("{question}", QUESTION)
+        if prm_format.layout == "text":
+            if self._tokenizer.bos_token is None:
+                raise self._misfit("it has no token for the beginning of a text (bos_token)")
+            return self._tokenizer.bos_token + prompt + STEP, prm_format.between + STEP
+        if prm_format.layout == "answer":
+            text = self._rendered([("user", prompt)], answer=True)
+            if text.count(QUESTION) != 1:
+                raise self._misfit("its chat template does not show the user's message once")
+            return text + STEP, prm_format.between + STEP
+        turns = [("user", prompt + STEP), ("assistant", TAG)]
+        turns += [("user", STEP), ("assistant", TAG)]
+        first, *rest = self._rendered(turns, answer=False).split(TAG)
+        if len(rest) != 2 or [part.count(STEP) for part in (first, *rest)] != [1, 1, 0]:
+            raise self._misfit("its chat template does not show each of four turns once")
+        return first, rest[0]
+
+    def _rendered(self, turns: list[tuple[str, str]], *, answer: bool) -> str:
+        if self._format.system:
+            turns = [("system", self._format.system), *turns]
+        return self._chat.render(turns, answer=answer)
+
+    def _unit(self, text: str) -> _Unit:
+        """Cuts a text at special tokens, and finds the run with the step in it."""
+        items = self._chat.cut(text)
+        (index,) = (i for i, item in enumerate(items) if isinstance(item, tuple) and STEP in item)
+        before, run = items[:index], items[index]
+        assert isinstance(run, tuple)
+        if not self._format.joined:
+            start = run.index(STEP)
+            before, run = [*before, run[:start]] if start else before, run[start:]
+        return _Unit(tuple(before), run, self._chat.ids(items[index + 1 :]))
+
+    def _check_sample(self, first: str, later: str) -> None:
+        """Compares a plain sample's chunks with the ids of its joined text."""
+        question, steps = _SAMPLE
+        tag = self._format.tag if self._format.tag in self._chat.special else self._anchor
+        tag = " " + tag if self._format.tag != self._anchor else tag
+        text = first.replace(QUESTION, question).replace(STEP, steps[0])
+        text += tag + later.replace(STEP, steps[1])
+        text += tag if self._format.read_at == "tag" else ""
+        joined = self._tokenizer(text, add_special_tokens=False)["input_ids"]
+        chunks = [token for chunk in self.chunks(question, steps) for token in chunk]
+        if chunks != joined:
+            raise self._misfit(
+                "a plain sample has other ids as one text than in its parts (if the PRM was "
+                "trained on steps encoded one by one, joined: false says so)"
+            )
+
+    def _misfit(self, reason: str) -> BadInputError:
+        return BadInputError(
+            f"PRM format {self._format.name!r} does not fit the tokenizer: {reason}; choose the "
+            "format the PRM was trained with"
+        )

@@ -1,0 +1,131 @@
+"""Which format a checkpoint wants: named, read from a YAML file, or found by what is on disk."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from typing import Any
+
+from ... import world
+from ...errors import BadInputError
+from ...storage.yaml_file import checked_fields, load_mapping
+from ..weights import stored_tensors
+from .format import PRM_FORMATS, Head, PRMFormat, TokenPair, prm_format
+
+AUTO = "auto"
+"""Asks for the format that the checkpoint's own files point to."""
+
+
+def choose_format(choice: str, folder: str | pathlib.Path) -> PRMFormat:
+    """The format a user asked for.
+
+    Args:
+        choice: a key of `PRM_FORMATS`, the path of a .yaml file, or "auto".
+        folder: the checkpoint, which "auto" looks at.
+
+    Raises:
+        BadInputError: an unknown name, a file that is no format, or a checkpoint that is of no
+            known family.
+    """
+    if choice == AUTO:
+        return detect_format(pathlib.Path(folder))
+    if choice.endswith((".yaml", ".yml")):
+        return load_format(choice)
+    return prm_format(choice)
+
+
+def prm_folder(path: str | pathlib.Path) -> pathlib.Path:
+    """A PRM's folder, by its path or by its name in the embedded world.
+
+    Raises:
+        BadInputError: there is no such folder.
+    """
+    if str(path) in world.PRM_NAMES:
+        return world.prm_path(str(path))
+    folder = pathlib.Path(path)
+    if not folder.is_dir():
+        raise BadInputError(
+            f"PRM folder {str(path)!r} does not exist: give a local model folder, or one of the "
+            f"embedded world's: {', '.join(world.PRM_NAMES)}"
+        )
+    return folder
+
+
+def detect_format(folder: pathlib.Path) -> PRMFormat:
+    """The known family a checkpoint is of, by its configuration, head and tokenizer.
+
+    A family with a head is known by the architecture or by the head's tensors, any other by the
+    tokens it needs. That a causal language model was trained as a PRM can't be seen: a plain chat
+    model with the tokens of a family passes for one of it.
+
+    Raises:
+        BadInputError: no family fits, or more than one.
+    """
+    file = folder / "config.json"
+    if not file.is_file():
+        raise BadInputError(
+            f"{str(folder)!r} has no config.json: give a folder in Hugging Face format"
+        )
+    try:
+        architectures = json.loads(file.read_text(encoding="utf-8")).get("architectures") or []
+    except (ValueError, AttributeError) as error:
+        raise BadInputError(f"{str(file)!r} can't be read as a configuration: {error}") from error
+    tensors = stored_tensors(folder)
+
+    def has_head(known: PRMFormat) -> bool:
+        return isinstance(known.read_out, Head) and (
+            not set(known.architectures).isdisjoint(architectures)
+            or all(f"{layer}.weight" in tensors for layer in known.read_out.layers)
+        )
+
+    found = [known for known in PRM_FORMATS.values() if has_head(known)]
+    causal = not architectures or any(name.endswith("ForCausalLM") for name in architectures)
+    if not found and causal:
+        vocabulary = _vocabulary(folder)
+        found = [
+            known
+            for known in PRM_FORMATS.values()
+            if isinstance(known.read_out, TokenPair) and vocabulary.issuperset(known.tokens)
+        ]
+    if len(found) != 1:
+        which = " and ".join(known.name for known in found) or "no known PRM family"
+        raise BadInputError(
+            f"{str(folder)!r} ({', '.join(architectures) or 'no architecture named'}) looks like "
+            f"{which}: name its format, one of {', '.join(sorted(PRM_FORMATS))} or a .yaml file"
+        )
+    return found[0]
+
+
+def load_format(path: str | pathlib.Path) -> PRMFormat:
+    """A format from a YAML file with the keys of `PRMFormat`; see docs/prms.md.
+
+    `read_out` is `{positive: TOKEN, negative: TOKEN}` or `{layers: [NAME, ...], label: INDEX}`.
+
+    Raises:
+        BadInputError: no such file, no YAML, a key that is unknown or missing, or a value that
+            breaks its rule.
+    """
+    where = f"PRM format file {str(path)!r}"
+    values = checked_fields(where, load_mapping(path, "PRM format"), PRMFormat)
+    values.setdefault("name", pathlib.Path(path).stem)
+    read_out = values["read_out"]
+    kind = Head if isinstance(read_out, dict) and "layers" in read_out else TokenPair
+    values["read_out"] = kind(**checked_fields(f"{where}, read_out", read_out, kind))
+    return PRMFormat(**values)
+
+
+def _vocabulary(folder: pathlib.Path) -> set[str]:
+    """The tokens of the folder's tokenizer."""
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer: Any = AutoTokenizer.from_pretrained(
+            folder, local_files_only=True, trust_remote_code=False
+        )
+    except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise BadInputError(
+            f"{str(folder)!r} has no tokenizer that can be read ({reason}): copy the release's "
+            "tokenizer files there"
+        ) from error
+    return set(tokenizer.get_vocab())

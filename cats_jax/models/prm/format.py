@@ -1,0 +1,177 @@
+"""How a process reward model reads a path, as data; and the families that are known.
+
+A format says how question and steps become tokens, where the tag of each step stands, and how the
+score follows from the model's output there. `encoder.py` turns that into token ids. The families'
+formats are those of their model cards; docs/prms.md says for each where it was published and how a
+format of your own is written down.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from ...errors import BadInputError, known_names
+
+Layout = Literal["answer", "turns", "text"]
+"""Where the steps stand: in one answer of a chat, each in a turn of its own, or in plain text."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenPair:
+    """Read-out of a causal model: the softmax over the logits of two tokens.
+
+    Attributes:
+        positive: its probability is the score.
+        negative: the other one.
+    """
+
+    positive: str
+    negative: str
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Read-out of a head on the last hidden state, after the final norm.
+
+    Attributes:
+        layers: stored names of its linear layers, first to last, without ".weight" and ".bias" (a
+            layer may have no bias). Between two of them stands a ReLU.
+        label: None if the head has one output, whose sigmoid is the score; otherwise which of its
+            outputs, under a softmax over them all.
+    """
+
+    layers: tuple[str, ...]
+    label: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PRMFormat:
+    """One family of process reward models.
+
+    Attributes:
+        name: key in `PRM_FORMATS`.
+        layout: "answer": the chat template's prompt, then all steps in the assistant's turn;
+            "turns": every step is a user's turn, which the assistant answers with the tag;
+            "text": the beginning-of-text token, then plain text, without a chat template.
+        tag: the token that closes every step.
+        read_out: how the score follows from the model's output.
+        read_at: "tag": the score of a step is read off at its tag; "before": at the token before.
+        prompt: what comes before the first step, with {question} once: the user's message for
+            "answer", the beginning of the first one for "turns", all of it for "text".
+        system: the chat's system message; empty: none.
+        between: text after a tag, before the next step.
+        joined: True: a step has the token ids that it has in the text as a whole; False: those of
+            the step encoded by itself.
+        newline: what a newline inside a step becomes; None: it stays.
+        architectures: of config.json; one of them is enough to know the family by, or the
+            read-out's head in the weights.
+        tokens: that the tokenizer must have for a model without a head to be of this family.
+    """
+
+    name: str
+    layout: Layout
+    tag: str
+    read_out: TokenPair | Head
+    read_at: Literal["tag", "before"] = "tag"
+    prompt: str = "{question}"
+    system: str = ""
+    between: str = ""
+    joined: bool = True
+    newline: str | None = None
+    architectures: tuple[str, ...] = ()
+    tokens: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name, allowed in (("layout", ("answer", "turns", "text")), ("read_at", _READ_AT)):
+            if getattr(self, name) not in allowed:
+                self._refuse(name, f"must be one of {', '.join(allowed)}")
+        if self.prompt.count("{question}") != 1:
+            self._refuse("prompt", "must have {question} exactly once")
+        if not self.tag:
+            self._refuse("tag", "must name a token")
+        if isinstance(self.read_out, Head) and not self.read_out.layers:
+            self._refuse("read_out", "must name the head's layers")
+        if self.layout == "text" and self.system:
+            self._refuse("system", "belongs to a chat: leave it out, or write it into prompt")
+        if self.layout == "turns" and self.between:
+            self._refuse("between", "is what the chat template puts between turns: leave it out")
+
+    def _refuse(self, key: str, rule: str) -> None:
+        raise BadInputError(f"PRM format {self.name!r}: {key}={getattr(self, key)!r} {rule}")
+
+
+_READ_AT = ("tag", "before")
+
+WORLD = PRMFormat(
+    name="world",
+    layout="answer",
+    tag="\n\n",
+    read_out=TokenPair(positive="+", negative="-"),
+    joined=False,
+    tokens=("\n\n", "\\boxed{", "+", "-"),
+)
+"""The embedded world's PRMs: the blank line that closes a step says whether it is right."""
+
+MATH_SHEPHERD = PRMFormat(
+    name="math-shepherd",
+    layout="text",
+    tag="▁ки",
+    read_out=TokenPair(positive="▁+", negative="▁-"),
+    prompt="{question} ",
+    between="\n",
+    tokens=("▁ки", "▁+", "▁-"),
+)
+"""Math-Shepherd-7B (Wang et al., 2024, arXiv:2312.08935)."""
+
+RLHFLOW = PRMFormat(
+    name="rlhflow",
+    layout="turns",
+    tag="+",
+    read_out=TokenPair(positive="+", negative="-"),
+    read_at="before",
+    prompt="{question} ",
+    tokens=("<|start_header_id|>", "<|eot_id|>", "+", "-"),
+)
+"""RLHFlow's Llama3.1-8B-PRM-Mistral-Data and -Deepseek-Data (Xiong et al., 2024); their chat
+templates differ, and each is read from disk."""
+
+SKYWORK = PRMFormat(
+    name="skywork",
+    layout="text",
+    tag="\n",
+    read_out=Head(layers=("v_head.summary",)),
+    prompt="{question}\n",
+    joined=False,
+    newline=" ",
+    architectures=("Qwen2ForPrmModel",),
+)
+"""Skywork-o1-Open-PRM-Qwen-2.5-1.5B and -7B (He et al., 2024). A newline is the tag, so that none
+may stand inside a step."""
+
+QWEN_MATH_PRM = PRMFormat(
+    name="qwen2.5-math-prm",
+    layout="answer",
+    tag="<extra_0>",
+    read_out=Head(layers=("score.0", "score.2"), label=1),
+    system="Please reason step by step, and put your final answer within \\boxed{}.",
+    architectures=("Qwen2ForProcessRewardModel",),
+)
+"""Qwen2.5-Math-PRM-7B and -72B, and Qwen2.5-Math-7B-PRM800K (Zhang et al., 2025,
+arXiv:2501.07301)."""
+
+PRM_FORMATS: dict[str, PRMFormat] = {
+    value.name: value for value in (WORLD, MATH_SHEPHERD, RLHFLOW, SKYWORK, QWEN_MATH_PRM)
+}
+
+
+def prm_format(name: str) -> PRMFormat:
+    """The format of this name.
+
+    Raises:
+        BadInputError: there is none.
+    """
+    if name not in PRM_FORMATS:
+        known = known_names(name, [*PRM_FORMATS, "auto"])
+        raise BadInputError(f"PRM format {name!r} is unknown: {known}, or a .yaml file")
+    return PRM_FORMATS[name]

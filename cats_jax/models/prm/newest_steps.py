@@ -1,0 +1,47 @@
+"""The `StepScorer` contract's rules for a path, checked before any work: for every PRM bridge."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from ...errors import ScorerContractError
+from ...protocols import Path, Question
+from .encoder import StepEncoder
+
+
+def checked_chunks(
+    encoder: StepEncoder, question: Question, path: Path, *, context: int, name: str
+) -> list[tuple[int, ...]]:
+    """The prompt's chunks of ids, then each step's.
+
+    Args:
+        encoder: of the PRM's format and tokenizer.
+        question, path: what is to be scored.
+        context: tokens that the model can read.
+        name: the PRM's, for errors.
+
+    Raises:
+        ScorerContractError: a path without steps, a blank step, or more tokens than the context.
+    """
+    if not path:
+        broken(question, 0, "the path has no step", name)
+    for index, step in enumerate(path):
+        if not step.text.strip():
+            broken(question, index, "the step is blank", name)
+    chunks = encoder.chunks(question.text, [step.text for step in path])
+    total = 0
+    for index, chunk in enumerate(chunks, start=len(path) - len(chunks)):
+        total += len(chunk)
+        if total > context:
+            reason = f"the path has {total} tokens here, the context {context}"
+            broken(question, max(0, index), reason, name)
+    return chunks
+
+
+def broken(question: Question, step: int, reason: str, name: str) -> NoReturn:
+    """Raise ScorerContractError that names PRM, question and step."""
+    raise ScorerContractError(
+        f"PRM {name!r}, question {question.id!r}, step {step}: {reason}",
+        question_id=question.id,
+        step=step,
+    )

@@ -1,0 +1,231 @@
+"""Sparsity of a checkpoint, streamed from its safetensors files in blocks.
+
+A weight is compared with the threshold in its stored precision, by its bits: among non-negative
+floating-point numbers the order of the values is the order of the bits, so that |w| < 1e-4 is one
+comparison of integers, exact for every dtype, and no number is converted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import pathlib
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from theory.sparsity import THRESHOLD, Sparsity
+
+from ...errors import BadInputError
+from ..weights import StoredTensor, stored_tensors
+from .format import PRM_FORMATS, WORLD, Head, TokenPair
+
+# Bytes read and counted together: they fit a core's cache.
+_BLOCK = 1 << 20
+
+_LM_HEAD = "lm_head.weight"
+_EMBEDDINGS = ("model.embed_tokens.weight", "embed_tokens.weight", "transformer.wte.weight")
+
+
+@dataclass(frozen=True)
+class CheckpointSparsity:
+    """What `cats-jax sparsity` prints.
+
+    Attributes:
+        counts: of all stored tensors.
+        read_out: names of the read-out's tensors, which are the last layer; empty: not known.
+        unknown: why the read-out is not known; empty if it is.
+        unused: stored tensors that the model has no use for; they are counted.
+        duplicates: stored copies of a tied tensor; they are not counted.
+    """
+
+    counts: Sparsity
+    read_out: tuple[str, ...]
+    unknown: str
+    unused: tuple[str, ...]
+    duplicates: tuple[str, ...]
+
+    @property
+    def total(self) -> float:
+        """Share of small weights among all stored ones, in [0, 1]."""
+        return self.counts.total
+
+    @property
+    def last_layer(self) -> float:
+        """Share of small weights in the last layer, in [0, 1]; NaN if that is not known."""
+        return self.counts.share(self.read_out) if self.read_out else math.nan
+
+
+def checkpoint_sparsity(
+    path: str | pathlib.Path,
+    read_out: TokenPair | Head | None = None,
+    *,
+    progress: Callable[[float], None] = lambda share: None,
+) -> CheckpointSparsity:
+    """Counts the weights below the threshold in a model folder, in the stored precision.
+
+    Every stored tensor counts once; integers (counters, masks) do not count. Where the
+    configuration ties the head to the embedding, and both are stored and equal, the head is the
+    copy.
+
+    Args:
+        path: a folder with safetensors weights, sharded or not.
+        read_out: whose tensors are the last layer; None: the weights tell (a known head, or the
+            head of a causal language model).
+        progress: called after each tensor with the share of bytes read, in [0, 1].
+
+    Raises:
+        BadInputError: no safetensors file, a broken one, NaN or infinite weights, quantised
+            weights, no weights at all, or a read-out whose tensors are not stored.
+    """
+    folder = pathlib.Path(path)
+    tensors = stored_tensors(folder)
+    config = _config(folder)
+    _check_plain(folder, tensors.values(), config)
+    embedding = next((name for name in _EMBEDDINGS if name in tensors), None)
+    tied = bool(config.get("tie_word_embeddings")) and embedding is not None
+    watched = {embedding, _LM_HEAD} if tied and _LM_HEAD in tensors else set()
+    sizes: dict[str, int] = {}
+    zeros: dict[str, int] = {}
+    digests: dict[str, str] = {}
+    read, all_bytes = 0, sum(tensor.stop - tensor.start for tensor in tensors.values())
+    for name, tensor in tensors.items():
+        if tensor.is_float:
+            digest = hashlib.sha256() if name in watched else None
+            sizes[name], zeros[name] = _count(tensor, digest)
+            if digest is not None:
+                digests[name] = digest.hexdigest()
+        read += tensor.stop - tensor.start
+        progress(read / max(1, all_bytes))
+    duplicates: tuple[str, ...] = ()
+    if len(digests) == 2 and len(set(digests.values())) == 1:
+        duplicates = (_LM_HEAD,)
+        del sizes[_LM_HEAD], zeros[_LM_HEAD]
+    if not sum(sizes.values()):
+        raise BadInputError(f"{str(folder)!r}: its sparsity is undefined: it stores no weights")
+    if read_out is None:
+        read_out = _known_read_out(sizes, config)
+    names, unknown = _last_layer(folder, sizes, read_out, embedding)
+    unused = (_LM_HEAD,) if isinstance(read_out, Head) and _LM_HEAD in sizes else ()
+    return CheckpointSparsity(Sparsity(sizes, zeros), names, unknown, unused, duplicates)
+
+
+def _config(folder: pathlib.Path) -> dict[str, Any]:
+    """config.json; nothing where there is none: weights can be counted without."""
+    file = folder / "config.json"
+    try:
+        config = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    except ValueError as error:
+        raise BadInputError(f"{str(file)!r} is no JSON ({error}): download it again") from error
+    if not isinstance(config, dict):
+        raise BadInputError(f"{str(file)!r} is no JSON object: download it again")
+    return config
+
+
+def _check_plain(
+    folder: pathlib.Path, tensors: Iterable[StoredTensor], config: dict[str, Any]
+) -> None:
+    """Refuses quantised weights: the numbers stored are not the weights."""
+    packed = next((t for t in tensors if t.dtype.startswith(("F8_", "F6_", "F4", "C"))), None)
+    if packed is not None or config.get("quantization_config"):
+        what = f"tensor {packed.name!r} is {packed.dtype}" if packed else "config.json says so"
+        raise BadInputError(
+            f"{str(folder)!r} holds quantised weights ({what}), whose sparsity is undefined: give "
+            "the checkpoint in 16 or 32 bits"
+        )
+
+
+def _known_read_out(sizes: Collection[str], config: dict[str, Any]) -> TokenPair | Head | None:
+    """The head of a known family, the language-model head, or None."""
+    for known in PRM_FORMATS.values():
+        head = known.read_out
+        if isinstance(head, Head) and all(f"{layer}.weight" in sizes for layer in head.layers):
+            return head
+    causal = any(str(name).endswith("ForCausalLM") for name in config.get("architectures") or ())
+    return WORLD.read_out if causal or _LM_HEAD in sizes else None
+
+
+def _last_layer(
+    folder: pathlib.Path,
+    sizes: Collection[str],
+    read_out: TokenPair | Head | None,
+    embedding: str | None,
+) -> tuple[tuple[str, ...], str]:
+    """The read-out's tensors, or none and the reason."""
+    if read_out is None:
+        return (), "no language-model head, and the head of no known family"
+    if isinstance(read_out, Head):
+        weights = [f"{layer}.weight" for layer in read_out.layers]
+        names = [n for layer in read_out.layers for n in (f"{layer}.weight", f"{layer}.bias")]
+        missing = [name for name in weights if name not in sizes]
+    else:
+        # A tied head is stored as the embedding only.
+        names = [_LM_HEAD] if _LM_HEAD in sizes or embedding is None else [embedding]
+        missing = [name for name in names if name not in sizes]
+    if missing:
+        raise BadInputError(
+            f"{str(folder)!r} stores no {missing[0]!r}, which the PRM format reads scores from: "
+            "choose the format the PRM was trained with"
+        )
+    return tuple(name for name in names if name in sizes), ""
+
+
+def _count(tensor: StoredTensor, digest: Any) -> tuple[int, int]:
+    """How many numbers a tensor has, and how many of them are below the threshold."""
+    unsigned, magnitude, limit, infinity = _BITS[tensor.dtype]
+    size, below = 0, 0
+    buffer = np.empty(_BLOCK // unsigned().itemsize, unsigned)
+    with tensor.file.open("rb", buffering=0) as stream:
+        stream.seek(tensor.start)
+        left = tensor.stop - tensor.start
+        while left:
+            view = buffer.data.cast("B")[: min(left, _BLOCK)]
+            if stream.readinto(view) != len(view):
+                raise BadInputError(f"{str(tensor.file)!r} ends early: download it again")
+            left -= len(view)
+            if digest is not None:
+                digest.update(view)
+            bits = buffer[: len(view) // buffer.itemsize]
+            bits &= magnitude
+            if bits.max(initial=0) >= infinity:
+                raise BadInputError(
+                    f"{str(tensor.file.parent)!r}: its sparsity is undefined: tensor "
+                    f"{tensor.name!r} holds NaN or infinity"
+                )
+            size += len(bits)
+            below += int(np.count_nonzero(bits < limit))
+    return size, below
+
+
+def _bits() -> dict[str, tuple[Any, Any, Any, Any]]:
+    """Of each dtype: its unsigned integer, and three bit patterns.
+
+    They are the mask that drops the sign, the smallest number that is not below the threshold,
+    and infinity.
+    """
+
+    def smallest(kind: type[np.floating[Any]], unsigned: Any) -> int:
+        value = kind(THRESHOLD)
+        if float(value) < THRESHOLD:
+            value = np.nextafter(value, kind(1))
+        return int(value.view(unsigned))
+
+    found: dict[str, tuple[Any, Any, Any, Any]] = {}
+    for name, kind, unsigned in (
+        ("F64", np.float64, np.uint64),
+        ("F32", np.float32, np.uint32),
+        ("F16", np.float16, np.uint16),
+    ):
+        magnitude = np.iinfo(unsigned).max >> 1
+        infinity = kind(np.inf).view(unsigned)
+        found[name] = unsigned, unsigned(magnitude), unsigned(smallest(kind, unsigned)), infinity
+    # A bfloat16 is the upper half of a float32.
+    limit = -(-smallest(np.float32, np.uint32) >> 16)
+    found["BF16"] = np.uint16, np.uint16(0x7FFF), np.uint16(limit), np.uint16(0x7F80)
+    return found
+
+
+_BITS = _bits()

@@ -1,0 +1,129 @@
+"""How a policy is asked and where its steps end, as data.
+
+The prompts and the separator of the published models are those of the test-time scaling study whose
+policies, PRMs and data sets the paper shares (Liu et al., 2025, arXiv:2502.06703, code of its
+evaluation); the paper prints none. The system messages come from the models' makers:
+Meta's evaluation of Llama 3.1 on MATH, Qwen2.5-Math's model card.
+"""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from ...errors import BadInputError, known_names
+from ...storage.yaml_file import checked_fields, load_mapping
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyRecipe:
+    r"""One family of policies.
+
+    Attributes:
+        name: key in `POLICY_RECIPES`.
+        system: the chat's system message; empty: none.
+        prompt: the user's message, with {question} once.
+        step_separator: text that closes a step. Sampling stops at every token that contains it.
+        end_tokens: that end an answer, beside those of the model's generation config; the
+            tokenizer need not have them all.
+        tokens: that the tokenizer of a model of this family has.
+    """
+
+    name: str
+    system: str = ""
+    prompt: str = "{question}"
+    step_separator: str = "\n\n"
+    end_tokens: tuple[str, ...] = ()
+    tokens: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.prompt.count("{question}") != 1:
+            raise BadInputError(
+                f"policy recipe {self.name!r}: prompt={self.prompt!r} must have {{question}} once"
+            )
+        if not self.step_separator:
+            raise BadInputError(
+                f"policy recipe {self.name!r}: step_separator must not be empty: use '\\n\\n'"
+            )
+
+
+PLAIN = PolicyRecipe(name="plain")
+"""The question alone, under the model's own chat template; the embedded world's policies."""
+
+LLAMA_3 = PolicyRecipe(
+    name="llama-3",
+    system="""\
+Solve the following math problem efficiently and clearly:
+
+- For simple problems (2 steps or fewer):
+Provide a concise solution with minimal explanation.
+
+- For complex problems (3 steps or more):
+Use this step-by-step format:
+
+## Step 1: [Concise description]
+[Brief explanation and calculations]
+
+## Step 2: [Concise description]
+[Brief explanation and calculations]
+
+...
+
+Regardless of the approach, always conclude with:
+
+Therefore, the final answer is: $\\boxed{answer}$. I hope it is correct.
+
+Where [answer] is just the final number or expression that solves the problem.""",
+    end_tokens=("<|eot_id|>", "<|end_of_text|>", "<|eom_id|>"),
+    tokens=("<|start_header_id|>", "<|eot_id|>"),
+)
+"""Llama-3.1-8B-Instruct, Llama-3.2-1B-Instruct and their like."""
+
+QWEN_2_5 = PolicyRecipe(
+    name="qwen2.5",
+    system="Please reason step by step, and put your final answer within \\boxed{}.",
+    end_tokens=("<|im_end|>", "<|endoftext|>"),
+    tokens=("<|im_start|>", "<|im_end|>"),
+)
+"""Qwen2.5-0.5B-Instruct, -3B-Instruct, -7B-Instruct and their like."""
+
+POLICY_RECIPES: dict[str, PolicyRecipe] = {
+    recipe.name: recipe for recipe in (PLAIN, LLAMA_3, QWEN_2_5)
+}
+
+AUTO = "auto"
+"""Asks for the recipe that the tokenizer points to."""
+
+
+def choose_recipe(choice: str, vocabulary: Collection[str]) -> PolicyRecipe:
+    """The recipe a user asked for.
+
+    Args:
+        choice: a key of `POLICY_RECIPES`, the path of a .yaml file, or "auto".
+        vocabulary: the tokens of the policy's tokenizer, which "auto" looks at.
+
+    Raises:
+        BadInputError: an unknown name, or a file that is no recipe.
+    """
+    if choice == AUTO:
+        return detect_recipe(vocabulary)
+    if choice.endswith((".yaml", ".yml")):
+        where = f"policy recipe file {choice!r}"
+        values = checked_fields(where, load_mapping(choice, "policy recipe"), PolicyRecipe)
+        return PolicyRecipe(**{"name": pathlib.Path(choice).stem, **values})
+    if choice not in POLICY_RECIPES:
+        known = known_names(choice, [*POLICY_RECIPES, AUTO])
+        raise BadInputError(f"policy recipe {choice!r} is unknown: {known}, or a .yaml file")
+    return POLICY_RECIPES[choice]
+
+
+def detect_recipe(vocabulary: Collection[str]) -> PolicyRecipe:
+    """The recipe of the family whose tokens a tokenizer has; `PLAIN` for any other.
+
+    The size and the name of the model play no part.
+    """
+    for recipe in POLICY_RECIPES.values():
+        if recipe.tokens and all(token in vocabulary for token in recipe.tokens):
+            return recipe
+    return PLAIN

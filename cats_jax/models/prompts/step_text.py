@@ -1,0 +1,94 @@
+"""Where a sampled step ends, and what its text is: the same rules for every policy bridge."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from ...errors import BadInputError
+from ...protocols import Finish, StepRequest
+
+
+class TextModel(Protocol):
+    """The text side of a model: what is known of it without its weights."""
+
+    name: str
+    vocab_size: int
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of token ids, special tokens included."""
+        ...
+
+    def end_ids(self) -> list[int]:
+        """Ids that end an answer."""
+        ...
+
+
+class StepText:
+    r"""The tokens that end a step or an answer, and the text of what stands before them.
+
+    Args:
+        model: whose tokenizer counts.
+        separator: what closes a step. Every token whose text contains it does (".\n\n" is one
+            token in many vocabularies); two tokens that only together make the separator do not.
+
+    Attributes:
+        separators: ids of those tokens, ascending.
+        ends: ids that end an answer, ascending.
+
+    Raises:
+        BadInputError: the separator is empty or in no token, or no token ends an answer.
+    """
+
+    def __init__(self, model: TextModel, separator: str):
+        if not separator:
+            raise BadInputError("step_separator must not be empty: use '\\n\\n'")
+        texts = {i: model.decode([i]) for i in range(model.vocab_size)}
+        found = {i: text for i, text in texts.items() if separator in text}
+        if not found:
+            raise BadInputError(
+                f"no token of {model.name!r} contains the step separator {separator!r}: choose a "
+                f"step_separator that is in the tokenizer's vocabulary"
+            )
+        self.separators = sorted(found)
+        self.ends = sorted(model.end_ids())
+        if not self.ends:
+            raise BadInputError(
+                f"{model.name!r} names no end-of-text token: set eos_token_id in its config.json"
+            )
+        self._pure = {i for i, text in found.items() if text == separator}
+        self._model = model
+        self._separator = separator
+
+    def text(self, ids: Sequence[int], finish: Finish) -> str:
+        """A step's text: without its end token, or without the separator and what follows it.
+
+        Args:
+            ids: of the step, the token that ended it included.
+            finish: why it ended.
+        """
+        if finish in ("length", "context"):
+            return self._model.decode(ids)
+        head = self._model.decode(ids[:-1])
+        if finish == "end" or ids[-1] in self._pure:
+            return head
+        # The last token brings text of its own before the separator, as ".\n\n" does, or after it.
+        # Look for the separator in the last token only: what stands further left is the step's.
+        text = self._model.decode(ids)
+        start = 0
+        while start < min(len(head), len(text)) and head[start] == text[start]:
+            start += 1
+        return text[:start] + text[start:].partition(self._separator)[0]
+
+
+def check_parameters(request: StepRequest) -> None:
+    """Raise BadInputError if a sampling parameter is outside its range."""
+    where = f"request for question {request.question.id!r}"
+    if not (0 <= request.temperature < float("inf")):
+        raise BadInputError(f"{where}: temperature must be >= 0, got {request.temperature}")
+    if not (0 < request.top_p <= 1):
+        raise BadInputError(f"{where}: top_p must be in (0, 1], got {request.top_p}")
+    if request.top_k < 0:
+        raise BadInputError(f"{where}: top_k must be >= 0, got {request.top_k}")
+    if any(not 0 <= seed < 1 << 64 for seed in request.seeds):
+        raise BadInputError(f"{where}: seeds must be in 0..2**64 - 1")

@@ -1,0 +1,154 @@
+"""The policy on a serving engine: one call per tick, token ids in and out."""
+
+from __future__ import annotations
+
+import math
+import pathlib
+import time
+from collections.abc import Callable, Sequence
+
+from ...errors import BadInputError
+from ...protocols import (
+    Finish,
+    Generation,
+    Path,
+    Question,
+    Step,
+    StepRequest,
+    StepSample,
+    TokenUsage,
+    total_usage,
+)
+from ..huggingface.model import CausalModel
+from ..prompts.policy_format import AUTO
+from ..prompts.step_text import StepText, check_parameters
+from ..stored_model import check_complete
+from ..weights import stored_tensors
+from .token_engine import Sampled, Sampler, SampleRequest
+
+
+class EngineGenerator:
+    r"""`StepGenerator` on a serving engine (`vllm_engine.py`, `http_engine.py`).
+
+    A prompt is the chat template's ids and the ids of the steps as they were sampled: no text is
+    ever encoded a second time. Samples are equal within intervals to those of
+    `HuggingFaceGenerator`, greedy ones token for token; another batch may change the last bits of
+    a logit and with them, rarely, a token.
+
+    Args:
+        path: model folder: configuration, tokenizer with a chat template, safetensors (of which
+            only the headers are read here).
+        start: makes the engine, given the tokens a sequence may have.
+        recipe: how questions are put and where steps end, see `choose_recipe`.
+        step_separator: what closes a step, in place of the recipe's; see `StepText`.
+        max_step_tokens: limit of one step; longer samples finish with "length".
+        max_answer_tokens: the same for `to_end` requests.
+
+    Raises:
+        BadInputError: before the engine starts, if the folder or a setting can't work; or if the
+            engine does not start.
+    """
+
+    def __init__(
+        self,
+        path: str | pathlib.Path,
+        start: Callable[[int], Sampler],
+        *,
+        recipe: str = AUTO,
+        step_separator: str | None = None,
+        max_step_tokens: int = 256,
+        max_answer_tokens: int = 2048,
+    ):
+        for name, value in (
+            ("max_step_tokens", max_step_tokens),
+            ("max_answer_tokens", max_answer_tokens),
+        ):
+            if value < 1:
+                raise BadInputError(f"{name} must be at least 1, got {value}")
+        # Tokenizer and configuration only: the weights are the engine's.
+        self._model = CausalModel(path, device="cpu", dtype="float32", num_threads=1, recipe=recipe)
+        check_complete(pathlib.Path(path), self._model.config)
+        separator = self._model.recipe.step_separator if step_separator is None else step_separator
+        self._text = StepText(self._model, separator)
+        self._ends = frozenset(self._text.ends)
+        self._max_step_tokens = max_step_tokens
+        self._max_answer_tokens = max_answer_tokens
+        self.name = self._model.name
+        self.num_parameters = sum(
+            math.prod(tensor.shape) for tensor in stored_tensors(path).values()
+        )
+        self._engine = start(self._model.context)
+
+    def check_question(self, question: Question) -> None:
+        """Raises BadInputError if the prompt leaves no room for a single token of an answer."""
+        length, context = len(self._model.prompt_ids(question)), self._model.context
+        if length >= context:
+            raise BadInputError(
+                f"question {question.id!r} has {length} prompt tokens, {self.name} has a context "
+                f"of {context}: shorten or drop the question"
+            )
+
+    def keep_only(self, question: Question, paths: Sequence[Path]) -> None:
+        """Nothing to do: an engine drops the blocks that were not used for longest."""
+
+    def generate(self, requests: Sequence[StepRequest]) -> Generation:
+        """Samples every request in one call of the engine; see `StepGenerator.generate`.
+
+        `usage[i].cached` is what the engine says of its prefix cache, or 0 where it says nothing.
+        `inside_seconds` is the call's time: scheduling, and the way to the engine, included.
+
+        Raises:
+            BadInputError: a sampling parameter outside its range.
+        """
+        asked: list[SampleRequest] = []
+        place: list[int] = []
+        at_limit: list[Finish] = []
+        for i, request in enumerate(requests):
+            check_parameters(request)
+            prompt = self._prompt(request.question, request.path)
+            room = self._model.context - len(prompt)
+            limit = self._max_answer_tokens if request.to_end else self._max_step_tokens
+            if room < 1:
+                continue  # every sample finishes with "context", empty
+            separators = () if request.to_end else self._text.separators
+            place.append(i)
+            at_limit.append("length" if limit <= room else "context")
+            asked.append(
+                SampleRequest(
+                    prompt=prompt,
+                    seeds=request.seeds,
+                    temperature=request.temperature,
+                    top_p=request.top_p,
+                    top_k=request.top_k,
+                    max_tokens=min(limit, room),
+                    stop_ids=(*self._text.ends, *separators),
+                )
+            )
+        start = time.perf_counter()
+        answers = self._engine.sample(asked) if asked else []
+        inside = time.perf_counter() - start
+
+        empty = StepSample(Step("", ()), "context", 0.0)
+        samples = [[empty] * len(request.seeds) for request in requests]
+        usage = [[TokenUsage()] * len(request.seeds) for request in requests]
+        for i, request, answer, limit in zip(place, asked, answers, at_limit, strict=True):
+            samples[i] = [self._step_sample(sampled, limit) for sampled in answer]
+            usage[i] = [_usage(request, sampled) for sampled in answer]
+        return Generation(samples, [total_usage(each) for each in usage], inside, usage)
+
+    def _prompt(self, question: Question, path: Path) -> tuple[int, ...]:
+        return (*self._model.prompt_ids(question), *(t for step in path for t in step.token_ids))
+
+    def _step_sample(self, sampled: Sampled, at_limit: Finish) -> StepSample:
+        finish: Finish = at_limit
+        if sampled.stopped:
+            finish = "end" if sampled.ids[-1] in self._ends else "step"
+        step = Step(self._text.text(sampled.ids, finish), sampled.ids)
+        return StepSample(step, finish, sampled.log_prob)
+
+
+def _usage(request: SampleRequest, sampled: Sampled) -> TokenUsage:
+    """What one sample cost; its last token is sampled and not fed."""
+    fed = len(request.prompt) + len(sampled.ids) - 1
+    cached = sampled.cached
+    return TokenUsage(computed=fed - cached, cached=cached, generated=len(sampled.ids))

@@ -1,0 +1,281 @@
+"""Engines behind a server: OpenAI's completions and vLLM's `/classify`, token ids in and out.
+
+Start one with, for example,
+
+    python -m vllm.entrypoints.openai.api_server --model FOLDER --enable-prompt-tokens-details
+
+A call that fails on the way, meets a busy or restarting server, or brings a broken reply is made
+again; seeds make that harmless. When patience is at an end the run stops and can be gone on with.
+"""
+
+from __future__ import annotations
+
+import json
+import weakref
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import httpx
+import tenacity
+
+from ...errors import BadInputError, RunStoppedError
+from .token_engine import Classified, Sampled, SampleRequest
+
+_PROMPTS_PER_CALL = 64
+"""Prompts of one call to `/classify`."""
+
+_FIRST_WAIT, _LONGEST_WAIT = 0.5, 15.0
+"""Seconds before the second try, and between later ones."""
+
+_TRIES = 3
+"""A call is made so often before it is given up, however long that takes."""
+
+T = TypeVar("T")
+
+
+class Server:
+    """Calls to one server, many at a time.
+
+    Args:
+        url: without a path, "http://localhost:8000".
+        model: its name there; None: the only one served.
+        context: tokens a sequence of ours may have.
+        concurrency: calls at a time, each on a kept connection.
+        timeout: seconds for one call.
+        patience: seconds of tries, at least, before a call is given up.
+
+    Attributes:
+        url: its address.
+        model: its name there.
+
+    Raises:
+        BadInputError: the server can't be reached, does not serve the model, or serves it with
+            less context.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        model: str | None = None,
+        context: int,
+        concurrency: int = 64,
+        timeout: float = 600.0,
+        patience: float = 300.0,
+    ):
+        if not url.startswith(("http://", "https://")):
+            raise BadInputError(f"server {url!r}: must begin with http:// or https://")
+        self.url = url.rstrip("/")
+        self._patience = patience
+        limits = httpx.Limits(max_connections=concurrency, max_keepalive_connections=concurrency)
+        self._client = httpx.Client(base_url=self.url, timeout=timeout, limits=limits)
+        self._pool = ThreadPoolExecutor(concurrency, thread_name_prefix="server")
+        # Also when nobody asks this server any more, as when the next PRM's turn has come.
+        self._closing = weakref.finalize(self, _close, self._client, self._pool)
+        try:
+            self.model = self._check(model, context)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._closing()
+
+    def post_all(
+        self,
+        path: str,
+        bodies: Sequence[dict[str, Any]],
+        read: Callable[[Any, dict[str, Any]], T],
+        hint: str,
+    ) -> list[T]:
+        """Post every body, in any order, and read the replies, in order.
+
+        Args:
+            path: of the route.
+            bodies: JSON values; the model's name is added.
+            read: `(reply, body) -> value`, where the body has the model's name, too; raises
+                KeyError, TypeError, IndexError or ValueError on a reply that is not whole, and
+                BadInputError on one that no other try would mend.
+            hint: how a server that has no such route must be started.
+
+        Raises:
+            BadInputError: the server refuses a call.
+            RunStoppedError: a call failed until patience was at an end.
+        """
+        return list(self._pool.map(lambda body: self._post(path, body, read, hint), bodies))
+
+    def _post(
+        self, path: str, body: dict[str, Any], read: Callable[[Any, dict[str, Any]], T], hint: str
+    ) -> T:
+        retrying = tenacity.Retrying(
+            retry=tenacity.retry_if_exception_type((httpx.TransportError, _TryAgainError)),
+            wait=tenacity.wait_exponential_jitter(multiplier=_FIRST_WAIT, max=_LONGEST_WAIT),
+            # One call that hangs may take longer than patience lasts: it has other tries, too.
+            stop=tenacity.stop_all(
+                tenacity.stop_after_delay(self._patience), tenacity.stop_after_attempt(_TRIES)
+            ),
+            reraise=True,
+        )
+        try:
+            return retrying(self._post_once, path, {"model": self.model, **body}, read, hint)
+        except (httpx.TransportError, _TryAgainError) as error:
+            raise RunStoppedError(
+                f"server {self.url}: no good reply from {path} in {self._patience:.0f} s or more "
+                f"({_one_line(error)}): see to the server and start again, nothing is lost"
+            ) from error
+
+    def _post_once(
+        self, path: str, body: dict[str, Any], read: Callable[[Any, dict[str, Any]], T], hint: str
+    ) -> T:
+        response = self._client.post(path, json=body)
+        if response.status_code == 429 or response.status_code >= 500:
+            raise _TryAgainError(f"status {response.status_code}")
+        if response.status_code != 200:
+            way_out = f": {hint}" if response.status_code in (404, 405) else ""
+            raise BadInputError(
+                f"server {self.url} refuses {path} with status {response.status_code} "
+                f"({_one_line(response.text)}){way_out}"
+            )
+        try:
+            return read(response.json(), body)
+        except BadInputError:
+            raise
+        except (KeyError, TypeError, IndexError, ValueError) as error:
+            raise _TryAgainError(f"a reply that is not whole ({_one_line(error)})") from error
+
+    def _check(self, model: str | None, context: int) -> str:
+        try:
+            response = self._client.get("/v1/models")
+            response.raise_for_status()
+            served = {entry["id"]: entry for entry in response.json()["data"]}
+        except (httpx.HTTPError, KeyError, TypeError, ValueError) as error:
+            raise BadInputError(
+                f"server {self.url} can't be used ({_one_line(error)}): check the address, and "
+                "that it serves OpenAI's API"
+            ) from error
+        if model is None and len(served) == 1:
+            model = next(iter(served))
+        if model not in served:
+            raise BadInputError(
+                f"server {self.url} does not serve {model!r}: it has {', '.join(served)}"
+            )
+        length = served[model].get("max_model_len")
+        if isinstance(length, int) and length < context:
+            raise BadInputError(
+                f"server {self.url} serves {model!r} with a context of {length} tokens, the "
+                f"model's is {context}: start it with --max-model-len {context}"
+            )
+        return str(model)
+
+
+class HTTPSampler:
+    """`Sampler` on a server's `/v1/completions`, with vLLM's additions for token ids.
+
+    The samples of a prompt are one call with one seed, from which the server derives theirs, so
+    that the first ones do not depend on how many there are.
+    """
+
+    def __init__(self, server: Server):
+        self._server = server
+
+    def sample(self, requests: Sequence[SampleRequest]) -> list[list[Sampled]]:
+        """All samples of all requests, in order."""
+        answers = self._server.post_all(
+            "/v1/completions",
+            [_completion(request) for request in requests],
+            _read_completion,
+            "start it with --runner generate",
+        )
+        # Greedy samples are all the same; servers refuse to be asked for more than one.
+        return [
+            answer * len(request.seeds) if request.temperature == 0 else answer
+            for request, answer in zip(requests, answers, strict=True)
+        ]
+
+
+class HTTPClassifier:
+    """`Classifier` on vLLM's `/classify`.
+
+    Args:
+        server: that serves the PRM.
+        overrides: what its `--hf-overrides` must say, see `vllm_engine.classifier_overrides`.
+    """
+
+    def __init__(self, server: Server, overrides: dict[str, Any]):
+        self._server = server
+        self._hint = (
+            "start it with --runner pooling --convert classify --hf-overrides "
+            f"'{json.dumps(overrides, ensure_ascii=False)}'"
+        )
+
+    def classify(self, prompts: Sequence[tuple[int, ...]]) -> list[Classified]:
+        """The score of every prompt, in order."""
+        parts = [
+            list(map(list, prompts[start : start + _PROMPTS_PER_CALL]))
+            for start in range(0, len(prompts), _PROMPTS_PER_CALL)
+        ]
+        replies = self._server.post_all(
+            "/classify", [{"input": part} for part in parts], self._read, self._hint
+        )
+        return [classified for reply in replies for classified in reply]
+
+    def _read(self, reply: Any, body: dict[str, Any]) -> list[Classified]:
+        data = sorted(reply["data"], key=lambda entry: entry["index"])
+        if [entry["index"] for entry in data] != list(range(len(body["input"]))):
+            raise ValueError(f"{len(data)} of {len(body['input'])} scores")
+        for entry in data:
+            if len(entry["probs"]) != 1:
+                raise BadInputError(
+                    f"server {self._server.url} gives {len(entry['probs'])} numbers for a path, "
+                    f"not a score: {self._hint}"
+                )
+        return [Classified(float(entry["probs"][0]), 0) for entry in data]
+
+
+class _TryAgainError(RuntimeError):
+    """The next try may go well."""
+
+
+def _completion(request: SampleRequest) -> dict[str, Any]:
+    return {
+        "prompt": list(request.prompt),
+        "n": 1 if request.temperature == 0 else len(request.seeds),
+        "seed": request.seeds[0] >> 1,  # theirs are signed
+        "temperature": request.temperature,
+        "top_p": request.top_p,
+        "top_k": request.top_k,
+        "max_tokens": request.max_tokens,
+        "stop_token_ids": list(request.stop_ids),
+        "ignore_eos": True,  # the stops are all there
+        "logprobs": 0,
+        "return_token_ids": True,
+    }
+
+
+def _read_completion(reply: Any, body: dict[str, Any]) -> list[Sampled]:
+    choices = sorted(reply["choices"], key=lambda choice: choice["index"])
+    if [choice["index"] for choice in choices] != list(range(body["n"])):
+        raise ValueError(f"{len(choices)} of {body['n']} samples")
+    details = (reply.get("usage") or {}).get("prompt_tokens_details") or {}
+    cached = int(details.get("cached_tokens") or 0)
+    samples = []
+    for choice in choices:
+        ids = tuple(int(token) for token in choice["token_ids"])
+        log_probs = choice["logprobs"]["token_logprobs"]
+        finish = choice["finish_reason"]
+        if not ids or len(log_probs) != len(ids) or finish not in ("stop", "length"):
+            raise ValueError(f"a sample of {len(ids)} tokens that ends with {finish!r}")
+        samples.append(Sampled(ids, finish == "stop", float(sum(log_probs)), cached))
+    return samples
+
+
+def _close(client: httpx.Client, pool: ThreadPoolExecutor) -> None:
+    pool.shutdown()
+    client.close()
+
+
+def _one_line(error: object) -> str:
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= 200 else text[:197] + "..."

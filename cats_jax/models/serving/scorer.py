@@ -1,0 +1,113 @@
+"""A process reward model on a serving engine: only the newest step of a path is scored.
+
+A path's prefix comes from the engine's cache: the score is read off at the last position, the one
+kind of pooling that reads the cache, so that each token is computed about once.
+"""
+
+from __future__ import annotations
+
+import math
+import pathlib
+import time
+from collections.abc import Callable, Sequence
+
+from ...protocols import Path, Question, Scoring, TokenUsage
+from ..huggingface.prm import RewardModel
+from ..prm.format import Head, PRMFormat
+from ..prm.newest_steps import broken, checked_chunks
+from ..prm.sparsity import checkpoint_sparsity
+from ..stored_model import check_complete
+from ..weights import stored_tensors
+from .token_engine import Classifier
+
+
+class EngineScorer:
+    """`StepScorer` on a serving engine.
+
+    In float32 a score is that of `HuggingFaceScorer` to about 1e-5.
+
+    Args:
+        path: model folder: configuration, tokenizer, safetensors (read here for the sparsity).
+        prm_format: how the PRM reads a path.
+        start: makes the engine, given the model (tokenizer and configuration).
+
+    Attributes:
+        engine: what `start` made.
+
+    Raises:
+        BadInputError: before the engine starts, if the folder or the format can't work; or if the
+            engine does not start.
+    """
+
+    def __init__(
+        self,
+        path: str | pathlib.Path,
+        prm_format: PRMFormat,
+        start: Callable[[RewardModel], Classifier],
+    ):
+        # Tokenizer, format and configuration only: the weights are the engine's.
+        self._model = RewardModel(path, prm_format, device="cpu", dtype="float32", num_threads=1)
+        read_out = prm_format.read_out
+        head = read_out.layers if isinstance(read_out, Head) else ()
+        check_complete(pathlib.Path(path), self._model.config, head)
+        sparsity = checkpoint_sparsity(path, read_out)
+        self.sparsity_total = sparsity.total
+        self.sparsity_last_layer = sparsity.last_layer
+        self.name = self._model.name
+        self.num_parameters = sum(
+            math.prod(tensor.shape) for tensor in stored_tensors(path).values()
+        )
+        self.engine = start(self._model)
+
+    def keep_only(self, question: Question, paths: Sequence[Path]) -> None:
+        """Nothing to do: an engine drops the blocks that were not used for longest."""
+
+    def count_tokens(self, question: Question, path: Path) -> int:
+        """Tokens of a path as the model reads it.
+
+        Raises:
+            ScorerContractError: a path without steps, a blank step, or a path longer than the
+                model's context.
+        """
+        return len(self._ids(question, path))
+
+    def score(self, questions: Sequence[Question], paths: Sequence[Path]) -> Scoring:
+        """Scores the last step of each path in one call; see `StepScorer.score`.
+
+        Equal paths are one request. `usage[i].cached` counts what the engine says of its prefix
+        cache (0 where it says nothing), and a path that equals an earlier one of the call.
+        `inside_seconds` is the call's time: scheduling, and the way to the engine, included.
+
+        Raises:
+            ValueError: not one question per path.
+            ScorerContractError: a path without steps, a blank step, a path longer than the
+                model's context (all before any work), or a score that is no number in [0, 1].
+        """
+        if len(questions) != len(paths):
+            raise ValueError(f"{len(questions)} questions for {len(paths)} paths")
+        first: dict[tuple[int, ...], int] = {}
+        asked: list[tuple[int, ...]] = []
+        for i, (question, path) in enumerate(zip(questions, paths, strict=True)):
+            asked.append(self._ids(question, path))
+            first.setdefault(asked[-1], i)
+        start = time.perf_counter()
+        answers = self.engine.classify(list(first)) if first else []
+        inside = time.perf_counter() - start
+
+        found = dict(zip(first, answers, strict=True))
+        scores, usage = [], []
+        for i, (question, path, ids) in enumerate(zip(questions, paths, asked, strict=True)):
+            answer = found[ids]
+            if not 0.0 <= answer.score <= 1.0:  # False for NaN, too
+                reason = f"the score is {answer.score}, expected [0, 1]"
+                broken(question, len(path) - 1, reason, self.name)
+            cached = answer.cached if first[ids] == i else len(ids)
+            scores.append(answer.score)
+            usage.append(TokenUsage(computed=len(ids) - cached, cached=cached))
+        return Scoring(scores, usage, inside_seconds=inside)
+
+    def _ids(self, question: Question, path: Path) -> tuple[int, ...]:
+        chunks = checked_chunks(
+            self._model.encoder, question, path, context=self._model.context, name=self.name
+        )
+        return tuple(token for chunk in chunks for token in chunk)

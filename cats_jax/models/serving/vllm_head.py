@@ -1,0 +1,114 @@
+"""Inside vLLM: a causal model's backbone under a PRM's own head, read off at the last position.
+
+vLLM loads this module through its plugin mechanism (the entry point in pyproject.toml), in each of
+its processes. Its own class for Qwen2.5-Math-PRM reads every tag of a path and with that turns the
+prefix cache off; here only the last token is read, so that a path's prefix comes from the cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+PREFIX, SUFFIX = "CatsJax", "ForSequenceClassification"
+"""Around the backbone's name, "Qwen2" for one: the architecture that `register` makes known."""
+
+HEAD_KEY = "cats_jax_head"
+"""In the model's configuration: {"layers": stored names, "label": index or null}."""
+
+
+def register() -> None:
+    """Make an architecture under a head known to vLLM for each causal one it has."""
+    from vllm import ModelRegistry  # pyright: ignore[reportMissingImports]
+
+    for name in list(ModelRegistry.get_supported_archs()):
+        if name.endswith("ForCausalLM"):
+            headed = PREFIX + name.removesuffix("ForCausalLM") + SUFFIX
+            ModelRegistry.register_model(headed, f"{__name__}:{headed}")
+
+
+def __getattr__(name: str) -> Any:
+    """The class of a registered architecture, made when vLLM asks for it."""
+    if not (name.startswith(PREFIX) and name.endswith(SUFFIX)):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from vllm import ModelRegistry  # pyright: ignore[reportMissingImports]
+
+    causal = name.removeprefix(PREFIX).removesuffix(SUFFIX) + "ForCausalLM"
+    made = _under_head(ModelRegistry.models[causal].load_model_cls())
+    made.__name__ = made.__qualname__ = name
+    return made
+
+
+def _under_head(causal: Any) -> Any:
+    import torch
+    from vllm.model_executor.layers.pooler import (  # pyright: ignore[reportMissingImports]
+        DispatchPooler,
+    )
+    from vllm.model_executor.layers.pooler.activations import (  # pyright: ignore[reportMissingImports]
+        PoolerClassify,
+    )
+    from vllm.model_executor.layers.pooler.seqwise import (  # pyright: ignore[reportMissingImports]
+        pooler_for_classify,
+    )
+    from vllm.model_executor.models.adapters import (  # pyright: ignore[reportMissingImports]
+        as_seq_cls_model,
+    )
+
+    from ..weights import stored_tensors
+
+    class Headed(as_seq_cls_model(causal)):
+        """The backbone as vLLM's adapter makes it, with another head."""
+
+        def _init_pooler(self, vllm_config: Any, prefix: str = "") -> Any:
+            config = vllm_config.model_config
+            head = getattr(config.hf_config, HEAD_KEY)
+            self._head_layers: list[str] = head["layers"]
+            tensors = stored_tensors(config.model)
+            self.score = torch.nn.ModuleList(
+                torch.nn.Linear(
+                    *tensors[f"{layer}.weight"].shape[::-1],
+                    bias=f"{layer}.bias" in tensors,
+                    dtype=config.head_dtype,
+                )
+                for layer in self._head_layers
+            )
+
+            def log_odds(hidden: torch.Tensor) -> torch.Tensor:
+                *inner, last = self.score
+                for layer in inner:
+                    hidden = layer(hidden).relu()
+                return _log_odds(last(hidden), head["label"])
+
+            pooler = pooler_for_classify(
+                config.pooler_config, classifier=log_odds, act_fn=PoolerClassify(num_labels=1)
+            )
+            return DispatchPooler({"classify": pooler})
+
+        def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> set[str]:
+            own = {
+                f"{layer}.{kind}": f"score.{index}.{kind}"
+                for index, layer in enumerate(self._head_layers)
+                for kind in ("weight", "bias")
+            }
+            parameters = dict(self.named_parameters())
+            loaded = set()
+
+            def of_backbone() -> Iterable[tuple[str, torch.Tensor]]:
+                for name, values in weights:
+                    if name in own:
+                        parameters[own[name]].data.copy_(values)
+                        loaded.add(own[name])
+                    elif not name.startswith("lm_head."):
+                        yield name, values
+
+            return super().load_weights(of_backbone()) | loaded
+
+    return Headed
+
+
+def _log_odds(outputs: Any, label: int | None) -> Any:
+    """What a sigmoid makes the score of: one output as it is, or one label against the others."""
+    if label is None:
+        return outputs
+    others = [index for index in range(outputs.shape[-1]) if index != label]
+    return outputs[:, label : label + 1] - outputs[:, others].logsumexp(-1, keepdim=True)

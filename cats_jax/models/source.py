@@ -1,0 +1,189 @@
+"""The models of a recipe: found and checked first, loaded when they are needed.
+
+`ModelSource` is what `evaluate` asks; `ModelFolders` answers with model folders in Hugging Face
+format, on transformers or on a serving engine; their libraries are imported when needed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import pathlib
+from typing import TYPE_CHECKING, Any, Protocol
+
+from .. import world
+from ..errors import BadInputError
+from ..protocols import StepGenerator, StepScorer
+from ..specs.recipe import PolicySpec, PrmSpec
+from .prm.family import choose_format
+
+if TYPE_CHECKING:
+    from .huggingface.scorer import HuggingFaceScorer
+    from .serving.scorer import EngineScorer
+
+
+class ModelSource(Protocol):
+    """Where policies and PRMs come from."""
+
+    def fingerprint(self, spec: PolicySpec | PrmSpec) -> dict[str, Any]:
+        """What identifies the model, as JSON values.
+
+        Raises:
+            BadInputError: the model can't be there; nothing was loaded.
+        """
+        ...
+
+    def policy(self, spec: PolicySpec) -> StepGenerator:
+        """Load a policy."""
+        ...
+
+    def prm(self, spec: PrmSpec) -> StepScorer:
+        """Load a process reward model."""
+        ...
+
+
+class ModelFolders:
+    """Model folders on this machine, and the embedded world's models by name."""
+
+    def fingerprint(self, spec: PolicySpec | PrmSpec) -> dict[str, Any]:
+        """The folder's name and the SHA-256 of its configuration and weights, file by file."""
+        folder = model_folder(spec)
+        if isinstance(spec, PrmSpec):
+            choose_format(spec.format, folder)
+        files = [folder / "config.json", *sorted(folder.glob("*.safetensors"))]
+        return {"name": folder.name, "sha256": {file.name: _file_digest(file) for file in files}}
+
+    def policy(self, spec: PolicySpec) -> StepGenerator:
+        """Load a policy, or start its engine."""
+        silence_transformers()
+        if spec.backend != "hf":
+            return _engine_policy(spec, model_folder(spec))
+        from .huggingface.generator import HuggingFaceGenerator
+
+        return HuggingFaceGenerator(
+            model_folder(spec),
+            recipe=spec.recipe,
+            step_separator=spec.step_separator,
+            max_step_tokens=spec.max_step_tokens,
+            max_answer_tokens=spec.max_answer_tokens,
+            device=spec.device,
+            dtype=spec.dtype,
+            batch_tokens=spec.batch_tokens,
+            num_threads=spec.num_threads,
+        )
+
+    def prm(self, spec: PrmSpec) -> EngineScorer | HuggingFaceScorer:
+        """Load a process reward model, or start its engine."""
+        silence_transformers()
+        folder = model_folder(spec)
+        if spec.backend != "hf":
+            return _engine_prm(spec, folder)
+        from .huggingface.scorer import HuggingFaceScorer
+
+        return HuggingFaceScorer(
+            folder,
+            choose_format(spec.format, folder),
+            device=spec.device,
+            dtype=spec.dtype,
+            batch_tokens=spec.batch_tokens,
+            num_threads=spec.num_threads,
+        )
+
+
+def _engine_policy(spec: PolicySpec, folder: pathlib.Path) -> StepGenerator:
+    """A policy on vLLM, here or behind a server."""
+    from .serving.generator import EngineGenerator
+    from .serving.token_engine import Sampler
+
+    def start(context: int) -> Sampler:
+        if spec.backend == "vllm":
+            from .serving.vllm_engine import VLLMSampler
+
+            return VLLMSampler(
+                folder,
+                context=context,
+                dtype=spec.dtype,
+                gpu_memory_utilization=spec.gpu_memory_utilization,
+            )
+        from .serving.http_engine import HTTPSampler, Server
+
+        return HTTPSampler(Server(spec.backend, context=context))
+
+    return EngineGenerator(
+        folder,
+        start,
+        recipe=spec.recipe,
+        step_separator=spec.step_separator,
+        max_step_tokens=spec.max_step_tokens,
+        max_answer_tokens=spec.max_answer_tokens,
+    )
+
+
+def _engine_prm(spec: PrmSpec, folder: pathlib.Path) -> EngineScorer:
+    """A PRM on vLLM, here or behind a server."""
+    from .huggingface.prm import RewardModel
+    from .serving.scorer import EngineScorer
+    from .serving.token_engine import Classifier
+    from .serving.vllm_engine import VLLMClassifier, classifier_overrides
+
+    prm_format = choose_format(spec.format, folder)
+
+    def start(model: RewardModel) -> Classifier:
+        overrides = classifier_overrides(model.config.model_type, prm_format.read_out)
+        if spec.backend == "vllm":
+            return VLLMClassifier(
+                folder,
+                context=model.context,
+                overrides=overrides,
+                dtype=spec.dtype,
+                gpu_memory_utilization=spec.gpu_memory_utilization,
+            )
+        from .serving.http_engine import HTTPClassifier, Server
+
+        return HTTPClassifier(Server(spec.backend, context=model.context), overrides)
+
+    return EngineScorer(folder, prm_format, start)
+
+
+def model_folder(spec: PolicySpec | PrmSpec) -> pathlib.Path:
+    """The folder of a model, by path or by its name in the embedded world.
+
+    Raises:
+        BadInputError: there is no such folder, or it holds no model.
+    """
+    kind = "policy" if isinstance(spec, PolicySpec) else "PRM"
+    names = world.POLICY_NAMES if isinstance(spec, PolicySpec) else world.PRM_NAMES
+    if spec.path in names:
+        find = world.policy_path if isinstance(spec, PolicySpec) else world.prm_path
+        try:
+            return find(spec.path)
+        except FileNotFoundError as error:
+            raise BadInputError(str(error)) from error
+    folder = pathlib.Path(spec.path)
+    if not folder.is_dir():
+        raise BadInputError(
+            f"{kind} folder {spec.path!r} does not exist: give a local model folder, or one of the "
+            f"embedded world's: {', '.join(names)}"
+        )
+    if not (folder / "config.json").is_file() or not any(folder.glob("*.safetensors")):
+        raise BadInputError(
+            f"{kind} folder {spec.path!r} holds no model: it needs config.json and *.safetensors, "
+            f"which `cats-jax convert {spec.path} OUT` makes from .bin files"
+        )
+    return folder
+
+
+def is_world_policy(spec: PolicySpec) -> bool:
+    """Whether this policy reads the embedded world's questions only."""
+    return spec.path in world.POLICY_NAMES
+
+
+def silence_transformers() -> None:
+    """Its warnings, such as the one about long questions, are errors of our own in one line."""
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+
+
+def _file_digest(path: pathlib.Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,1 +1,0 @@
-"""Process reward models as data: formats, and the sparsity of a checkpoint."""

@@ -1,0 +1,1 @@
+"""Tables, plots, statistics and certificates made from the rows of runs."""

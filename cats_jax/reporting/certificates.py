@@ -1,0 +1,235 @@
+"""Which answers of a run are certified by the lead of the best path, and how often they are right.
+
+Let R* of a finished path be 1 if its answer is right and 0 if not, and epsilon bound |score - R*|
+for the paths of a question. If the selected path leads every path with another answer by more than
+2 epsilon, its R* is larger than theirs: the answer is right. Epsilon comes from a held-out run, as
+the `level`-quantile over questions of a question's largest deviation; so certified and wrong are at
+most those questions on which epsilon does not hold, a share of about 1 - level. This says nothing
+where all paths give one answer: there is no lead.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from rich.table import Table
+
+from theory.certificates import is_best_certified
+from theory.estimators import Estimate, estimate_epsilon, exceedance
+
+from ..errors import BadInputError
+from ..grading.verdict import grade_answer, make_judge, recorded_grader
+from ..live.results import SearchPath, SearchResult
+from ..protocols import AnswerJudge
+from ..runs.folder import Row, Run
+from . import statistics
+from .report import Group, groups
+from .statistics import Interval
+
+LEVEL = 0.5
+"""Of the quantile, unless said otherwise: with binary truths a PRM that is certainly wrong about
+one path in most questions certifies nothing at a higher one."""
+
+
+@dataclass(frozen=True)
+class CertifiedGroup:
+    """The certificates of one strategy, N and PRM.
+
+    Attributes:
+        group: its rows in the run.
+        epsilon: from the held-out run, with its distribution-free interval.
+        exceeded: share of the run's own questions on which some path deviates by more.
+        certified: share of questions whose answer is certified.
+        accuracy: among those; None if there are none.
+        others: accuracy of the rest; None if there are none.
+        wrong: share of questions that are certified and wrong; at most `exceeded`.
+    """
+
+    group: Group
+    epsilon: Estimate
+    exceeded: Estimate
+    certified: Interval
+    accuracy: Interval | None
+    others: Interval | None
+    wrong: Interval
+
+
+def observed_gap(result: SearchResult, judge: AnswerJudge) -> float | None:
+    """Score of the best path minus that of the best path with another answer.
+
+    Returns:
+        In [0, 1]; None if there is no such lead: no path with an answer and a score, only one
+        answer, or the search selected another answer than the best path's.
+    """
+    paths = _scored(result)
+    if not paths or result.answer is None:
+        return None
+    best, score = max(paths, key=lambda path: path[1])
+    if not judge.equivalent(best, result.answer):
+        return None
+    others = [value for answer, value in paths if not judge.equivalent(answer, best)]
+    return score - max(others) if others else None
+
+
+def is_certified(result: SearchResult, epsilon: float, judge: AnswerJudge) -> bool:
+    """Whether the search's answer is certified: it leads by more than 2 epsilon."""
+    gap = observed_gap(result, judge)
+    return gap is not None and bool(is_best_certified(gap, epsilon))
+
+
+def describe_certificate(result: SearchResult, epsilon: float, judge: AnswerJudge) -> str:
+    """One line on whether the answer is certified, and why."""
+    gap = observed_gap(result, judge)
+    if gap is None:
+        return "not certified: no path with another answer to lead"
+    verdict = "certified" if is_certified(result, epsilon, judge) else "not certified"
+    return f"{verdict}: it leads by {gap:.3f}, 2 epsilon is {2 * epsilon:.3f}"
+
+
+def certify(
+    run: Run, held_out: Run, *, level: float = LEVEL, judge: AnswerJudge | None = None
+) -> list[CertifiedGroup]:
+    """Certificates of every group of `run` that `held_out` has too and that has scores and trees.
+
+    Args:
+        run: whose answers are certified.
+        held_out: other questions, searched by the same strategies, N and PRMs.
+        level: share of held-out questions on which epsilon holds, in (0, 1].
+        judge: sameness of answers; default: that of the run's kind of questions.
+
+    Raises:
+        BadInputError: the runs share questions, or no group can be certified.
+    """
+    shared = {row.question for row in run.rows} & {row.question for row in held_out.rows}
+    if shared:
+        raise BadInputError(
+            f"{str(held_out.folder)!r} is not held out: it shares {len(shared)} questions with "
+            f"{str(run.folder)!r}, such as {min(shared)!r}; use a run on other questions"
+        )
+    judge = make_judge(recorded_grader(run.manifest["config"])) if judge is None else judge
+    references = {_key(group): group for group in groups(held_out.rows)}
+    found = []
+    for group in groups(run.rows):
+        reference = references.get(_key(group))
+        if reference is None or group.prm is None:
+            continue
+        held_out_paths = _deviations(held_out, reference.rows, judge)
+        own_paths = _deviations(run, group.rows, judge)
+        if not held_out_paths[0] or not own_paths[0]:
+            continue
+        epsilon = estimate_epsilon(
+            np.array(held_out_paths[0]),
+            np.array(held_out_paths[1]),
+            level=level,
+            units=np.array(held_out_paths[2]),
+        )
+        exceeded = exceedance(
+            epsilon.value,
+            np.array(own_paths[0]),
+            np.array(own_paths[1]),
+            units=np.array(own_paths[2]),
+        )
+        found.append(_certified(run, group, epsilon, exceeded, judge))
+    if not found:
+        raise BadInputError(
+            f"nothing to certify in {str(run.folder)!r}: no strategy, N and PRM with stored trees "
+            f"is also in {str(held_out.folder)!r}"
+        )
+    return found
+
+
+def certificate_table(found: Sequence[CertifiedGroup], title: str) -> Table:
+    """Share and accuracy of certified answers."""
+    table = Table(title=title, title_justify="left")
+    for name in ("strategy", "N", "PRM"):
+        table.add_column(name, justify="right" if name == "N" else "left", no_wrap=True)
+    for name in (
+        "epsilon",
+        "its interval",
+        "certified",
+        "accuracy of certified",
+        "of the others",
+        "certified, wrong",
+        "epsilon exceeded",
+    ):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in found:
+        table.add_row(
+            row.group.strategy,
+            str(row.group.num_candidates),
+            row.group.prm,
+            f"{row.epsilon.value:.3f}",
+            f"{row.epsilon.low:.3f}-{row.epsilon.high:.3f}",
+            f"{row.certified.value:.3f}",
+            *(
+                "-" if share is None else f"{share.value:.3f} ({share.low:.3f}-{share.high:.3f})"
+                for share in (row.accuracy, row.others, row.wrong)
+            ),
+            f"{row.exceeded.value:.3f}",
+        )
+    return table
+
+
+def _certified(
+    run: Run, group: Group, epsilon: Estimate, exceeded: Estimate, judge: AnswerJudge
+) -> CertifiedGroup:
+    flags = [
+        (row, row.tree is not None and is_certified(run.tree(row), epsilon.value, judge))
+        for row in group.rows
+    ]
+    return CertifiedGroup(
+        group=group,
+        epsilon=epsilon,
+        exceeded=exceeded,
+        certified=_share([(row, certified) for row, certified in flags]),
+        accuracy=_share_or_none([(row, row.correct) for row, certified in flags if certified]),
+        others=_share_or_none([(row, row.correct) for row, certified in flags if not certified]),
+        wrong=_share([(row, certified and not row.correct) for row, certified in flags]),
+    )
+
+
+def _share(flags: Sequence[tuple[Row, bool]]) -> Interval:
+    """Share of questions, each with the mean over its seeds."""
+    values: defaultdict[str, list[float]] = defaultdict(list)
+    for row, flag in flags:
+        values[row.question].append(float(flag))
+    return statistics.accuracy([sum(found) / len(found) for found in values.values()])
+
+
+def _share_or_none(flags: Sequence[tuple[Row, bool]]) -> Interval | None:
+    return _share(flags) if flags else None
+
+
+def _deviations(
+    run: Run, rows: Sequence[Row], judge: AnswerJudge
+) -> tuple[list[float], list[float], list[str]]:
+    """(scores, truths, questions) of all finished paths with an answer, of rows with a tree."""
+    scores: list[float] = []
+    truths: list[float] = []
+    questions: list[str] = []
+    for row in rows:
+        if row.tree is None:
+            continue
+        for answer, score in _scored(run.tree(row)):
+            right = grade_answer(judge, answer, row.gold, row.tolerance).correct
+            scores.append(min(max(score, 0.0), 1.0))
+            truths.append(float(right))
+            questions.append(row.question)
+    return scores, truths, questions
+
+
+def _scored(result: SearchResult) -> list[tuple[str, float]]:
+    """(answer, score) of the paths a search selects among."""
+
+    def usable(path: SearchPath) -> bool:
+        return path.answer is not None and path.path_score is not None
+
+    return [(path.answer, path.path_score) for path in result.paths if usable(path)]  # type: ignore[misc]
+
+
+def _key(group: Group) -> tuple[str, int, str | None]:
+    # Not the data set: held-out questions may come from another.
+    return group.strategy, group.num_candidates, group.prm

@@ -1,0 +1,1 @@
+"""Run folders: rows and stored trees of finished searches, written, read and merged."""

@@ -1,0 +1,386 @@
+"""The run folder: one versioned schema, one writer, one reader.
+
+    manifest.json     what was run: configuration, models, questions, versions, seeds
+    results.jsonl     one row per question x strategy x N x PRM x seed, append-only
+    trees.jsonl.gz    the search trees, one gzip member per row, append-only
+    summary.json      aggregated figures, rewritten at the end
+    *.png             plots
+
+A question's tree is on disk before its row, and the row says where the tree lies. So a process
+that is killed at any moment leaves at most one cut tail per file and some trees without rows: the
+reader passes over them, and the writer drops them when it goes on.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import json
+import os
+import pathlib
+import queue
+import threading
+import time
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import BadInputError
+from ..live.ledger import Ledger
+from ..live.results import SearchResult, Status
+from ..storage import durable
+from ..storage.manifest import SCHEMA, differences
+from .stored_trees import json_line, tree_from_lines, tree_to_lines
+
+MANIFEST = "manifest.json"
+RESULTS = "results.jsonl"
+TREES = "trees.jsonl.gz"
+SUMMARY = "summary.json"
+
+_LEDGER_FIELDS = tuple(field.name for field in dataclasses.fields(Ledger))
+# What a resumed run must share with its beginning; versions and times may differ.
+_IDENTITY = ("schema", "config", "models", "questions")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One question searched once.
+
+    Attributes:
+        key: unique in the run: strategy, N, PRM, seed and question id.
+        question: its id.
+        strategy: label of the strategy.
+        num_candidates: N.
+        prm: label of the PRM, or None if it was not called.
+        seed: run seed.
+        meta: what the question file says about the question, such as its level.
+        answer: the final answer, or None.
+        gold: the answer it was graded against.
+        correct: whether the two are the same; a failed question is wrong.
+        status: of `SearchResult`.
+        reason: one line on a failure or a limit.
+        steps: reasoning steps completed.
+        ledger: what it cost.
+        actions: (num_extra, num_retain, temperature, top_p, top_k, times) of its decisions.
+        tree: offset and length of its member in the tree file, or None if none was written.
+        dataset: label of the question's data set in a run of several; "" in a run of one.
+        tolerance: largest absolute difference to `gold` that counted as none, or None.
+        covered: whether some finished path gives the right answer: what a perfect choice among
+            them would have reached (pass@N for strategies that keep all N paths).
+    """
+
+    key: str
+    question: str
+    strategy: str
+    num_candidates: int
+    prm: str | None
+    seed: int
+    meta: Mapping[str, Any]
+    answer: str | None
+    gold: str
+    correct: bool
+    status: Status
+    reason: str
+    steps: int
+    ledger: Ledger
+    actions: tuple[tuple[int, int, float, float, int, int], ...] = ()
+    tree: tuple[int, int] | None = None
+    dataset: str = ""
+    tolerance: float | None = None
+    covered: bool = False
+
+    def as_dict(self) -> dict[str, Any]:
+        """Flat, as it stands in the file; the ledger's fields are columns."""
+        row = {
+            field.name: getattr(self, field.name)
+            for field in dataclasses.fields(self)
+            if field.name != "ledger"
+        }
+        return {**row, **self.ledger.as_dict(), "seconds": self.ledger.seconds}
+
+    @classmethod
+    def from_dict(cls, row: Mapping[str, Any]) -> Row:
+        """The inverse of `as_dict`; runs of earlier versions lack the PRM's part of the FLOPs."""
+        row = {"prm_flops": 0.0, **row}
+        names = {field.name for field in dataclasses.fields(cls)} - {"ledger", "actions", "tree"}
+        return cls(
+            **{name: row[name] for name in names},
+            ledger=Ledger(**{name: row[name] for name in _LEDGER_FIELDS}),
+            actions=tuple(tuple(action) for action in row["actions"]),
+            tree=None if row["tree"] is None else tuple(row["tree"]),
+        )
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run folder as read.
+
+    Attributes:
+        folder: where it is.
+        manifest: content of manifest.json.
+        rows: complete result rows, in order of writing.
+    """
+
+    folder: pathlib.Path
+    manifest: Mapping[str, Any]
+    rows: tuple[Row, ...]
+
+    def tree(self, row: Row) -> SearchResult:
+        """The search behind a row; token ids and the answer's gold are not in the file.
+
+        Raises:
+            BadInputError: the row has no tree, or the file is damaged there.
+        """
+        if row.tree is None:
+            raise BadInputError(f"row {row.key!r} of {str(self.folder)!r} has no tree")
+        offset, length = row.tree
+        with (self.folder / TREES).open("rb") as file:
+            file.seek(offset)
+            member = file.read(length)
+        try:
+            lines = [json.loads(line) for line in gzip.decompress(member).splitlines()]
+            if lines[0]["key"] != row.key:
+                raise ValueError(f"it holds {lines[0]['key']!r}")
+        except (OSError, EOFError, ValueError, IndexError, KeyError, zlib.error) as error:
+            raise BadInputError(
+                f"{str(self.folder / TREES)!r} is damaged at the tree of {row.key!r}: {error}"
+            ) from error
+        return tree_from_lines(
+            lines,
+            answer=row.answer,
+            status=row.status,
+            reason=row.reason,
+            steps=row.steps,
+            ledger=row.ledger,
+        )
+
+
+def read_run(folder: str | pathlib.Path) -> Run:
+    """Read a run folder, finished, killed or still growing; nothing in it is changed.
+
+    Raises:
+        BadInputError: not a run folder, another schema, or a damaged row (named by line).
+    """
+    folder = pathlib.Path(folder)
+    manifest = _read_manifest(folder)
+    if manifest is None:
+        raise BadInputError(f"{str(folder)!r} is no run folder: it has no {MANIFEST}")
+    return Run(folder, manifest, tuple(row for row, _ in _complete_rows(folder)))
+
+
+def write_summary(folder: str | pathlib.Path, summary: Mapping[str, Any]) -> None:
+    """Replace summary.json."""
+    durable.replace_json(pathlib.Path(folder) / SUMMARY, {"schema": SCHEMA, **summary})
+
+
+class RunWriter:
+    """Appends rows and trees to a run folder; makes it, or goes on with it.
+
+    Args:
+        folder: made if need be.
+        manifest: from `manifest.make_manifest`.
+
+    Attributes:
+        keys: of the rows that are there; not to be searched again.
+
+    Raises:
+        BadInputError: the folder is another run's, is not a run folder, or is in use.
+    """
+
+    def __init__(self, folder: str | pathlib.Path, manifest: Mapping[str, Any]) -> None:
+        self.folder = pathlib.Path(folder)
+        self._lock = durable.hold(self.folder)
+        try:
+            self._begin(manifest)
+            self.keys = self._repair()
+            self._appender = _Appender(self.folder)
+        except OSError as error:
+            self._lock.close()
+            raise durable.unwritable(self.folder, error) from error
+        except BaseException:
+            self._lock.close()
+            raise
+
+    def __enter__(self) -> RunWriter:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def add(self, row: Row, result: SearchResult | None) -> None:
+        """Append a row, and before it the tree of `result` if one is given.
+
+        The disk is left to a thread of its own; `close` waits for it.
+
+        Raises:
+            ValueError: a row of this key is there already.
+            RunStoppedError: an earlier row could not be written.
+        """
+        if row.key in self.keys:
+            raise ValueError(f"row {row.key!r} is already in {str(self.folder)!r}")
+        self._appender.add(row, None if result is None else tree_to_lines(row.key, result))
+        self.keys.add(row.key)
+
+    @property
+    def seconds(self) -> float:
+        """Time that the thread which compresses and writes was at work."""
+        return self._appender.seconds
+
+    def close(self) -> None:
+        """Wait until everything is on the disk, and free the folder.
+
+        Raises:
+            RunStoppedError: something could not be written.
+        """
+        try:
+            self._appender.close()
+        finally:
+            self._lock.close()
+
+    def _begin(self, manifest: Mapping[str, Any]) -> None:
+        existing = _read_manifest(self.folder)
+        if existing is not None:
+            new = json.loads(json.dumps(manifest))
+            changes = [
+                change
+                for name in _IDENTITY
+                for change in differences(existing.get(name), new.get(name), name)
+            ]
+            if changes:
+                shown = "; ".join(changes[:4]) + ("; ..." if len(changes) > 4 else "")
+                raise BadInputError(
+                    f"{str(self.folder)!r} was begun differently: {shown}. Go on with the same "
+                    "settings, or choose another output folder"
+                )
+            return
+        strangers = {path.name for path in self.folder.iterdir()} - {
+            durable.LOCK,
+            MANIFEST + ".new",
+        }
+        if strangers:
+            raise BadInputError(
+                f"{str(self.folder)!r} holds {sorted(strangers)[0]!r} but no {MANIFEST}, so it is "
+                "no run folder: choose another output folder"
+            )
+        durable.replace_json(self.folder / MANIFEST, manifest)
+
+    def _repair(self) -> set[str]:
+        """Drop cut tails and trees without a row; returns the keys of the rows that stay."""
+        results, trees = self.folder / RESULTS, self.folder / TREES
+        kept = _complete_rows(self.folder)
+        lines = b"".join(line for _, line in kept)
+        if results.exists() and results.read_bytes() != lines:
+            durable.replace(results, lines)
+        if trees.exists():
+            end = max((sum(row.tree) for row, _ in kept if row.tree is not None), default=0)
+            with trees.open("r+b") as file:
+                file.truncate(end)
+        return {row.key for row, _ in kept}
+
+
+def _complete_rows(folder: pathlib.Path) -> list[tuple[Row, bytes]]:
+    """Rows whose line and tree are complete, each with its line."""
+    path, trees = folder / RESULTS, folder / TREES
+    if not path.exists():
+        return []
+    tree_bytes = trees.stat().st_size if trees.exists() else 0
+    rows: list[tuple[Row, bytes]] = []
+    keys: set[str] = set()
+    for number, line in enumerate(path.read_bytes().splitlines(keepends=True), 1):
+        if not line.endswith(b"\n"):
+            break  # cut off by a kill
+        try:
+            row = Row.from_dict(json.loads(line))
+        except (ValueError, KeyError, TypeError) as error:
+            raise BadInputError(
+                f"{path}:{number}: a damaged result row ({error}): delete the line; its question "
+                "will be searched again"
+            ) from error
+        if row.key in keys:
+            raise BadInputError(f"{path}:{number}: row {row.key!r} occurs twice: delete one")
+        keys.add(row.key)
+        if row.tree is None or sum(row.tree) <= tree_bytes:
+            rows.append((row, line))
+    return rows
+
+
+def _read_manifest(folder: pathlib.Path) -> dict[str, Any] | None:
+    path = folder / MANIFEST
+    if not path.is_file():
+        return None
+    try:
+        manifest = json.loads(path.read_text())
+        schema = manifest["schema"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise BadInputError(f"{str(path)!r} is no manifest of a run ({error})") from error
+    if schema != SCHEMA:
+        raise BadInputError(
+            f"{str(path)!r} has schema {schema}, this version reads {SCHEMA}: use the version of "
+            "cats-jax that wrote it"
+        )
+    return manifest
+
+
+class _Appender:
+    """A thread that compresses and writes, so that searches do not wait for the disk.
+
+    Whatever has piled up goes out together: first the trees, then, once those are on the disk,
+    the rows that point at them.
+    """
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self.seconds = 0.0
+        self._folder = folder
+        self._queue: queue.SimpleQueue[tuple[Row, bytes | None] | None] = queue.SimpleQueue()
+        self._results = durable.open_to_append(folder / RESULTS)
+        self._trees = durable.open_to_append(folder / TREES)
+        durable.sync_folder(folder)
+        self._error: Exception | None = None
+        self._thread = threading.Thread(target=self._run, name="run folder", daemon=True)
+        self._thread.start()
+
+    def add(self, row: Row, tree: bytes | None) -> None:
+        self._check()
+        self._queue.put((row, tree))
+
+    def close(self) -> None:
+        self._queue.put(None)
+        self._thread.join()
+        os.close(self._results)
+        os.close(self._trees)
+        self._check()
+
+    def _check(self) -> None:
+        if isinstance(self._error, OSError):
+            raise durable.stopped(self._folder, self._error)
+        if self._error is not None:
+            raise self._error
+
+    def _run(self) -> None:
+        ended = False
+        while not ended:
+            waiting = [self._queue.get()]
+            while not self._queue.empty():
+                waiting.append(self._queue.get())
+            started = time.perf_counter()
+            ended = None in waiting
+            try:
+                self._write([entry for entry in waiting if entry is not None])
+            except Exception as error:  # such as a full disk: `add` or `close` tells
+                self._error = error
+                return
+            self.seconds += time.perf_counter() - started
+
+    def _write(self, entries: list[tuple[Row, bytes | None]]) -> None:
+        start = os.fstat(self._trees).st_size
+        trees, lines = bytearray(), bytearray()
+        for row, tree in entries:
+            place = None
+            if tree is not None:
+                member = gzip.compress(tree, compresslevel=2, mtime=0)
+                place = (start + len(trees), len(member))
+                trees += member
+            lines += json_line(dataclasses.replace(row, tree=place).as_dict())
+        durable.append(self._trees, trees)
+        durable.append(self._results, lines)

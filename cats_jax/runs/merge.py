@@ -1,0 +1,86 @@
+"""Several run folders read as one, so that their strategies stand in one table, in pairs."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ..errors import BadInputError
+from .folder import Run
+
+# What may differ between runs of one table: it is in the rows' keys, or in no row.
+_FREE = ("name", "questions", "strategies", "prms", "num_candidates", "seeds", "trees")
+
+
+def merge_runs(runs: Sequence[Run]) -> list[Run]:
+    """One run for all that asked the same questions of the same policy in the same way.
+
+    Args:
+        runs: at least one. Runs that differ in policy, questions, limits or rescoring stay apart.
+
+    Returns:
+        In order of first appearance; the folder of a merged run is that of its first.
+
+    Raises:
+        BadInputError: a row is in two runs, or a label stands for different things in two.
+    """
+    families: list[list[Run]] = []
+    for run in runs:
+        for family in families:
+            if _setting(family[0]) == _setting(run):
+                family.append(run)
+                break
+        else:
+            families.append([run])
+    return [_merged(family) for family in families]
+
+
+def _setting(run: Run) -> dict[str, Any]:
+    config = run.manifest["config"]
+    return {
+        "policy model": run.manifest["models"]["policy"],
+        "questions": run.manifest["questions"],
+        **{name: value for name, value in config.items() if name not in _FREE},
+    }
+
+
+def _merged(family: Sequence[Run]) -> Run:
+    if len(family) == 1:
+        return family[0]
+    owner: dict[str, Run] = {}
+    labels: dict[tuple[str, str], tuple[Any, Run]] = {}
+    for run in family:
+        for kind, label, meaning in _labels(run.manifest):
+            known, first = labels.setdefault((kind, label), (meaning, run))
+            if known != meaning:
+                raise BadInputError(
+                    f"report: {kind} {label!r} is one thing in {str(first.folder)!r} and another "
+                    f"in {str(run.folder)!r}: report them one by one, or run one with a 'label'"
+                )
+        for row in run.rows:
+            first = owner.setdefault(row.key, run)
+            if first is not run:
+                raise BadInputError(
+                    f"report: row {row.key!r} is in {str(first.folder)!r} and in "
+                    f"{str(run.folder)!r}: name one of the two"
+                )
+    names = dict.fromkeys(str(run.manifest["config"]["name"]) for run in family)
+    manifest = {
+        **family[0].manifest,
+        "config": {**family[0].manifest["config"], "name": " + ".join(names)},
+    }
+    return dataclasses.replace(
+        family[0], manifest=manifest, rows=tuple(row for run in family for row in run.rows)
+    )
+
+
+def _labels(manifest: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
+    """(kind, label, what it stands for) of strategies and PRMs."""
+    config, models = manifest["config"], manifest["models"]
+    for spec in config["strategies"]:
+        yield "strategy", spec["label"], [spec, models.get(f"controller {spec['label']}")]
+    for spec in config["prms"]:
+        # Not where or how fast it runs.
+        read = [spec[name] for name in ("format", "path_score", "dtype")]
+        yield "PRM", spec["label"], [read, models.get(f"prm {spec['label']}")]

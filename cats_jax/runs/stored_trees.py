@@ -1,0 +1,96 @@
+"""A search tree as lines of JSON, and back."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import operator
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..live.ledger import Ledger
+from ..live.results import Candidate, DecisionRow, SearchResult, Status, path_of
+from ..protocols import Question
+
+
+def tree_to_lines(key: str, result: SearchResult) -> bytes:
+    """One JSON line about the search, one per candidate, one per decision."""
+    lines: list[dict[str, Any]] = [
+        {
+            "key": key,
+            "kind": "search",
+            "question": result.question.id,
+            "text": result.question.text,
+            "chosen": result.chosen,
+            "paths": [list(path.nodes) for path in result.paths],
+        }
+    ]
+    for candidate in result.candidates:
+        line = {
+            "key": key,
+            "kind": "candidate",
+            **dict(zip(_CANDIDATE, _of_candidate(candidate), strict=True)),
+        }
+        if not math.isfinite(candidate.log_prob):
+            line["log_prob"] = None
+        lines.append(line)
+    for decision in result.decisions:
+        line = {
+            "key": key,
+            "kind": "decision",
+            **dict(zip(_DECISION, _of_decision(decision), strict=True)),
+        }
+        lines.append(line)
+    return b"".join(map(json_line, lines))
+
+
+def tree_from_lines(
+    lines: Sequence[Mapping[str, Any]],
+    *,
+    answer: str | None,
+    status: Status,
+    reason: str,
+    steps: int,
+    ledger: Ledger,
+) -> SearchResult:
+    """The search again, but for token ids; what the lines don't have is given."""
+    head = lines[0]
+    candidates = []
+    for line in lines:
+        if line["kind"] == "candidate":
+            fields = {name: line[name] for name in _CANDIDATE}
+            fields["log_prob"] = -math.inf if line["log_prob"] is None else line["log_prob"]
+            candidates.append(Candidate(**fields, token_ids=()))
+    decisions = []
+    for line in lines:
+        if line["kind"] == "decision":
+            fields = {name: line[name] for name in _DECISION}
+            decisions.append(DecisionRow(**{**fields, "features": tuple(line["features"])}))
+    return SearchResult(
+        question=Question(head["question"], head["text"]),
+        answer=answer,
+        chosen=head["chosen"],
+        status=status,
+        reason=reason,
+        steps=steps,
+        paths=[path_of(nodes, candidates) for nodes in head["paths"]],
+        candidates=candidates,
+        decisions=decisions,
+        ledger=ledger,
+    )
+
+
+_CANDIDATE = tuple(
+    field.name for field in dataclasses.fields(Candidate) if field.name != "token_ids"
+)
+_DECISION = tuple(field.name for field in dataclasses.fields(DecisionRow))
+_of_candidate = operator.attrgetter(*_CANDIDATE)
+_of_decision = operator.attrgetter(*_DECISION)
+# Made once: `json.dumps` with any setting makes a new one for every line.
+_encode = json.JSONEncoder(allow_nan=False, check_circular=False).encode
+
+
+def json_line(value: Any) -> bytes:
+    """With its end of line; NaN and infinities are refused."""
+    return _encode(value).encode() + b"\n"

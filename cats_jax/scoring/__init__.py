@@ -1,0 +1,1 @@
+"""Scores of process reward models on rows of text, and how well they match labels."""

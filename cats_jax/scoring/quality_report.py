@@ -1,0 +1,233 @@
+"""The figures of `quality` for people (tables, a plot) and for programs (JSON)."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import math
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+from rich.markup import escape
+from rich.table import Table
+
+from theory.estimators import Estimate
+
+from ..reporting.plots import STYLES
+from ..storage.durable import replace
+from .quality import CONSTANTS, GroupQuality, PrmQuality
+
+# Bins with fewer steps are noise, and are not drawn.
+_FEWEST = 10
+
+
+def describe_group(group: GroupQuality) -> str:
+    """One line on what the figures of a group are taken from."""
+    share = f"{group.share_right:.3f} of them right"
+    if group.share_right in (0.0, 1.0):
+        kind = "right" if group.share_right else "wrong"
+        share = f"all of them {kind}, so that there is no AUC"
+    return (
+        f"{group.group}: {group.questions} questions, {group.solutions} solutions, {group.steps} "
+        f"labelled steps, {share}, {group.pairs} pairs of a right and a wrong sibling"
+    )
+
+
+def loss_table(group: GroupQuality) -> Table:
+    """Cross-entropy in nats, with its intervals."""
+    table = _table(
+        f"{group.group}: cross-entropy, with 95 % intervals by question",
+        "mean over steps",
+        "mean over questions",
+        "sum over a solution",
+    )
+    for prm in group.prms:
+        figures = (prm.cross_entropy, prm.cross_entropy_question, prm.cross_entropy_solution)
+        table.add_row(escape(prm.prm), *map(_interval, figures))
+    return table
+
+
+def ranking_table(group: GroupQuality) -> Table:
+    """AUC, pair accuracy, Brier score and calibration error, with their intervals."""
+    table = _table(
+        f"{group.group}: ranking and calibration, with 95 % intervals by question",
+        "AUC",
+        "pair accuracy",
+        "Brier score",
+        "calibration error",
+    )
+    for prm in group.prms:
+        figures = (prm.auc, prm.pair, prm.brier, prm.calibration_error)
+        table.add_row(escape(prm.prm), *map(_interval, figures))
+    return table
+
+
+def deviation_table(group: GroupQuality) -> Table:
+    """Risk and epsilon, with their intervals."""
+    table = _table(
+        f"{group.group}: |score - label|, with 95 % intervals by question",
+        "risk",
+        "bound on it",
+        f"epsilon, {group.level:.0%} of questions",
+        f"{group.level:.0%} of solutions",
+        "questions beyond 1/2",
+    )
+    for prm in group.prms:
+        table.add_row(
+            escape(prm.prm),
+            _interval(prm.risk),
+            _short(prm.risk_bound),
+            _interval(prm.epsilon),
+            _short(prm.epsilon_solution),
+            _interval(prm.beyond_half),
+        )
+    return table
+
+
+def bound_table(group: GroupQuality) -> Table:
+    """The paper's bounds at each PRM's epsilon, for the largest gap and coverage 1."""
+    table = _table(
+        f"{group.group}: eq. 6 at this epsilon, for coverage 1 and the largest gap, 1",
+        "misranking",
+        *(f"accuracy, N = {bound.num_candidates}" for bound in group.prms[0].bounds),
+        "vacuous from N",
+    )
+    for prm in group.prms:
+        largest = prm.informative_up_to
+        table.add_row(
+            escape(prm.prm),
+            _short(prm.misranking),
+            *(_short(bound.accuracy) if bound.accuracy > 0 else "vacuous" for bound in prm.bounds),
+            "never" if math.isinf(largest) else str(int(largest) + 1),
+        )
+    return table
+
+
+def transfer_table(group: GroupQuality) -> Table:
+    """What the bound on the risk says of the largest of N deviations."""
+    table = _table(
+        f"{group.group}: bound on Pr[one of N scores deviates by more than epsilon]",
+        *(f"N = {bound.num_candidates}" for bound in group.prms[0].bounds),
+    )
+    for prm in group.prms:
+        cells = (
+            _short(bound.deviation) if bound.deviation < 1 else "vacuous" for bound in prm.bounds
+        )
+        table.add_row(escape(prm.prm), *cells)
+    return table
+
+
+def curve_table(group: GroupQuality) -> Table:
+    """The calibration curve: share right (number of steps) of each bin of scores."""
+    prms = [prm for prm in group.prms if prm.prm not in CONSTANTS]
+    ends = sorted({(row.low, row.high) for prm in prms for row in prm.curve})
+    title = f"{group.group}: share right (steps) by score"
+    table = Table(title=escape(title), title_justify="left")
+    table.add_column("score", no_wrap=True)
+    for prm in prms:
+        table.add_column(escape(prm.prm), justify="right", overflow="fold")
+    for low, high in ends:
+        cells = []
+        for prm in prms:
+            row = next((row for row in prm.curve if row.low == low), None)
+            cells.append("-" if row is None else f"{_short(row.share_right.value)} ({row.num})")
+        table.add_row(f"{_short(low)}-{_short(high)}", *cells)
+    return table
+
+
+def tables(group: GroupQuality) -> list[Table]:
+    """All tables of a group."""
+    makers = (
+        loss_table,
+        ranking_table,
+        deviation_table,
+        bound_table,
+        transfer_table,
+        curve_table,
+    )
+    return [make(group) for make in makers]
+
+
+def as_json(groups: Sequence[GroupQuality]) -> list[dict[str, Any]]:
+    """The figures as JSON values, to six digits; an infinite one is the text "inf"."""
+    return [_plain(group) for group in groups]
+
+
+def plot_calibration(groups: Sequence[GroupQuality], path: str | pathlib.Path) -> pathlib.Path:
+    """Write a PNG of share right against score, one panel for each group, one line for each PRM.
+
+    Bins with fewer than 10 steps are left out.
+
+    Returns:
+        The path.
+    """
+    # Not through pyplot: no global state, no display.
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5.2 * len(groups), 5.6), layout="constrained")
+    FigureCanvasAgg(figure)
+    panels = figure.subplots(1, len(groups), sharex=True, sharey=True, squeeze=False)[0]
+    for axes, group in zip(panels, groups, strict=True):
+        axes.plot((0, 1), (0, 1), color="#bbbbbb", linewidth=1.0)
+        prms = [prm for prm in group.prms if prm.prm not in CONSTANTS]
+        for index, prm in enumerate(prms):
+            marker, line, color = STYLES[index % len(STYLES)]
+            bins = [row for row in prm.curve if row.num >= _FEWEST]
+            axes.plot(
+                [row.mean_score for row in bins],
+                [row.share_right.value for row in bins],
+                marker=marker,
+                linestyle=line,
+                color=color,
+                markersize=5,
+                linewidth=1.3,
+                label=prm.prm,
+            )
+        axes.set_title(group.group, fontsize=10)
+        axes.set_xlabel(f"mean score of the bin (at least {_FEWEST} steps)")
+        axes.grid(True, color="#dddddd", linewidth=0.5)
+    panels[0].set_ylabel("share of right steps")
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=2, fontsize=8)
+    image = io.BytesIO()
+    figure.savefig(image, dpi=130, format="png")
+    path = pathlib.Path(path)
+    replace(path, image.getvalue())
+    return path
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(title=escape(title), title_justify="left")
+    table.add_column("PRM", no_wrap=True)
+    for column in columns:
+        table.add_column(escape(column), justify="right")
+    return table
+
+
+def _interval(value: Estimate | None) -> str:
+    if value is None:
+        return "-"
+    return f"{_short(value.value)} ({_short(value.low)}-{_short(value.high)})"
+
+
+def _short(value: float) -> str:
+    """Three digits after the point, no zero before it."""
+    text = f"{value:.3f}"
+    return text[1:] if text.startswith("0.") else text
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float):
+        return "inf" if math.isinf(value) else float(f"{value:.6g}")
+    if isinstance(value, PrmQuality | GroupQuality):
+        return {
+            field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)
+        }
+    fields = getattr(value, "_asdict", None)  # of a NamedTuple
+    if fields is not None:
+        return {name: _plain(part) for name, part in fields().items()}
+    if isinstance(value, tuple):
+        return [_plain(part) for part in value]
+    return value

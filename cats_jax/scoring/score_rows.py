@@ -1,0 +1,167 @@
+"""Scoring a file of paths: rows of questions and steps in, the same rows with scores out."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ..errors import BadInputError, ScorerContractError
+from ..protocols import Path, Question, Step, StepScorer
+from ..storage.durable import whole_text
+from ..storage.tables import numbered_rows
+
+
+class CountingScorer(StepScorer, Protocol):
+    """A scorer that can tell beforehand whether a path can be scored."""
+
+    def count_tokens(self, question: Question, path: Path) -> int:
+        """Tokens of the path as the model reads it; raises ScorerContractError if it can't."""
+        ...
+
+
+@dataclass
+class Tally:
+    """What a file came to; `tokens` went through the model."""
+
+    rows: int = 0
+    errors: int = 0
+    tokens: int = 0
+
+
+@dataclass(slots=True)
+class _Task:
+    row: dict[str, Any]
+    question: Question
+    path: Path
+    error: str = ""
+    scores: list[float] | None = None
+
+
+def count_rows(path: str | pathlib.Path) -> int:
+    """Check every line of a file before the model is loaded, and count the rows.
+
+    Raises:
+        BadInputError: no such file, a line that is no JSON object (named by number), or no row.
+    """
+    count = sum(1 for _ in numbered_rows(pathlib.Path(path)))
+    if not count:
+        raise BadInputError(f"{str(path)!r} has no rows")
+    return count
+
+
+def score_file(
+    source: str | pathlib.Path,
+    target: str | pathlib.Path,
+    scorer: CountingScorer,
+    *,
+    held_tokens: int = 1 << 15,
+    on_rows: Callable[[int], None] = lambda rows: None,
+) -> Tally:
+    """Score rows `{"question", "steps"}`; write the same rows with `scores`, or `error`.
+
+    The target appears whole or not at all.
+
+    Args:
+        source: JSONL.
+        target: JSONL, replaced if it exists.
+        scorer: the PRM.
+        held_tokens: rows are worked on together up to so many tokens, whose keys and values the
+            model holds so long.
+        on_rows: called with the number of rows done so far.
+
+    Raises:
+        BadInputError: the source can't be read, or the target can't be written.
+    """
+    source, target = pathlib.Path(source), pathlib.Path(target)
+    tally = Tally()
+    with whole_text(target) as lines:
+        tasks = (_task(row) for _, row in numbered_rows(source))
+        for batch in _batches(tasks, scorer, held_tokens):
+            tally.tokens += _score([task for task in batch if not task.error], scorer)
+            for task in batch:
+                lines.write(json.dumps(_answer(task)) + "\n")
+                tally.errors += bool(task.error)
+            tally.rows += len(batch)
+            on_rows(tally.rows)
+    return tally
+
+
+def _task(row: dict[str, Any]) -> _Task:
+    """A row's question and steps, if they are texts."""
+    question, steps = row.get("question"), row.get("steps")
+    if not isinstance(question, str) or not _is_unicode(question):
+        return _Task(row, Question("", ""), (), "question: must be a text")
+    if not isinstance(steps, list) or not steps:
+        return _Task(row, Question("", ""), (), "steps: must be a list of texts, one or more")
+    for index, step in enumerate(steps):
+        if not isinstance(step, str) or not _is_unicode(step):
+            return _Task(row, Question("", ""), (), f"steps[{index}]: must be a text")
+    # Rows with one question have the prompt, and what their steps begin with, in common.
+    return _Task(row, Question("", question), tuple(Step(step, ()) for step in steps))
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether a text has no half of a surrogate pair: JSON can spell one, no tokenizer reads it."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _batches(
+    tasks: Iterable[_Task], scorer: CountingScorer, held_tokens: int
+) -> Iterator[list[_Task]]:
+    """Consecutive tasks of about so many tokens; a task that can't be scored gets its error."""
+    batch: list[_Task] = []
+    tokens = 0
+    for task in tasks:
+        if not task.error:
+            try:
+                tokens += scorer.count_tokens(task.question, task.path)
+            except ScorerContractError as error:
+                task.error = _reason(error)
+        batch.append(task)
+        # Rows with errors have no tokens, but are not to be collected for ever.
+        if tokens >= held_tokens or len(batch) >= held_tokens:
+            yield batch
+            batch, tokens = [], 0
+    if batch:
+        yield batch
+
+
+def _score(tasks: list[_Task], scorer: CountingScorer) -> int:
+    """Scores every step of every task; returns the tokens that went through the model.
+
+    A score that breaks the contract costs its own row only.
+    """
+    questions = [task.question for task in tasks for _ in task.path]
+    prefixes = [task.path[: i + 1] for task in tasks for i in range(len(task.path))]
+    try:
+        scoring = scorer.score(questions, prefixes)
+    except ScorerContractError as error:
+        if len(tasks) == 1:
+            tasks[0].error = _reason(error)
+            return 0
+        return sum(_score([task], scorer) for task in tasks)
+    finally:
+        for question in set(questions):
+            scorer.keep_only(question, [])
+    scores = iter(scoring.scores)
+    for task in tasks:
+        task.scores = [next(scores) for _ in task.path]
+    return sum(usage.computed for usage in scoring.usage)
+
+
+def _reason(error: ScorerContractError) -> str:
+    """What is wrong with which step, without the question's name."""
+    reason = str(error).partition(f"step {error.step}: ")[2] or str(error)
+    return f"steps[{error.step}]: {reason}"
+
+
+def _answer(task: _Task) -> dict[str, Any]:
+    row = {key: value for key, value in task.row.items() if key not in ("scores", "error")}
+    return {**row, "error": task.error} if task.error else {**row, "scores": task.scores}

@@ -1,0 +1,1 @@
+"""What a recipe asks for: the checked contents of YAML files, and named calibrations."""

@@ -1,0 +1,403 @@
+"""What to run: recipes from YAML, checked as far as is possible without loading a model.
+
+Every rule is checked here with the name of the key that breaks it, so that a typing error costs a
+second and not the minutes until the models are loaded.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from ..errors import BadInputError, known_names
+from .calibrations import Calibrations, load_calibrations
+
+MAX_CANDIDATES = 256
+"""Largest N; the same as `search.MAX_CANDIDATES`, which would bring JAX along."""
+
+MAX_TREE_CANDIDATES = 64
+"""Trees are written by default up to this N."""
+
+
+def _check_backend(value: Any, where: str) -> None:
+    if value in ("hf", "vllm"):
+        return
+    if not isinstance(value, str) or not value.startswith(("http://", "https://")):
+        raise BadInputError(
+            f"{where}: backend={value!r}: must be hf, vllm, or a server's address such as "
+            "http://localhost:8000"
+        )
+
+
+@dataclass(frozen=True)
+class PolicySpec:
+    """A policy to load.
+
+    Attributes:
+        path: a model folder, or "weak" or "strong" of the embedded world.
+        backend: "hf" (transformers), "vllm" (an engine started here), or a server's address.
+        recipe, step_separator, max_step_tokens, max_answer_tokens: how it is asked and where its
+            steps end, see `HuggingFaceGenerator`.
+        device, batch_tokens, num_threads: of the backend "hf".
+        dtype: "float32" or "bfloat16"; a server has its own.
+        gpu_memory_utilization: of the backend "vllm".
+    """
+
+    path: str = "weak"
+    backend: str = "hf"
+    recipe: str = "auto"
+    step_separator: str | None = None
+    max_step_tokens: int = 256
+    max_answer_tokens: int = 2048
+    device: str = "cpu"
+    dtype: str = "float32"
+    batch_tokens: int = 1 << 16
+    num_threads: int = 1
+    gpu_memory_utilization: float = 0.45
+
+    def __post_init__(self) -> None:
+        _check_backend(self.backend, "policy")
+
+
+@dataclass(frozen=True)
+class PrmSpec:
+    """A process reward model to load.
+
+    Attributes:
+        path: a model folder, or a name of `cats_jax.world.PRM_NAMES`.
+        backend: as of a policy.
+        format: how it reads a path: the name of a PRM format, a .yaml file, or "auto".
+        label: name in tables and row keys; default: the folder's name.
+        path_score: aggregation of its step scores, for strategies that don't name one.
+        device, batch_tokens, num_threads, dtype, gpu_memory_utilization: as of a policy.
+    """
+
+    path: str
+    backend: str = "hf"
+    format: str = "auto"
+    label: str = ""
+    path_score: str | None = None
+    device: str = "cpu"
+    dtype: str = "float32"
+    batch_tokens: int = 1 << 16
+    num_threads: int = 1
+    gpu_memory_utilization: float = 0.45
+
+    def __post_init__(self) -> None:
+        _check_backend(self.backend, "prms")
+        if not self.label:
+            object.__setattr__(self, "label", pathlib.Path(self.path).name)
+
+
+@dataclass(frozen=True)
+class StrategySpec:
+    """A strategy with its options.
+
+    Attributes:
+        name: key of `cats_jax.controllers.strategies.FACTORIES`.
+        label: name in tables and row keys; default: `name`.
+        options: arguments of the factory, as sorted pairs.
+    """
+
+    name: str
+    label: str = ""
+    options: tuple[tuple[str, Any], ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.label:
+            object.__setattr__(self, "label", self.name)
+
+
+@dataclass(frozen=True)
+class QuestionSpec:
+    """Which questions: a set of the embedded world, a published data set, or a file.
+
+    Attributes:
+        world: a set of the embedded world: prm, controller, validation or test.
+        dataset: a name of `cats_jax.datasets.PUBLISHED`; from the Hugging Face hub, or from
+            `file` if that is given too.
+        file: a JSONL or Parquet file; in the layout of `dataset`, or with the columns below.
+        label: name in tables when a recipe has several; default: what `world`, `dataset` or
+            `file` says.
+        split: of a published data set; its test set by default, if it has one.
+        question_column, answer_column, id_column: of a user's file; without ids the row's number
+            is the id.
+        count: how many; all by default (the world's sets are endless: give it there).
+        start: rows to leave out at the beginning, after shuffling.
+        shuffle: seed of a shuffle; the published order by default.
+        seed: of the embedded world's questions.
+        levels: of the embedded world's questions; all by default.
+    """
+
+    world: str | None = None
+    dataset: str | None = None
+    file: str | None = None
+    label: str = ""
+    split: str | None = None
+    question_column: str = "question"
+    answer_column: str = "answer"
+    id_column: str = "id"
+    count: int | None = None
+    start: int = 0
+    shuffle: int | None = None
+    seed: int = 0
+    levels: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if not self.label:
+            file = None if self.file is None else pathlib.Path(self.file).stem
+            label = self.dataset or file or f"world-{self.world}"
+            object.__setattr__(self, "label", label)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A grid of searches: strategies x N x PRMs x seeds x question sets, with one policy.
+
+    Attributes:
+        name: of the run, and of its default folder.
+        policy, prms, strategies, questions: see their classes.
+        calibration: of the PRMs, by label; in YAML the name of a file, see
+            `calibrations.load_calibrations`, or "none": scores are taken as they are.
+        num_candidates: values of N.
+        seeds: run seeds.
+        max_depth: reasoning steps of a search.
+        budget: cap on the candidates of a question; default N * max_depth.
+        max_tokens, max_seconds: limits per question; none by default.
+        in_flight: questions searched at once; it changes no result.
+        trees: write search trees; default: for N <= 64.
+    """
+
+    name: str
+    strategies: tuple[StrategySpec, ...]
+    num_candidates: tuple[int, ...]
+    questions: tuple[QuestionSpec, ...]
+    policy: PolicySpec = PolicySpec()
+    prms: tuple[PrmSpec, ...] = ()
+    calibration: Calibrations = ()
+    seeds: tuple[int, ...] = (0,)
+    max_depth: int = 10
+    budget: int | None = None
+    max_tokens: int | None = None
+    max_seconds: float | None = None
+    in_flight: int = 64
+    trees: bool | None = None
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+    def as_config(self) -> dict[str, Any]:
+        """Everything that can change a result, as JSON values, for the manifest."""
+        config = dataclasses.asdict(self)
+        del config["in_flight"]
+        return config
+
+    def writes_trees(self, num_candidates: int) -> bool:
+        """Whether the trees of a cell are written."""
+        return num_candidates <= MAX_TREE_CANDIDATES if self.trees is None else self.trees
+
+
+def load_recipe(path: str | pathlib.Path, overrides: Mapping[str, Any] | None = None) -> Recipe:
+    """A recipe from a YAML file.
+
+    Args:
+        path: of the file. A relative path of a question file in it is relative to the working
+            directory.
+        overrides: top-level keys that replace those of the file.
+
+    Raises:
+        BadInputError: no such file, no YAML, an unknown key, or a value that breaks its rule.
+    """
+    path = pathlib.Path(path)
+    if not path.is_file():
+        raise BadInputError(f"recipe {str(path)!r} does not exist: check the path")
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        reason = " ".join(str(error).split())
+        raise BadInputError(f"recipe {str(path)!r} is not valid YAML: {reason}") from error
+    if not isinstance(content, dict):
+        raise BadInputError(f"recipe {str(path)!r} must be a mapping of keys to values")
+    merged = {"name": path.stem, **content, **(overrides or {})}
+    try:
+        return parse_recipe(merged)
+    except BadInputError as error:
+        raise BadInputError(f"recipe {str(path)!r}: {error}") from error
+
+
+def parse_recipe(content: Mapping[str, Any]) -> Recipe:
+    """A recipe from YAML values.
+
+    Raises:
+        BadInputError: an unknown or missing key, or a value that breaks its rule.
+    """
+    values = _known(content, Recipe, "recipe")
+    for name in ("strategies", "num_candidates", "questions"):
+        if name not in values:
+            raise BadInputError(f"key {name!r} is missing: add it")
+    values["strategies"] = tuple(
+        parse_strategy(entry) for entry in _items(values["strategies"], "strategies")
+    )
+    for name in ("num_candidates", "seeds"):
+        if name in values:
+            values[name] = tuple(_items(values[name], name))
+    values["questions"] = tuple(
+        _parse_questions(entry) for entry in _items(values["questions"], "questions")
+    )
+    if "policy" in values:
+        values["policy"] = _nested(values["policy"], PolicySpec, "policy", short="path")
+    if "prms" in values:
+        values["prms"] = tuple(
+            _nested(entry, PrmSpec, "prms", short="path")
+            for entry in _items(values["prms"], "prms")
+        )
+    if values.get("calibration") is not None:
+        labels = [spec.label for spec in values.get("prms", ())]
+        values["calibration"] = load_calibrations(values["calibration"], labels)
+    return Recipe(**values)
+
+
+def parse_strategy(entry: Any) -> StrategySpec:
+    """A strategy from its name, or from a mapping with `name`, `label` and its options.
+
+    Raises:
+        BadInputError: the entry has no name.
+    """
+    if isinstance(entry, str):
+        return StrategySpec(entry)
+    if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
+        raise BadInputError(
+            f"strategies: {entry!r} must be a name, or a mapping with 'name' and options"
+        )
+    options = {key: _frozen(value) for key, value in entry.items() if key not in ("name", "label")}
+    label = str(entry.get("label", ""))
+    return StrategySpec(entry["name"], label, tuple(sorted(options.items())))
+
+
+def _parse_questions(entry: Any) -> QuestionSpec:
+    spec = _nested(entry, QuestionSpec, "questions", short="dataset")
+    if spec.levels is None:
+        return spec
+    return dataclasses.replace(spec, levels=tuple(_items(spec.levels, "questions.levels")))
+
+
+def check_num_candidates(value: Any) -> None:
+    """Raise BadInputError if `value` is no N."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_CANDIDATES:
+        raise BadInputError(
+            f"num_candidates={value!r}: N must be an integer in 1..{MAX_CANDIDATES}; choose one "
+            "of 4, 8, ..., 256"
+        )
+
+
+def _check(recipe: Recipe) -> None:
+    if not isinstance(recipe.name, str) or not recipe.name or "/" in recipe.name:
+        raise BadInputError(f"name={recipe.name!r}: must be a text without '/': it names a folder")
+    if not recipe.strategies:
+        raise BadInputError("strategies is empty: name at least one")
+    _check_distinct([spec.label for spec in recipe.strategies], "strategies", "label")
+    _check_distinct([spec.label for spec in recipe.prms], "prms", "label")
+    for name in ("num_candidates", "seeds"):
+        values = getattr(recipe, name)
+        if not values:
+            raise BadInputError(f"{name} is empty: give at least one value")
+        _check_distinct(values, name, "value")
+    for value in recipe.num_candidates:
+        check_num_candidates(value)
+    for seed in recipe.seeds:
+        if isinstance(seed, bool) or not isinstance(seed, int):
+            raise BadInputError(f"seeds: {seed!r} must be an integer")
+    for name in ("max_depth", "budget", "max_tokens", "in_flight"):
+        value = getattr(recipe, name)
+        if value is not None and (not isinstance(value, int) or value < 1):
+            raise BadInputError(f"{name}={value!r}: must be an integer of at least 1")
+    seconds = recipe.max_seconds
+    if seconds is not None and (not isinstance(seconds, int | float) or not seconds > 0):
+        raise BadInputError(f"max_seconds={seconds!r}: must be a number above 0")
+    if not recipe.questions:
+        raise BadInputError("questions is empty: name at least one data set")
+    _check_distinct([spec.label for spec in recipe.questions], "questions", "label")
+    for spec in recipe.questions:
+        _check_questions(spec)
+
+
+def _check_questions(spec: QuestionSpec) -> None:
+    if spec.world is not None and (spec.dataset is not None or spec.file is not None):
+        raise BadInputError("questions: give 'world' alone, without 'dataset' and 'file'")
+    if spec.world is None and spec.dataset is None and spec.file is None:
+        raise BadInputError(
+            "questions: give 'dataset' (a published one's name), 'file' (a path) or 'world' (a "
+            "set's name)"
+        )
+    if spec.count is not None and (not isinstance(spec.count, int) or spec.count < 1):
+        raise BadInputError(f"questions: count={spec.count!r}: must be at least 1")
+    if spec.start < 0:
+        raise BadInputError(f"questions: start={spec.start!r}: must be at least 0")
+    if spec.world is not None and spec.count is None:
+        raise BadInputError("questions: the embedded world's sets are endless: give 'count'")
+    if spec.world is not None and (spec.start or spec.shuffle is not None or spec.split):
+        raise BadInputError(
+            "questions: the embedded world's sets have no 'start', 'shuffle' or 'split': another "
+            "'seed' gives other questions"
+        )
+    if spec.split is not None and spec.file is not None:
+        raise BadInputError("questions: a file has no 'split': give one of the two")
+
+
+def _check_distinct(values: Sequence[Any], name: str, noun: str) -> None:
+    for value in values:
+        if values.count(value) > 1:
+            raise BadInputError(f"{name}: {noun} {value!r} occurs twice: make them distinct")
+
+
+def _nested(value: Any, kind: type, where: str, short: str | None = None) -> Any:
+    """An instance of a spec from a mapping, or from a text that stands for its `short` field."""
+    if short is not None and isinstance(value, str):
+        value = {short: value}
+    values = _known(value, kind, where)
+    required = [
+        field.name
+        for field in dataclasses.fields(kind)
+        if field.default is dataclasses.MISSING and field.name not in values
+    ]
+    if required:
+        raise BadInputError(f"{where}: key {required[0]!r} is missing: add it")
+    for field in dataclasses.fields(kind):
+        # The annotations here are the few simple types a YAML scalar can have.
+        kinds = {"int": int, "str": str}.get(str(field.type).removesuffix(" | None"))
+        given = values.get(field.name)
+        if kinds and given is not None and (not isinstance(given, kinds) or given is True):
+            raise BadInputError(f"{where}: {field.name}={given!r} must be of type {field.type}")
+    return kind(**values)
+
+
+def _known(value: Any, kind: type, where: str) -> dict[str, Any]:
+    """A mapping's content, if all its keys are fields of `kind`."""
+    names = [field.name for field in dataclasses.fields(kind)]
+    if not isinstance(value, Mapping):
+        raise BadInputError(f"{where}: must be a mapping with the keys {', '.join(names)}")
+    for key in value:
+        if key not in names:
+            raise BadInputError(f"{where}: unknown key {key!r}: {known_names(key, names)}")
+    return dict(value)
+
+
+def _items(value: Any, name: str) -> list[Any]:
+    """A list, or one value standing for a list of one."""
+    if isinstance(value, list | tuple):
+        return list(value)
+    return [] if value is None else [value]
+
+
+def _frozen(value: Any) -> Any:
+    """YAML values as hashable ones."""
+    if isinstance(value, dict):
+        return tuple(sorted((key, _frozen(entry)) for key, entry in value.items()))
+    if isinstance(value, list):
+        return tuple(_frozen(entry) for entry in value)
+    return value

@@ -1,0 +1,158 @@
+"""Folders of Parquet tables with a manifest, which grow block by block and survive a kill.
+
+A table appears whole or not at all, and what is there is never changed, so that a process that was
+killed goes on with the first block that is missing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import pathlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ..errors import BadInputError
+from . import durable
+from .manifest import differences
+
+MANIFEST = "manifest.json"
+
+# What a folder that goes on need not share with its beginning.
+_FREE = ("schema", "created", "versions", "git")
+
+
+@dataclass(frozen=True)
+class FolderKind:
+    """What is in a folder.
+
+    Attributes:
+        name: for messages.
+        format: version of the folder; a reader refuses any other.
+        command: that makes one.
+    """
+
+    name: str
+    format: int
+    command: str
+
+    def stamp(self) -> dict[str, Any]:
+        """The entries of the manifest that say so."""
+        return {"kind": self.name, "format": self.format}
+
+
+@contextlib.contextmanager
+def locked(folder: pathlib.Path, manifest: Mapping[str, Any], kind: FolderKind) -> Iterator[None]:
+    """Make the folder or go on with it; nobody else writes until the end of the `with`.
+
+    Raises:
+        BadInputError: it was begun differently, is of no such kind, is in use, or can't be
+            written.
+    """
+    with durable.hold(folder):
+        _begin(folder, manifest, kind)
+        yield
+
+
+def read_manifest(folder: str | pathlib.Path, kind: FolderKind) -> dict[str, Any]:
+    """The manifest of a folder.
+
+    Raises:
+        BadInputError: no such folder, or one of another kind or format.
+    """
+    folder = pathlib.Path(folder)
+    path = folder / MANIFEST
+    if not path.is_file():
+        raise BadInputError(
+            f"{str(folder)!r} is no {kind.name}: it has no {MANIFEST}; make one with "
+            f"`{kind.command}`"
+        )
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+        name, version = manifest["kind"], manifest["format"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise BadInputError(
+            f"{str(folder)!r} is no {kind.name}: its {MANIFEST} is another's or damaged"
+        ) from error
+    if name != kind.name:
+        raise BadInputError(f"{str(folder)!r} is a {name}, not a {kind.name}")
+    if version != kind.format:
+        raise BadInputError(
+            f"{kind.name} {str(folder)!r} has format {version}, this version reads {kind.format}: "
+            "collect it anew"
+        )
+    return manifest
+
+
+def write_table(path: pathlib.Path, table: pa.Table) -> None:
+    """Write a table; it is on the disk when this returns.
+
+    Raises:
+        RunStoppedError: the disk does not take it.
+    """
+    buffer = pa.BufferOutputStream()
+    pq.write_table(table, buffer, compression="zstd")
+    try:
+        durable.replace(path, buffer.getvalue().to_pybytes())
+    except OSError as error:
+        raise durable.stopped(path.parent, error) from error
+
+
+def read_tables(paths: Sequence[pathlib.Path], kind: FolderKind) -> pa.Table:
+    """Tables of the same columns, one behind the other.
+
+    Raises:
+        BadInputError: one is missing or damaged.
+    """
+    tables = []
+    for path in paths:
+        try:
+            tables.append(pq.read_table(path))
+        except (OSError, pa.ArrowException) as error:
+            reason = str(error).splitlines()[0]
+            raise BadInputError(
+                f"{str(path)!r} is damaged ({reason}): delete the files of its number, and the "
+                f"same `{kind.command}` collects them anew"
+            ) from error
+    return pa.concat_tables(tables)
+
+
+def column_array(column: pa.ChunkedArray) -> np.ndarray:
+    """A column as an array: [R], or [R, L] of lists of equal length."""
+    if not pa.types.is_list(column.type):
+        return column.to_numpy()
+    flat = column.combine_chunks().flatten().to_numpy()
+    return flat.reshape(len(column), -1)
+
+
+def _begin(folder: pathlib.Path, manifest: Mapping[str, Any], kind: FolderKind) -> None:
+    new = json.loads(json.dumps(manifest))
+    if (folder / MANIFEST).exists():
+        old = read_manifest(folder, kind)
+        changes = [
+            change
+            for name in new
+            if name not in _FREE
+            for change in differences(old.get(name), new[name], name)
+        ]
+        if changes:
+            raise BadInputError(
+                f"{kind.name} {str(folder)!r} was begun differently: {changes[0]}. Go on with the "
+                "same recipe, or choose another --output"
+            )
+        return
+    ours = {durable.LOCK, MANIFEST + ".new"}
+    if {path.name for path in folder.iterdir()} - ours:
+        raise BadInputError(
+            f"{str(folder)!r} is no {kind.name} (it has no {MANIFEST}) and is not empty: choose "
+            "another --output"
+        )
+    try:
+        durable.replace_json(folder / MANIFEST, new)
+    except OSError as error:
+        raise durable.unwritable(folder, error) from error

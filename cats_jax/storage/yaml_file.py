@@ -1,0 +1,72 @@
+"""Small dataclasses as YAML files: formats and recipes that a user adds."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from typing import Any
+
+import yaml
+
+from ..errors import BadInputError, known_names
+
+
+def load_mapping(path: str | pathlib.Path, what: str) -> Any:
+    """The content of a YAML file.
+
+    Args:
+        path: of the file.
+        what: it is, for messages.
+
+    Raises:
+        BadInputError: no such file, or no YAML.
+    """
+    path = pathlib.Path(path)
+    if not path.is_file():
+        raise BadInputError(f"{what} file {str(path)!r} does not exist: check the path")
+    try:
+        return yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        reason = " ".join(str(error).split())
+        raise BadInputError(f"{what} file {str(path)!r} is no YAML: {reason}") from error
+
+
+def checked_fields(where: str, content: Any, kind: type) -> dict[str, Any]:
+    """The keys and values of a mapping, if they are those of a dataclass; lists as tuples.
+
+    A name may be left out: it has a default elsewhere. Fields of other types than texts, numbers,
+    truth values and lists of texts are for the caller to check.
+
+    Raises:
+        BadInputError: no mapping, a key that is unknown or missing, or a value of another type.
+    """
+    fields = {field.name: field for field in dataclasses.fields(kind)}
+    if not isinstance(content, dict):
+        raise BadInputError(f"{where}: must be a mapping with the keys {', '.join(fields)}")
+    for key in content:
+        if key not in fields:
+            raise BadInputError(f"{where}: key {key!r} is unknown: {known_names(key, fields)}")
+    for name, field in fields.items():
+        if name != "name" and field.default is dataclasses.MISSING and name not in content:
+            raise BadInputError(f"{where}: key {name!r} is missing: add it")
+    return {
+        key: _checked(f"{where}, {key}", str(fields[key].type), value)
+        for key, value in content.items()
+    }
+
+
+def _checked(where: str, annotation: str, value: Any) -> Any:
+    if value is None and annotation.endswith("| None"):
+        return None
+    kind = annotation.removesuffix(" | None")
+    if kind == "tuple[str, ...]":
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            raise BadInputError(f"{where}: {value!r} must be a list of texts")
+        return tuple(value)
+    if kind == "str" and not isinstance(value, str):
+        raise BadInputError(f"{where}: {value!r} must be a text: write it in quotes")
+    if kind == "bool" and not isinstance(value, bool):
+        raise BadInputError(f"{where}: {value!r} must be true or false")
+    if kind == "int" and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
+        raise BadInputError(f"{where}: {value!r} must be a number, 0 or more")
+    return value

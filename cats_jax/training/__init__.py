@@ -1,0 +1,1 @@
+"""Training of controllers: environments, collected decisions, rivals and ablations."""

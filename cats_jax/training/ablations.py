@@ -1,0 +1,290 @@
+"""Tables of trainings that differ in one thing: the rows of `recipes/study/ablations.yaml`.
+
+Every row is trained with several seeds on a step bank and played on the questions of another one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import json
+import pathlib
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+import yaml
+
+import learners
+
+from ..controllers import checkpoint
+from ..errors import BadInputError, known_names
+from ..reporting.statistics import Interval, mean_of_seeds
+from ..storage import durable
+from .environments import Environment, bank_environment
+from .rivals import play_controllers
+from .train import check_calibration, configure, seed_keys, train_seeds
+
+ABLATIONS_FILE = (
+    pathlib.Path(__file__).resolve().parents[2] / "recipes" / "study" / "ablations.yaml"
+)
+
+_KEYS = ("config", "set")
+
+SIZES = (16, 64)
+"""Values of N that rows are played at."""
+
+PRICE = 0.2
+"""Of 100 candidates: shown to controllers that look at it, and charged to all."""
+
+_QUESTIONS = 1000
+"""Draws of a question and a PRM per N; the same ones for every row and seed."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One training of a table.
+
+    Attributes:
+        label: in the table.
+        config: name of the configuration it starts from.
+        settings: what differs, as of `cats-jax train --set`.
+    """
+
+    label: str
+    config: str
+    settings: tuple[str, ...]
+
+    def configuration(self, **options: Any) -> learners.TrainConfig:
+        """The training; `options` as of `train.configure`, for example num_iterations."""
+        return configure(self.config, settings=self.settings, **options)
+
+
+def load_ablations(path: pathlib.Path = ABLATIONS_FILE) -> dict[str, tuple[Row, ...]]:
+    """Table -> rows.
+
+    Raises:
+        BadInputError: no such file, or a row that is no training.
+    """
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        said = " ".join(str(error).split())
+        raise BadInputError(f"{str(path)!r} is not YAML, or not there: {said}") from error
+    tables = {}
+    for name, rows in (document if isinstance(document, dict) else {}).items():
+        if not isinstance(rows, dict):
+            raise BadInputError(f"{str(path)!r}: table {name!r} must map labels to rows")
+        tables[str(name)] = tuple(
+            _row(str(name), str(label), {} if row is None else row) for label, row in rows.items()
+        )
+    return tables
+
+
+def run(
+    tables: Sequence[str] | None,
+    *,
+    output: pathlib.Path,
+    bank: pathlib.Path,
+    test: pathlib.Path,
+    calibration: str | None = None,
+    actions: str | None = None,
+    file: pathlib.Path = ABLATIONS_FILE,
+    num_seeds: int = 5,
+    num_iterations: int | None = None,
+    settings: Sequence[str] = (),
+    seed: int = 0,
+    report: Callable[[str], None] = print,
+) -> dict[str, list[Result]]:
+    """Train and play every row of some tables; rows that are there already are only read.
+
+    Args:
+        tables: names; None: all of the file's.
+        output: folder; gets `TABLE/ROW/result.json` and a checkpoint per seed.
+        bank: of training questions.
+        test: bank of the questions that rows are played on.
+        calibration: of the PRMs, see `environments.bank_environment`.
+        actions: name of an action table, in place of the configurations' own.
+        file: with the tables.
+        num_seeds: controllers of a row, at least 2.
+        num_iterations: of every training, in place of the configurations' own.
+        settings: "NAME=VALUE" for every row, behind its own, as of `train.configure`.
+        seed: of everything.
+        report: takes lines of progress.
+
+    Returns:
+        The results of each table, in the order of the file.
+
+    Raises:
+        BadInputError: an unknown table, fewer than two seeds, no calibration where a row looks at
+            it, banks that don't fit, or an output that was made from something else.
+    """
+    if num_seeds < 2:
+        raise BadInputError(f"num_seeds={num_seeds}: an interval needs at least 2")
+    known = {
+        name: [dataclasses.replace(row, settings=(*row.settings, *settings)) for row in rows]
+        for name, rows in load_ablations(file).items()
+    }
+    for name in tables or ():
+        if name not in known:
+            raise BadInputError(f"no table {name!r}: {known_names(name, sorted(known))}")
+    for name in tables or known:
+        for row in known[name]:
+            check_calibration(row.configuration(actions=actions), calibration)
+    environment = functools.cache(
+        lambda actions, base: bank_environment(
+            bank, validation=test, calibration=calibration, actions=actions, base=base
+        )
+    )
+    given = {
+        "bank": str(bank),
+        "test": str(test),
+        "calibration": calibration,
+        "num_seeds": num_seeds,
+        "seed": seed,
+    }
+    durable.hold(output).close()
+    results: dict[str, list[Result]] = {}
+    for name in tables or known:
+        for row in known[name]:
+            config = row.configuration(actions=actions, num_iterations=num_iterations)
+            folder = output / name / _folder_name(row.label)
+            questions = environment(config.cats.actions, config.cats.base)
+            made_of = {**given, "data": _digest(questions), "row": dataclasses.asdict(config)}
+            result = _finished(folder, row.label, made_of)
+            if result is None:
+                report(f"{name}: {row.label} ...")
+                result = _train_and_play(row.label, config, questions, given, folder)
+                _write(folder, result, made_of)
+            results.setdefault(name, []).append(result)
+            report(f"{name}: {result.line()}")
+    return results
+
+
+@dataclass(frozen=True)
+class Result:
+    """What the seeds of a row came to, on the test questions at `PRICE`.
+
+    Attributes:
+        label: of the row.
+        accuracy, candidates: per seed and N of `SIZES`, f64[R, M].
+        collapsed: per seed: one action in nearly all greedy decisions.
+        entropy: per seed, of the greedy actions, nats.
+    """
+
+    label: str
+    accuracy: np.ndarray
+    candidates: np.ndarray
+    collapsed: tuple[bool, ...]
+    entropy: tuple[float, ...]
+
+    def value(self) -> Interval:
+        """Accuracy minus price, averaged over N; the interval is over seeds."""
+        cost = PRICE * self.candidates / 100.0
+        return mean_of_seeds(np.mean(self.accuracy - cost, axis=1))
+
+    def line(self) -> str:
+        """In one line."""
+        value, count = self.value(), sum(self.collapsed)
+        at_each = ", ".join(
+            f"N={size}: {self.accuracy[:, place].mean():.3f} with "
+            f"{self.candidates[:, place].mean():.1f} candidates"
+            for place, size in enumerate(SIZES)
+        )
+        said = f"{self.label}: {value.value:.3f} ({value.low:.3f} to {value.high:.3f}); {at_each}"
+        return said + (f"; {count} of {len(self.collapsed)} collapsed" if count else "")
+
+
+def _train_and_play(
+    label: str,
+    config: learners.TrainConfig,
+    environment: Environment,
+    info: dict[str, Any],
+    folder: pathlib.Path,
+) -> Result:
+    config = dataclasses.replace(config, max_depth=environment.max_depth)
+    count, seed = info["num_seeds"], info["seed"]
+    keys = seed_keys(seed, count)
+    states = train_seeds(config, environment, keys[1:]).learner_state
+    figures = play_controllers(
+        config, environment, states.actor, keys[0], SIZES, (PRICE,), questions=_QUESTIONS
+    )
+    collapsed = tuple((figures.top_action > learners.COLLAPSE_SHARE).tolist())
+    for index in range(count):
+        state = jax.tree.map(lambda leaf, index=index: leaf[index], states)
+        path = folder / f"seed-{index}"
+        document = {**environment.info, **info, "index": index, "collapsed": collapsed[index]}
+        checkpoint.save(path, state, config, info=document, overwrite=True)
+    return Result(
+        label=label,
+        accuracy=figures.accuracy[:, 0],
+        candidates=figures.candidates[:, 0],
+        collapsed=collapsed,
+        entropy=tuple(figures.entropy.tolist()),
+    )
+
+
+def _digest(environment: Environment) -> str:
+    """Of the questions and calibrations: a bank that has grown is another one."""
+    data = json.dumps([environment.info, environment.held_out_ids])
+    return hashlib.sha256(data.encode()).hexdigest()[:16]
+
+
+def _folder_name(label: str) -> str:
+    return re.sub(r"[^A-Za-z0-9.]+", "-", label).strip("-")
+
+
+def _finished(folder: pathlib.Path, label: str, made_of: dict[str, Any]) -> Result | None:
+    """The result that lies there, if one does."""
+    path = folder / "result.json"
+    if not path.is_file():
+        return None
+    document = json.loads(path.read_text(encoding="utf-8"))
+    if document["made_of"] != json.loads(json.dumps(made_of)):
+        raise BadInputError(
+            f"{str(folder)!r} holds a row of other settings: choose another --output"
+        )
+    return Result(
+        label=label,
+        accuracy=np.array(document["accuracy"]),
+        candidates=np.array(document["candidates"]),
+        collapsed=tuple(document["collapsed"]),
+        entropy=tuple(document["entropy"]),
+    )
+
+
+def _write(folder: pathlib.Path, result: Result, made_of: dict[str, Any]) -> None:
+    document = {
+        "label": result.label,
+        "accuracy": np.round(result.accuracy, 4).tolist(),
+        "candidates": np.round(result.candidates, 3).tolist(),
+        "collapsed": list(result.collapsed),
+        "entropy": np.round(result.entropy, 4).tolist(),
+        "made_of": made_of,
+    }
+    durable.replace_json(folder / "result.json", document)
+
+
+def _row(table: str, label: str, values: Any) -> Row:
+    where = f"table {table!r}, row {label!r}"
+    if not isinstance(values, dict) or not isinstance(values.get("set", []), list):
+        raise BadInputError(
+            f"{where}: must be a mapping, and its `set` a list, such as {{set: [trace=1]}}"
+        )
+    for key in values:
+        if key not in _KEYS:
+            raise BadInputError(f"{where}: unknown key {key!r}: {known_names(key, _KEYS)}")
+    row = Row(
+        label=label,
+        config=str(values.get("config", "paper-bank")),
+        settings=tuple(map(str, values.get("set", []))),
+    )
+    try:
+        row.configuration()
+    except BadInputError as error:
+        raise BadInputError(f"{where}: {error}") from error
+    return row

@@ -1,0 +1,355 @@
+"""Collecting trajectories: every decision of searches over the real bridges, for off-line training.
+
+A folder of Parquet tables `decisions-00000.parquet`, ... with a manifest; a row per decision. The
+rows of one search are consecutive and in order of time. Columns:
+
+    search          number of the search
+    question        its id
+    prm, strategy   labels; the strategy is the behaviour policy
+    num_candidates  N
+    seed            of the run
+    price           of 100 candidates in right answers, as the policy saw it
+    step, phase     when; phase >= 1
+    node            candidate that decided, 0 for the question itself
+    features        f32[F], masked as the policy saw them, in the order of the manifest's names
+    available       candidates an action could ask for: what was legal
+    action          row of the manifest's action table
+    log_prob        of the action under the behaviour policy, nats; 0 where that is deterministic
+    reward          of section 5.2 of the paper, see `search.step_reward`
+    granted         candidates that the decision got
+    spent           candidates of the whole search before this tick
+    remaining       candidates of the whole search from this tick on
+    predecessor     row within the search of the decision before on the path, -1 for none
+    ends            surviving paths that had their last decision here
+    correct         the search's final answer is right
+
+Every decision leads to those it precedes, and `ends` times to an end: these are the transitions of
+one-step methods. Monte-Carlo returns need `correct`, `price` and `remaining`.
+"""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pyarrow as pa
+
+import learners
+import search
+from learners.policy import legal_log_probs
+
+from ..controllers.strategies import build_strategy, controller_of
+from ..datasets import QuestionSet
+from ..datasets.digests import text_digest
+from ..errors import BadInputError
+from ..evaluation.cells import Cell
+from ..evaluation.evaluate import prepare
+from ..evaluation.runners import LocalRunner
+from ..evaluation.wall_times import WallTimes
+from ..grading.verdict import default_judge, grade_answer
+from ..live.results import SearchResult
+from ..models.source import ModelSource
+from ..protocols import AnswerJudge
+from ..specs.recipe import Recipe, StrategySpec
+from ..storage.table_folder import (
+    FolderKind,
+    column_array,
+    locked,
+    read_manifest,
+    read_tables,
+    write_table,
+)
+
+KIND = FolderKind("collection of trajectories", format=1, command="cats-jax collect")
+
+BLOCK_SIZE = 100
+"""Questions of one table; a killed collection loses at most those in progress."""
+
+LogProbs = Callable[[np.ndarray, np.ndarray], np.ndarray]
+"""`(features f32[D, F], legal bool[D, A]) -> f32[D, A]`, of a behaviour policy, nats."""
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """Trajectories as read.
+
+    Attributes:
+        columns: name -> [R], or [R, F] for the features; see above.
+        feature_names: of the features.
+        actions: the table that `action` counts in.
+        manifest: what was collected.
+    """
+
+    columns: Mapping[str, np.ndarray]
+    feature_names: tuple[str, ...]
+    actions: search.ActionTable
+    manifest: Mapping[str, Any]
+
+
+def collect_decisions(
+    recipe: Recipe,
+    models: ModelSource,
+    folder: str | pathlib.Path,
+    *,
+    judge: AnswerJudge | None = None,
+    block_size: int = BLOCK_SIZE,
+    report: Callable[[int, int], None] = lambda done, total: None,
+) -> pathlib.Path:
+    """Search every cell of a recipe and keep the decisions; what is there is not searched again.
+
+    Args:
+        recipe: as of `cats-jax evaluate`; its strategies decide node by node (`cats`,
+            `cats_random`, ...) and share one action table.
+        models: where its models come from.
+        folder: made, or gone on with.
+        judge: decides which answers are the same; default: as in `cats-jax evaluate`.
+        block_size: questions of one table.
+        report: called with the number of searches that are done, and of all.
+
+    Raises:
+        BadInputError: something in the recipe can't work, or the folder holds something else.
+        RunStoppedError: the folder can't be written any more.
+    """
+    folder = pathlib.Path(folder)
+    behaviours = {spec.label: _behaviour(spec) for spec in recipe.strategies}
+    tables = {table for table, _ in behaviours.values()}
+    if len(tables) > 1:
+        raise BadInputError(
+            f"strategies {', '.join(behaviours)} have different action tables: collect them into "
+            "different folders"
+        )
+    evaluation = prepare(recipe, models, seen=True)
+    known = evaluation.questions
+    manifest = {
+        **evaluation.manifest,
+        **KIND.stamp(),
+        "block_size": block_size,
+        "feature_names": list(search.FEATURE_NAMES),
+        "actions": [list(row) for row in tables.pop().rows],
+        "question_ids": [question.id for question in known.questions],
+        "question_texts": [text_digest(question.text) for question in known.questions],
+    }
+    judge = default_judge(recipe.questions) if judge is None else judge
+    blocks = [
+        (cell, start, place * len(known.questions) + start)
+        for place, cell in enumerate(evaluation.cells)
+        for start in range(0, len(known.questions), block_size)
+    ]
+    with locked(folder, manifest, KIND):
+        runner = LocalRunner(recipe, models, judge, WallTimes())
+        done = 0
+        for number, (cell, start, first) in enumerate(blocks):
+            questions = known.questions[start : start + block_size]
+            if not _file(folder, number).is_file():
+                results: dict[str, SearchResult] = {}
+                runner.search(cell, questions, _keep_in(results))
+                rows = [
+                    row
+                    for offset, question in enumerate(questions)
+                    for row in decision_rows(
+                        results[question.id],
+                        number=first + offset,
+                        cell=cell,
+                        budget=recipe.budget or cell.num_candidates * recipe.max_depth,
+                        correct=_is_correct(judge, known, results[question.id]),
+                        behaviour=behaviours[cell.spec.label],
+                    )
+                ]
+                write_table(_file(folder, number), pa.Table.from_pylist(rows, schema=_SCHEMA))
+            done += len(questions)
+            report(done, len(evaluation.cells) * len(known.questions))
+    return folder
+
+
+def _keep_in(results: dict[str, SearchResult]) -> Callable[[SearchResult], None]:
+    def keep(result: SearchResult) -> None:
+        results[result.question.id] = result
+
+    return keep
+
+
+def _is_correct(judge: AnswerJudge, known: QuestionSet, result: SearchResult) -> bool:
+    identity = result.question.id
+    tolerance = known.tolerances.get(identity)
+    return grade_answer(judge, result.answer, known.answers[identity], tolerance).correct
+
+
+def decision_rows(
+    result: SearchResult,
+    *,
+    number: int,
+    cell: Cell,
+    budget: int,
+    correct: bool,
+    behaviour: tuple[search.ActionTable, LogProbs | None],
+) -> list[dict[str, Any]]:
+    """The decisions of one search, as rows of the table.
+
+    Args:
+        result: of the search.
+        number: of the search.
+        cell: that it belongs to.
+        budget: candidates that the search was allowed.
+        correct: whether its answer is right.
+        behaviour: action table, and log-probabilities of the policy (None: deterministic).
+    """
+    ticks = np.array([(c.step, c.phase) for c in result.candidates], np.int64).reshape(-1, 2)
+    last_of: dict[int, int] = {}  # node -> row of its last decision so far
+    rows: list[dict[str, Any]] = []
+    for row, decision in enumerate(result.decisions):
+        same_step = ticks[:, 0] == decision.step
+        in_step = int((same_step & (ticks[:, 1] < decision.phase)).sum())
+        spent = int((ticks[:, 0] < decision.step).sum()) + in_step
+        node = decision.node
+        before = node if node in last_of else _parent(result, node)
+        rows.append(
+            {
+                "search": number,
+                "question": result.question.id,
+                "prm": "" if cell.prm is None else cell.prm.label,
+                "strategy": cell.spec.label,
+                "num_candidates": cell.num_candidates,
+                "seed": cell.seed,
+                "price": float(cell.strategy.price),
+                "step": decision.step,
+                "phase": decision.phase,
+                "node": node,
+                "features": decision.features,
+                "available": max(min(cell.num_candidates - in_step, budget - spent), 0),
+                "action": decision.action,
+                "log_prob": 0.0,
+                "reward": decision.reward,
+                "granted": decision.granted,
+                "spent": spent,
+                "remaining": len(result.candidates) - spent,
+                "predecessor": last_of.get(before, -1),
+                "ends": 0,
+                "correct": correct,
+            }
+        )
+        last_of[node] = row
+    for candidate in result.candidates:
+        # A kept child either decides itself, or its path had its last decision at its parent.
+        if candidate.kept and candidate.id not in last_of and candidate.parent in last_of:
+            rows[last_of[candidate.parent]]["ends"] += 1
+    _fill_log_probs(rows, behaviour)
+    return rows
+
+
+def load_decisions(folder: str | pathlib.Path) -> Decisions:
+    """Read what was collected so far.
+
+    Raises:
+        BadInputError: no such folder, another format or an earlier one, other features than this
+            version has, no table yet, or a damaged one.
+    """
+    folder = pathlib.Path(folder)
+    manifest = read_manifest(folder, KIND)
+    names = tuple(manifest["feature_names"])
+    if names != search.FEATURE_NAMES:
+        raise BadInputError(
+            f"{KIND.name} {str(folder)!r} has other features than this version: collect it anew"
+        )
+    paths = sorted(folder.glob("decisions-*.parquet"))
+    if not paths:
+        raise BadInputError(
+            f"{KIND.name} {str(folder)!r} has no table yet: run its `{KIND.command}`"
+        )
+    if "question_texts" not in manifest:
+        raise BadInputError(
+            f"{KIND.name} {str(folder)!r} is from an earlier version, which kept no digests of the "
+            "questions, so that a controller could be evaluated on those it was trained on: "
+            "collect it anew"
+        )
+    table = read_tables(paths, KIND)
+    return Decisions(
+        columns={name: column_array(table[name]) for name in table.column_names},
+        feature_names=names,
+        actions=search.ActionTable(tuple(tuple(row) for row in manifest["actions"])),
+        manifest=manifest,
+    )
+
+
+def _behaviour(spec: StrategySpec) -> tuple[search.ActionTable, LogProbs | None]:
+    """A strategy's action table, and its policy's log-probabilities (None: deterministic)."""
+    options = dict(spec.options)
+    path = controller_of(spec)
+    if path is not None:
+        from ..controllers.checkpoint import load
+
+        checkpoint = load(path)
+        actions = checkpoint.config.actions
+        if options.get("mode", "argmax") == "argmax":
+            return actions, None
+        actor = learners.make_actor(len(actions), checkpoint.train_config.actor_hidden)
+
+        def log_probs(features: np.ndarray, legal: np.ndarray) -> np.ndarray:
+            logits = actor.apply(checkpoint.actor, jnp.asarray(features))
+            return np.asarray(legal_log_probs(logits, jnp.asarray(legal)))
+
+        return actions, log_probs
+    strategy, _ = build_strategy(spec)
+    if strategy.actions is None:
+        raise BadInputError(
+            f"strategy {spec.label!r} takes no decisions: collect with cats, cats_random, "
+            "cats_constant or cats_rule"
+        )
+    return strategy.actions, _uniform if spec.name == "cats_random" else None
+
+
+def _uniform(features: np.ndarray, legal: np.ndarray) -> np.ndarray:
+    """Of `search.random_policy`."""
+    del features
+    return np.broadcast_to(-np.log(legal.sum(axis=1, keepdims=True)), legal.shape)
+
+
+def _fill_log_probs(
+    rows: Sequence[dict[str, Any]], behaviour: tuple[search.ActionTable, LogProbs | None]
+) -> None:
+    table, log_probs = behaviour
+    if log_probs is None or not rows:
+        return
+    num_extra = np.array([row[0] for row in table.rows])
+    legal = num_extra[None, :] <= np.array([row["available"] for row in rows])[:, None]
+    values = log_probs(np.array([row["features"] for row in rows], np.float32), legal)
+    for row, value in zip(rows, values, strict=True):
+        row["log_prob"] = float(value[row["action"]])
+
+
+def _parent(result: SearchResult, node: int) -> int:
+    return result.candidates[node - 1].parent if node else -1
+
+
+def _file(folder: pathlib.Path, number: int) -> pathlib.Path:
+    return folder / f"decisions-{number:05d}.parquet"
+
+
+_SCHEMA = pa.schema(
+    [
+        ("search", pa.int32()),
+        ("question", pa.string()),
+        ("prm", pa.string()),
+        ("strategy", pa.string()),
+        ("num_candidates", pa.int32()),
+        ("seed", pa.int32()),
+        ("price", pa.float32()),
+        ("step", pa.int32()),
+        ("phase", pa.int32()),
+        ("node", pa.int32()),
+        ("features", pa.list_(pa.float32())),
+        ("available", pa.int32()),
+        ("action", pa.int32()),
+        ("log_prob", pa.float32()),
+        ("reward", pa.float32()),
+        ("granted", pa.int32()),
+        ("spent", pa.int32()),
+        ("remaining", pa.int32()),
+        ("predecessor", pa.int32()),
+        ("ends", pa.int32()),
+        ("correct", pa.bool_()),
+    ]
+)

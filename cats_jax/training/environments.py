@@ -1,0 +1,190 @@
+"""What controllers train on: the simulator of the embedded world, or step banks."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import learners
+import search
+from search import bank as search_bank
+from search import simulation
+
+from ..bank.build import world_version
+from ..bank.layout import LoadedBank, check_disjoint, load_bank
+from ..bank.store import read_manifest
+from ..datasets.digests import text_digest
+from ..errors import BadInputError, known_names
+from ..specs.calibrations import Calibrations, load_calibrations
+from ..specs.recipe import PolicySpec
+from ..world.simulator import SIMULATOR_FILE, load_simulator, simulator_names
+
+_HELD_OUT = 5
+"""Without a bank for validation, one question in so many is kept out of training."""
+
+
+@dataclass(frozen=True)
+class Environment:
+    """Questions to search, all in the graph.
+
+    Attributes:
+        reset: `(params, key) -> ` what a `learners.Reset` gives.
+        expander: `capacity -> expand_fn`.
+        params: for training; arrays, to be handed to `jax.jit` as an argument.
+        held_out: for comparing controllers: other questions than `params` has.
+        held_out_ids: of those; empty for a simulator.
+        held_out_texts: digests of their texts; empty for a simulator.
+        max_depth: of the questions.
+        prms: labels of the PRMs.
+        info: what it is, JSON values for the checkpoint.
+    """
+
+    reset: Callable[[Any, Any], Any]
+    expander: learners.Expander
+    params: Any
+    held_out: Any
+    held_out_ids: tuple[str, ...]
+    max_depth: int
+    prms: tuple[str, ...]
+    info: dict[str, Any]
+    held_out_texts: tuple[str, ...] = ()
+
+
+def simulator_environment(prms: Sequence[str] | None = None) -> Environment:
+    """The simulator of the embedded world. It never asks the same question twice.
+
+    Args:
+        prms: only these of its PRMs.
+
+    Raises:
+        BadInputError: no simulator, or a PRM it does not know.
+    """
+    try:
+        world, labels = load_simulator(), tuple(simulator_names()["prms"])
+    except (FileNotFoundError, ValueError) as error:
+        raise BadInputError(str(error)) from error
+    chosen = labels if prms is None else tuple(prms)
+    rows = np.array([_index(label, labels, "the simulator") for label in chosen])
+    world = world.replace(
+        prm_features=world.prm_features[rows],
+        scores=jax.tree.map(lambda leaf: leaf[rows], world.scores),
+    )
+    return Environment(
+        reset=simulation.reset,
+        expander=simulation.simulator,
+        params=world,
+        held_out=world,
+        held_out_ids=(),
+        max_depth=int(world.max_depth),
+        prms=chosen,
+        info={"source": "simulator of the embedded world", "simulator": SIMULATOR_FILE.name},
+    )
+
+
+def bank_environment(
+    folder: pathlib.Path,
+    *,
+    validation: pathlib.Path | None = None,
+    calibration: str | None = None,
+    prms: Sequence[str] | None = None,
+    actions: search.ActionTable,
+    base: search.Sampling,
+) -> Environment:
+    """A step bank, and other questions to compare controllers on.
+
+    Args:
+        folder: of the bank to train on.
+        validation: of another bank; default: one question in five of the first one is kept out.
+        calibration: file of `cats-jax calibrate`, or a policy's name of the embedded world.
+        prms: only these of its PRMs.
+        actions: what the controller may ask for.
+        base: how a node's first children are sampled.
+
+    Raises:
+        BadInputError: no such bank, from another version of the embedded world, one that has not
+            recorded what an action asks for, whose questions the other has too, or whose depth
+            is not the other's.
+    """
+    calibrations = load_calibrations(calibration) if calibration is not None else ()
+    training = _load(folder, prms, calibrations)
+    if validation is None:
+        number = training.arrays.root.shape[0]
+        kept = np.arange(number) % _HELD_OUT == _HELD_OUT - 1
+        if not kept.any():
+            raise BadInputError(
+                f"bank {str(folder)!r} has {number} questions, of which one in {_HELD_OUT} is for "
+                "validation: collect more, or name a bank by --validation"
+            )
+        arrays, held_out = _questions(training.arrays, ~kept), _questions(training.arrays, kept)
+        taught, asked = np.flatnonzero(~kept), np.flatnonzero(kept)
+        training_ids, texts = _of(training.ids, taught), _of(training.texts, taught)
+        held_out_ids, held_out_texts = _of(training.ids, asked), _of(training.texts, asked)
+    else:
+        other = _load(validation, training.prms, calibrations)
+        check_disjoint(training.texts, other.texts, "questions of --bank and --validation")
+        depths = tuple(int(each.arrays.max_depth) for each in (training, other))
+        if depths[0] != depths[1]:
+            raise BadInputError(
+                f"banks {str(folder)!r} and {str(validation)!r} were collected with max_depth "
+                f"{depths[0]} and {depths[1]}: collect both with the same"
+            )
+        arrays, held_out = training.arrays, other.arrays
+        training_ids, texts = training.ids, training.texts
+        held_out_ids, held_out_texts = other.ids, other.texts
+    for bank, where in ((arrays, folder), (held_out, validation or folder)):
+        try:
+            search_bank.check_actions(bank, actions)
+            search_bank.check_sampling(bank, base)
+        except ValueError as error:
+            raise BadInputError(f"bank {str(where)!r}: {error}") from error
+    return Environment(
+        reset=search_bank.reset,
+        expander=search_bank.expander,
+        params=arrays,
+        held_out=held_out,
+        held_out_ids=held_out_ids,
+        max_depth=int(arrays.max_depth),
+        prms=training.prms,
+        info={
+            "source": "step bank",
+            "questions": list(training_ids),
+            "texts": list(map(text_digest, texts)),
+            "calibration": {label: list(values) for label, values in calibrations},
+        },
+        held_out_texts=tuple(map(text_digest, held_out_texts)),
+    )
+
+
+def _load(
+    folder: pathlib.Path, prms: Sequence[str] | None, calibrations: Calibrations
+) -> LoadedBank:
+    # A bank of other models knows no embedded world.
+    from_world = read_manifest(folder)["world"] is not None
+    version = world_version(PolicySpec("weak"), ()) if from_world else None
+    return load_bank(folder, prms=prms, calibrations=calibrations, world=version)
+
+
+def _of(values: tuple[str, ...], rows: np.ndarray) -> tuple[str, ...]:
+    return tuple(values[row] for row in rows.tolist())
+
+
+def _questions(bank: search_bank.Bank, kept: np.ndarray) -> search_bank.Bank:
+    """The bank with some of its questions; all nodes stay where they are."""
+    rows = np.flatnonzero(kept)
+    return bank.replace(
+        root=jnp.asarray(bank.root)[rows],
+        level=jnp.asarray(bank.level)[rows],
+        prompt_tokens=jnp.asarray(bank.prompt_tokens)[rows],
+    )
+
+
+def _index(label: str, labels: Sequence[str], where: str) -> int:
+    if label not in labels:
+        raise BadInputError(f"{where} has no PRM {label!r}: {known_names(label, labels)}")
+    return labels.index(label)

@@ -1,0 +1,344 @@
+"""Train controllers on the simulator, a step bank or trajectories; leave them as checkpoints.
+
+Several seeds train, entirely in the graph. Each seed's controller, every constant action, a
+threshold rule with many settings and the random policy are then played on the same held-out
+questions, so that the learned policy's rivals were chosen with at least as many trials as it was.
+Which seed is best in the live world is for a validation run to say (`recipes/choose.yaml`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import io
+import json
+import pathlib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import tyro
+
+import learners
+import search
+from search.actions import action_table
+
+from ..controllers import checkpoint
+from ..errors import BadInputError
+from ..storage import durable
+from .environments import Environment, bank_environment, simulator_environment
+from .learning_curves import plot_learning_curves
+from .rivals import Figures, compare
+from .trajectories import load_rows
+
+CONFIGS = {
+    "cats": learners.CATS,
+    # Ours, ranking and looking by P(step right); compared in docs/results/controllers.md.
+    "calibrated": dataclasses.replace(
+        learners.CATS,
+        cats=dataclasses.replace(learners.CATS.cats, calibrated=True, path_score="product"),
+    ),
+    # The paper's method. It prints no action table: both tables are our choice, and that of
+    # "paper-bank" is the one whose sampling settings the shipped bank recipes record.
+    "paper": learners.PAPER,
+    "paper-bank": dataclasses.replace(
+        learners.PAPER,
+        cats=dataclasses.replace(search.PAPER, actions=action_table("temperature")),
+    ),
+    "offline": learners.OFFLINE,
+}
+
+
+def run(
+    *,
+    output: pathlib.Path,
+    config: str = "cats",
+    actions: str | None = None,
+    bank: pathlib.Path | None = None,
+    validation: pathlib.Path | None = None,
+    calibration: str | None = None,
+    trajectories: pathlib.Path | None = None,
+    prms: Sequence[str] | None = None,
+    num_candidates: Sequence[int] | None = None,
+    num_iterations: int | None = None,
+    settings: Sequence[str] = (),
+    seed: int = 0,
+    num_seeds: int = 3,
+    rivals: bool = True,
+    report: Callable[[str], None] = print,
+) -> list[pathlib.Path]:
+    """Train `num_seeds` controllers; write `output/seed-K`, `curves.png`, `summary.json`.
+
+    Args:
+        output: folder; must not hold a training already.
+        config: one of `CONFIGS`.
+        actions: name of an action table of `search.ACTION_TABLES`, in place of the configuration's.
+        bank: of training questions; default: the simulator.
+        validation: bank to compare on; default: a fifth of the training bank, kept out.
+        calibration: of the bank's PRMs, see `environments.bank_environment`.
+        trajectories: learn from these decisions; simulator or bank then only compare.
+        prms: train, and compare, on these only.
+        num_candidates: in place of the configuration's.
+        num_iterations: likewise.
+        settings: "NAME=VALUE" for any other field of `learners.TrainConfig`.
+        seed: of everything.
+        num_seeds: controllers trained, each from another seed.
+        rivals: also play constant actions, threshold rules and the random policy.
+        report: takes lines of progress.
+
+    Returns:
+        The checkpoints, best first by accuracy minus cost on the held-out questions.
+
+    Raises:
+        BadInputError: unknown configuration or setting, values out of range, no simulator, a bank
+            that does not fit, output in use.
+    """
+    if num_seeds < 1:
+        raise BadInputError(f"num_seeds={num_seeds}: must be at least 1")
+    if any((output / name).exists() for name in ("summary.json", "seed-0")):
+        raise BadInputError(
+            f"{str(output)!r} holds a training already, or part of one: choose another --output"
+        )
+    train_config = configure(
+        config,
+        actions=actions,
+        num_candidates=num_candidates,
+        num_iterations=num_iterations,
+        settings=settings,
+    )
+    environment = _environment(train_config, bank, validation, calibration, prms)
+    train_config = dataclasses.replace(train_config, max_depth=environment.max_depth)
+    keys = seed_keys(seed, num_seeds)
+    episodes = train_config.num_iterations * train_config.num_episodes
+    rows = None
+    info = {**environment.info, "prms": list(environment.prms), "episodes": episodes}
+    if trajectories is not None:
+        rows, taught = load_rows(trajectories, train_config, prms)
+        _check_held_out(taught, environment)
+        # In place of the bank's questions, which are only played on.
+        learned = {"questions": list(taught), "texts": list(taught.values())}
+        info |= {"source": "trajectories", **learned, "decisions": len(rows.weight_t)}
+        del info["episodes"]
+    report(f"training {num_seeds} seeds of {config!r} ({info['source']}) ...")
+    durable.hold(output).close()
+    if rows is None:
+        result = train_seeds(train_config, environment, keys[1:])
+        title = f"{config}: {num_seeds} seeds"
+        plot_learning_curves(jax.device_get(result.curves), output / "curves.png", title)
+        states, collapsed_at_the_end = result.learner_state, np.asarray(result.collapsed)
+    else:
+        train = jax.jit(jax.vmap(learners.make_offline(train_config), in_axes=(0, None)))
+        states, _ = jax.block_until_ready(train(keys[1:], rows))
+        collapsed_at_the_end = np.zeros(num_seeds, bool)
+
+    report("playing the controllers" + (" and their rivals ..." if rivals else " ..."))
+    comparison = compare(train_config, environment, states.actor, keys[0], rivals=rivals)
+    controllers = comparison.controllers
+    greedy = controllers.top_action > learners.COLLAPSE_SHARE
+    paths = []
+    for index in np.argsort(-controllers.value.mean(axis=1)):
+        collapse = {
+            "in_training": bool(collapsed_at_the_end[index]),
+            "greedy": bool(greedy[index]),
+        }
+        document = {
+            **info,
+            "seed": seed,
+            "index": int(index),
+            "collapsed": any(collapse.values()),
+            "collapse": collapse,
+            "held_out": _one(controllers, index),
+            "prices": list(train_config.sample_costs),
+            "num_candidates": list(comparison.num_candidates),
+        }
+        state = jax.tree.map(lambda leaf, index=index: leaf[index], states)
+        path = output / f"seed-{int(index)}"
+        paths.append(checkpoint.save(path, state, train_config, info=document))
+        report(_line(path.name, train_config, controllers, index, collapse))
+    for line in comparison.lines():
+        report(line)
+    summary = {
+        "config": config,
+        "seed": seed,
+        "prms": list(environment.prms),
+        "num_candidates": list(comparison.num_candidates),
+        "prices": list(train_config.sample_costs),
+        "controllers": [_one(controllers, index) for index in range(num_seeds)],
+        "collapsed": (greedy | collapsed_at_the_end).tolist(),
+        "rivals": comparison.best_rivals(),
+    }
+    (output / "summary.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
+    report(f"checkpoints: {', '.join(str(path) for path in paths)}")
+    return paths
+
+
+def seed_keys(seed: int, num_seeds: int) -> jax.Array:
+    """Keys `[num_seeds + 1]`: the first one for playing, then one per controller.
+
+    Folded in one by one, so that controller K of a longer list is the same.
+    """
+    numbers = jnp.arange(num_seeds + 1, dtype=jnp.uint32)
+    return jax.vmap(functools.partial(jax.random.fold_in, jax.random.key(seed)))(numbers)
+
+
+def train_seeds(
+    config: learners.TrainConfig, environment: Environment, keys: jax.Array
+) -> learners.TrainResult:
+    """One controller per key; leaves have a leading axis.
+
+    Args:
+        config: static.
+        environment: what they train on.
+        keys: of the seeds, consumed.
+    """
+
+    @jax.jit
+    def train(params: Any, keys: jax.Array) -> learners.TrainResult:
+        reset = functools.partial(environment.reset, params)
+        # One seed after another: `jax.vmap` would do, but on a CPU it is slower, because a
+        # batch's ticks can then no longer be skipped when all of its searches have ended.
+        return jax.lax.map(learners.make_train(config, environment.expander, reset), keys)
+
+    return jax.block_until_ready(train(environment.params, keys))
+
+
+def configure(
+    name: str,
+    *,
+    actions: str | None = None,
+    num_candidates: Sequence[int] | None = None,
+    num_iterations: int | None = None,
+    settings: Sequence[str] = (),
+) -> learners.TrainConfig:
+    """A named configuration with other values.
+
+    Args:
+        name: one of `CONFIGS`.
+        actions: name of an action table, in place of its own.
+        num_candidates: likewise.
+        num_iterations: likewise.
+        settings: "NAME=VALUE"; NAME is a field of `learners.TrainConfig`, dotted below it
+            (learner.learning_rate, cats.reward.discount); commas separate the values of a list.
+
+    Raises:
+        BadInputError: unknown name, table or field, or a value that is out of range.
+    """
+    if name not in CONFIGS:
+        raise BadInputError(f"unknown configuration {name!r}: choose one of {', '.join(CONFIGS)}")
+    arguments = []
+    for setting in settings:
+        field, equals, value = setting.partition("=")
+        if not equals or not field or not value:
+            raise BadInputError(f"--set {setting}: write NAME=VALUE, such as trace=0.9")
+        arguments += [f"--{field}", *value.split(",")]
+    values = {"num_candidates": num_candidates, "num_iterations": num_iterations}
+    try:
+        config = CONFIGS[name]
+        if actions is not None:
+            cats = dataclasses.replace(config.cats, actions=action_table(actions))
+            config = dataclasses.replace(config, cats=cats)
+        if arguments:
+            config = _parse(arguments, config)
+        given = {key: value for key, value in values.items() if value is not None}
+        if num_candidates is not None:
+            given["num_candidates"] = tuple(num_candidates)
+        return dataclasses.replace(config, **given)
+    except ValueError as error:
+        raise BadInputError(str(error)) from error
+
+
+def _parse(arguments: list[str], default: learners.TrainConfig) -> learners.TrainConfig:
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
+            return tyro.cli(
+                learners.TrainConfig,
+                default=default,
+                args=arguments,
+                config=(tyro.conf.FlagConversionOff,),
+            )
+    except SystemExit:
+        # Tyro's message without its frame and its advice about --help.
+        text = re.sub(r"[─-╿]+|-{3,}", " ", said.getvalue())
+        words = " ".join(text.split()).split(" For full helptext")[0]
+        raise BadInputError(
+            f"--set: {words}; the fields are those of learners.TrainConfig, see docs/training.md"
+        ) from None
+
+
+def _check_held_out(taught: Mapping[str, str], environment: Environment) -> None:
+    """Raise BadInputError if trajectories and the questions to compare on share one."""
+    held_out = set(environment.held_out_texts)
+    both = [identity for identity, digest in taught.items() if digest in held_out]
+    if both:
+        raise BadInputError(
+            f"questions of trajectories and validation overlap: {len(both)} are in both, such as "
+            f"{both[0]!r}: collect one of the two from another set"
+        )
+
+
+def check_calibration(config: learners.TrainConfig, calibration: str | None) -> None:
+    """Raise BadInputError if a training on a bank lacks the calibration it would look at.
+
+    A controller trained without would later be told things it has never seen.
+    """
+    if calibration is None and (config.cats.calibrated or config.cats.sees_calibration):
+        raise BadInputError(
+            "the configuration looks at the PRMs' calibration, but there is no --calibration: name "
+            "a file of `cats-jax calibrate`, a policy of the embedded world, or 'none'"
+        )
+
+
+def _environment(
+    config: learners.TrainConfig,
+    bank: pathlib.Path | None,
+    validation: pathlib.Path | None,
+    calibration: str | None,
+    prms: Sequence[str] | None,
+) -> Environment:
+    if bank is not None:
+        check_calibration(config, calibration)
+        return bank_environment(
+            bank,
+            validation=validation,
+            calibration=calibration,
+            prms=prms,
+            actions=config.cats.actions,
+            base=config.cats.base,
+        )
+    for name, value in (("--validation", validation), ("--calibration", calibration)):
+        if value is not None:
+            raise BadInputError(f"{name} belongs to --bank: the simulator has its own")
+    return simulator_environment(prms)
+
+
+def _one(figures: Figures, index: int) -> dict[str, Any]:
+    return {
+        name: np.round(getattr(figures, name)[index], 4).tolist()
+        for name in ("accuracy", "candidates", "value", "entropy", "top_action")
+    }
+
+
+def _line(
+    name: str,
+    config: learners.TrainConfig,
+    figures: Figures,
+    index: int,
+    collapse: dict[str, bool],
+) -> str:
+    where = [when.replace("_", " ") for when, is_so in collapse.items() if is_so]
+    return (
+        f"{name}: accuracy minus cost {np.round(figures.value[index], 3)} at prices "
+        f"{list(config.sample_costs)}; accuracy {np.round(figures.accuracy[index].mean(1), 3)} "
+        f"with {np.round(figures.candidates[index].mean(1), 1)} candidates"
+        + (
+            f", COLLAPSED ({', '.join(where)}): one action in over "
+            f"{100 * learners.COLLAPSE_SHARE:.0f} % of its decisions"
+            if where
+            else ""
+        )
+    )

@@ -1,0 +1,130 @@
+"""Recorded decisions (`cats-jax collect`) as rows for `learners.make_offline`."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from collections.abc import Mapping, Sequence
+
+import jax.numpy as jnp
+import numpy as np
+
+import learners
+import search
+
+from ..errors import BadInputError, known_names
+from .collect import Decisions, load_decisions
+
+
+def load_rows(
+    folder: pathlib.Path, config: learners.TrainConfig, prms: Sequence[str] | None = None
+) -> tuple[search.Transition, Mapping[str, str]]:
+    """Rows to learn from, and their questions: id -> digest of the text.
+
+    Args:
+        folder: of trajectories.
+        config: its reward and trace say what a decision is credited with: "outcome" with trace 1,
+            the whole search from then on; "paper" with trace 0, one step along the path.
+        prms: only decisions that saw these.
+
+    Raises:
+        BadInputError: no such folder, no decision with one of the PRMs, another action table than
+            the configuration's, an update or returns for decisions of the policy itself.
+    """
+    if config.learner.clip is not None:
+        raise BadInputError(
+            "--trajectories with learner.clip: PPO learns from decisions of the policy it trains; "
+            "choose --config offline or paper"
+        )
+    decisions = load_decisions(folder)
+    if prms is not None:
+        decisions = _with_prms(folder, decisions, prms)
+    if decisions.actions != config.cats.actions:
+        raise BadInputError(
+            f"trajectories {str(folder)!r} were collected with another action table than the "
+            "configuration's: collect them with its strategies, or choose another --config or "
+            "--actions"
+        )
+    if config.reward == "outcome" and config.trace == 1.0 and config.num_steps is None:
+        rows = outcome_rows(decisions, config.terminal_weight)
+    elif config.reward == "paper" and config.trace == 0.0:
+        rows = one_step_rows(decisions, config)
+    else:
+        raise BadInputError(
+            "--trajectories needs reward=outcome with trace=1, or reward=paper with trace=0"
+        )
+    manifest = decisions.manifest
+    digests = dict(zip(manifest["question_ids"], manifest["question_texts"], strict=True))
+    return rows, {str(name): digests[name] for name in decisions.columns["question"]}
+
+
+def _with_prms(folder: pathlib.Path, decisions: Decisions, prms: Sequence[str]) -> Decisions:
+    """Whole searches: each has one PRM."""
+    recorded = decisions.columns["prm"]
+    for label in prms:
+        if label not in recorded:
+            known = known_names(label, sorted(set(recorded.tolist())))
+            raise BadInputError(f"trajectories {str(folder)!r} have no PRM {label!r}: {known}")
+    kept = np.isin(recorded, list(prms))
+    columns = {name: values[kept] for name, values in decisions.columns.items()}
+    return dataclasses.replace(decisions, columns=columns)
+
+
+def outcome_rows(decisions: Decisions, terminal_weight: float) -> search.Transition:
+    """Every decision once, with its Monte-Carlo return: as `learners.question_returns`.
+
+    Args:
+        decisions: of any number of searches.
+        terminal_weight: what a right answer is worth.
+    """
+    columns = decisions.columns
+    worth = terminal_weight * columns["correct"].astype(np.float32)
+    cost = columns["price"] * columns["remaining"].astype(np.float32) / 100.0
+    every = np.arange(len(worth))
+    return _rows(decisions, every, worth - cost, np.full(len(worth), -1), 0.0, np.ones(len(worth)))
+
+
+def one_step_rows(decisions: Decisions, config: learners.TrainConfig) -> search.Transition:
+    """Transitions of Algorithm 1: one to each decision that followed on the path, one per end.
+
+    Args:
+        decisions: of any number of searches.
+        config: gives the discount and the terminal weight.
+    """
+    columns = decisions.columns
+    search_of, ends = columns["search"], columns["ends"]
+    is_first = np.r_[True, search_of[1:] != search_of[:-1]]
+    start = np.flatnonzero(is_first)[np.cumsum(is_first) - 1]  # of each row's search
+    later = np.flatnonzero(columns["predecessor"] >= 0)
+    earlier = start[later] + columns["predecessor"][later]
+    ended = np.flatnonzero(ends > 0)
+    bonus = config.terminal_weight * columns["correct"][ended].astype(np.float32)
+    row = np.r_[earlier, ended]
+    reward = columns["reward"][row] + np.r_[np.zeros(len(later)), bonus]
+    weight = np.r_[np.ones(len(later)), ends[ended]]
+    successor = np.r_[later, np.full(len(ended), -1)]
+    return _rows(decisions, row, reward, successor, config.cats.reward.discount, weight)
+
+
+def _rows(
+    decisions: Decisions,
+    row: np.ndarray,
+    reward: np.ndarray,
+    successor: np.ndarray,
+    discount: float,
+    weight: np.ndarray,
+) -> search.Transition:
+    """Transitions out of decisions `row`; into `successor`, or to an end where that is -1."""
+    columns = decisions.columns
+    goes_on = successor >= 0
+    after = columns["features"][np.maximum(successor, 0)]
+    return search.Transition(
+        features_tm1=jnp.asarray(columns["features"][row], jnp.float32),
+        available_tm1=jnp.asarray(columns["available"][row], jnp.int32),
+        action_tm1=jnp.asarray(columns["action"][row], jnp.int32),
+        log_prob_tm1=jnp.asarray(columns["log_prob"][row], jnp.float32),
+        reward_t=jnp.asarray(reward, jnp.float32),
+        discount_t=jnp.asarray(np.where(goes_on, discount, 0.0), jnp.float32),
+        features_t=jnp.asarray(np.where(goes_on[:, None], after, 0.0), jnp.float32),
+        weight_t=jnp.asarray(weight, jnp.float32),
+    )
