@@ -81,7 +81,7 @@ test-slow: $(STAMP)
 # One process: each engine takes a core of its own. The engine's own warnings are not ours to mend.
 test-vllm: $(VLLM_STAMP)
 	@$(TEST_ENV) VLLM_CPU_OMP_THREADS_BIND=nobind \
-	  $(VLLM_BIN)/python -m pytest tests/test_vllm.py -W ignore --durations 5
+	  $(VLLM_BIN)/python -m pytest tests/models/test_vllm.py -W ignore --durations 5
 
 # All four run even when one fails: one run shows everything.
 lint: $(STAMP)

@@ -36,7 +36,7 @@ import tyro  # noqa: E402
 import learners  # noqa: E402
 import search  # noqa: E402
 
-sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "tests"))
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "tests" / "support"))
 import oracle  # noqa: E402
 
 QUESTIONS = 64

@@ -1,7 +1,6 @@
 """Rows that share paths are, cost included, the rows of runs of their own."""
 
 import dataclasses
-import importlib
 import os
 import pathlib
 import random
@@ -11,6 +10,7 @@ import sys
 import time
 
 import pytest
+import scripted
 from tiny_models import save_model
 
 from cats_jax.evaluation import evaluate
@@ -20,9 +20,8 @@ from cats_jax.protocols import StepRequest
 from cats_jax.runs.folder import MANIFEST, RESULTS, read_run
 from cats_jax.specs.recipe import parse_recipe
 
-# Behind everything else, so that nothing here can stand before a package of the project.
-sys.path.append(str(pathlib.Path(__file__).parent))
-scripted = importlib.import_module("scripted")
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+SUPPORT = ROOT / "tests" / "support"
 
 _WHOLE = ["majority", "best_of_n", "best_of_n_weighted"]
 
@@ -202,8 +201,9 @@ _CHILD = """
 import sys
 sys.path.append(sys.argv[1])
 import scripted
-from cats_jax import config, evaluate
-recipe = config.parse_recipe({"name": "sums", "num_candidates": [4, 16], "prms": ["good"],
+from cats_jax.evaluation import evaluate
+from cats_jax.specs.recipe import parse_recipe
+recipe = parse_recipe({"name": "sums", "num_candidates": [4, 16], "prms": ["good"],
     "strategies": ["majority", "best_of_n", "best_of_n_weighted"],
     "questions": {"world": "test", "count": 24}, "max_depth": 6, "in_flight": 2})
 models = scripted.ScriptedModels(delay=0.02)
@@ -216,22 +216,21 @@ evaluate.evaluate(evaluation, models, sys.argv[2])
 @pytest.mark.timeout(900)  # eight processes that each import JAX
 def test_killed_at_random_moments_a_run_ends_in_the_same_rows(tmp_path):
     """Also where it is killed among rows that are answered from memory, which is then gone."""
-    here = pathlib.Path(__file__).parent
     env = {**os.environ, "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "xla")}
     env |= {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PLATFORMS": "cpu"}
 
     def command(folder):
-        return [sys.executable, "-c", _CHILD, str(here), str(folder)]
+        return [sys.executable, "-c", _CHILD, str(SUPPORT), str(folder)]
 
     undisturbed, folder = tmp_path / "undisturbed", tmp_path / "run"
-    subprocess.run(command(undisturbed), env=env, cwd=here.parent, check=True, timeout=300)
+    subprocess.run(command(undisturbed), env=env, cwd=ROOT, check=True, timeout=300)
     whole = _content(read_run(undisturbed))
     assert len(whole) == 6 * _MANY_QUESTIONS
 
     rng = random.Random(0)
     cells = set()
     for num_rows in sorted(rng.sample(range(4 * _MANY_QUESTIONS), _KILLS)):
-        process = subprocess.Popen(command(folder), env=env, cwd=here.parent)
+        process = subprocess.Popen(command(folder), env=env, cwd=ROOT)
         _kill_after(process, folder / RESULTS, num_rows, rng.random() * 0.05)
         assert process.wait(120) == -signal.SIGKILL
         if (folder / MANIFEST).exists():
@@ -239,7 +238,7 @@ def test_killed_at_random_moments_a_run_ends_in_the_same_rows(tmp_path):
             assert rows.items() <= whole.items()
             cells.add(len(rows) // _MANY_QUESTIONS)
     assert len(cells) > 2
-    subprocess.run(command(folder), env=env, cwd=here.parent, check=True, timeout=300)
+    subprocess.run(command(folder), env=env, cwd=ROOT, check=True, timeout=300)
     assert _content(read_run(folder)) == whole
 
 

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scripted
-import test_bank
-from test_bank_replay import DEPTH, SETTINGS, toy_bank
+import scripted_bank
+from toy_bank import DEPTH, SETTINGS, toy_bank
 
 import search
 from cats_jax.commands.evaluate import replayed
@@ -185,7 +185,7 @@ def test_a_question_of_that_name_with_another_text_is_refused():
 
 
 def test_a_recipe_that_is_not_the_banks_is_refused(tmp_path):
-    folder = test_bank.collected(tmp_path)
+    folder = scripted_bank.collected(tmp_path)
 
     def prepared(**changes):
         content = {
@@ -194,7 +194,7 @@ def test_a_recipe_that_is_not_the_banks_is_refused(tmp_path):
             "prms": ["good", "bad"],
             "strategies": ["beam"],
             "num_candidates": [4],
-            "max_depth": test_bank.MAX_DEPTH,
+            "max_depth": scripted_bank.MAX_DEPTH,
             "questions": {"file": str(tmp_path / "questions-6.jsonl")},
         }
         recipe = parse_recipe({**content, **changes})
@@ -202,7 +202,7 @@ def test_a_recipe_that_is_not_the_banks_is_refused(tmp_path):
 
     whole = prepared()
     evaluation, _ = replayed(whole, folder)
-    assert evaluation.manifest["models"]["bank"]["config"]["max_depth"] == test_bank.MAX_DEPTH
+    assert evaluation.manifest["models"]["bank"]["config"]["max_depth"] == scripted_bank.MAX_DEPTH
     assert evaluation.manifest["models"]["policy"] == whole.manifest["models"]["policy"]
     for changes, message in (
         ({"policy": "strong"}, "was collected with another policy: its fingerprint differs"),

@@ -15,6 +15,7 @@ import sys
 import time
 
 import pytest
+import scripted
 from rich.console import Console
 from scipy import stats
 
@@ -28,9 +29,8 @@ from cats_jax.reporting import report, statistics
 from cats_jax.runs.folder import MANIFEST, RESULTS, TREES, Row, read_run
 from cats_jax.specs.recipe import parse_recipe, parse_strategy
 
-# Behind everything else, so that nothing here can stand before a package of the project.
-sys.path.append(str(pathlib.Path(__file__).parent))
-scripted = importlib.import_module("scripted")
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+SUPPORT = ROOT / "tests" / "support"
 
 _QUESTIONS = 6
 
@@ -310,9 +310,10 @@ _FULL = """
 import resource, signal, sys
 sys.path.append(sys.argv[1])
 import scripted
-from cats_jax import config, evaluate
+from cats_jax.evaluation import evaluate
+from cats_jax.specs.recipe import parse_recipe
 from cats_jax.errors import RunStoppedError
-recipe = config.parse_recipe({"name": "sums", "strategies": ["greedy", "beam", "cats_random"],
+recipe = parse_recipe({"name": "sums", "strategies": ["greedy", "beam", "cats_random"],
     "num_candidates": [4], "prms": ["good"], "questions": {"world": "test", "count": 6},
     "max_depth": 6, "in_flight": 2})
 models = scripted.ScriptedModels()
@@ -330,9 +331,9 @@ except RunStoppedError as error:
 def test_a_full_disk_is_a_clean_stop_that_resumes(tmp_path, finished):
     folder = tmp_path / "run"
     child = subprocess.run(
-        [sys.executable, "-c", _FULL, str(pathlib.Path(__file__).parent), str(folder)],
+        [sys.executable, "-c", _FULL, str(SUPPORT), str(folder)],
         env={**os.environ, "JAX_PLATFORMS": "cpu"},
-        cwd=pathlib.Path(__file__).parents[1],
+        cwd=ROOT,
         capture_output=True,
         text=True,
         check=True,
@@ -491,8 +492,9 @@ _CHILD = """
 import sys
 sys.path.append(sys.argv[1])
 import scripted
-from cats_jax import config, evaluate
-recipe = config.parse_recipe({"name": "sums", "strategies": ["greedy", "beam", "cats_random"],
+from cats_jax.evaluation import evaluate
+from cats_jax.specs.recipe import parse_recipe
+recipe = parse_recipe({"name": "sums", "strategies": ["greedy", "beam", "cats_random"],
     "num_candidates": [4], "prms": ["good"], "questions": {"world": "test", "count": 40},
     "max_depth": 6, "in_flight": 2})
 models = scripted.ScriptedModels(delay=0.05)
@@ -508,13 +510,12 @@ print("done", flush=True)
 def test_killed_at_twenty_moments_a_run_ends_in_the_same_rows(tmp_path):
     env = {**os.environ, "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "xla")}
     env |= {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PLATFORMS": "cpu"}
-    here = pathlib.Path(__file__).parent
 
     def child(folder):
         process = subprocess.Popen(
-            [sys.executable, "-c", _CHILD, str(here), str(folder)],
+            [sys.executable, "-c", _CHILD, str(SUPPORT), str(folder)],
             env=env,
-            cwd=here.parent,
+            cwd=ROOT,
             stdout=subprocess.PIPE,
             text=True,
         )

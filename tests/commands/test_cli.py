@@ -1,6 +1,5 @@
 """The command line: help, exit codes, and one line for each kind of bad input."""
 
-import importlib
 import json
 import pathlib
 import re
@@ -9,6 +8,7 @@ import sys
 
 import jax
 import pytest
+import scripted
 
 import learners
 from cats_jax import cli, world
@@ -19,9 +19,7 @@ from cats_jax.models import source
 from cats_jax.specs.recipe import PolicySpec, PrmSpec, load_recipe
 from cats_jax.training.ablations import ABLATIONS_FILE
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
-sys.path.append(str(ROOT / "tests"))
-scripted = importlib.import_module("scripted")
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 _RECIPE = """
 name: tiny

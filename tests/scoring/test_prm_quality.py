@@ -14,7 +14,7 @@ from cats_jax.errors import BadInputError
 from cats_jax.scoring.labelled import read_labelled
 from cats_jax.scoring.quality import BASE_RATE, HALF, NUM_CANDIDATES, quality
 
-DOCS = pathlib.Path(__file__).resolve().parents[1] / "docs"
+DOCS = pathlib.Path(__file__).resolve().parents[2] / "docs"
 
 
 def write(path, rows):

@@ -14,7 +14,7 @@ from cats_jax.training import ablations
 from search.actions import action_table
 from theory import paper
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 RECIPES = ROOT / "recipes"
 PAPER = RECIPES / "paper"
 MODELS = {name: f"models/{hub_id.split('/')[1]}" for name, hub_id in paper.HUB_IDS.items()}

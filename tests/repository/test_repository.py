@@ -19,7 +19,7 @@ import pytest
 import search
 from search.contracts import check_expand_fn
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 PACKAGES = ("cats_jax", "search", "learners", "theory")
 
 
@@ -77,6 +77,18 @@ def test_ci_is_executable():
 def test_tests_are_no_packages():
     # tests/search/__init__.py would be imported instead of search.
     assert not list((ROOT / "tests").rglob("__init__.py"))
+
+
+def test_no_test_module_imports_another():
+    tests = sorted((ROOT / "tests").rglob("test_*.py"))
+    names = {path.stem for path in tests}
+    importers = [
+        str(path.relative_to(ROOT))
+        for path in tests
+        if any(set(name.split(".")[:1]) & names for name in _imported_names(path))
+    ]
+    assert tests
+    assert not importers
 
 
 def test_no_module_is_a_drawer_for_the_rest():

@@ -8,7 +8,7 @@ import pytest
 import theory.checks
 import theory.estimators
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "docs/theory.md").read_text()
 EXAMPLES = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
 

@@ -1,6 +1,5 @@
 """Ray: two local nodes, and a worker killed in the middle, end in the rows of a single machine."""
 
-import importlib
 import os
 import pathlib
 import socket
@@ -11,6 +10,7 @@ import time
 
 import psutil
 import pytest
+import scripted
 
 from cats_jax.errors import BadInputError
 from cats_jax.evaluation import evaluate
@@ -21,9 +21,7 @@ from cats_jax.models.source import ModelFolders
 from cats_jax.runs.folder import read_run
 from cats_jax.specs.recipe import parse_recipe
 
-_HERE = str(pathlib.Path(__file__).parent)
-sys.path.append(_HERE)
-scripted = importlib.import_module("scripted")
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 pytestmark = [
     pytest.mark.slow,
@@ -45,7 +43,7 @@ def cluster():
 
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     # The actors load `scripted` by name.
-    os.environ["PYTHONPATH"] = _HERE
+    os.environ["PYTHONPATH"] = str(ROOT / "tests" / "support")
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
     cluster.add_node(num_cpus=1)
     cluster.wait_for_nodes()
@@ -254,7 +252,7 @@ def test_the_command_on_a_new_local_cluster(tmp_path, recipe_file):
     arguments = ["evaluate", recipe_file, "--output", str(output), "--ray", "local"]
     done = subprocess.run(
         [sys.executable, "-m", "cats_jax.cli", *arguments, "--ray-workers", "1"],
-        cwd=pathlib.Path(_HERE).parent,
+        cwd=ROOT,
         capture_output=True,
         text=True,
         check=False,
@@ -268,7 +266,7 @@ def test_no_cluster_answers(tmp_path, recipe_file):
     arguments = ["evaluate", recipe_file, "--output", str(tmp_path / "run"), "--ray", "127.0.0.1:1"]
     done = subprocess.run(
         [sys.executable, "-m", "cats_jax.cli", *arguments],
-        cwd=pathlib.Path(_HERE).parent,
+        cwd=ROOT,
         capture_output=True,
         text=True,
         check=False,
@@ -324,7 +322,7 @@ def test_a_cluster_that_asks_for_a_token(tmp_path, recipe_file, guarded_head):
     def run(**more):
         return subprocess.run(
             [sys.executable, "-m", "cats_jax.cli", *arguments],
-            cwd=pathlib.Path(_HERE).parent,
+            cwd=ROOT,
             env={**environment, **more},
             capture_output=True,
             text=True,

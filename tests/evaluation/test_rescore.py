@@ -2,11 +2,9 @@
 
 import dataclasses
 import functools
-import importlib
-import pathlib
-import sys
 
 import pytest
+import scripted
 
 from cats_jax import cli
 from cats_jax.errors import BadInputError
@@ -16,9 +14,6 @@ from cats_jax.grading.boxed_integer import BoxedIntegerJudge
 from cats_jax.models.source import ModelFolders
 from cats_jax.runs.folder import read_run
 from cats_jax.specs.recipe import PrmSpec, parse_recipe
-
-sys.path.append(str(pathlib.Path(__file__).parent))
-scripted = importlib.import_module("scripted")
 
 _QUESTIONS = 6
 

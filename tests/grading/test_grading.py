@@ -13,6 +13,7 @@ import threading
 import time
 
 import pytest
+from hostile_answers import HOSTILE
 
 from cats_jax import cli
 from cats_jax.datasets import read_questions
@@ -23,10 +24,9 @@ from cats_jax.grading.workers import WorkerFailure, WorkerPool
 from cats_jax.live.tree import SearchTree
 from cats_jax.protocols import AnswerJudge, Question, Step, StepSample
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 
-sys.path += [str(ROOT / "tests"), str(ROOT / "benchmarks")]
-hostile = importlib.import_module("hostile_answers").HOSTILE
+sys.path.append(str(ROOT / "benchmarks"))
 answer_renderings = importlib.import_module("answer_renderings")
 
 _LINES = (ROOT / "benchmarks" / "labelled_answers.jsonl").read_text().splitlines()
@@ -161,7 +161,7 @@ def test_a_path_ends_with_its_answer(judge):
 def test_hostile_answers(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rows = []
-    for index, (name, text) in enumerate(hostile.items()):
+    for index, (name, text) in enumerate(HOSTILE.items()):
         rows += [
             {"prediction": text, "answer": r"\frac{x+1}{2}", "name": name},
             {"prediction": rf"\boxed{{{text}}}", "answer": r"\sqrt{2}", "name": name},
@@ -185,10 +185,10 @@ def test_hostile_answers(tmp_path, monkeypatch):
             assert "error" not in row
         else:
             assert not row["correct"]
-    assert 5 < sum("error" in row for row in graded) < len(hostile)
+    assert 5 < sum("error" in row for row in graded) < len(HOSTILE)
     assert not list(tmp_path.rglob("PWNED"))
     assert not (ROOT / "PWNED").exists()
-    assert seconds < 2 * len(hostile) * 2.0
+    assert seconds < 2 * len(HOSTILE) * 2.0
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,9 @@
 """Several run folders in one table."""
 
-import importlib
-import pathlib
 import re
-import sys
 
 import pytest
+import scripted
 
 from cats_jax import cli
 from cats_jax.errors import BadInputError
@@ -14,10 +12,6 @@ from cats_jax.reporting import report
 from cats_jax.runs import folder
 from cats_jax.runs.merge import merge_runs
 from cats_jax.specs.recipe import parse_recipe
-
-# Behind everything else, so that nothing here can stand before a package of the project.
-sys.path.append(str(pathlib.Path(__file__).parent))
-scripted = importlib.import_module("scripted")
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import sys
 import jupytext
 import pytest
 
-FOLDER = pathlib.Path(__file__).resolve().parents[1] / "notebooks"
+FOLDER = pathlib.Path(__file__).resolve().parents[2] / "notebooks"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.ipynb"))
 
 

@@ -16,31 +16,22 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from scripted import ScriptedModels, ScriptedPolicy, ScriptedPrm, question_set
+from scripted_bank import MAX_DEPTH, RICH, collected, recipe
 
 import search
 from cats_jax import cli
 from cats_jax.bank import build, layout, store
 from cats_jax.bank.grow import grow, level_number
-from cats_jax.bank.recipe import BankRecipe, load_bank_recipe
+from cats_jax.bank.recipe import load_bank_recipe
 from cats_jax.bank.types import Allocation, Draws
 from cats_jax.errors import BadInputError, RunStoppedError
 from cats_jax.grading.boxed_integer import BoxedIntegerJudge
-from cats_jax.specs.recipe import PolicySpec, PrmSpec, QuestionSpec
 from cats_jax.storage import durable, table_folder
 from search import bank as search_bank
 from search.actions import ACTION_TABLES
 
-MAX_DEPTH = 6
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 PLAIN = Allocation((Draws(search.Sampling(1.0), 16, 1),), liked=0, mixed=100.0)
-RICH = Allocation(
-    (
-        Draws(search.Sampling(0.0), 1, 1),
-        Draws(search.Sampling(0.6), 8, 2),
-        Draws(search.Sampling(1.0), 16, 4),
-    ),
-    liked=2,
-    mixed=4.0,
-)
 
 
 def grown(allocation=RICH, count=6, **changes):
@@ -56,37 +47,6 @@ def grown(allocation=RICH, count=6, **changes):
         allocation,
         max_depth=MAX_DEPTH,
         seed=changes.pop("seed", 0),
-    )
-
-
-def recipe(folder, count=6, **changes):
-    """Of a question file, which is written."""
-    questions = question_set(count)
-    file = pathlib.Path(folder) / f"questions-{count}.jsonl"
-    file.parent.mkdir(parents=True, exist_ok=True)
-    rows = [
-        {"id": q.id, "question": q.text, "answer": questions.answers[q.id]}
-        for q in questions.questions
-    ]
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    values = {
-        "policy": PolicySpec("policy"),
-        "prms": (PrmSpec("good"), PrmSpec("bad")),
-        "questions": (QuestionSpec(file=str(file)),),
-        "allocation": RICH,
-        "max_depth": MAX_DEPTH,
-        "seed": 0,
-    }
-    return BankRecipe(**{**values, **changes})
-
-
-def collected(folder, count=6, *, models=None, block_size=2, **changes):
-    return build.collect_bank(
-        recipe(folder, count, **changes),
-        models or ScriptedModels(),
-        pathlib.Path(folder) / "bank",
-        judge=BoxedIntegerJudge(),
-        block_size=block_size,
     )
 
 
@@ -418,23 +378,21 @@ def test_going_on_gives_the_same_rows(tmp_path, folder):
 _CHILD = """
 import pathlib, sys
 sys.path.insert(0, sys.argv[1])
-import test_bank
+import scripted_bank
 from scripted import ScriptedModels
 print("ready", flush=True)
-test_bank.collected(pathlib.Path(sys.argv[2]), 12, models=ScriptedModels(delay=0.01))
+scripted_bank.collected(pathlib.Path(sys.argv[2]), 12, models=ScriptedModels(delay=0.01))
 print("done", flush=True)
 """
 
 
 @pytest.mark.slow
 def test_killed_at_any_moment_a_collection_ends_in_the_same_rows(tmp_path):
-    here = pathlib.Path(__file__).parent
-
     def child(folder):
         process = subprocess.Popen(
-            [sys.executable, "-c", _CHILD, str(here), str(folder)],
+            [sys.executable, "-c", _CHILD, str(ROOT / "tests" / "support"), str(folder)],
             env={**os.environ, "JAX_PLATFORMS": "cpu"},
-            cwd=here.parent,
+            cwd=ROOT,
             stdout=subprocess.PIPE,
             text=True,
         )
@@ -672,8 +630,7 @@ def test_a_setting_twice_is_refused(tmp_path):
 @pytest.mark.parametrize("part", ["controller", "validation", "test"])
 @pytest.mark.parametrize("policy", ["weak", "strong"])
 def test_shipped_recipes_can_be_read(policy, part):
-    root = pathlib.Path(__file__).parents[1]
-    loaded = load_bank_recipe(root / "recipes" / "bank" / f"{policy}-{part}.yaml")
+    loaded = load_bank_recipe(ROOT / "recipes" / "bank" / f"{policy}-{part}.yaml")
     assert loaded.policy.path == policy
     assert loaded.questions[0].world == part
     recorded = {entry.sampling for entry in loaded.allocation.draws}

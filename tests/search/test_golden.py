@@ -2,8 +2,8 @@
 
 After a change of behaviour that is meant, record them again and read the difference:
 
-    JAX_PLATFORMS=cpu .venv/bin/python tests/test_search_golden.py
-    git diff tests/golden
+    JAX_PLATFORMS=cpu .venv/bin/python tests/search/test_golden.py
+    git diff tests/search/golden
 
 The expansions are drawn from `jax.random`, so the files depend on its implementation:
 `jax_threefry_partitionable` is pinned, here and in conftest.py.

@@ -1,0 +1,55 @@
+"""A step bank collected from scripted models."""
+
+import json
+import pathlib
+
+from scripted import ScriptedModels, question_set
+
+import search
+from cats_jax.bank import build
+from cats_jax.bank.recipe import BankRecipe
+from cats_jax.bank.types import Allocation, Draws
+from cats_jax.grading.boxed_integer import BoxedIntegerJudge
+from cats_jax.specs.recipe import PolicySpec, PrmSpec, QuestionSpec
+
+MAX_DEPTH = 6
+RICH = Allocation(
+    (
+        Draws(search.Sampling(0.0), 1, 1),
+        Draws(search.Sampling(0.6), 8, 2),
+        Draws(search.Sampling(1.0), 16, 4),
+    ),
+    liked=2,
+    mixed=4.0,
+)
+
+
+def recipe(folder, count=6, **changes):
+    """Of a question file, which is written."""
+    questions = question_set(count)
+    file = pathlib.Path(folder) / f"questions-{count}.jsonl"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    rows = [
+        {"id": q.id, "question": q.text, "answer": questions.answers[q.id]}
+        for q in questions.questions
+    ]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    values = {
+        "policy": PolicySpec("policy"),
+        "prms": (PrmSpec("good"), PrmSpec("bad")),
+        "questions": (QuestionSpec(file=str(file)),),
+        "allocation": RICH,
+        "max_depth": MAX_DEPTH,
+        "seed": 0,
+    }
+    return BankRecipe(**{**values, **changes})
+
+
+def collected(folder, count=6, *, models=None, block_size=2, **changes):
+    return build.collect_bank(
+        recipe(folder, count, **changes),
+        models or ScriptedModels(),
+        pathlib.Path(folder) / "bank",
+        judge=BoxedIntegerJudge(),
+        block_size=block_size,
+    )
