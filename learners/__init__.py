@@ -1,9 +1,15 @@
 """Actor, critic and their training: networks, losses, updates, whole runs in the graph."""
 
+from .a2c import A2C as A2C
+from .awr import AWR as AWR
 from .episodes import Expander as Expander
 from .episodes import Outcome as Outcome
 from .episodes import Reset as Reset
 from .episodes import make_episodes as make_episodes
+from .learner import ALGORITHMS as ALGORITHMS
+from .learner import Learner as Learner
+from .learner import LearnerConfig as LearnerConfig
+from .learner import make_learner as make_learner
 from .losses import actor_loss as actor_loss
 from .losses import clipped_loss as clipped_loss
 from .losses import critic_loss as critic_loss
@@ -16,14 +22,15 @@ from .networks import make_critic as make_critic
 from .offline import make_offline as make_offline
 from .policy import legal_log_probs as legal_log_probs
 from .policy import make_policy as make_policy
+from .ppo import PPO as PPO
 from .returns import add_terminal_reward as add_terminal_reward
 from .returns import path_returns as path_returns
 from .returns import question_returns as question_returns
-from .training import CATS as CATS
+from .train_config import CATS as CATS
+from .train_config import OFFLINE as OFFLINE
+from .train_config import PAPER as PAPER
+from .train_config import TrainConfig as TrainConfig
 from .training import COLLAPSE_SHARE as COLLAPSE_SHARE
-from .training import OFFLINE as OFFLINE
-from .training import PAPER as PAPER
-from .training import TrainConfig as TrainConfig
 from .training import has_collapsed as has_collapsed
 from .training import make_train as make_train
 from .types import Curves as Curves
@@ -31,15 +38,16 @@ from .types import Episode as Episode
 from .types import LearnerState as LearnerState
 from .types import Metrics as Metrics
 from .types import TrainResult as TrainResult
-from .updates import Learner as Learner
-from .updates import LearnerConfig as LearnerConfig
-from .updates import make_learner as make_learner
 
 __all__ = [
+    "A2C",
+    "ALGORITHMS",
+    "AWR",
     "CATS",
     "COLLAPSE_SHARE",
     "OFFLINE",
     "PAPER",
+    "PPO",
     "Curves",
     "Episode",
     "Expander",

@@ -10,10 +10,10 @@ from jax import lax
 
 import search
 
+from .learner import make_learner
 from .networks import make_actor, make_critic
-from .training import TrainConfig
+from .train_config import TrainConfig
 from .types import LearnerState, Metrics
-from .updates import make_learner
 
 _ROWS_PER_QUESTION = 16
 """About as many decisions as a question has on line."""
@@ -25,14 +25,14 @@ def make_offline(
     """`train(key, table) -> (state, metrics [I])`: pure, consumes the key.
 
     `config.num_iterations` updates, each on `16 * config.num_episodes` rows of the table, drawn
-    with replacement; nothing is searched. What that means depends on `config.learner`:
+    with replacement; nothing is searched. What that means depends on the algorithm:
 
-    - `regression` (AWR): any policy may have decided, deterministic ones too. The critic learns
-      that policy's values, the actor its decisions, the better the more; the result is one step
-      of policy improvement over whoever decided.
-    - `clip` (PPO): `log_prob_tm1` must be the deciding policy's; the result stays near it.
-    - neither: A2C, which takes the decisions for its own. Section 6.1 of the paper trains on
-      collected trajectories and does not say whose decisions they hold.
+    - `AWR`: any policy may have decided, deterministic ones too. The critic learns that policy's
+      values, the actor its decisions, the better the more; the result is one step of policy
+      improvement over whoever decided.
+    - `PPO`: `log_prob_tm1` must be the deciding policy's; the result stays near it.
+    - `A2C` takes the decisions for its own. Section 6.1 of the paper trains on collected
+      trajectories and does not say whose decisions they hold.
 
     Args:
         config: static.

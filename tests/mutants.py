@@ -201,9 +201,9 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="an epoch of PPO leaves out rows",
-        file="learners/updates.py",
-        original="stop = (index + 1) * rows.num_rows // num_minibatches",
-        mutated="stop = start + rows.num_rows // num_minibatches",
+        file="learners/ppo.py",
+        original="stop = (index + 1) * rows.num_rows // self.num_minibatches",
+        mutated="stop = start + rows.num_rows // self.num_minibatches",
         tests=("tests/learners/test_updates.py", "-k", "clipped_update"),
     ),
     Mutant(

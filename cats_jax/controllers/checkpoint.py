@@ -22,8 +22,9 @@ import learners
 import search
 
 from ..errors import BadInputError
+from .checkpoint_migration import from_format_2
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 """Raised whenever an older reader would misunderstand a newer checkpoint."""
 
 _JSON_NAME = "checkpoint.json"
@@ -85,7 +86,7 @@ def save(
     document = {
         "format_version": FORMAT_VERSION,
         "feature_names": list(search.FEATURE_NAMES),
-        "train_config": dataclasses.asdict(train_config),
+        "train_config": _document(train_config),
         "info": info or {},
     }
     text = json.dumps(document, indent=1) + "\n"
@@ -98,16 +99,19 @@ def save(
 def load(path: str | pathlib.Path) -> Checkpoint:
     """Read a checkpoint that fits this version's features and its own action table.
 
+    A configuration of format 2 is rewritten as it is read; the files stay as they are.
+
     Raises:
         BadInputError: there is no checkpoint, it is damaged, of another format version, trained
             with other features, or its network and its action table do not belong together.
     """
     path = pathlib.Path(path).absolute()
     document = _read_json(path)
-    _check_version(path, document)
+    version = _read_version(path, document)
     _check_features(path, document)
     try:
-        train_config = _train_config(document["train_config"])
+        values = document["train_config"]
+        train_config = _train_config(values if version > 2 else from_format_2(values))
         info = dict(document["info"])
     except (KeyError, TypeError, ValueError) as error:
         raise BadInputError(
@@ -193,13 +197,14 @@ def _read_json(path: pathlib.Path) -> dict[str, Any]:
     return document
 
 
-def _check_version(path: pathlib.Path, document: dict[str, Any]) -> None:
+def _read_version(path: pathlib.Path, document: dict[str, Any]) -> int:
     version = document.get("format_version")
-    if version != FORMAT_VERSION:
+    if version not in (2, FORMAT_VERSION):
         raise BadInputError(
-            f"{path} has checkpoint format {version!r}, this version of cats-jax reads "
+            f"{path} has checkpoint format {version!r}, this version of cats-jax reads 2 and "
             f"{FORMAT_VERSION}: use the version that wrote it, or train again"
         )
+    return version
 
 
 def _check_features(path: pathlib.Path, document: dict[str, Any]) -> None:
@@ -245,18 +250,32 @@ def _check_shapes(path: pathlib.Path, params: Any, config: learners.TrainConfig)
             )
 
 
+def _document(config: learners.TrainConfig) -> dict[str, Any]:
+    """A JSON value that `_train_config` reads; an algorithm is named beside its settings."""
+    document = dataclasses.asdict(config)
+    algorithm = document["learner"]["algorithm"]
+    document["learner"]["algorithm"] = {
+        "name": type(config.learner.algorithm).__name__,
+        **algorithm,
+    }
+    return document
+
+
 def _train_config(values: dict[str, Any]) -> learners.TrainConfig:
     cats = dict(values["cats"])
     cats["base"] = search.Sampling(**cats["base"])
     cats["reward"] = search.RewardWeights(**cats["reward"])
     cats["excluded_features"] = tuple(cats["excluded_features"])
     cats["actions"] = search.ActionTable(tuple(tuple(row) for row in cats["actions"]["rows"]))
-    lists = ("num_candidates", "sample_costs", "actor_hidden", "critic_hidden")
+    learner = dict(values["learner"])
+    settings = dict(learner["algorithm"])
+    learner["algorithm"] = learners.ALGORITHMS[settings.pop("name")](**settings)
+    lists = ("num_candidates", "prices", "actor_hidden", "critic_hidden")
     return learners.TrainConfig(
         **{
             **values,
             "cats": search.CatsConfig(**cats),
-            "learner": learners.LearnerConfig(**values["learner"]),
+            "learner": learners.LearnerConfig(**learner),
             **{name: tuple(values[name]) for name in lists},
         }
     )

@@ -273,7 +273,7 @@ def _row(table: str, label: str, values: Any) -> Row:
     where = f"table {table!r}, row {label!r}"
     if not isinstance(values, dict) or not isinstance(values.get("set", []), list):
         raise BadInputError(
-            f"{where}: must be a mapping, and its `set` a list, such as {{set: [trace=1]}}"
+            f"{where}: must be a mapping, and its `set` a list, such as {{set: [gae_lambda=1]}}"
         )
     for key in values:
         if key not in _KEYS:

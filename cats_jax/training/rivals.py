@@ -98,7 +98,7 @@ def compare(
     sizes = sorted(set(config.num_candidates))
     sizes = sizes if len(sizes) <= 3 else [sizes[0], sizes[len(sizes) // 2], sizes[-1]]
     play = functools.partial(_play, config, environment, key, sizes)
-    controllers = play_controllers(config, environment, actors, key, sizes, config.sample_costs)
+    controllers = play_controllers(config, environment, actors, key, sizes, config.prices)
     found: dict[str, tuple[Figures, list[dict[str, Any]]]] = {}
     if rivals:
         names = ("num_extra", "num_retain", "temperature", "top_p", "top_k")
@@ -112,10 +112,10 @@ def compare(
         found["random policy"] = (play(search.random_policy, nothing, (0.0,)), [{}])
     return Comparison(
         num_candidates=tuple(sizes),
-        prices=config.sample_costs,
+        prices=config.prices,
         controllers=controllers,
         rivals={
-            name: (_at_prices(figures, config.sample_costs), settings)
+            name: (_at_prices(figures, config.prices), settings)
             for name, (figures, settings) in found.items()
         },
     )

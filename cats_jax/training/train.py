@@ -28,7 +28,7 @@ import search
 from search.actions import action_table
 
 from ..controllers import checkpoint
-from ..errors import BadInputError
+from ..errors import BadInputError, known_names
 from ..storage import durable
 from .environments import Environment, bank_environment, simulator_environment
 from .learning_curves import plot_learning_curves
@@ -152,7 +152,7 @@ def run(
             "collapsed": any(collapse.values()),
             "collapse": collapse,
             "held_out": _one(controllers, index),
-            "prices": list(train_config.sample_costs),
+            "prices": list(train_config.prices),
             "num_candidates": list(comparison.num_candidates),
         }
         state = jax.tree.map(lambda leaf, index=index: leaf[index], states)
@@ -166,7 +166,7 @@ def run(
         "seed": seed,
         "prms": list(environment.prms),
         "num_candidates": list(comparison.num_candidates),
-        "prices": list(train_config.sample_costs),
+        "prices": list(train_config.prices),
         "controllers": [_one(controllers, index) for index in range(num_seeds)],
         "collapsed": (greedy | collapsed_at_the_end).tolist(),
         "rivals": comparison.best_rivals(),
@@ -223,24 +223,31 @@ def configure(
         num_iterations: likewise.
         settings: "NAME=VALUE"; NAME is a field of `learners.TrainConfig`, dotted below it
             (learner.learning_rate, cats.reward.discount); commas separate the values of a list.
+            learner.algorithm=NAME (A2C, PPO or AWR) gives another algorithm than the
+            configuration's with its default settings, which the other settings then change.
 
     Raises:
         BadInputError: unknown name, table or field, or a value that is out of range.
     """
     if name not in CONFIGS:
         raise BadInputError(f"unknown configuration {name!r}: choose one of {', '.join(CONFIGS)}")
-    arguments = []
+    algorithm, arguments = None, []
     for setting in settings:
         field, equals, value = setting.partition("=")
         if not equals or not field or not value:
-            raise BadInputError(f"--set {setting}: write NAME=VALUE, such as trace=0.9")
-        arguments += [f"--{field}", *value.split(",")]
+            raise BadInputError(f"--set {setting}: write NAME=VALUE, such as gae_lambda=0.9")
+        if field == "learner.algorithm":
+            algorithm = value
+        else:
+            arguments += [f"--{field}", *value.split(",")]
     values = {"num_candidates": num_candidates, "num_iterations": num_iterations}
     try:
         config = CONFIGS[name]
         if actions is not None:
             cats = dataclasses.replace(config.cats, actions=action_table(actions))
             config = dataclasses.replace(config, cats=cats)
+        if algorithm is not None:
+            config = _with_algorithm(config, algorithm)
         if arguments:
             config = _parse(arguments, config)
         given = {key: value for key, value in values.items() if value is not None}
@@ -251,6 +258,18 @@ def configure(
         raise BadInputError(str(error)) from error
 
 
+def _with_algorithm(config: learners.TrainConfig, name: str) -> learners.TrainConfig:
+    """The configuration with this algorithm; it keeps the settings of the one that it has."""
+    if name not in learners.ALGORITHMS:
+        known = known_names(name, sorted(learners.ALGORITHMS))
+        raise BadInputError(f"--set learner.algorithm={name}: unknown algorithm: {known}")
+    algorithm = learners.ALGORITHMS[name]
+    if isinstance(config.learner.algorithm, algorithm):
+        return config
+    learner = dataclasses.replace(config.learner, algorithm=algorithm())
+    return dataclasses.replace(config, learner=learner)
+
+
 def _parse(arguments: list[str], default: learners.TrainConfig) -> learners.TrainConfig:
     said = io.StringIO()
     try:
@@ -259,7 +278,8 @@ def _parse(arguments: list[str], default: learners.TrainConfig) -> learners.Trai
                 learners.TrainConfig,
                 default=default,
                 args=arguments,
-                config=(tyro.conf.FlagConversionOff,),
+                # The algorithm is chosen: its settings are options, not those of a subcommand.
+                config=(tyro.conf.FlagConversionOff, tyro.conf.AvoidSubcommands),
             )
     except SystemExit:
         # Tyro's message without its frame and its advice about --help.
@@ -333,7 +353,7 @@ def _line(
     where = [when.replace("_", " ") for when, is_so in collapse.items() if is_so]
     return (
         f"{name}: accuracy minus cost {np.round(figures.value[index], 3)} at prices "
-        f"{list(config.sample_costs)}; accuracy {np.round(figures.accuracy[index].mean(1), 3)} "
+        f"{list(config.prices)}; accuracy {np.round(figures.accuracy[index].mean(1), 3)} "
         f"with {np.round(figures.candidates[index].mean(1), 1)} candidates"
         + (
             f", COLLAPSED ({', '.join(where)}): one action in over "

@@ -23,18 +23,19 @@ def load_rows(
 
     Args:
         folder: of trajectories.
-        config: its reward and trace say what a decision is credited with: "outcome" with trace 1,
-            the whole search from then on; "paper" with trace 0, one step along the path.
+        config: its reward and gae_lambda say what a decision is credited with: "outcome" with a
+            gae_lambda of 1, the whole search from then on; "paper" with one of 0, one step along
+            the path.
         prms: only decisions that saw these.
 
     Raises:
         BadInputError: no such folder, no decision with one of the PRMs, another action table than
             the configuration's, an update or returns for decisions of the policy itself.
     """
-    if config.learner.clip is not None:
+    if isinstance(config.learner.algorithm, learners.PPO):
         raise BadInputError(
-            "--trajectories with learner.clip: PPO learns from decisions of the policy it trains; "
-            "choose --config offline or paper"
+            "--trajectories with learner.algorithm=PPO: PPO learns from decisions of the policy it "
+            "trains; choose --config offline or paper"
         )
     decisions = load_decisions(folder)
     if prms is not None:
@@ -45,13 +46,14 @@ def load_rows(
             "configuration's: collect them with its strategies, or choose another --config or "
             "--actions"
         )
-    if config.reward == "outcome" and config.trace == 1.0 and config.num_steps is None:
+    if config.reward == "outcome" and config.gae_lambda == 1.0 and config.num_steps is None:
         rows = outcome_rows(decisions, config.terminal_weight)
-    elif config.reward == "paper" and config.trace == 0.0:
+    elif config.reward == "paper" and config.gae_lambda == 0.0:
         rows = one_step_rows(decisions, config)
     else:
         raise BadInputError(
-            "--trajectories needs reward=outcome with trace=1, or reward=paper with trace=0"
+            "--trajectories needs reward=outcome with gae_lambda=1, or reward=paper "
+            "with gae_lambda=0"
         )
     manifest = decisions.manifest
     digests = dict(zip(manifest["question_ids"], manifest["question_texts"], strict=True))

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import pathlib
 
 import jax
 import numpy as np
@@ -130,6 +131,73 @@ def test_refuses_another_version(saved, version):
         checkpoint.load(saved)
 
 
+FORMAT_2 = pathlib.Path(__file__).parent / "golden" / "checkpoint_format_2.json"
+"""Of `CONFIG`, as version 2 of the format wrote it."""
+
+
+def _old(**learner):
+    document = json.loads(FORMAT_2.read_text())
+    document["train_config"]["learner"].update(learner)
+    return document
+
+
+@pytest.mark.parametrize(
+    ("learner", "expected"),
+    [
+        ({}, CONFIG.learner),
+        (
+            {"clip": None, "num_epochs": 1, "num_minibatches": 1},
+            learners.LearnerConfig(learners.A2C(normalize_advantages=True)),
+        ),
+        (
+            {
+                "clip": None,
+                "num_epochs": 1,
+                "num_minibatches": 1,
+                "normalize_advantages": False,
+                "sequential": True,
+                "max_gradient_norm": 0.5,
+            },
+            learners.LearnerConfig(learners.A2C(sequential=True), max_gradient_norm=0.5),
+        ),
+        (
+            {"clip": None, "num_epochs": 1, "num_minibatches": 1, "regression": 0.25},
+            learners.LearnerConfig(learners.AWR(temperature=0.25, normalize_advantages=True)),
+        ),
+    ],
+)
+def test_reads_format_2(saved, state, learner, expected):
+    _edit(saved, lambda document: document.update(_old(**learner)))
+    loaded = checkpoint.load(saved)
+    assert loaded.train_config == dataclasses.replace(CONFIG, learner=expected)
+    jax.tree.map(np.testing.assert_array_equal, loaded.actor, state.actor)
+
+
+@pytest.mark.parametrize("algorithm", [learners.A2C(), learners.AWR(), learners.PPO()])
+def test_the_algorithm_comes_back(tmp_path, state, algorithm):
+    learner = learners.LearnerConfig(algorithm, max_gradient_norm=1.0)
+    config = dataclasses.replace(CONFIG, learner=learner)
+    path = checkpoint.save(tmp_path / "controller", state, config)
+    assert checkpoint.load(path).train_config == config
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda document: document["train_config"].pop("learner"),
+        lambda document: document["train_config"].update(unknown_option=1),
+        lambda document: document["train_config"]["learner"].update(momentum=0.9),
+        lambda document: document["train_config"]["learner"].update(clip=2.0),
+    ],
+)
+def test_refuses_damaged_configurations_of_format_2(saved, change):
+    old = _old()
+    change(old)
+    _edit(saved, lambda document: document.update(old))
+    with pytest.raises(BadInputError, match="is damaged"):
+        checkpoint.load(saved)
+
+
 @pytest.mark.parametrize(
     ("names", "message"),
     [
@@ -166,6 +234,8 @@ def test_refuses_networks_of_another_size(saved, which):
     [
         lambda document: document.pop("train_config"),
         lambda document: document["train_config"].update(unknown_option=1),
+        lambda document: document["train_config"]["learner"]["algorithm"].update(name="TRPO"),
+        lambda document: document["train_config"]["learner"]["algorithm"].update(temperature=1.0),
         lambda document: document["train_config"]["cats"]["reward"].update(discount=2.0),
         lambda document: document["train_config"]["cats"]["actions"].update(rows=[]),
     ],

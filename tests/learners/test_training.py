@@ -68,22 +68,24 @@ OUTCOME = {"reward": "outcome", "terminal_weight": 1.0}
 PAPER = _small(learners.PAPER, 1)
 CATS = dataclasses.replace(
     _small(learners.CATS, 1),
-    sample_costs=(0.2,),
+    prices=(0.2,),
     entropy_weight=0.01,
     actor_hidden=(32,),
     critic_hidden=(32,),
 )
 A2C = dataclasses.replace(
-    CATS, rollouts=1, learner=learners.LearnerConfig(learning_rate=3e-3, normalize_advantages=True)
+    CATS,
+    searches_per_question=1,
+    learner=learners.LearnerConfig(learners.A2C(normalize_advantages=True), learning_rate=3e-3),
 )
 VARIANTS = {
     "paper": PAPER,
     "cats": CATS,
     "a2c": A2C,
-    "gae": dataclasses.replace(A2C, trace=0.9),
-    "one-step": dataclasses.replace(A2C, trace=0.0),
+    "gae": dataclasses.replace(A2C, gae_lambda=0.9),
+    "one-step": dataclasses.replace(A2C, gae_lambda=0.0),
     "n-step": dataclasses.replace(A2C, num_steps=2),
-    "paper-gae": dataclasses.replace(PAPER, trace=0.9, terminal_weight=1.0),
+    "paper-gae": dataclasses.replace(PAPER, gae_lambda=0.9, terminal_weight=1.0),
 }
 
 
@@ -150,10 +152,10 @@ def test_the_price_decides():
         CATS,
         # By the minimum, a right last step behind a wrong one would not be ranked first.
         cats=dataclasses.replace(CATS.cats, path_score="product"),
-        sample_costs=(2.0, 80.0),
+        prices=(2.0, 80.0),
         num_iterations=300,
         entropy_weight=0.02,
-        rollouts=1,
+        searches_per_question=1,
     )
     result = jax.jit(learners.make_train(config, _expander, _reset))(jax.random.key(0))
     strategy = search.cats(
@@ -190,7 +192,10 @@ def test_buckets(sizes, episodes, expected):
 @pytest.mark.slow
 def test_sequential_training_runs():
     config = dataclasses.replace(
-        PAPER, learner=learners.LearnerConfig(sequential=True), num_iterations=3, num_episodes=2
+        PAPER,
+        learner=learners.LearnerConfig(learners.A2C(sequential=True)),
+        num_iterations=3,
+        num_episodes=2,
     )
     result = jax.jit(learners.make_train(config, _expander, _reset))(jax.random.key(0))
     # Adam counts one step per transition, not per iteration.
@@ -216,13 +221,13 @@ def test_collapse(shares, expected):
     ("options", "message"),
     [
         ({"reward": "best"}, "reward must be 'paper' or 'outcome', got 'best'"),
-        ({"sample_costs": (0.1,)}, "sample_costs needs reward='outcome'"),
-        ({"sample_costs": ()}, "sample_costs must be numbers >= 0, got"),
+        ({"prices": (0.1,)}, "prices needs reward='outcome'"),
+        ({"prices": ()}, "prices must be numbers >= 0, got"),
         (
-            {**OUTCOME, "sample_costs": (0.2, -0.1)},
+            {**OUTCOME, "prices": (0.2, -0.1)},
             r">= 0, got \(0.2, -0.1\)",
         ),
-        ({**OUTCOME, "sample_costs": (float("inf"),)}, "sample_costs must be numbers >= 0"),
+        ({**OUTCOME, "prices": (float("inf"),)}, "prices must be numbers >= 0"),
         ({"reward": "outcome"}, "needs a terminal_weight"),
         ({"terminal_weight": -1.0}, "terminal_weight must be a number >= 0, got -1.0"),
         ({"terminal_weight": float("inf")}, "terminal_weight must be a number >= 0, got inf"),
@@ -231,14 +236,23 @@ def test_collapse(shares, expected):
             r"terminal_weight needs cats\.reward\.discount > 0 with reward='paper'",
         ),
         ({"entropy_weight": -0.1}, "entropy_weight must be a number >= 0, got -0.1"),
-        ({"trace": 1.5}, r"trace \(lambda\) must be in \[0, 1\], got 1.5"),
-        ({"num_steps": 3}, "num_steps=3 must be >= 1 and needs a trace > 0"),
-        ({"num_steps": 0, "trace": 1.0}, "num_steps=0 must be >= 1"),
+        ({"gae_lambda": 1.5}, r"gae_lambda must be in \[0, 1\], got 1.5"),
+        ({"num_steps": 3}, "num_steps=3 must be >= 1 and needs a gae_lambda > 0"),
+        ({"num_steps": 0, "gae_lambda": 1.0}, "num_steps=0 must be >= 1"),
         ({"num_candidates": ()}, "num_candidates must be in"),
-        ({"rollouts": 0}, "rollouts must be >= 1, got 0"),
-        ({**OUTCOME, "num_episodes": 6, "rollouts": 4}, "rollouts=4 must divide num_episodes=6"),
-        ({"num_episodes": 8, "rollouts": 4}, "rollouts=4 needs reward='outcome' and trace=1"),
-        ({**OUTCOME, "trace": 0.9, "rollouts": 2}, "rollouts=2 needs reward='outcome'"),
+        ({"searches_per_question": 0}, "searches_per_question must be >= 1, got 0"),
+        (
+            {**OUTCOME, "num_episodes": 6, "searches_per_question": 4},
+            "searches_per_question=4 must divide num_episodes=6",
+        ),
+        (
+            {"num_episodes": 8, "searches_per_question": 4},
+            "searches_per_question=4 needs reward='outcome' and gae_lambda=1",
+        ),
+        (
+            {**OUTCOME, "gae_lambda": 0.9, "searches_per_question": 2},
+            "searches_per_question=2 needs reward='outcome'",
+        ),
         ({"num_candidates": (4, 512)}, r"num_candidates must be in 1\.\.256, got \(4, 512\)"),
         ({"actor_hidden": (0,)}, "widths of hidden layers must be >= 1, got actor_hidden=\\(0,\\)"),
         ({"num_iterations": 0}, "num_iterations must be >= 1, got 0"),

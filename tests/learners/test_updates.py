@@ -22,13 +22,17 @@ ACTIONS = search.ActionTable.product(
 NUM_FEATURES = len(search.FEATURE_NAMES)
 LINEAR_ACTOR, LINEAR_CRITIC = learners.make_actor(3, hidden=()), learners.make_critic(hidden=())
 RATE = 1e-2
+A2C = learners.A2C()
+NORMALIZED = learners.A2C(normalize_advantages=True)
+SEQUENTIAL = learners.A2C(sequential=True)
+PPO = learners.PPO(clip=0.2, num_epochs=2, num_minibatches=3)
 
 
 @functools.cache
-def _learner(linear=True, **options):
+def _learner(algorithm=A2C, linear=True, **options):
     actor = LINEAR_ACTOR if linear else learners.make_actor(3, hidden=(8,))
     critic = LINEAR_CRITIC if linear else learners.make_critic(hidden=(8,))
-    config = learners.LearnerConfig(learning_rate=RATE, **options)
+    config = learners.LearnerConfig(algorithm, learning_rate=RATE, **options)
     learner = learners.make_learner(actor, critic, ACTIONS, config)
     return learner._replace(init=jax.jit(learner.init), update=jax.jit(learner.update))
 
@@ -172,7 +176,7 @@ class _Reference:
 @pytest.mark.parametrize("bonus", [0.0, 0.3])
 @pytest.mark.parametrize("size", [40, 1300])  # within one block of rows; over three of them
 def test_batched_update_equals_numpy(key, normalize, bonus, size):
-    learner = _learner(normalize_advantages=normalize)
+    learner = _learner(learners.A2C(normalize_advantages=normalize))
     state = learner.init(key)
     reference = _Reference(state)
     for seed in range(3):
@@ -184,7 +188,7 @@ def test_batched_update_equals_numpy(key, normalize, bonus, size):
 
 @pytest.mark.parametrize("bonus", [0.0, 0.3])
 def test_sequential_update_equals_a_python_loop(key, bonus):
-    learner = _learner(sequential=True)
+    learner = _learner(SEQUENTIAL)
     state = learner.init(key)
     reference = _Reference(state)
     for seed in range(2):
@@ -199,13 +203,13 @@ def test_sequential_update_equals_a_python_loop(key, bonus):
     [(40, 3, 1, None), (700, 2, 3, None), (40, 2, 4, 0.05)],
 )
 def test_clipped_update_equals_numpy(key, size, num_epochs, num_minibatches, max_norm):
-    learner = _learner(
-        normalize_advantages=True,
+    algorithm = learners.PPO(
         clip=0.2,
         num_epochs=num_epochs,
         num_minibatches=num_minibatches,
-        max_gradient_norm=max_norm,
+        normalize_advantages=True,
     )
+    learner = _learner(algorithm, max_gradient_norm=max_norm)
     state = learner.init(key)
     reference = _Reference(state)
     for seed in range(2):
@@ -237,7 +241,8 @@ def test_shuffled_rows_are_the_same_rows(key):
 
 def test_one_clipped_step_from_where_the_data_is_from_is_a2c(key):
     """At the old policy every ratio is 1, and the clipped loss has the gradient of A2C's."""
-    plain, clipped = _learner(), _learner(clip=0.2)
+    plain = _learner()
+    clipped = _learner(learners.PPO(clip=0.2, num_epochs=1, num_minibatches=1))
     state = plain.init(key)
     transitions = _on_device(_transitions(0, 40))
     legal = ACTIONS.num_extra()[None, :] <= transitions.available_tm1[:, None]
@@ -251,11 +256,8 @@ def test_one_clipped_step_from_where_the_data_is_from_is_a2c(key):
     chex.assert_trees_all_close(one.critic, other.critic, atol=1e-5)
 
 
-PPO = {"clip": 0.2, "num_epochs": 2, "num_minibatches": 3}
-
-
 def test_minibatches_need_a_key(key):
-    learner = _learner(**PPO)
+    learner = _learner(PPO)
     state = learner.init(key)
     with pytest.raises(ValueError, match="minibatches need a key"):
         learner.update(state, _on_device(_transitions(0, 30)))
@@ -265,7 +267,7 @@ def test_the_order_matters_only_to_the_sequential_update(key):
     transitions = _on_device(_transitions(0, 30))
     backwards = jax.tree.map(lambda leaf: leaf[::-1], transitions)
     for sequential in (False, True):
-        learner = _learner(sequential=sequential)
+        learner = _learner(learners.A2C(sequential=sequential))
         state = learner.init(key)
         one, _ = learner.update(state, transitions)
         other, _ = learner.update(state, backwards)
@@ -288,9 +290,9 @@ def test_metrics_are_weighted_means(key):
     assert 0.0 < metrics.entropy <= np.log(3)
 
 
-@pytest.mark.parametrize("options", [{}, {"normalize_advantages": True}, {"sequential": True}, PPO])
-def test_without_transitions_nothing_changes(key, options):
-    learner = _learner(linear=False, **options)
+@pytest.mark.parametrize("algorithm", [A2C, NORMALIZED, SEQUENTIAL, PPO, learners.AWR()])
+def test_without_transitions_nothing_changes(key, algorithm):
+    learner = _learner(algorithm, linear=False)
     state = learner.init(key)
     transitions = _transitions(0, 30).replace(weight_t=np.zeros(30, np.float32))
     after, metrics = learner.update(state, _on_device(transitions), 0.1, key)
@@ -299,18 +301,18 @@ def test_without_transitions_nothing_changes(key, options):
 
 
 @pytest.mark.parametrize(
-    "options",
+    "algorithm",
     [
-        {},
-        {"normalize_advantages": True},
-        {"sequential": True},
-        {"clip": 0.2, "num_epochs": 2, "normalize_advantages": True},
+        A2C,
+        NORMALIZED,
+        SEQUENTIAL,
+        learners.PPO(clip=0.2, num_epochs=2, num_minibatches=1, normalize_advantages=True),
     ],
 )
 @hypothesis.given(seed=st.integers(0, 2**16), garbage=st.sampled_from([np.nan, np.inf, 1e30, 7.0]))
 @hypothesis.settings(max_examples=10)
-def test_rows_of_weight_zero_never_matter(options, seed, garbage):
-    learner = _learner(linear=False, **options)
+def test_rows_of_weight_zero_never_matter(algorithm, seed, garbage):
+    learner = _learner(algorithm, linear=False)
     state = learner.init(jax.random.key(seed))
     rng = np.random.default_rng(seed)
     clean = _transitions(seed, 30)
@@ -361,31 +363,34 @@ def test_one_trace_for_all_weights(key):
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("config", "options", "message"),
     [
-        ({"learning_rate": 0.0}, "learning_rate must be > 0, got 0.0"),
-        ({"learning_rate": float("nan")}, "learning_rate must be > 0"),
-        ({"normalize_advantages": True, "sequential": True}, "excludes sequential"),
-        ({"clip": 0.2, "sequential": True}, "excludes sequential"),
-        ({"clip": 0.0}, r"clip must be in \(0, 1\), or None for A2C, got 0.0"),
-        ({"num_epochs": 4}, "num_epochs > 1 needs PPO: set clip"),
-        ({"num_minibatches": 4}, "num_minibatches > 1 needs PPO"),
-        ({"num_epochs": 0, "clip": 0.2}, "num_epochs must be >= 1, got 0"),
-        ({"max_gradient_norm": 0.0}, "max_gradient_norm must be > 0, got 0.0"),
+        (learners.LearnerConfig, {"learning_rate": 0.0}, "learning_rate must be > 0, got 0.0"),
+        (learners.LearnerConfig, {"learning_rate": float("nan")}, "learning_rate must be > 0"),
+        (learners.LearnerConfig, {"max_gradient_norm": 0.0}, "max_gradient_norm must be > 0, got"),
+        (
+            learners.A2C,
+            {"normalize_advantages": True, "sequential": True},
+            "excludes sequential",
+        ),
+        (learners.PPO, {"clip": 0.0}, r"clip must be in \(0, 1\), got 0.0"),
+        (learners.PPO, {"num_epochs": 0}, "num_epochs must be >= 1, got 0"),
+        (learners.PPO, {"num_minibatches": 0}, "num_minibatches must be >= 1, got 0"),
+        (learners.AWR, {"temperature": 0.0}, "temperature must be > 0, got 0.0"),
     ],
 )
-def test_refuses_configurations_without_meaning(options, message):
+def test_refuses_configurations_without_meaning(config, options, message):
     with pytest.raises(ValueError, match=message):
-        learners.LearnerConfig(**options)
+        config(**options)
 
 
-BANDIT = [{}, {"normalize_advantages": True, **PPO}]
+BANDIT = [A2C, dataclasses.replace(PPO, normalize_advantages=True)]
 
 
-@pytest.mark.parametrize("options", BANDIT, ids=["a2c", "ppo"])
-def test_a_bandit_with_contexts_is_solved(options):
+@pytest.mark.parametrize("algorithm", BANDIT, ids=["a2c", "ppo"])
+def test_a_bandit_with_contexts_is_solved(algorithm):
     """Action 0 is right in one context, action 1 in the other; the third is never."""
-    learner = _learner(linear=False, **options)
+    learner = _learner(algorithm, linear=False)
     state = learner.init(jax.random.key(0))
     rng = np.random.default_rng(0)
     actor = learners.make_actor(3, hidden=(8,))
@@ -413,14 +418,14 @@ def test_a_bandit_with_contexts_is_solved(options):
     np.testing.assert_allclose(values, 0.8, atol=0.05)
 
 
-@pytest.mark.parametrize("options", BANDIT, ids=["a2c", "ppo"])
-def test_a_small_mdp_is_solved(options):
+@pytest.mark.parametrize("algorithm", BANDIT, ids=["a2c", "ppo"])
+def test_a_small_mdp_is_solved(algorithm):
     """Two states: to wait in the first one pays .1 for ever; to leave it pays 1 in the second.
 
     With gamma .5, waiting is worth .1 / (1 - .5) = .2, leaving 0 + .5 * 1. One-step TD has to
     carry the 1 back: no reward comes with the action that is right.
     """
-    learner = _learner(**options)
+    learner = _learner(algorithm)
     state = learner.init(jax.random.key(0))
     rng = np.random.default_rng(0)
     contexts = np.eye(2, NUM_FEATURES, dtype=np.float32)

@@ -22,8 +22,8 @@ second:
   no rounds: {config: cats, set: [actor_hidden=4, cats.rounds=1, SHARED]}
 """.replace(
     "SHARED",
-    "critic_hidden=4, num_episodes=2, rollouts=2, num_iterations=2, num_candidates=4, "
-    "learner.num_epochs=1, learner.num_minibatches=1",
+    "critic_hidden=4, num_episodes=2, searches_per_question=2, num_iterations=2, num_candidates=4, "
+    "learner.algorithm.num_epochs=1, learner.algorithm.num_minibatches=1",
 )
 
 

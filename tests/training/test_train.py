@@ -23,10 +23,10 @@ TINY = (
     "actor_hidden=4",
     "critic_hidden=4",
     "num_episodes=2",
-    "rollouts=2",
-    "learner.num_epochs=1",
-    "learner.num_minibatches=1",
-    "sample_costs=0.1,0.5",
+    "searches_per_question=2",
+    "learner.algorithm.num_epochs=1",
+    "learner.algorithm.num_minibatches=1",
+    "prices=0.1,0.5",
     "num_candidates=4",
 )
 
@@ -38,41 +38,66 @@ def test_settings_reach_every_level():
         num_iterations=7,
         settings=(
             "learner.learning_rate=1e-2",
-            "learner.normalize_advantages=False",
+            "learner.algorithm.normalize_advantages=False",
             "cats.reward.discount=0.5",
             "cats.excluded_features=gap,std",
             "actor_hidden=8,16",
-            "sample_costs=0.1,0.3",
-            "trace=0.5",
+            "prices=0.1,0.3",
+            "gae_lambda=0.5",
             "num_steps=3",
-            "rollouts=1",
+            "searches_per_question=1",
         ),
     )
     assert config.num_candidates == (4, 128)
     assert config.num_iterations == 7
     assert config.learner.learning_rate == 1e-2
-    assert not config.learner.normalize_advantages
+    assert not config.learner.algorithm.normalize_advantages
     assert config.cats.reward.discount == 0.5
     assert config.cats.excluded_features == ("gap", "std")
     assert config.actor_hidden == (8, 16)
-    assert config.sample_costs == (0.1, 0.3)
-    assert (config.trace, config.num_steps) == (0.5, 3)
+    assert config.prices == (0.1, 0.3)
+    assert (config.gae_lambda, config.num_steps) == (0.5, 3)
+    assert (
+        dataclasses.replace(config.learner.algorithm, normalize_advantages=True)
+        == learners.CATS.learner.algorithm
+    )
     untouched = dataclasses.replace(learners.CATS, num_iterations=7)
     assert configure("cats", num_iterations=7) == untouched
 
 
 @pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ((), learners.CATS.learner.algorithm),
+        (("algorithm=A2C",), learners.A2C()),
+        (("algorithm.temperature=0.2", "algorithm=AWR"), learners.AWR(temperature=0.2)),
+        # It has PPO already: nothing is set back to PPO's defaults.
+        (("algorithm=PPO",), learners.CATS.learner.algorithm),
+        (
+            ("algorithm=A2C", "algorithm.clip=0.1", "algorithm=PPO", "algorithm.num_epochs=2"),
+            dataclasses.replace(learners.CATS.learner.algorithm, clip=0.1, num_epochs=2),
+        ),
+    ],
+)
+def test_settings_choose_the_algorithm(settings, expected):
+    config = configure("cats", settings=[f"learner.{setting}" for setting in settings])
+    assert config.learner == dataclasses.replace(learners.CATS.learner, algorithm=expected)
+
+
+@pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (("trace",), "--set trace: write NAME=VALUE"),
+        (("prices",), "--set prices: write NAME=VALUE"),
         (("=3",), "write NAME=VALUE"),
         (("learner.speed=3",), r"--set: .*learner\.speed.*the fields are those"),
+        (("learner.algorithm=TRPO",), "algorithm=TRPO: unknown algorithm: .*A2C, AWR, PPO"),
+        (("learner.algorithm.temperature=1",), r"--set: .*temperature.*the fields are those"),
         (("num_iterations=many",), r"--set: .*num-iterations.*the fields are those"),
         (("learner.learning_rate=-1",), "learning_rate must be > 0, got -1"),
         (("cats.reward.cost=-0.2",), r"reward weight cost must be >= 0, got -0\.2"),
-        (("rollouts=3",), "rollouts=3 must divide num_episodes=128"),
-        (("trace=0.5",), "rollouts=4 needs reward='outcome' and trace=1"),
-        (("sample_costs=0.2,-0.2",), r"sample_costs must be numbers >= 0"),
+        (("searches_per_question=3",), "searches_per_question=3 must divide num_episodes=128"),
+        (("gae_lambda=0.5",), "searches_per_question=4 needs reward='outcome' and gae_lambda=1"),
+        (("prices=0.2,-0.2",), r"prices must be numbers >= 0"),
         (("cats.price=-1",), r"price must be a number >= 0, got -1"),
         (("cats.actions.rows=1,1,1.0,1.0,0",), "needs an entry with num_extra = 0"),
         (("num_candidates=4,999",), r"num_candidates must be in 1\.\.256"),
@@ -186,7 +211,7 @@ def test_a_greedy_controller_of_one_action_is_found_out():
         actor_hidden=(),
         num_candidates=(4,),
         max_depth=2,
-        sample_costs=(0.0, 1.0),
+        prices=(0.0, 1.0),
     )
     actor = learners.make_actor(2, ()).init(jax.random.key(0))
     layer = actor["layer_0"]

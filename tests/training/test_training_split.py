@@ -145,9 +145,9 @@ TINY = (
 
 def _nothing_played(config, environment, actors, key, *, rivals):
     """In place of a thousand searches of each controller, of which nothing is looked at here."""
-    zeros = np.zeros((1, len(config.sample_costs), 1))
+    zeros = np.zeros((1, len(config.prices), 1))
     figures = Figures(zeros, zeros, zeros[..., 0], zeros[:, 0, 0], zeros[:, 0, 0])
-    return Comparison(config.num_candidates, config.sample_costs, figures, {})
+    return Comparison(config.num_candidates, config.prices, figures, {})
 
 
 @pytest.mark.slow

@@ -92,8 +92,10 @@ def test_refuses_another_action_table(monkeypatch, tmp_path):
     assert questions == {"a": "of a", "b": "of b"}
     assert rows.reward_t.shape == (5,)
     assert trajectories.load_rows(tmp_path, PAPER)[0].reward_t.shape == (6,)
-    with pytest.raises(BadInputError, match="--trajectories needs reward=outcome with trace=1"):
-        trajectories.load_rows(tmp_path, dataclasses.replace(OFFLINE, trace=0.9))
+    with pytest.raises(
+        BadInputError, match="--trajectories needs reward=outcome with gae_lambda=1"
+    ):
+        trajectories.load_rows(tmp_path, dataclasses.replace(OFFLINE, gae_lambda=0.9))
 
 
 def test_only_the_named_prms_are_learnt_from(monkeypatch, tmp_path):
@@ -110,7 +112,7 @@ def test_only_the_named_prms_are_learnt_from(monkeypatch, tmp_path):
 
 
 def test_ppo_does_not_learn_from_others_decisions(tmp_path):
-    with pytest.raises(BadInputError, match=r"learner\.clip: PPO learns from decisions of the"):
+    with pytest.raises(BadInputError, match=r"algorithm=PPO: PPO learns from decisions of the"):
         trajectories.load_rows(tmp_path, learners.CATS)
 
 

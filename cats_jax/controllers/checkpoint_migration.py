@@ -1,0 +1,35 @@
+"""Configurations in checkpoints of earlier formats, rewritten as the current format has them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_RENAMED = {"trace": "gae_lambda", "sample_costs": "prices", "rollouts": "searches_per_question"}
+
+
+def from_format_2(train_config: dict[str, Any]) -> dict[str, Any]:
+    """The training configuration of format 2 in format 3.
+
+    Format 2 had one flat `learner` with the settings of all algorithms: PPO where `clip` was a
+    number, AWR where `regression` was, A2C otherwise. Three settings had other names. A setting
+    that is missing keeps its default of format 2; an unknown one stays and is refused later.
+
+    Args:
+        train_config: JSON value of "train_config"; not changed.
+
+    Raises:
+        KeyError, TypeError, ValueError: the value is no configuration.
+    """
+    learner = dict(train_config["learner"])
+    clip, temperature = learner.pop("clip", None), learner.pop("regression", None)
+    normalize = {"normalize_advantages": learner.pop("normalize_advantages", False)}
+    sequential = learner.pop("sequential", False)
+    passes = {name: learner.pop(name, 1) for name in ("num_epochs", "num_minibatches")}
+    if clip is not None:
+        algorithm = {"name": "PPO", "clip": clip, **passes, **normalize}
+    elif temperature is not None:
+        algorithm = {"name": "AWR", "temperature": temperature, **normalize}
+    else:
+        algorithm = {"name": "A2C", "sequential": sequential, **normalize}
+    renamed = {_RENAMED.get(name, name): value for name, value in train_config.items()}
+    return {**renamed, "learner": {"algorithm": algorithm, **learner}}

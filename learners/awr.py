@@ -1,0 +1,58 @@
+"""Advantage-weighted regression (Peng et al. 2019), for decisions of other policies."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+import jax
+from jaxtyping import Array, Float
+
+import search
+
+from .actor_critic import ActorCritic
+from .batch_step import batch_step
+from .losses import regression_loss
+from .types import LearnerState, Metrics
+
+
+@dataclass(frozen=True)
+class AWR:
+    """The actor's loss is -log pi(a | s) min(exp(A / temperature), 20).
+
+    See `learners.regression_loss`. Any policy may have decided, deterministic ones too.
+
+    Attributes:
+        temperature: > 0; towards 0 only the best decisions count.
+        normalize_advantages: bring the advantages (TD errors) to mean 0 and deviation 1 over the
+            batch first.
+
+    Raises:
+        ValueError: the temperature is out of range.
+    """
+
+    temperature: float = 0.5
+    normalize_advantages: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.temperature > 0.0:
+            raise ValueError(f"temperature must be > 0, got {self.temperature}")
+
+    def update(
+        self,
+        model: ActorCritic,
+        state: LearnerState,
+        transitions: search.Transition,
+        entropy_weight: Float[Array, ""],
+        key: jax.Array | None,
+    ) -> tuple[LearnerState, Metrics]:
+        """As `learners.Learner.update`; nothing is random."""
+        del key
+        return batch_step(
+            model,
+            state,
+            transitions,
+            entropy_weight,
+            actor_loss=functools.partial(regression_loss, temperature=self.temperature),
+            normalize_advantages=self.normalize_advantages,
+        )

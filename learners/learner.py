@@ -1,0 +1,94 @@
+"""Learners: the initial state of actor and critic, and one update of both from transitions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float
+
+import search
+
+from .a2c import A2C
+from .actor_critic import ActorCritic
+from .awr import AWR
+from .networks import Network
+from .ppo import PPO
+from .types import LearnerState, Metrics
+
+ALGORITHMS = {"A2C": A2C, "PPO": PPO, "AWR": AWR}
+"""The algorithms by name, for settings and files."""
+
+
+@dataclass(frozen=True)
+class LearnerConfig:
+    """How to learn from transitions.
+
+    Attributes:
+        algorithm: `A2C`, `PPO` or `AWR` with the settings that are its own.
+        learning_rate: of both Adam optimisers.
+        max_gradient_norm: longer gradients are scaled down to this norm, each network's by
+            itself; None: never.
+
+    Raises:
+        ValueError: a value is out of range.
+    """
+
+    algorithm: A2C | PPO | AWR = field(default_factory=A2C)
+    learning_rate: float = 1e-3
+    max_gradient_norm: float | None = None
+
+    def __post_init__(self) -> None:
+        if not self.learning_rate > 0.0:
+            raise ValueError(f"learning_rate must be > 0, got {self.learning_rate}")
+        if self.max_gradient_norm is not None and not self.max_gradient_norm > 0.0:
+            raise ValueError(f"max_gradient_norm must be > 0, got {self.max_gradient_norm}")
+
+
+class Learner(NamedTuple):
+    """A pair of pure functions.
+
+    Attributes:
+        init: `key -> LearnerState`; consumes the key.
+        update: `(state, transitions, entropy_weight=0.0, key=None) -> (state, Metrics)`. The loss
+            is the mean of critic and actor losses weighted by `weight_t`, minus `entropy_weight`
+            times the mean entropy. Rows of weight 0 never matter; without any other nothing
+            changes. Rows may come in any order and number; leading axes must be flattened. The
+            key shuffles PPO's minibatches and is consumed; nothing else needs one.
+    """
+
+    init: Callable[[jax.Array], LearnerState]
+    update: Callable[..., tuple[LearnerState, Metrics]]
+
+
+def make_learner(
+    actor: Network, critic: Network, actions: search.ActionTable, config: LearnerConfig
+) -> Learner:
+    """A2C, PPO or AWR for the given networks.
+
+    Args:
+        actor: logits of the actions.
+        critic: values of nodes.
+        actions: says which actions were legal when a transition's was chosen; log pi is taken
+            under that same mask.
+        config: everything else.
+    """
+    optimizer = optax.adam(config.learning_rate)
+    if config.max_gradient_norm is not None:
+        optimizer = optax.chain(optax.clip_by_global_norm(config.max_gradient_norm), optimizer)
+    model = ActorCritic(actor, critic, actions, optimizer)
+
+    def update(
+        state: LearnerState,
+        transitions: search.Transition,
+        entropy_weight: float | Float[Array, ""] = 0.0,
+        key: jax.Array | None = None,
+    ) -> tuple[LearnerState, Metrics]:
+        weight = jnp.asarray(entropy_weight, jnp.float32)
+        return config.algorithm.update(model, state, transitions, weight, key)
+
+    return Learner(init=model.init, update=update)

@@ -1,0 +1,162 @@
+"""Configurations of training runs: what is fixed about a run beside its environment."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass, field
+
+import search
+
+from .awr import AWR
+from .learner import LearnerConfig
+from .ppo import PPO
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """What is fixed about a training run beside its environment.
+
+    Attributes:
+        cats: the search that is trained; its reward and discount are used by `reward="paper"`.
+        learner: the update.
+        actor_hidden: widths of the actor's hidden layers.
+        critic_hidden: widths of the critic's.
+        reward: "paper": the decision's own, from the scores of its children, credited along the
+            paths below it, see `learners.path_returns`. "outcome": terminal_weight * correct
+            - price * candidates / 100 of the whole question, credited to all decisions from then
+            on, see `learners.question_returns`. It also learns from decisions none of whose
+            children survive.
+        gae_lambda: lambda of the truncated lambda-returns, in [0, 1]: 0 is one-step TD as in the
+            paper, 1 Monte Carlo. A return minus the critic's value is the generalised advantage
+            estimate of Schulman et al. 2016, hence the name that this setting usually has.
+        num_steps: rewards in a return at most; None: to the end. With a gae_lambda of 1 it is the
+            n-step return.
+        terminal_weight: of the final answer's correctness. "paper" pays it where a path or the
+            search ends (discount 0). The only use of the right answers.
+        prices: prices per 100 candidates, in units of a right answer. Each question draws one of
+            them uniformly, and the policy sees it. "outcome" only; the paper's reward has its own
+            cost.
+        entropy_weight: of the entropy bonus in the first iteration; falls linearly to 0.
+        num_candidates: values of N, drawn uniformly for every question.
+        max_depth: bounds the depth of the environment's questions.
+        num_iterations: of search and update.
+        num_episodes: searches per iteration.
+        searches_per_question: a divisor of num_episodes. With more than one, a return is taken
+            relative to the mean return of the question's other searches, see
+            `learners.returns.mean_of_others`: whether a question is hard is no news about the
+            policy. Monte-Carlo returns of "outcome" only.
+
+    Raises:
+        ValueError: a value is out of range, or has no effect with the others.
+    """
+
+    cats: search.CatsConfig = search.PAPER
+    learner: LearnerConfig = field(default_factory=LearnerConfig)
+    actor_hidden: tuple[int, ...] = (128, 128)
+    critic_hidden: tuple[int, ...] = (256, 256)
+    reward: str = "paper"
+    gae_lambda: float = 0.0
+    num_steps: int | None = None
+    terminal_weight: float = 0.0
+    prices: tuple[float, ...] = (0.0,)
+    entropy_weight: float = 0.0
+    num_candidates: tuple[int, ...] = (4, 8, 16, 32, 64)
+    max_depth: int = 12
+    num_iterations: int = 1000
+    num_episodes: int = 32
+    searches_per_question: int = 1
+
+    def __post_init__(self) -> None:
+        self._check_returns()
+        self._check_reward()
+        self._check_sizes()
+
+    def _check_returns(self) -> None:
+        if not 0.0 <= self.gae_lambda <= 1.0:
+            raise ValueError(f"gae_lambda must be in [0, 1], got {self.gae_lambda}")
+        if self.num_steps is not None and (self.num_steps < 1 or self.gae_lambda == 0.0):
+            raise ValueError(
+                f"num_steps={self.num_steps} must be >= 1 and needs a gae_lambda > 0: a "
+                "gae_lambda of 0 is one step already; 1 gives the n-step return"
+            )
+
+    def _check_reward(self) -> None:
+        if self.reward not in ("paper", "outcome"):
+            raise ValueError(f"reward must be 'paper' or 'outcome', got {self.reward!r}")
+        for name in ("terminal_weight", "entropy_weight"):
+            if not 0.0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"{name} must be a number >= 0, got {getattr(self, name)}")
+        if not self.prices or not all(0.0 <= price < math.inf for price in self.prices):
+            raise ValueError(f"prices must be numbers >= 0, got {self.prices}")
+        if self.reward == "paper" and any(self.prices):
+            raise ValueError("prices needs reward='outcome'; 'paper' has cats.reward.cost")
+        if self.terminal_weight > 0.0 and self.reward == "paper" and not self.cats.reward.discount:
+            raise ValueError(
+                "terminal_weight needs cats.reward.discount > 0 with reward='paper': with a "
+                "discount of 0 a path that goes on looks like one that ends"
+            )
+        if self.reward == "outcome" and self.terminal_weight == 0.0:
+            raise ValueError(
+                "reward='outcome' needs a terminal_weight: without it, not to sample is always best"
+            )
+
+    def _check_sizes(self) -> None:
+        if not self.num_candidates or not all(
+            1 <= value <= search.MAX_CANDIDATES for value in self.num_candidates
+        ):
+            raise ValueError(
+                f"num_candidates must be in 1..{search.MAX_CANDIDATES}, got {self.num_candidates}"
+            )
+        if any(width < 1 for width in (*self.actor_hidden, *self.critic_hidden)):
+            raise ValueError(
+                "widths of hidden layers must be >= 1, got "
+                f"actor_hidden={self.actor_hidden}, critic_hidden={self.critic_hidden}"
+            )
+        for name in ("max_depth", "num_iterations", "num_episodes", "searches_per_question"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be >= 1, got {getattr(self, name)}")
+        several = f"searches_per_question={self.searches_per_question}"
+        if self.num_episodes % self.searches_per_question:
+            raise ValueError(f"{several} must divide num_episodes={self.num_episodes}")
+        if self.searches_per_question > 1 and (self.reward, self.gae_lambda) != ("outcome", 1.0):
+            raise ValueError(
+                f"{several} needs reward='outcome' and gae_lambda=1: only a whole question's "
+                "return can be compared with its other searches'"
+            )
+
+
+PAPER = TrainConfig()
+"""The paper's controller: its reward (eq. 9), one-step A2C (eq. 10 and 11), no entropy bonus.
+
+N up to 64, the number of searches, one update per iteration, the cost as a share of N and the
+action table are our choice. It collapsed to one action in every seed trained on a step bank."""
+
+CATS = TrainConfig(
+    cats=dataclasses.replace(search.CATS, price=0.2),
+    learner=LearnerConfig(
+        PPO(clip=0.2, num_epochs=4, num_minibatches=4, normalize_advantages=True),
+        learning_rate=1e-3,
+    ),
+    actor_hidden=(64, 64),
+    critic_hidden=(64, 64),
+    reward="outcome",
+    gae_lambda=1.0,
+    terminal_weight=1.0,
+    prices=(0.005, 0.02, 0.06, 0.2, 0.6),
+    entropy_weight=0.02,
+    num_iterations=1500,
+    num_episodes=128,
+    searches_per_question=4,
+)
+"""Ours: is the answer right, and what did it cost, at five prices; PPO on Monte-Carlo returns
+relative to other searches of the question, normalised, with an entropy bonus. Smaller networks
+learn as well, several times faster."""
+
+OFFLINE = dataclasses.replace(
+    CATS,
+    searches_per_question=1,
+    learner=LearnerConfig(AWR(temperature=0.5, normalize_advantages=True), learning_rate=1e-3),
+    entropy_weight=0.0,
+)
+"""Ours on recorded decisions of other policies, see `make_offline`."""
