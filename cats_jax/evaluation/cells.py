@@ -9,6 +9,7 @@ import search
 
 from ..controllers.strategies import IGNORES_NUM_CANDIDATES, build_strategy, check_width
 from ..errors import BadInputError
+from ..runs.folder import row_key
 from ..specs.calibrations import IDENTITY, calibration_of
 from ..specs.recipe import PrmSpec, Recipe, StrategySpec
 
@@ -55,8 +56,8 @@ class Cell:
 
     def key(self, question_id: str) -> str:
         """Key of a row."""
-        prm = "-" if self.prm is None else self.prm.label
-        return f"{self.spec.label}|{self.num_candidates}|{prm}|{self.seed}|{question_id}"
+        prm = None if self.prm is None else self.prm.label
+        return row_key(self.spec.label, self.num_candidates, prm, self.seed, question_id)
 
 
 def grid(recipe: Recipe) -> tuple[Cell, ...]:

@@ -28,7 +28,7 @@ from ..live.ledger import Ledger
 from ..live.results import SearchPath, SearchResult
 from ..live.tree import SearchTree
 from ..protocols import AnswerJudge, Path, Step, StepScorer
-from ..runs.folder import Row, Run, RunWriter, read_run
+from ..runs.folder import Row, Run, RunWriter, read_run, row_key
 from ..specs.recipe import PrmSpec, StrategySpec, parse_strategy
 from ..storage.manifest import make_manifest
 
@@ -273,8 +273,7 @@ def _new_row(row: Row, result: SearchResult, change: Change, judge: AnswerJudge)
 
 
 def _new_key(row: Row, change: Change) -> str:
-    prm = _new_prm(row, change) or "-"
-    return f"{row.strategy}|{row.num_candidates}|{prm}|{row.seed}|{row.question}"
+    return row_key(row.strategy, row.num_candidates, _new_prm(row, change), row.seed, row.question)
 
 
 def _new_prm(row: Row, change: Change) -> str | None:

@@ -45,6 +45,11 @@ class Group:
         """Short text for sentences."""
         return f"{self.strategy} N={self.num_candidates}"
 
+    @property
+    def has_policy(self) -> bool:
+        """Whether something decided node by node; a fixed baseline takes no actions."""
+        return any(row.actions for row in self.rows)
+
     def by_question(self, value: str = "correct") -> dict[str, float]:
         """Mean over seeds of a column, by question id."""
         values: defaultdict[str, list[float]] = defaultdict(list)
@@ -118,19 +123,29 @@ def compare(first: Group, second: Group) -> Paired | None:
     return statistics.paired([one[q] for q in shared], [two[q] for q in shared])
 
 
-def best_at_similar_compute(target: Group, baselines: Sequence[Group]) -> Group | None:
-    """The most accurate baseline that computes at most `SIMILAR_COMPUTE` times the tokens.
+def best_at_similar_compute(
+    target: Group, baselines: Sequence[Group], cost: str = "tokens"
+) -> Group | None:
+    """The most accurate baseline that costs at most `SIMILAR_COMPUTE` times as much.
 
     Chosen on the very questions it is compared on, which favours it. If all baselines cost more
     the cheapest is returned.
+
+    Args:
+        target: the group to find a rival for.
+        baselines: those with the target's PRM or none are considered.
+        cost: column of the ledger.
+
+    Returns:
+        The baseline; None if none is considered.
     """
     usable = [group for group in baselines if group.prm in (None, target.prm)]
     if not usable:
         return None
-    limit = SIMILAR_COMPUTE * target.mean("tokens")
-    affordable = [group for group in usable if group.mean("tokens") <= limit]
+    limit = SIMILAR_COMPUTE * target.mean(cost)
+    affordable = [group for group in usable if group.mean(cost) <= limit]
     if not affordable:
-        return min(usable, key=lambda group: group.mean("tokens"))
+        return min(usable, key=lambda group: group.mean(cost))
     return max(affordable, key=lambda group: group.accuracy().value)
 
 
@@ -256,7 +271,7 @@ def paired_table(pairs: Sequence[tuple[Group, Group]], title: str) -> Table:
 
 def action_table(found: Sequence[Group], title: str) -> Table | None:
     """How often a policy asked for how many more children, and how varied it was."""
-    deciding = [group for group in found if any(row.actions for row in group.rows)]
+    deciding = [group for group in found if group.has_policy]
     if not deciding:
         return None
     counts = {id(group): _action_counts(group) for group in deciding}
@@ -310,7 +325,7 @@ def describe_action(
 
 def cats_pairs(found: Sequence[Group]) -> list[tuple[Group, Group]]:
     """Each group with a policy against the best fixed baseline at similar compute."""
-    is_policy = [any(row.actions for row in group.rows) for group in found]
+    is_policy = [group.has_policy for group in found]
     baselines = [group for group, policy in zip(found, is_policy, strict=True) if not policy]
     pairs = []
     for group, policy in zip(found, is_policy, strict=True):

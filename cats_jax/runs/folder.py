@@ -48,7 +48,7 @@ class Row:
     """One question searched once.
 
     Attributes:
-        key: unique in the run: strategy, N, PRM, seed and question id.
+        key: unique in the run, from `row_key`.
         question: its id.
         strategy: label of the strategy.
         num_candidates: N.
@@ -110,6 +110,11 @@ class Row:
             actions=tuple(tuple(action) for action in row["actions"]),
             tree=None if row["tree"] is None else tuple(row["tree"]),
         )
+
+
+def row_key(strategy: str, num_candidates: int, prm: str | None, seed: int, question: str) -> str:
+    """Key of a row by its strategy's and PRM's labels, N, run seed and question id."""
+    return f"{strategy}|{num_candidates}|{prm or '-'}|{seed}|{question}"
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import hashlib
 import json
 import pathlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -155,7 +155,7 @@ def run(
             folder = output / name / _folder_name(row.label)
             questions = environment(config.cats.actions, config.cats.base)
             made_of = {**given, "data": _digest(questions), "row": dataclasses.asdict(config)}
-            result = _finished(folder, row.label, made_of)
+            result = _finished(folder, made_of)
             if result is None:
                 report(f"{name}: {row.label} ...")
                 result = _train_and_play(row.label, config, questions, given, folder)
@@ -181,6 +181,17 @@ class Result:
     candidates: np.ndarray
     collapsed: tuple[bool, ...]
     entropy: tuple[float, ...]
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any]) -> Result:
+        """The result that a `result.json` holds."""
+        return cls(
+            label=document["label"],
+            accuracy=np.array(document["accuracy"]),
+            candidates=np.array(document["candidates"]),
+            collapsed=tuple(document["collapsed"]),
+            entropy=tuple(document["entropy"]),
+        )
 
     def value(self) -> Interval:
         """Accuracy minus price, averaged over N; the interval is over seeds."""
@@ -238,7 +249,7 @@ def _folder_name(label: str) -> str:
     return re.sub(r"[^A-Za-z0-9.]+", "-", label).strip("-")
 
 
-def _finished(folder: pathlib.Path, label: str, made_of: dict[str, Any]) -> Result | None:
+def _finished(folder: pathlib.Path, made_of: dict[str, Any]) -> Result | None:
     """The result that lies there, if one does."""
     path = folder / "result.json"
     if not path.is_file():
@@ -248,13 +259,7 @@ def _finished(folder: pathlib.Path, label: str, made_of: dict[str, Any]) -> Resu
         raise BadInputError(
             f"{str(folder)!r} holds a row of other settings: choose another --output"
         )
-    return Result(
-        label=label,
-        accuracy=np.array(document["accuracy"]),
-        candidates=np.array(document["candidates"]),
-        collapsed=tuple(document["collapsed"]),
-        entropy=tuple(document["entropy"]),
-    )
+    return Result.from_dict(document)
 
 
 def _write(folder: pathlib.Path, result: Result, made_of: dict[str, Any]) -> None:

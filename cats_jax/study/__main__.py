@@ -1,0 +1,63 @@
+"""The command `python -m cats_jax.study`."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import sys
+
+import tyro
+
+from ..errors import BadInputError
+from . import ablations
+from .banks import measure
+from .pages import make
+from .rows import keep_run
+
+
+def study(
+    keep: tuple[pathlib.Path, ...] = (),
+    policy: str | None = None,
+    banks: pathlib.Path = pathlib.Path("runs/bank"),
+    results: pathlib.Path = pathlib.Path("docs/results"),
+) -> None:
+    """Make the tables and figures of the study from its kept rows.
+
+    Args:
+        keep: folders of finished runs of `cats-jax evaluate` or `cats-jax ablations`, whose rows
+            are kept first.
+        policy: `weak` or `strong`; the PRMs and their ceilings are first measured on the step banks
+            of this policy, in minutes.
+        banks: folder with the banks `POLICY-controller` and `POLICY-test`.
+        results: folder with `rows`; gets `tables` and `figures`.
+
+    Raises:
+        BadInputError: `results` has no `rows`, a folder to keep is no run, or a bank is missing.
+    """
+    rows = results / "rows"
+    if not rows.is_dir():
+        raise BadInputError(
+            f"{str(results)!r} has no folder 'rows': start the command in the root of the "
+            "repository, or name the folder by --results"
+        )
+    for folder in keep:
+        new = ablations.read_results(folder)
+        if new:
+            path = rows / f"{folder.name}.json"
+            kept = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
+            merged = json.dumps(ablations.merge(kept, new), indent=0)
+            path.write_text(merged + "\n", encoding="utf-8")
+        else:
+            keep_run(folder, rows)
+    if policy is not None:
+        measured = json.dumps(measure(policy, banks), indent=1)
+        (rows / f"bank-{policy}.json").write_text(measured + "\n", encoding="utf-8")
+    make(results)
+
+
+if __name__ == "__main__":
+    try:
+        tyro.cli(study, prog="python -m cats_jax.study")
+    except BadInputError as error:
+        print(f"cats_jax.study: {error}", file=sys.stderr)
+        sys.exit(2)

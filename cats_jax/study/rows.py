@@ -1,0 +1,63 @@
+"""Rows of the study's runs as they are kept: without texts, trees and times.
+
+So the tables can be made anew, and other ones made, without hours of searching.
+"""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ..live.ledger import Ledger
+from ..reporting.report import Group, groups
+from ..runs.folder import Row, read_run, row_key
+
+_KEY = ("strategy", "num_candidates", "prm", "seed", "question")
+_OUTCOME = ("correct", "covered")
+_COSTS = ("candidates", "generated", "prompt_computed", "prm_computed")
+
+
+def keep_run(folder: pathlib.Path, rows: pathlib.Path) -> None:
+    """Write the rows of a run folder as one file of the same name into the folder `rows`.
+
+    Raises:
+        BadInputError: `folder` is no run folder.
+    """
+    found = read_run(folder).rows
+    columns = {name: [getattr(row, name) for row in found] for name in (*_KEY, *_OUTCOME)}
+    columns |= {name: [getattr(row.ledger, name) for row in found] for name in _COSTS}
+    columns["level"] = [row.meta.get("level", 0) for row in found]
+    columns["actions"] = [json.dumps(row.actions) for row in found]
+    path = rows / f"{folder.name}.parquet"
+    pq.write_table(pa.table(columns), path, compression="zstd", compression_level=19)
+
+
+def load_groups(rows: pathlib.Path, policy: str, parts: Sequence[str]) -> list[Group]:
+    """Groups of the kept runs `POLICY-PART`; parts that are not there are passed over."""
+    found: dict[str, Row] = {}
+    for part in parts:
+        path = rows / f"{policy}-{part}.parquet"
+        if path.is_file():
+            # Greedy decoding is in every run, and the same in each.
+            found |= {row.key: row for row in map(_row, pq.read_table(path).to_pylist())}
+    return groups(found.values())
+
+
+def _row(values: Mapping[str, Any]) -> Row:
+    return Row(
+        key=row_key(**{name: values[name] for name in _KEY}),
+        **{name: values[name] for name in (*_KEY, *_OUTCOME)},
+        meta={"level": values["level"]},
+        answer=None,
+        gold="",
+        status="answered",
+        reason="",
+        steps=0,
+        ledger=Ledger(**{name: values[name] for name in _COSTS}),
+        actions=tuple(tuple(action) for action in json.loads(values["actions"])),
+    )
