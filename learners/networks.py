@@ -30,7 +30,11 @@ class Network(NamedTuple):
 
 
 @functools.cache
-def make_actor(num_actions: int, hidden: tuple[int, ...] = (128, 128)) -> Network:
+def make_actor(
+    num_actions: int,
+    hidden: tuple[int, ...] = (128, 128),
+    num_features: int = len(search.FEATURE_NAMES),
+) -> Network:
     """Logits f32[N, A] of the actions, before illegal ones are masked.
 
     The last layer starts near zero, so that training starts from the uniform policy.
@@ -39,25 +43,29 @@ def make_actor(num_actions: int, hidden: tuple[int, ...] = (128, 128)) -> Networ
         num_actions: entries of the action table.
         hidden: widths of the hidden layers; by default the paper's, as two hidden layers
             (section 6.1 says "two-layer" and leaves open whether the output layer is counted).
+        num_features: F, of a node.
     """
-    return _make_mlp((*hidden, num_actions), output_scale=0.01, squeeze=False)
+    return _make_mlp((num_features, *hidden, num_actions), output_scale=0.01, squeeze=False)
 
 
 @functools.cache
-def make_critic(hidden: tuple[int, ...] = (256, 256)) -> Network:
+def make_critic(
+    hidden: tuple[int, ...] = (256, 256), num_features: int = len(search.FEATURE_NAMES)
+) -> Network:
     """Values f32[N] of nodes.
 
     Args:
         hidden: widths of the hidden layers; by default the paper's, as in `make_actor`.
+        num_features: F, of a node.
     """
-    return _make_mlp((*hidden, 1), output_scale=1.0, squeeze=True)
+    return _make_mlp((num_features, *hidden, 1), output_scale=1.0, squeeze=True)
 
 
 class _MLP(nnx.Module):
-    def __init__(self, widths: tuple[int, ...], output_scale: float, *, rngs: nnx.Rngs):
-        sizes = (len(search.FEATURE_NAMES), *widths)
+    def __init__(self, sizes: tuple[int, ...], output_scale: float, *, rngs: nnx.Rngs):
+        self.num_layers = len(sizes) - 1
         for index, (size_in, size_out) in enumerate(itertools.pairwise(sizes)):
-            is_last = index == len(widths) - 1
+            is_last = index == self.num_layers - 1
             scale = output_scale if is_last else 2.0  # 2: He's, for the ReLU that follows
             layer = nnx.Linear(
                 size_in,
@@ -66,7 +74,6 @@ class _MLP(nnx.Module):
                 rngs=rngs,
             )
             setattr(self, f"layer_{index}", layer)
-        self.num_layers = len(widths)
 
     def __call__(self, x: jax.Array) -> jax.Array:
         for index in range(self.num_layers):
@@ -76,9 +83,9 @@ class _MLP(nnx.Module):
         return x
 
 
-def _make_mlp(widths: tuple[int, ...], output_scale: float, squeeze: bool) -> Network:
+def _make_mlp(sizes: tuple[int, ...], output_scale: float, squeeze: bool) -> Network:
     def build(key: jax.Array) -> _MLP:
-        return _MLP(widths, output_scale, rngs=nnx.Rngs(key))
+        return _MLP(sizes, output_scale, rngs=nnx.Rngs(key))
 
     structure, blank = nnx.split(nnx.eval_shape(build, jax.random.key(0)))
 

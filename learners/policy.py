@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from search.strategy.cats import Policy
+from search import Observation, Policy
 
 ILLEGAL_LOGIT = -1e9
 """Stands for minus infinity. Finite, so that 0 times it is 0 in entropies and gradients."""
@@ -18,7 +18,7 @@ ILLEGAL_LOGIT = -1e9
 
 @functools.cache
 def make_policy(apply: Callable[[Any, jax.Array], jax.Array], mode: str = "sample") -> Policy:
-    """`(params, key, features, legal) -> (action, log_prob)` for `search.cats`.
+    """`(params, key, observation) -> (action, log_prob)` for `search.cats`.
 
     Equal arguments give the same object, so that nothing recompiles.
 
@@ -34,10 +34,11 @@ def make_policy(apply: Callable[[Any, jax.Array], jax.Array], mode: str = "sampl
         raise ValueError(f"mode must be 'sample' or 'argmax', got {mode!r}")
 
     def policy(
-        params: Any, key: jax.Array, features: Float[Array, "N F"], legal: Bool[Array, " A"]
+        params: Any, key: jax.Array, observation: Observation
     ) -> tuple[Int[Array, " N"], Float[Array, " N"]]:
-        logits = apply(params, features)
-        log_probs = legal_log_probs(logits, jnp.broadcast_to(legal[None, :], logits.shape))
+        logits = apply(params, observation.features)
+        legal = jnp.broadcast_to(observation.legal[None, :], logits.shape)
+        log_probs = legal_log_probs(logits, legal)
         if mode == "sample":
             action = _sample(key, log_probs)
         else:

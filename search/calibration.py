@@ -19,10 +19,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from .types import Paths
-
-IDENTITY_CALIBRATION = (0.0, 1.0, 0.0)
-"""Intercept, slope, agreement that leave a score as it is (up to the clip)."""
+from .types import Calibration, Paths
 
 MIN_SCORE = 1e-2
 """Scores are clipped to [.01, .99] before the logit: a saturated head is no surer than that, and on
@@ -33,7 +30,7 @@ def calibrated_score(
     score: Float[Array, "*B"],
     same_text: Float[Array, "*B"],
     num_siblings: Float[Array, "*B"],
-    calibration: Float[Array, " 3"],
+    calibration: Calibration,
 ) -> Float[Array, "*B"]:
     """P(step right | its parent is right), in (0, 1).
 
@@ -41,21 +38,23 @@ def calibrated_score(
         score: raw PRM score of the step, in [0, 1].
         same_text: m >= 1, children of the parent with the step's text, itself included.
         num_siblings: n >= m, children of the parent.
-        calibration: intercept, slope, agreement.
+        calibration: the PRM's.
     """
     clipped = jnp.clip(score, MIN_SCORE, 1.0 - MIN_SCORE)
     logit = jnp.log(clipped) - jnp.log1p(-clipped)
     votes = jnp.log(same_text + 0.5) - jnp.log(num_siblings - same_text + 0.5)
-    return jax.nn.sigmoid(calibration[0] + calibration[1] * logit + calibration[2] * votes)
+    return jax.nn.sigmoid(
+        calibration.intercept + calibration.slope * logit + calibration.agreement * votes
+    )
 
 
-def calibrate_children(pool: Paths, calibration: Float[Array, " 3"]) -> Paths:
+def calibrate_children(pool: Paths, calibration: Calibration) -> Paths:
     """The pool with the newest step's score of every valid row calibrated.
 
     Args:
         pool: children of one step, with raw newest scores; `text` is equal for equal texts
             under one parent.
-        calibration: intercept, slope, agreement.
+        calibration: the PRM's.
     """
     same_text, num_siblings = sibling_counts(pool.parent, pool.text, pool.valid)
     newest = (

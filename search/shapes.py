@@ -13,18 +13,20 @@ import chex
 import jax
 import jax.numpy as jnp
 
-from .types import Action, Expansion
+from .types import Expansion, Request
 
-ACTION_DTYPES: Mapping[str, Any] = MappingProxyType(
+REQUEST_DTYPES: Mapping[str, Any] = MappingProxyType(
     {
-        "num_extra": jnp.int32,
-        "num_retain": jnp.int32,
+        "num_samples": jnp.int32,
         "temperature": jnp.float32,
         "top_p": jnp.float32,
         "top_k": jnp.int32,
+        "scored": jnp.bool_,
+        "to_end": jnp.bool_,
+        "depth": jnp.int32,
     }
 )
-"""Fields of `Action`, one value per frontier slot."""
+"""Fields of `Request` beside its embedding, one value per frontier slot."""
 
 EXPANSION_DTYPES: Mapping[str, Any] = MappingProxyType(
     {
@@ -41,9 +43,32 @@ EXPANSION_DTYPES: Mapping[str, Any] = MappingProxyType(
 """Fields of `Expansion` beside its embedding, one value per row."""
 
 
-def check_action(action: Action, num_slots: int) -> None:
-    """Raise AssertionError, naming the field, unless every field is [num_slots] of its dtype."""
-    _check_fields("action", action, ACTION_DTYPES, num_slots)
+def check_request(request: Any, embedding: Any, num_slots: int) -> None:
+    """Check the request that a strategy planned.
+
+    Args:
+        request: what the strategy's `plan` or `base` gave.
+        embedding: of the frontier, E[N, ...].
+        num_slots: frontier slots.
+
+    Raises:
+        AssertionError: it is no `Request`, or a field has another shape or dtype; the message
+            names it.
+    """
+    if not isinstance(request, Request):
+        raise AssertionError(
+            f"a strategy's plan must return (Request, memory), got a {type(request).__name__} "
+            "in the request's place: build the request with search.request(state, num_samples)"
+        )
+    _check_fields("request", request, REQUEST_DTYPES, num_slots)
+    _check_embedding("request", request.embedding, embedding, num_slots)
+
+
+def check_memory(memory: Any, before: Any) -> None:
+    """Raise AssertionError unless the memory has the structure, shapes and dtypes it had."""
+    chex.assert_trees_all_equal_shapes_and_dtypes(
+        memory, before, custom_message="the strategy's memory must keep its structure"
+    )
 
 
 def check_expansion_shapes(expansion: Expansion, embedding: Any, num_rows: int) -> None:
@@ -58,13 +83,15 @@ def check_expansion_shapes(expansion: Expansion, embedding: Any, num_rows: int) 
         AssertionError: a field has another shape or dtype; the message names it.
     """
     _check_fields("expansion", expansion, EXPANSION_DTYPES, num_rows)
-    where = "expansion.embedding, which must be like the root's"
-    chex.assert_trees_all_equal_structs(expansion.embedding, embedding)
-    for leaf, parents in zip(
-        jax.tree.leaves(expansion.embedding), jax.tree.leaves(embedding), strict=True
-    ):
-        chex.assert_shape(leaf, (num_rows, *parents.shape[1:]), custom_message=where)
-        chex.assert_type(leaf, parents.dtype, custom_message=where)
+    _check_embedding("expansion", expansion.embedding, embedding, num_rows)
+
+
+def _check_embedding(name: str, embedding: Any, parents: Any, num_rows: int) -> None:
+    where = f"{name}.embedding, which must be like the root's"
+    chex.assert_trees_all_equal_structs(embedding, parents)
+    for leaf, parent in zip(jax.tree.leaves(embedding), jax.tree.leaves(parents), strict=True):
+        chex.assert_shape(leaf, (num_rows, *parent.shape[1:]), custom_message=where)
+        chex.assert_type(leaf, parent.dtype, custom_message=where)
 
 
 def _check_fields(name: str, tree: Any, dtypes: Mapping[str, Any], num_rows: int) -> None:

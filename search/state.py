@@ -8,10 +8,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
-from .calibration import IDENTITY_CALIBRATION
-from .features import FEATURE_NAMES
-from .strategy.base import Strategy
-from .types import Decision, Paths, SearchState
+from .interface import Strategy
+from .types import Context, Paths, SearchState
 
 MAX_CANDIDATES = 256
 """Largest N: the arrays are padded to at most this many candidates."""
@@ -25,8 +23,7 @@ def init(
     max_depth: int | jax.Array,
     width: int | jax.Array | None = None,
     budget: int | jax.Array | None = None,
-    price: float | jax.Array | None = None,
-    prm_features: jax.Array | None = None,
+    context: Context = Context(),
     capacity: int = MAX_CANDIDATES,
     frontier_capacity: int | None = None,
     depth_capacity: int | None = None,
@@ -41,10 +38,7 @@ def init(
         width: K in 1..N, cap on finished + frontier; default `strategy.width(num_candidates)`;
             may be traced.
         budget: cap on all candidates; default `num_candidates * max_depth`.
-        price: of 100 candidates in units of a right answer, >= 0; default `strategy.price`; may
-            be traced. Only a policy looks at it.
-        prm_features: f32[5] in the order of `PRM_FEATURES`, or f32[2], the two sparsities of a
-            PRM without calibration; zeros by default.
+        context: price, sparsity and calibration; numbers or f32[] arrays, may be traced.
         capacity: rows of the pool, static; a small bucket (16, 64, 256) saves time.
         frontier_capacity: rows of frontier and finished, static, at least K; default `capacity`.
         depth_capacity: `T`, static; default `max_depth`, which must then be concrete.
@@ -70,11 +64,6 @@ def init(
         raise ValueError(f"budget must be >= 0, got {budget}")
     if budget is None:
         budget = num_candidates * max_depth
-    if prm_features is None:
-        prm_features = jnp.zeros((2,), jnp.float32)
-    if prm_features.shape[0] == 2:
-        identity = jnp.asarray(IDENTITY_CALIBRATION, jnp.float32)
-        prm_features = jnp.concatenate([jnp.asarray(prm_features, jnp.float32), identity])
 
     empty_frontier = empty_paths(frontier_capacity, depth_capacity, root)
     frontier = empty_frontier.replace(
@@ -88,17 +77,16 @@ def init(
         frontier=frontier,
         pool=empty_paths(capacity, depth_capacity, root),
         finished=empty_frontier,
-        pending=empty_decision(frontier_capacity),
         num_candidates=_int32(num_candidates),
         width=_int32(width),
         max_depth=_int32(max_depth),
+        max_steps=_int32(strategy.num_steps(num_candidates, max_depth)),
         budget=_int32(budget),
         spent=_int32(0),
         used=_int32(0),
         step=_int32(0),
         phase=_int32(0),
-        price=jnp.asarray(strategy.price if price is None else price, jnp.float32),
-        prm_features=prm_features,
+        context=jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), context),
         memory=(),
     )
     return state.replace(memory=strategy.init_memory(state))
@@ -107,13 +95,13 @@ def init(
 def is_terminal(state: SearchState) -> Bool[Array, ""]:
     """Whether the search has ended; only ever between two steps (phase 0).
 
-    |finished| >= K, or nothing left to grow, or the budget is spent, or the depth is reached.
+    |finished| >= K, or nothing left to grow, or the budget is spent, or all steps are done.
     """
     ended = (
         (count(state.finished) >= state.width)
         | ~jnp.any(state.frontier.valid)
         | (state.spent >= state.budget)
-        | (state.step >= state.max_depth)
+        | (state.step >= state.max_steps)
     )
     return ended & (state.phase == 0)
 
@@ -140,18 +128,6 @@ def empty_paths(capacity: int, depth_capacity: int, root: Any) -> Paths:
         embedding=jax.tree.map(
             lambda leaf: jnp.zeros((capacity, *jnp.shape(leaf)), jnp.asarray(leaf).dtype), root
         ),
-    )
-
-
-def empty_decision(capacity: int) -> Decision:
-    """`capacity` frontier slots without a decision."""
-    return Decision(
-        features=jnp.zeros((capacity, len(FEATURE_NAMES)), jnp.float32),
-        available=jnp.zeros((capacity,), jnp.int32),
-        action=jnp.zeros((capacity,), jnp.int32),
-        log_prob=jnp.zeros((capacity,), jnp.float32),
-        reward=jnp.zeros((capacity,), jnp.float32),
-        valid=jnp.zeros((capacity,), bool),
     )
 
 

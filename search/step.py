@@ -12,37 +12,16 @@ from typing import Any
 import chex
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Int
+from jaxtyping import Array, Int
 
 from .aggregation import path_keys, path_scores
 from .allocation import allocate
 from .calibration import calibrate_children
-from .features import extract
-from .ranking import prune, retain
-from .reward import step_reward
-from .shapes import check_action, check_expansion_shapes
-from .state import (
-    compact,
-    count,
-    empty_decision,
-    empty_paths,
-    is_terminal,
-    pack,
-    select,
-    take,
-    where_rows,
-)
-from .strategy.base import Strategy
-from .types import (
-    Decision,
-    Expansion,
-    Paths,
-    Plan,
-    Request,
-    SearchState,
-    StepOutput,
-    Transition,
-)
+from .interface import Strategy
+from .ranking import prune
+from .shapes import check_expansion_shapes, check_memory, check_request
+from .state import compact, count, empty_paths, is_terminal, pack, select, take, where_rows
+from .types import Expansion, Paths, Plan, SearchState, StepOutput
 
 
 def plan(
@@ -51,7 +30,7 @@ def plan(
     state: SearchState,
     *,
     strategy: Strategy,
-    base_phase: bool = False,
+    base_phase: bool | None = None,
 ) -> Plan:
     """What this tick asks of the language model.
 
@@ -60,39 +39,34 @@ def plan(
         key: consumed.
         state: before the tick. After the end of the search the request is empty.
         strategy: static.
-        base_phase: static; the caller's promise that `state.phase` is 0 in every question of
-            its batch. Under `vmap` a phase per question makes both branches run; with the
-            promise the features and the policy drop out of the program.
+        base_phase: static; the caller's promise that all searches of its batch which have not
+            ended are in phase 0 (True) or in a later one (False). Under `vmap` a phase per search
+            makes the plans of both be computed; with the promise the other drops out of the
+            program. None: no promise.
 
     Raises:
-        AssertionError: the strategy's action or memory has a wrong shape or dtype.
+        AssertionError: the strategy's request or memory has a wrong shape or dtype; the message
+            names the field.
     """
-    active = ~is_terminal(state)
     judged = _judge(state, strategy)
-    features = extract(judged, strategy.aggregation)
-    known = judged.replace(phase=jnp.int32(0)) if base_phase else judged
-    action, decision, memory = strategy.decide(params, key, known, features)
+    if strategy.base is None:
+        wanted, memory = strategy.plan(params, key, judged)
+    elif base_phase is None:
+        wanted, memory = select(
+            state.phase == 0, strategy.base(judged), strategy.plan(params, key, judged)
+        )
+    else:
+        wanted, memory = strategy.base(judged) if base_phase else strategy.plan(params, key, judged)
     frontier = state.frontier
-    check_action(action, frontier.valid.shape[0])
-    chex.assert_trees_all_equal_shapes_and_dtypes(
-        memory, state.memory, custom_message="the strategy's memory must keep its structure"
-    )
+    check_request(wanted, frontier.embedding, frontier.valid.shape[0])
+    check_memory(memory, state.memory)
     num_samples = allocate(
-        action.num_extra,
+        wanted.num_samples,
         path_keys(frontier, strategy.aggregation),
-        frontier.valid & active,
+        frontier.valid & ~is_terminal(state),
         jnp.minimum(state.num_candidates - state.used, state.budget - state.spent),
     )
-    request = Request(
-        num_samples=num_samples,
-        temperature=action.temperature,
-        top_p=action.top_p,
-        top_k=action.top_k,
-        to_end=frontier.depth >= state.max_depth - 1,
-        depth=frontier.depth,
-        embedding=frontier.embedding,
-    )
-    return Plan(request=request, action=action, decision=decision, memory=memory)
+    return Plan(request=wanted.replace(num_samples=num_samples), memory=memory)
 
 
 def commit(
@@ -101,9 +75,9 @@ def commit(
     expansion: Expansion,
     *,
     strategy: Strategy,
-    base_phase: bool = False,
+    base_phase: bool | None = None,
 ) -> tuple[SearchState, StepOutput]:
-    """Take in the children; in the last phase of a step also retain, prune and finish.
+    """Take in the children; in the last phase of a step also settle the step.
 
     A tick after the end of the search changes nothing, bit for bit.
 
@@ -112,52 +86,43 @@ def commit(
         plan: this tick's plan.
         expansion: its children, in allocation order; at most as many rows as the pool.
         strategy: static; the same as for `plan`.
-        base_phase: static; the promise of `plan`'s, for strategies of several phases: decisions
-            and the end of a step drop out of the program.
+        base_phase: static; the promise of `plan`'s. With True the end of a step drops out of the
+            program of a strategy with several phases.
 
     Raises:
         AssertionError: a field of the expansion has a wrong shape or dtype, or it has more rows
-            than the pool.
+            than the pool; or the strategy changes its memory's structure.
     """
     check_expansion_shapes(expansion, state.frontier.embedding, expansion.valid.shape[0])
     chex.assert_axis_dimension_lteq(
         expansion.valid, 0, state.pool.valid.shape[0], custom_message="rows of the expansion"
     )
     active = ~is_terminal(state)
-    decided = plan.decision.valid & active
-    if base_phase:
-        state = state.replace(phase=jnp.int32(0))
-        decided = jnp.zeros_like(decided)
     num_samples = plan.request.num_samples
     granted = jnp.sum(num_samples, dtype=jnp.int32)
     grown = state.replace(
-        pool=_append_children(state, expansion, granted),
+        pool=_append_children(state, plan, expansion, granted),
         spent=state.spent + granted,
         used=state.used + granted,
         memory=plan.memory,
     )
     # The pool keeps raw scores until the step ends: more siblings may change what they mean.
     judged = _judge(grown, strategy)
-    reward = jnp.where(decided, _decision_reward(judged, plan, strategy), 0.0)
-    continuing = _continue_pending(state, plan, decided, strategy.reward.discount)
-    pending = _update_pending(state, plan, decided, reward)
-    grown, judged = grown.replace(pending=pending), judged.replace(pending=pending)
-
-    stepped, ending = _end_step(judged, plan, strategy)
-    in_step = grown.replace(phase=state.phase + 1)
-    is_last_phase = state.phase == strategy.num_phases - 1
-    after = select(is_last_phase, stepped, in_step)
-    emits = jnp.concatenate(
-        [(continuing.weight_t > 0) & active, (ending.weight_t > 0) & is_last_phase & active]
-    )
-    rows = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), continuing, ending)
-    transition = where_rows(emits, rows, jax.tree.map(jnp.zeros_like, rows))
+    none_ended = jnp.full(num_samples.shape, -1, jnp.int32)
+    in_step = (grown.replace(phase=state.phase + 1), none_ended)
+    if strategy.num_phases == 1:
+        after, ended = _end_step(judged, strategy)
+    elif base_phase:
+        after, ended = in_step
+    else:
+        is_last_phase = state.phase == strategy.num_phases - 1
+        after, ended = select(is_last_phase, _end_step(judged, strategy), in_step)
     output = StepOutput(
-        transition=transition,
-        decision=plan.decision.replace(reward=reward, valid=decided),
         num_samples=num_samples,
         path_score=path_scores(judged.pool, strategy.aggregation),
+        ended=jnp.where(active, ended, -1),
         active=active,
+        report=strategy.report(judged, plan),
     )
     return select(active, after, state), output
 
@@ -166,10 +131,12 @@ def _judge(state: SearchState, strategy: Strategy) -> SearchState:
     """The state as its strategy sees it: with calibrated step scores in the pool, or as it is."""
     if not strategy.calibrated:
         return state
-    return state.replace(pool=calibrate_children(state.pool, state.prm_features[2:]))
+    return state.replace(pool=calibrate_children(state.pool, state.context.calibration))
 
 
-def _append_children(state: SearchState, expansion: Expansion, granted: Int[Array, ""]) -> Paths:
+def _append_children(
+    state: SearchState, plan: Plan, expansion: Expansion, granted: Int[Array, ""]
+) -> Paths:
     """Write expansion rows 0..granted-1 to pool rows used..used+granted-1."""
     pool, frontier = state.pool, state.frontier
     rows = jnp.arange(pool.valid.shape[0], dtype=jnp.int32)
@@ -182,6 +149,8 @@ def _append_children(state: SearchState, expansion: Expansion, granted: Int[Arra
     newest = (
         jnp.arange(pool.step_scores.shape[1], dtype=jnp.int32)[None, :] == parent_depth[:, None]
     )
+    # Nobody asked for the other scores, whatever the expansion says.
+    score = jnp.where(plan.request.scored[parent], child.score, 0.0)
     # At the root there is no group to inherit: N children form K groups of equal size.
     group = jnp.where(
         state.step == 0, rows * state.width // state.num_candidates, frontier.group[parent]
@@ -192,7 +161,7 @@ def _append_children(state: SearchState, expansion: Expansion, granted: Int[Arra
         parent=parent,
         group=group,
         depth=parent_depth + 1,
-        step_scores=jnp.where(newest, child.score[:, None], frontier.step_scores[parent]),
+        step_scores=jnp.where(newest, score[:, None], frontier.step_scores[parent]),
         log_prob=child.log_prob,
         num_tokens=child.num_tokens,
         answer=child.answer,
@@ -203,73 +172,20 @@ def _append_children(state: SearchState, expansion: Expansion, granted: Int[Arra
     return where_rows(is_child, children, pool)
 
 
-def _decision_reward(state: SearchState, plan: Plan, strategy: Strategy) -> jax.Array:
-    """Reward of each slot's decision, from all its children so far, before the prune."""
-    pool = state.pool
-    num_retain = jnp.maximum(plan.action.num_retain, 1)
-    kept = retain(path_keys(pool, strategy.aggregation), pool.parent, pool.valid, num_retain)
-    return step_reward(
-        path_scores(pool, strategy.aggregation),
-        pool.parent,
-        pool.valid,
-        kept,
-        plan.request.num_samples,
-        state.num_candidates,
-        strategy.reward,
-    )
+def _end_step(state: SearchState, strategy: Strategy) -> tuple[SearchState, Int[Array, " N"]]:
+    """Keep, prune, move finished paths, empty the pool; and who ended, see `StepOutput.ended`.
 
-
-def _continue_pending(
-    state: SearchState, plan: Plan, decided: Bool[Array, " N"], discount: float
-) -> Transition:
-    """Transitions from each slot's pending decision to the one it takes now.
-
-    A path that was kept but takes no decision (no base child was granted or valid) ends here
-    with discount 0. In later rounds a closed node's decision stays pending for its children.
+    Marked rows of all nodes, done or not, compete by path score for the K - |finished| free places
+    (ties: lower row). Algorithm 2 as printed lets finished children in without limit and can step
+    over |F| = K.
     """
-    pending = state.pending
-    ends = pending.valid & (state.phase == 1) & ~decided
-    return Transition(
-        features_tm1=pending.features,
-        available_tm1=pending.available,
-        action_tm1=pending.action,
-        log_prob_tm1=pending.log_prob,
-        reward_t=pending.reward,
-        discount_t=jnp.where(decided, jnp.float32(discount), 0.0),
-        features_t=jnp.where(decided[:, None], plan.decision.features, 0.0),
-        weight_t=((pending.valid & decided) | ends).astype(jnp.float32),
-    )
-
-
-def _update_pending(
-    state: SearchState, plan: Plan, decided: Bool[Array, " N"], reward: jax.Array
-) -> Decision:
-    keeps_old = state.pending.valid & ~(decided | (state.phase == 1))
-    new = plan.decision.replace(reward=reward, valid=decided)
-    old = state.pending.replace(valid=keeps_old)
-    return where_rows(decided, new, old)
-
-
-def _end_step(state: SearchState, plan: Plan, strategy: Strategy) -> tuple[SearchState, Transition]:
-    """Retain, prune, move finished paths, empty the pool.
-
-    Retained children of all nodes, done or not, compete by path score for the K - |finished|
-    free places (ties: lower pool row). Algorithm 2 as printed lets finished children in without
-    limit and can step over |F| = K.
-    """
-    paths, keep, memory = strategy.retain(state, plan)
+    paths, marked, memory = strategy.keep(state)
+    check_memory(memory, state.memory)
     free = state.width - count(state.finished)
-    kept = prune(path_keys(paths, strategy.aggregation), keep, free)
-    finishes = kept & paths.done
-    grows = kept & ~paths.done
-
-    empty_frontier = _blank_like(state.frontier)
-    frontier = compact(paths, grows, empty_frontier)
-    pending = state.pending
-    inherited = take(pending, frontier.parent)
-    inherited = inherited.replace(valid=inherited.valid & frontier.valid)
+    kept = prune(path_keys(paths, strategy.aggregation), marked, free)
+    finishes, grows = kept & paths.done, kept & ~paths.done
     stepped = state.replace(
-        frontier=frontier,
+        frontier=compact(paths, grows, _blank_like(state.frontier)),
         pool=_blank_like(state.pool),
         finished=compact(paths, finishes, state.finished),
         used=jnp.int32(0),
@@ -277,25 +193,9 @@ def _end_step(state: SearchState, plan: Plan, strategy: Strategy) -> tuple[Searc
         phase=jnp.int32(0),
         memory=memory,
     )
-    ended = is_terminal(stepped)
-    no_pending = empty_decision(frontier.valid.shape[0])
-    stays_pending = inherited.valid & ~ended
-    stepped = stepped.replace(pending=where_rows(stays_pending, inherited, no_pending))
-
-    leaving, leaves = pack(finishes | (grows & ended), frontier.valid.shape[0])
-    last_words = take(pending, paths.parent[leaving])
-    emits = leaves & last_words.valid
-    transition = Transition(
-        features_tm1=last_words.features,
-        available_tm1=last_words.available,
-        action_tm1=last_words.action,
-        log_prob_tm1=last_words.log_prob,
-        reward_t=last_words.reward,
-        discount_t=jnp.zeros_like(last_words.reward),
-        features_t=jnp.zeros_like(last_words.features),
-        weight_t=emits.astype(jnp.float32),
-    )
-    return stepped, transition
+    ends = finishes | (grows & is_terminal(stepped))
+    row, is_row = pack(ends, state.frontier.valid.shape[0])
+    return stepped, jnp.where(is_row, paths.parent[row], -1)
 
 
 def _blank_like(paths: Paths) -> Paths:

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from ..children import children_of
-from ..rollout import ExpandFn
+from ..loop import ExpandFn
 from ..simulation.draws import absorb, branch, words
 from ..state import MAX_CANDIDATES
 from ..types import Expansion, Request

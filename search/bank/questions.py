@@ -5,16 +5,14 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Int
 
-from ..actions import ActionTable
-from ..strategy.base import Sampling
+from ..interface import Sampling
+from ..loop import Task
 from .types import RIGHT_ANSWER, Bank, Replay
 
 
-def reset(
-    bank: Bank, key: jax.Array
-) -> tuple[Replay, Int[Array, ""], Float[Array, " 5"], Int[Array, ""], Int[Array, ""]]:
+def reset(bank: Bank, key: jax.Array) -> Task:
     """A random question of the bank, judged by a random PRM of it; see `question`.
 
     Args:
@@ -23,13 +21,11 @@ def reset(
     """
     question_key, prm_key = jax.random.split(key)
     number = jax.random.randint(question_key, (), 0, bank.root.shape[0])
-    prm = jax.random.randint(prm_key, (), 0, bank.prm_features.shape[0])
+    prm = jax.random.randint(prm_key, (), 0, bank.score.shape[1])
     return question(bank, number, prm)
 
 
-def question(
-    bank: Bank, number: int | Int[Array, ""], prm: int | Int[Array, ""]
-) -> tuple[Replay, Int[Array, ""], Float[Array, " 5"], Int[Array, ""], Int[Array, ""]]:
+def question(bank: Bank, number: int | Int[Array, ""], prm: int | Int[Array, ""]) -> Task:
     """A question of the bank, judged by a PRM of it.
 
     Args:
@@ -38,26 +34,12 @@ def question(
         prm: number of the PRM.
 
     Returns:
-        The parameters of `expand`, the root's embedding for `search.init`, the PRM's features, the
-        maximal depth, and the class of the right answer.
+        The task; its params are a `Replay`.
     """
     prm = jnp.asarray(prm, jnp.int32)
-    root = bank.root[number]
+    context = jax.tree.map(lambda leaf: leaf[prm], bank.context)
     right = jnp.int32(RIGHT_ANSWER)
-    return Replay(bank, prm), root, bank.prm_features[prm], bank.max_depth, right
-
-
-def check_actions(bank: Bank, table: ActionTable) -> None:
-    """Raise ValueError naming the first action whose sampling the bank has not recorded.
-
-    An action that samples nothing needs no record.
-    """
-    for index, (num_extra, _, temperature, top_p, top_k) in enumerate(table.rows):
-        if num_extra > 0:
-            try:
-                check_sampling(bank, Sampling(temperature, top_p, top_k))
-            except ValueError as error:
-                raise ValueError(f"action {index} ({num_extra} more): {error}") from None
+    return Task(Replay(bank, prm), bank.root[number], context, bank.max_depth, right)
 
 
 def check_sampling(bank: Bank, sampling: Sampling) -> None:
@@ -75,5 +57,5 @@ def check_sampling(bank: Bank, sampling: Sampling) -> None:
         known = "; ".join(f"{t:g}, {p:g}, {k}" for t, p, k in recorded)
         raise ValueError(
             f"temperature {wanted[0]:g}, top_p {wanted[1]:g}, top_k {wanted[2]} is not in the "
-            f"bank, which has {known}: collect a bank with this setting, or leave the action out"
+            f"bank, which has {known}: collect a bank with this setting, or do without it"
         )

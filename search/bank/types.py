@@ -7,8 +7,12 @@ are consecutive rows.
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import jax
 from flax import struct
+
+from ..types import Context
 
 RIGHT_ANSWER = 0
 """The class of the right answer, in every question."""
@@ -35,12 +39,12 @@ class Bank(struct.PyTreeNode):
     temperature: jax.Array  # f32[S]
     top_p: jax.Array  # f32[S]
     top_k: jax.Array  # i32[S]
-    prm_features: jax.Array  # f32[P, 5]; see `search.PRM_FEATURES`
+    context: Context  # of every PRM, leaves f32[P]; the prices are 0
     max_depth: jax.Array  # i32[]; steps of a search; the last is written to the end
 
 
-class Replay(struct.PyTreeNode):
+class Replay(NamedTuple):
     """The params of `expand`: the bank, and which PRM scores."""
 
-    bank: Bank
-    prm: jax.Array  # i32[]
+    bank: Any  # Bank
+    prm: Any  # i32[]

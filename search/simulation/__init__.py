@@ -3,13 +3,16 @@
 `reset` draws a question and slices the world's tables for it; `simulator(capacity)` is the
 `ExpandFn` for `search.rollout`. Training a controller then runs entirely in one compiled program::
 
-    expand_params, root, prm_features, max_depth, answer = reset(params, key)
-    state = search.init(root, strategy=strategy, num_candidates=16, max_depth=max_depth,
-                        prm_features=prm_features, capacity=16, depth_capacity=10)
-    final, outputs = search.rollout((), expand_params, key, state, strategy=strategy,
+    task = reset(world, key)
+    state = search.init(task.root, strategy=strategy, num_candidates=16, max_depth=task.max_depth,
+                        context=task.context, capacity=16, depth_capacity=10)
+    final, outputs = search.rollout((), task.params, key, state, strategy=strategy,
                                     expand_fn=simulator(16))
+
+`ENVIRONMENT` is the pair for `search.Environment`'s users.
 """
 
+from ..loop import Environment
 from .expansion import NUM_KINDS as NUM_KINDS
 from .expansion import NUM_POPULAR_ANSWERS as NUM_POPULAR_ANSWERS
 from .expansion import NUM_WRONG_TEXTS as NUM_WRONG_TEXTS
@@ -27,3 +30,6 @@ from .types import QuestionModel as QuestionModel
 from .types import SamplingTables as SamplingTables
 from .types import ScoreTables as ScoreTables
 from .types import SimulatorParams as SimulatorParams
+
+ENVIRONMENT = Environment(reset=reset, expand=simulator)
+"""Questions of a world: its tables are `SimulatorParams`."""

@@ -17,7 +17,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int, UInt32
 
 from ..children import children_of
-from ..rollout import ExpandFn
+from ..loop import ExpandFn
 from ..state import MAX_CANDIDATES
 from ..types import Expansion, Request
 from .draws import absorb, branch, normal, power_law, power_law_log_prob, uniform, words

@@ -10,14 +10,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from ..loop import Task
+from ..types import Context
 from .draws import branch, normal, words
 from .expansion import NUM_KINDS, answer_class
 from .types import Latent, QuestionModel, SamplingTables, ScoreTables, SimulatorParams
 
 
-def reset(
-    params: SimulatorParams, key: jax.Array
-) -> tuple[QuestionModel, Latent, Float[Array, " 2"], Int[Array, ""], Int[Array, ""]]:
+def reset(params: SimulatorParams, key: jax.Array) -> Task:
     """A random question, judged by a random PRM; every level and PRM has the same chance.
 
     Args:
@@ -25,12 +25,11 @@ def reset(
         key: consumed.
 
     Returns:
-        The parameters of `expand`, the root's latent for `search.init`, the PRM's features, the
-        maximal depth, and the class of the right answer. The answer's class is a hash, so that
-        no strategy could learn it.
+        The task: its params are a `QuestionModel`, its root is a `Latent`. The class of the right
+        answer is a hash, so that no strategy could learn it.
     """
     level_key, prm_key, question_key = jax.random.split(key, 3)
-    num_levels, num_prms = params.margin.shape[0], params.prm_features.shape[0]
+    num_levels, num_prms = params.margin.shape[0], params.sparsity_total.shape[0]
     level = jax.random.randint(level_key, (), 0, num_levels)
     prm = jax.random.randint(prm_key, (), 0, num_prms)
     return question(params, question_key, level, prm)
@@ -41,7 +40,7 @@ def question(
     key: jax.Array,
     level: int | Int[Array, ""],
     prm: int | Int[Array, ""],
-) -> tuple[QuestionModel, Latent, Float[Array, " 2"], Int[Array, ""], Int[Array, ""]]:
+) -> Task:
     """A random question of a level, judged by a given PRM. As `reset` otherwise.
 
     Args:
@@ -87,7 +86,11 @@ def question(
         right=jnp.bool_(True),
         score=scores.root[0] + scores.root[1] * normal(seed, 4),
     )
-    return model, root, params.prm_features[prm], params.max_depth, model.answer
+    context = Context(
+        sparsity_total=params.sparsity_total[prm],
+        sparsity_last_layer=params.sparsity_last_layer[prm],
+    )
+    return Task(model, root, context, params.max_depth, model.answer)
 
 
 def to_dict(params: SimulatorParams) -> dict[str, Any]:
@@ -134,7 +137,7 @@ def _fields(
 
 def _check_shapes(params: SimulatorParams) -> None:
     levels, depths = params.margin.shape
-    prms = params.prm_features.shape[0]
+    prms = params.sparsity_total.shape[0]
     points = params.scores.logit.shape[-1]
     grid = (*params.sampling.temperature.shape, *params.sampling.top_p.shape)
     per_level = ("question_scale", "node_scale", "wrong_shift", "lucky", "popular", "no_answer")
@@ -142,7 +145,7 @@ def _check_shapes(params: SimulatorParams) -> None:
         **dict.fromkeys(per_level, (levels,)),
         **dict.fromkeys(("margin", "alternative", "num_tokens"), (levels, depths)),
         "end": (levels, 2, depths),
-        "prm_features": (prms, 2),
+        **dict.fromkeys(("sparsity_total", "sparsity_last_layer"), (prms,)),
         "max_depth": (),
     }
     on_grid = {

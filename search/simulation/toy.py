@@ -90,7 +90,8 @@ def toy_params(
                 "residual": np.broadcast_to(score_scale * points, (prms, NUM_KINDS, _POINTS)),
                 "root": np.broadcast_to(np.array([0.0, 1.0]), (prms, 2)),
             },
-            "prm_features": np.stack([0.1 * np.arange(prms), np.zeros(prms)], axis=1),
+            "sparsity_total": 0.1 * np.arange(prms),
+            "sparsity_last_layer": np.zeros(prms),
             "max_depth": max_depth,
         }
     )

@@ -67,7 +67,8 @@ class SimulatorParams(struct.PyTreeNode):
     no_answer: jax.Array  # f32[L]; chance that a wrong path ends without an answer
     num_tokens: jax.Array  # f32[L, T]; mean tokens of a step, separator included
     scores: ScoreTables  # with a leading [P]; `offset` is f32[P, C, L]
-    prm_features: jax.Array  # f32[P, 2]; sparsity total, last layer
+    sparsity_total: jax.Array  # f32[P]; share of the PRM's parameters near zero
+    sparsity_last_layer: jax.Array  # f32[P]
     max_depth: jax.Array  # i32[]; steps a search may take
 
 

@@ -1,1 +1,1 @@
-"""Search strategies: values of `Strategy` for the one loop of `search.step`."""
+"""Search methods: values of `Strategy` for the one loop of `search.loop`."""

@@ -12,17 +12,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
 from ..aggregation import aggregation, path_keys
-from ..ranking import retain as retain_best
-from ..reward import RewardWeights
-from ..types import Paths, Plan, SearchState
-from .base import (
-    Sampling,
-    Strategy,
-    answer_rule,
-    fixed_sampling,
-    no_memory,
-    share_of_candidates,
-)
+from ..answers import answer_rule
+from ..interface import Sampling, Strategy, same_for_all, share_of_candidates
+from ..ranking import retain
+from ..types import Paths, SearchState
 from .fixed import samples_then_share
 
 
@@ -37,21 +30,18 @@ def dvts(
     """K = max(1, N // factor) subtrees of one path each; a subtree never takes another's place."""
     aggregated = aggregation(path_score)
 
-    def retain(state: SearchState, plan: Plan) -> tuple[Paths, Bool[Array, " N"], Any]:
+    def keep(state: SearchState) -> tuple[Paths, Bool[Array, " N"], Any]:
         pool = state.pool
         one_each = jnp.ones(pool.valid.shape, jnp.int32)
-        keep = retain_best(path_keys(pool, aggregated), pool.group, pool.valid, one_each)
-        return pool, keep, plan.memory
+        marked = retain(path_keys(pool, aggregated), pool.group, pool.valid, one_each)
+        return pool, marked, state.memory
 
     return Strategy(
         name="dvts",
-        num_phases=1,
-        uses_scores=True,
+        plan=same_for_all(samples_then_share, sampling),
+        sampling=(sampling,),
         width=share_of_candidates(factor),
         aggregation=aggregated,
-        reward=RewardWeights(),
-        init_memory=no_memory,
-        decide=fixed_sampling(samples_then_share, sampling),
-        retain=retain,
-        answer=answer_rule(vote, aggregated),
+        keep=keep,
+        answer=answer_rule(vote),
     )

@@ -3,58 +3,41 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
-from ..aggregation import AGGREGATIONS, aggregation
-from ..reward import RewardWeights
+from ..aggregation import aggregation
+from ..answers import answer_majority, answer_rule
+from ..interface import Sampling, Strategy, one_path, same_for_all, share_of_candidates
 from ..types import SearchState
-from .base import (
-    Sampling,
-    Strategy,
-    answer_rule,
-    fixed_sampling,
-    no_memory,
-    retain_children,
-    share_of_candidates,
-)
 
 
 @functools.cache
 def greedy() -> Strategy:
     """One path at temperature 0; N is ignored and the PRM is not called."""
-    path_score = AGGREGATIONS["min"]
+    sampling = Sampling(temperature=0.0)
     return Strategy(
         name="greedy",
-        num_phases=1,
+        plan=same_for_all(_one_sample, sampling),
+        sampling=(sampling,),
+        width=one_path,
+        answer=answer_majority,
         uses_scores=False,
-        width=_one_path,
-        aggregation=path_score,
-        reward=RewardWeights(),
-        init_memory=no_memory,
-        decide=fixed_sampling(_one_sample, Sampling(temperature=0.0)),
-        retain=retain_children(path_score),
-        answer=answer_rule("majority", path_score),
+        ignores_num_candidates=True,
     )
 
 
 @functools.cache
 def majority(*, sampling: Sampling = Sampling()) -> Strategy:
     """Self-consistency: N whole paths, the most frequent answer; the PRM is not called."""
-    path_score = AGGREGATIONS["min"]
     return Strategy(
         name="majority",
-        num_phases=1,
+        plan=same_for_all(_samples_then_one, sampling),
+        sampling=(sampling,),
+        answer=answer_majority,
         uses_scores=False,
-        width=_all_candidates,
-        aggregation=path_score,
-        reward=RewardWeights(),
-        init_memory=no_memory,
-        decide=fixed_sampling(_samples_then_one, sampling),
-        retain=retain_children(path_score),
-        answer=answer_rule("majority", path_score),
+        keeps_all_paths=True,
     )
 
 
@@ -63,18 +46,13 @@ def best_of_n(
     *, path_score: str = "min", vote: str = "best", sampling: Sampling = Sampling()
 ) -> Strategy:
     """N whole paths; the best by path score, or (`vote="weighted"`) the vote weighted by it."""
-    aggregated = aggregation(path_score)
     return Strategy(
         name="best_of_n" if vote == "best" else f"best_of_n_{vote}",
-        num_phases=1,
-        uses_scores=True,
-        width=_all_candidates,
-        aggregation=aggregated,
-        reward=RewardWeights(),
-        init_memory=no_memory,
-        decide=fixed_sampling(_samples_then_one, sampling),
-        retain=retain_children(aggregated),
-        answer=answer_rule(vote, aggregated),
+        plan=same_for_all(_samples_then_one, sampling),
+        sampling=(sampling,),
+        aggregation=aggregation(path_score),
+        answer=answer_rule(vote),
+        keeps_all_paths=True,
     )
 
 
@@ -92,19 +70,15 @@ def beam(
     `calibrated` ranks by P(step right), see `search.calibration`; its `path_score` should then be
     "product".
     """
-    aggregated = aggregation(path_score)
     return Strategy(
         name="beam",
-        num_phases=1,
-        uses_scores=True,
+        plan=same_for_all(samples_then_share, sampling),
+        sampling=(sampling,),
         width=share_of_candidates(factor),
-        aggregation=aggregated,
-        reward=RewardWeights(),
-        init_memory=no_memory,
-        decide=fixed_sampling(samples_then_share, sampling),
-        retain=retain_children(aggregated),
-        answer=answer_rule(vote, aggregated),
+        aggregation=aggregation(path_score),
+        answer=answer_rule(vote),
         calibrated=calibrated,
+        needs_calibration=calibrated,
     )
 
 
@@ -120,11 +94,3 @@ def _samples_then_one(state: SearchState) -> Int[Array, ""]:
 def _one_sample(state: SearchState) -> Int[Array, ""]:
     del state
     return jnp.int32(1)
-
-
-def _one_path(num_candidates: Any) -> Any:
-    return num_candidates // num_candidates
-
-
-def _all_candidates(num_candidates: Any) -> Any:
-    return num_candidates

@@ -18,17 +18,11 @@ from jax import lax
 from jaxtyping import Array, Bool, Int
 
 from ..aggregation import Aggregation, aggregation, path_keys, path_scores
+from ..answers import answer_rule
+from ..interface import Sampling, Strategy, same_for_all, share_of_candidates
 from ..ranking import prune
-from ..reward import RewardWeights
 from ..state import compact, count, empty_paths, pack
-from ..types import Paths, Plan, SearchState
-from .base import (
-    Sampling,
-    Strategy,
-    answer_rule,
-    fixed_sampling,
-    share_of_candidates,
-)
+from ..types import Paths, SearchState
 from .types import Tree
 
 
@@ -50,15 +44,13 @@ def mcts(
     aggregated = aggregation(path_score)
     return Strategy(
         name="mcts",
-        num_phases=1,
-        uses_scores=True,
+        plan=same_for_all(functools.partial(_branching, branching=branching), sampling),
+        sampling=(sampling,),
         width=share_of_candidates(branching),
         aggregation=aggregated,
-        reward=RewardWeights(),
+        keep=_make_keep(aggregated, exploration),
+        answer=answer_rule(vote),
         init_memory=functools.partial(_plant, max_nodes=max_nodes),
-        decide=fixed_sampling(functools.partial(_branching, branching=branching), sampling),
-        retain=_make_retain(aggregated, exploration),
-        answer=answer_rule(vote, aggregated),
     )
 
 
@@ -79,9 +71,9 @@ def _plant(state: SearchState, max_nodes: int) -> Tree:
     )
 
 
-def _make_retain(path_score: Aggregation, exploration: float) -> Callable[..., Any]:
-    def retain(state: SearchState, plan: Plan) -> tuple[Paths, Bool[Array, " M"], Tree]:
-        tree: Tree = plan.memory
+def _make_keep(path_score: Aggregation, exploration: float) -> Callable[..., Any]:
+    def keep(state: SearchState) -> tuple[Paths, Bool[Array, " M"], Tree]:
+        tree: Tree = state.memory
         capacity = tree.visits.shape[0]
         nodes = jnp.arange(capacity, dtype=jnp.int32)
         size = jnp.sum(tree.paths.valid, dtype=jnp.int32)
@@ -107,17 +99,17 @@ def _make_retain(path_score: Aggregation, exploration: float) -> Callable[..., A
         # that gets no place stays a leaf.
         competes = reached | (is_new & paths.done)
         free = state.width - count(state.finished)
-        keep = prune(path_keys(paths, path_score), competes, free)
-        node_of_slot, _ = pack(keep & ~paths.done, tree.node_of_slot.shape[0])
+        kept = prune(path_keys(paths, path_score), competes, free)
+        node_of_slot, _ = pack(kept & ~paths.done, tree.node_of_slot.shape[0])
         tree = tree.replace(
             visits=visits,
             value_sum=value_sum,
-            is_leaf=tree.is_leaf | (reached & ~keep),
+            is_leaf=tree.is_leaf | (reached & ~kept),
             node_of_slot=node_of_slot,
         )
-        return paths, keep, tree
+        return paths, kept, tree
 
-    return retain
+    return keep
 
 
 def _back_up(tree: Tree, at: Bool[Array, " M"], values: Any) -> Tree:

@@ -15,10 +15,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from ..aggregation import aggregation, path_scores
-from ..reward import RewardWeights
+from ..answers import answer_rule
+from ..interface import Sampling, Strategy, request
 from ..state import count
-from ..types import Action, Decision, Paths, Plan, SearchState
-from .base import Sampling, Strategy, answer_rule, no_decision, no_memory, sample_action
+from ..types import Paths, Request, SearchState
 
 
 @functools.cache
@@ -28,32 +28,26 @@ def particle_filtering(
     """N particles; a path's number of children is drawn by systematic resampling."""
     aggregated = aggregation(path_score)
 
-    def decide(
-        params: Any, key: jax.Array, state: SearchState, features: Float[Array, "N F"]
-    ) -> tuple[Action, Decision, Any]:
-        del params, features
+    def plan(params: Any, key: jax.Array, state: SearchState) -> tuple[Request, Any]:
+        del params
         places = state.width - count(state.finished)
         weights = jnp.where(state.frontier.valid, path_scores(state.frontier, aggregated), 0.0)
         multiplicity = systematic_resample(key, weights, state.frontier.valid, places)
-        return sample_action(state, multiplicity, sampling), no_decision(state), state.memory
+        return request(state, multiplicity, sampling), state.memory
 
-    def retain(state: SearchState, plan: Plan) -> tuple[Paths, Bool[Array, " N"], Any]:
+    def keep(state: SearchState) -> tuple[Paths, Bool[Array, " N"], Any]:
         pool = state.pool
         # After resampling every particle stands for the same mass, up to its newest score.
         weight = jnp.where(pool.valid, path_scores(pool, aggregated), 0.0)
-        return pool.replace(weight=weight), pool.valid, plan.memory
+        return pool.replace(weight=weight), pool.valid, state.memory
 
     return Strategy(
         name="particle_filtering",
-        num_phases=1,
-        uses_scores=True,
-        width=_all_candidates,
+        plan=plan,
+        sampling=(sampling,),
         aggregation=aggregated,
-        reward=RewardWeights(),
-        init_memory=no_memory,
-        decide=decide,
-        retain=retain,
-        answer=answer_rule(vote, aggregated),
+        keep=keep,
+        answer=answer_rule(vote),
     )
 
 
@@ -78,7 +72,3 @@ def systematic_resample(
     is_last = cumulative >= cumulative[-1]
     bounds = jnp.where(is_last, total, jnp.minimum(bounds, total))
     return jnp.diff(bounds, prepend=jnp.zeros((1,), jnp.int32))
-
-
-def _all_candidates(num_candidates: Any) -> Any:
-    return num_candidates

@@ -1,4 +1,4 @@
-"""Memories of the strategies that have one."""
+"""The memory of Monte-Carlo tree search."""
 
 from __future__ import annotations
 
@@ -6,13 +6,6 @@ import jax
 from flax import struct
 
 from ..types import Paths
-
-
-class CatsMemory(struct.PyTreeNode):
-    """Per frontier slot, within one step."""
-
-    is_open: jax.Array  # bool[N]; may decide again in this step
-    num_retain: jax.Array  # i32[N]; of the latest decision
 
 
 class Tree(struct.PyTreeNode):

@@ -7,13 +7,17 @@ refused when the names differ.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from .aggregation import AGGREGATIONS, Aggregation, path_keys, path_scores
-from .ranking import segment_ranks
-from .types import Paths, SearchState
+from ...aggregation import AGGREGATIONS, Aggregation, path_keys, path_scores
+from ...ranking import segment_ranks
+from ...types import Paths, SearchState
 
 NUM_SORTED_SCORES = 16
 """Children beyond the best 16 are seen through count, mean and standard deviation only."""
@@ -106,7 +110,7 @@ def extract(
     )
     max_depth = state.max_depth.astype(jnp.float32)
     width = state.width.astype(jnp.float32)
-    sparsity = jnp.log10(jnp.maximum(state.prm_features[:2], 1e-6))
+    context = state.context
 
     is_first = _first_of_its_text(pool)
     all_wrong = jnp.where(child_of & is_first[None, :], 1.0 - scores[None, :], 1.0)
@@ -130,16 +134,16 @@ def extract(
         "budget_left": _log_count((state.budget - state.spent).astype(jnp.float32)) * one,
         "step_left": _log_count((state.num_candidates - state.used).astype(jnp.float32)) * one,
         "num_candidates": _log_count(state.num_candidates.astype(jnp.float32)) * one,
-        "sparsity_total": sparsity[0] * one,
-        "sparsity_last_layer": sparsity[1] * one,
+        "sparsity_total": _log_share(context.sparsity_total) * one,
+        "sparsity_last_layer": _log_share(context.sparsity_last_layer) * one,
         "round": state.phase.astype(jnp.float32) / 4.0 * one,
         "agreement": same_text / at_least_one,
         "node_rank": rank_of_node / width,
         "finished_share": finished / width * one,
         "path_score": path_scores(frontier, aggregation),
-        "price": (1.0 + jnp.log10(jnp.maximum(state.price, 1e-3)) / 3.0) * one,
-        "calibration_slope": state.prm_features[3] / 4.0 * one,
-        "calibration_agreement": state.prm_features[4] / 4.0 * one,
+        "price": (1.0 + jnp.log10(jnp.maximum(context.price, 1e-3)) / 3.0) * one,
+        "calibration_slope": context.calibration.slope / 4.0 * one,
+        "calibration_agreement": context.calibration.agreement / 4.0 * one,
         "any_right": 1.0 - jnp.prod(all_wrong, axis=1),
         "distinct_texts": _log_count(distinct),
         "pool_best": jnp.max(jnp.where(pool.valid, scores, 0.0), initial=0.0) * one,
@@ -153,16 +157,35 @@ def extract(
     return jnp.where(has_child[:, None], features, 0.0)
 
 
-def feature_mask(excluded: tuple[str, ...]) -> Float[Array, " F"]:
-    """1 for each feature kept, 0 for the excluded ones."""
-    return jnp.asarray([name not in excluded for name in FEATURE_NAMES], jnp.float32)
+class FeatureSet(NamedTuple):
+    """What a policy sees of a node.
+
+    Attributes:
+        names: of the features, in order; a checkpoint keeps them.
+        extract: `(state, aggregation) -> f32[N, F]`, one row per frontier slot.
+    """
+
+    names: tuple[str, ...]
+    extract: Callable[[SearchState, Aggregation], jax.Array]
+
+    def column(self, name: str) -> int:
+        """Column of a feature. Raises ValueError naming the known ones."""
+        self.check((name,))
+        return self.names.index(name)
+
+    def check(self, names: tuple[str, ...]) -> None:
+        """Raise ValueError if one of the names is no feature."""
+        unknown = [name for name in names if name not in self.names]
+        if unknown:
+            raise ValueError(f"unknown features {unknown}: choose among {', '.join(self.names)}")
+
+    def mask(self, excluded: tuple[str, ...]) -> Float[Array, " F"]:
+        """1 for each feature kept, 0 for the excluded ones."""
+        return jnp.asarray([name not in excluded for name in self.names], jnp.float32)
 
 
-def check_feature_names(names: tuple[str, ...]) -> None:
-    """Raise ValueError if one of the names is not in `FEATURE_NAMES`."""
-    unknown = [name for name in names if name not in FEATURE_NAMES]
-    if unknown:
-        raise ValueError(f"unknown features {unknown}: choose among {', '.join(FEATURE_NAMES)}")
+FEATURES = FeatureSet(FEATURE_NAMES, extract)
+"""The features of this module, `FEATURE_NAMES`."""
 
 
 def num_children(state: SearchState) -> Int[Array, " N"]:
@@ -202,3 +225,7 @@ def _leading_share(finished: Paths, scores: Float[Array, " N"]) -> Float[Array, 
 
 def _log_count(value: Float[Array, "*B"]) -> Float[Array, "*B"]:
     return jnp.log2(1.0 + jnp.maximum(value, 0.0)) / 8.0
+
+
+def _log_share(value: Float[Array, ""]) -> Float[Array, ""]:
+    return jnp.log10(jnp.maximum(value, 1e-6))

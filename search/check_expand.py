@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .rollout import ExpandFn
+from .loop import ExpandFn
 from .shapes import EXPANSION_DTYPES, check_expansion_shapes
 from .types import Expansion, Request
 
@@ -155,6 +155,7 @@ def _request(
         temperature=jnp.full((slots,), temperature, jnp.float32),
         top_p=jnp.full((slots,), top_p, jnp.float32),
         top_k=jnp.full((slots,), top_k, jnp.int32),
+        scored=jnp.ones((slots,), bool),
         to_end=jnp.full((slots,), to_end),
         depth=jnp.full((slots,), depth, jnp.int32),
         embedding=embedding,

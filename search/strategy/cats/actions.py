@@ -15,6 +15,7 @@ from types import MappingProxyType
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
+from ...interface import Sampling
 from .types import Action
 
 MAX_ACTIONS = 128
@@ -88,9 +89,9 @@ class ActionTable:
         """Actions whose num_extra is still affordable; num_extra = 0 always is."""
         return self.num_extra() <= jnp.maximum(available, 0)
 
-    def sampling_settings(self) -> tuple[tuple[float, float, int], ...]:
-        """The different (temperature, top_p, top_k) of actions that sample, in order."""
-        return tuple(dict.fromkeys(row[2:] for row in self.rows if row[0] > 0))
+    def sampling_settings(self) -> tuple[Sampling, ...]:
+        """The different sampling parameters of actions that sample, in order."""
+        return tuple(dict.fromkeys(Sampling(*row[2:]) for row in self.rows if row[0] > 0))
 
 
 ACTION_TABLES: Mapping[str, ActionTable] = MappingProxyType(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
@@ -67,3 +69,7 @@ def step_reward(
     best = jnp.max(jnp.where(child, scores[None, :], 0.0), axis=1, initial=0.0)
     cost = num_extra.astype(jnp.float32) / num_candidates.astype(jnp.float32)
     return -weights.cost * cost + weights.margin * margin + weights.score * best
+
+
+RewardFn = Callable[..., jax.Array]
+"""A reward with the arguments and the result of `step_reward`."""

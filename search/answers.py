@@ -1,0 +1,59 @@
+"""Answer rules: which finished path speaks for the search.
+
+A rule is `(params, finished, context, aggregation) -> row`: it may be learned (`params`), and it
+knows what the search was told (`context`). -1 stands for no answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import jax
+from jaxtyping import Array, Int
+
+from .aggregation import Aggregation, path_keys, path_scores
+from .selection import best, majority_vote, weighted_vote
+from .types import Context, Paths
+
+AnswerRule = Callable[[Any, Paths, Context, Aggregation], jax.Array]
+"""`(params, finished [N], context, aggregation) -> i32[]`: a row, or -1 for no answer."""
+
+
+def answer_best(
+    params: Any, finished: Paths, context: Context, aggregation: Aggregation
+) -> Int[Array, ""]:
+    """The path with the best path score."""
+    del params, context
+    return best(path_keys(finished, aggregation), finished.answer, finished.valid)
+
+
+def answer_majority(
+    params: Any, finished: Paths, context: Context, aggregation: Aggregation
+) -> Int[Array, ""]:
+    """The most frequent answer."""
+    del params, context, aggregation
+    return majority_vote(finished.answer, finished.valid)
+
+
+def answer_weighted(
+    params: Any, finished: Paths, context: Context, aggregation: Aggregation
+) -> Int[Array, ""]:
+    """The vote in which a path counts as much as its path score times its weight."""
+    del params, context
+    weights = finished.weight * path_scores(finished, aggregation)
+    return weighted_vote(weights, finished.answer, finished.valid)
+
+
+ANSWER_RULES: Mapping[str, AnswerRule] = MappingProxyType(
+    {"best": answer_best, "majority": answer_majority, "weighted": answer_weighted}
+)
+"""Name -> rule, as recipes name them."""
+
+
+def answer_rule(name: str) -> AnswerRule:
+    """The answer rule of that name. Raises ValueError naming the known ones."""
+    if name not in ANSWER_RULES:
+        raise ValueError(f"unknown answer rule {name!r}: choose one of {', '.join(ANSWER_RULES)}")
+    return ANSWER_RULES[name]

@@ -1,0 +1,225 @@
+"""What every strategy owes the loop, as checks that any value of `Strategy` can be put to."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .children import children_of
+from .interface import Strategy, answer
+from .loop import Recorder, Tick, rollout
+from .state import init, is_terminal
+from .types import Context, Expansion, Request, SearchState
+
+CAPACITY = 8
+MAX_DEPTH = 3
+
+
+def check_strategy(strategy: Strategy, params: Any = (), *, seed: int = 0) -> None:
+    """Put a strategy through the contract of the loop, on searches with random children.
+
+    Sizes as Python numbers and traced; several N and budgets in one program; invalid candidates,
+    early ends, a spent budget; a tick after the end; searches side by side and alone; the facts
+    that the strategy states about itself.
+
+    Args:
+        strategy: what is checked.
+        params: of its policy.
+        seed: of everything that is drawn.
+
+    Raises:
+        AssertionError: a rule is broken; the message names the strategy, the rule and the way out.
+    """
+    require = functools.partial(_require, strategy)
+    _check_sizes(strategy, require)
+    full = CAPACITY * MAX_DEPTH
+    cases = [
+        *((n, budget, 0.2, 1.0) for n in (1, 3, CAPACITY) for budget in (0, 1, 5, n * MAX_DEPTH)),
+        # For the facts that a strategy states: all children valid, few and no scores.
+        (CAPACITY, full, 0.0, 1.0),
+        (1, full, 0.0, 1.0),
+        (CAPACITY, full, 0.0, 0.0),
+    ]
+    states = [_start(strategy, n, budget) for n, budget, _, _ in cases]
+    worlds = [(jnp.float32(p_invalid), jnp.float32(scale)) for _, _, p_invalid, scale in cases]
+    keys = jax.random.split(jax.random.key(seed), len(cases) - 2)
+    keys = jnp.concatenate([keys, keys[-1:], keys[-1:]])  # the same children for the facts
+    stack = functools.partial(jax.tree.map, lambda *leaves: jnp.stack(leaves))
+    batched = jax.jit(jax.vmap(functools.partial(_search, strategy), (None, 0, 0, 0)))
+    together = jax.device_get(batched(params, stack(*worlds), keys, stack(*states)))
+    found = [jax.tree.map(lambda leaf, i=i: leaf[i], together) for i in range(len(cases))]
+    for (n, budget, _, _), outcome in zip(cases, found, strict=True):
+        _check_search(strategy, n, budget, outcome, require)
+    one = jax.jit(functools.partial(_search, strategy))
+    for index in (5, 11):
+        alone = jax.device_get(one(params, worlds[index], keys[index], states[index]))
+        same = jax.tree.map(
+            lambda a, b: np.allclose(a, b, atol=1e-5, equal_nan=True), alone, found[index]
+        )
+        require(all(jax.tree.leaves(same)), "jax.vmap gives another search than jax.jit alone")
+    usual, one_candidate, blind = found[-3:]
+    _check_facts(strategy, usual, one_candidate, blind, require)
+
+
+Require = Callable[[bool, str], None]
+
+
+def _require(strategy: Strategy, condition: bool, rule: str) -> None:
+    if not condition:
+        raise AssertionError(f"strategy {strategy.name!r}: {rule}")
+
+
+def _check_sizes(strategy: Strategy, require: Require) -> None:
+    """Width and number of steps, on ints and on traced arrays."""
+    for name, function, arguments in (
+        ("width", strategy.width, lambda n: (n,)),
+        ("num_steps", strategy.num_steps, lambda n: (n, MAX_DEPTH)),
+    ):
+        traced = jax.jit(lambda *sizes, f=function: jnp.asarray(f(*sizes), jnp.int32))
+        for n in (1, 3, CAPACITY):
+            value = function(*arguments(n))
+            require(
+                isinstance(value, int) and value >= 1,
+                f"{name}{arguments(n)} must be an int >= 1, got {value!r}",
+            )
+            try:
+                same = int(traced(*map(jnp.int32, arguments(n))))
+            except jax.errors.JAXTypeError as error:
+                raise AssertionError(
+                    f"strategy {strategy.name!r}: {name} must also work on traced arrays: use "
+                    "search.share_of_candidates, or jnp.maximum in place of max"
+                ) from error
+            require(same == value, f"{name}{arguments(n)} is {value}, but {same} when traced")
+    for n in (1, 3, CAPACITY):
+        require(
+            strategy.width(n) <= n,
+            f"width({n}) = {strategy.width(n)}: no more paths can be kept than sampled",
+        )
+
+
+def _check_search(
+    strategy: Strategy,
+    n: int,
+    budget: int,
+    outcome: _Outcome,
+    require: Require,
+) -> None:
+    """Budgets, places, declared sampling and the answer of one search."""
+    final, ticks, row = outcome
+    where = f"with N = {n} and a budget of {budget}: "
+    require(bool(is_terminal(final)), where + "the search has not ended after its last tick")
+    require(bool(ticks.stays.all()), where + "a tick after the end of the search changes its state")
+    per_step = ticks.request.num_samples.sum(axis=-1).reshape(-1, strategy.num_phases).sum(axis=-1)
+    require(bool((per_step <= n).all()), where + f"a step sampled {per_step.max()} candidates")
+    require(int(final.spent) <= budget, where + f"{final.spent} candidates were sampled")
+    kept = int(final.finished.valid.sum() + final.frontier.valid.sum())
+    require(kept <= strategy.width(n), where + f"{kept} paths were kept")
+    require(
+        -1 <= row < final.finished.valid.size and (row < 0 or bool(final.finished.valid[row])),
+        where + f"answer gave row {row}, which is no finished path; -1 stands for no answer",
+    )
+    declared = np.array([(s.temperature, s.top_p, s.top_k) for s in strategy.sampling])
+    request = ticks.request
+    used = np.stack([request.temperature, request.top_p, request.top_k], axis=-1)
+    for setting in np.unique(used[request.num_samples > 0], axis=0):
+        require(
+            bool(np.isclose(declared, setting, atol=1e-6).all(axis=1).any()),
+            f"it samples with temperature {setting[0]:g}, top_p {setting[1]:g}, top_k "
+            f"{setting[2]:g}, which `sampling` does not list: add it",
+        )
+
+
+def _check_facts(
+    strategy: Strategy, usual: _Outcome, one_candidate: _Outcome, blind: _Outcome, require: Require
+) -> None:
+    """What the strategy says of itself, where a search can tell."""
+    final, ticks, row = usual
+    if strategy.keeps_all_paths:
+        paths = int(final.finished.valid.sum())
+        require(paths == CAPACITY, f"keeps_all_paths, but {paths} of {CAPACITY} paths were kept")
+    if strategy.ignores_num_candidates:
+        asked = ticks.request.num_samples, one_candidate[1].request.num_samples
+        require(np.array_equal(*asked), "ignores_num_candidates, but N changes what it samples")
+    if not strategy.uses_scores:
+        asked = ticks.request.num_samples, blind[1].request.num_samples
+        require(
+            np.array_equal(*asked) and int(row) == int(blind[2]),
+            "uses_scores is False, but the scores change what it samples or answers",
+        )
+
+
+class _Asked(NamedTuple):
+    """Of every tick: what was asked, and whether an ended search stayed as it was."""
+
+    request: Request
+    stays: Any
+
+
+_Outcome = tuple[SearchState, _Asked, Any]
+
+
+def _watch(memory: tuple[()], tick: Tick) -> tuple[tuple[()], _Asked]:
+    same = jax.tree.map(lambda a, b: jnp.all(a == b), tick.after, tick.before)
+    stays = jnp.all(jnp.stack(jax.tree.leaves(same)))
+    return memory, _Asked(tick.plan.request, stays | tick.output.active)
+
+
+def _start(strategy: Strategy, n: int, budget: int) -> SearchState:
+    return init(
+        jnp.int32(0),
+        strategy=strategy,
+        num_candidates=n,
+        max_depth=MAX_DEPTH,
+        budget=budget,
+        context=Context(price=0.1, sparsity_total=0.2),
+        capacity=CAPACITY,
+    )
+
+
+def _search(
+    strategy: Strategy, params: Any, world: Any, key: jax.Array, state: SearchState
+) -> _Outcome:
+    """A whole search, what it asked tick by tick, and the row of its answer."""
+    final, ticks = rollout(
+        params,
+        world,
+        key,
+        state,
+        strategy=strategy,
+        expand_fn=_expand,
+        recorder=Recorder(init=lambda state: (), record=_watch),
+    )
+    return final, ticks, answer(params, final, strategy=strategy)
+
+
+def _expand(world: tuple[jax.Array, jax.Array], key: jax.Array, request: Request) -> Expansion:
+    """Children drawn at random: some are invalid, some end early, three answers.
+
+    Args:
+        world: the chance that a child is invalid, and a factor of the scores.
+        key: consumed.
+        request: at most `CAPACITY` children.
+    """
+    p_invalid, scale = world
+    parent, granted = children_of(request.num_samples, CAPACITY)
+    keys = jax.random.split(key, 4)
+    done = request.to_end[parent] | (jax.random.uniform(keys[0], (CAPACITY,)) < 0.2)
+    valid = granted & (jax.random.uniform(keys[1], (CAPACITY,)) >= p_invalid)
+    score = scale * jax.random.uniform(keys[2], (CAPACITY,))
+    drawn = jax.random.randint(keys[3], (CAPACITY,), 0, 3, jnp.int32)
+    return Expansion(
+        valid=valid,
+        parent=parent,
+        score=jnp.where(valid, score, 0.0),
+        done=valid & done,
+        answer=jnp.where(valid & done, drawn, -1),
+        text=drawn,
+        log_prob=jnp.zeros((CAPACITY,), jnp.float32),
+        num_tokens=jnp.ones((CAPACITY,), jnp.int32),
+        embedding=jnp.arange(CAPACITY, dtype=jnp.int32),
+    )

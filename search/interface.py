@@ -1,0 +1,210 @@
+"""What a search method is: the `Strategy` that plugs into the one loop, and its building blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Int
+
+from .aggregation import AGGREGATIONS, Aggregation
+from .answers import AnswerRule, answer_best
+from .types import Paths, Plan, Request, SearchState
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How a child is sampled.
+
+    Attributes:
+        temperature: >= 0; 0 is greedy.
+        top_p: nucleus mass in (0, 1]; 1 switches it off.
+        top_k: number of most likely tokens, >= 0; 0 switches it off.
+
+    Raises:
+        ValueError: a value is out of range.
+    """
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.temperature >= 0.0:
+            raise ValueError(f"temperature must be >= 0, got {self.temperature}")
+        if not 0.0 < self.top_p <= 1.0:
+            raise ValueError(f"top_p must be in (0, 1], got {self.top_p}")
+        if self.top_k < 0:
+            raise ValueError(f"top_k must be >= 0 (0 switches it off), got {self.top_k}")
+
+
+def all_candidates(num_candidates: Any) -> Any:
+    """The width K = N."""
+    return num_candidates
+
+
+def one_path(num_candidates: Any) -> Any:
+    """The width K = 1."""
+    return num_candidates // num_candidates
+
+
+def share_of_candidates(factor: int) -> Callable[[Any], Any]:
+    """The width K = max(1, N // factor)."""
+    if factor < 1:
+        raise ValueError(f"factor must be >= 1, got {factor}")
+
+    def width(num_candidates: Any) -> Any:
+        if isinstance(num_candidates, int):
+            return max(1, num_candidates // factor)
+        return jnp.maximum(num_candidates // factor, 1)
+
+    return width
+
+
+def path_length(num_candidates: Any, max_depth: Any) -> Any:
+    """The number of steps of methods that grow all their paths together: `max_depth`."""
+    del num_candidates
+    return max_depth
+
+
+def no_memory(state: SearchState) -> tuple[()]:
+    """The empty memory."""
+    del state
+    return ()
+
+
+def no_report(state: SearchState, plan: Plan) -> tuple[()]:
+    """The empty report."""
+    del state, plan
+    return ()
+
+
+def keep_children(state: SearchState) -> tuple[Paths, Bool[Array, " N"], Any]:
+    """Every valid child of the step competes for a place."""
+    return state.pool, state.pool.valid, state.memory
+
+
+@dataclass(frozen=True, kw_only=True)
+class Strategy:
+    """A search method: pure functions and constants, static under `jit`.
+
+    Only `name` and `plan` are required; a width, a path score and an answer rule are what most
+    methods add. Build strategies in a cached factory (`search.beam(factor=4)`): equal arguments
+    then give the same object, so that nothing recompiles. `search.check_strategy` runs a value
+    through the contract below.
+
+    Attributes:
+        name: short name for tables and result keys.
+        plan: `(params, key, state) -> (Request, M)`, each tick: what every frontier node asks for,
+            before contention, and the new memory. `params` are those of the method's policy, `()`
+            without one; `key` is consumed. Build the request with `search.request`.
+        width: `N -> K`, the number of paths kept; works on ints and on traced arrays.
+        aggregation: from step scores to the path score that ranks paths.
+        calibrated: replace raw step scores by P(step right), see `search.calibration`, wherever
+            the strategy sees them.
+        keep: `state -> (paths, marked bool[N], M)` at the end of a step: the marked rows compete by
+            path score for the free places. `paths` is usually `state.pool`, the children of the
+            step; a method that keeps nodes in its memory returns those instead.
+        answer: rule that chooses among finished paths, see `search.answers`.
+        init_memory: `state -> M`, the method's own pytree. Its structure, shapes and dtypes stay.
+        report: `(state, plan) -> pytree`, each tick, before a step ends: what the method tells a
+            recorder. CATS reports its decisions.
+        num_phases: ticks per reasoning step; 1, or 1 + rounds for methods that look first.
+        base: `state -> (Request, M)`, the plan of phase 0 of methods with several phases. It knows
+            neither params nor a key, so that a program for phase 0 holds no policy. None: `plan`.
+        num_steps: `(N, max_depth) -> steps` of a whole search, increasing in both; works on ints
+            and on traced arrays. More than `max_depth` for methods that grow path after path.
+        sampling: all settings that requests may use. A step bank must have recorded them.
+        uses_scores: False: the PRM is never asked. A method that asks for some nodes only says so
+            in `Request.scored`.
+        keeps_all_paths: no path is ever dropped, so that the paths of a smaller N are among those
+            of a larger one, whatever the PRM.
+        ignores_num_candidates: one deterministic path; neither N nor the seed changes it.
+        needs_calibration: the method reads `state.context.calibration`.
+        config: settings of the method that callers may want to look at; the core does not.
+    """
+
+    name: str
+    plan: Callable[[Any, jax.Array, SearchState], tuple[Request, Any]]
+    width: Callable[[Any], Any] = all_candidates
+    aggregation: Aggregation = AGGREGATIONS["min"]
+    calibrated: bool = False
+    keep: Callable[[SearchState], tuple[Paths, jax.Array, Any]] = keep_children
+    answer: AnswerRule = answer_best
+    init_memory: Callable[[SearchState], Any] = no_memory
+    report: Callable[[SearchState, Plan], Any] = no_report
+    num_phases: int = 1
+    base: Callable[[SearchState], tuple[Request, Any]] | None = None
+    num_steps: Callable[[Any, Any], Any] = path_length
+    sampling: tuple[Sampling, ...] = (Sampling(),)
+    uses_scores: bool = True
+    keeps_all_paths: bool = False
+    ignores_num_candidates: bool = False
+    needs_calibration: bool = False
+    config: Any = None
+
+
+def request(
+    state: SearchState,
+    num_samples: Int[Array, " N"] | Int[Array, ""] | int,
+    sampling: Sampling = Sampling(),
+    *,
+    scored: Bool[Array, " N"] | bool = True,
+) -> Request:
+    """The request of a tick in which all nodes sample the same way.
+
+    Use `.replace(temperature=...)` for parameters that differ from node to node.
+
+    Args:
+        state: before the tick.
+        num_samples: children each frontier slot wants, >= 0; contention may grant fewer. Rows of
+            slots without a path are ignored.
+        sampling: parameters of all nodes.
+        scored: whether the PRM is asked for the children.
+
+    Raises:
+        TypeError: `num_samples` is not made of integers.
+    """
+    if not jnp.issubdtype(jnp.result_type(num_samples), jnp.integer):
+        raise TypeError(
+            f"num_samples must be integers, got {jnp.result_type(num_samples)}: round them and "
+            "use .astype(jnp.int32)"
+        )
+    frontier = state.frontier
+    slots = frontier.valid.shape
+    return Request(
+        num_samples=jnp.broadcast_to(jnp.asarray(num_samples, jnp.int32), slots),
+        temperature=jnp.full(slots, sampling.temperature, jnp.float32),
+        top_p=jnp.full(slots, sampling.top_p, jnp.float32),
+        top_k=jnp.full(slots, sampling.top_k, jnp.int32),
+        scored=jnp.broadcast_to(jnp.asarray(scored, bool), slots),
+        to_end=frontier.depth >= state.max_depth - 1,
+        depth=frontier.depth,
+        embedding=frontier.embedding,
+    )
+
+
+def same_for_all(
+    num_samples: Callable[[SearchState], Int[Array, ""]], sampling: Sampling
+) -> Callable[..., tuple[Request, Any]]:
+    """A `plan` that asks `num_samples(state)` children of every node, whatever their scores."""
+
+    def plan(params: Any, key: jax.Array, state: SearchState) -> tuple[Request, Any]:
+        del params, key
+        return request(state, num_samples(state), sampling), state.memory
+
+    return plan
+
+
+def answer(params: Any, state: SearchState, *, strategy: Strategy) -> Int[Array, ""]:
+    """Row of `state.finished` that answers the question, or -1 if no finished path has an answer.
+
+    Args:
+        params: of the strategy's policy.
+        state: at the end of the search, or at any time before.
+        strategy: static.
+    """
+    return strategy.answer(params, state.finished, state.context, strategy.aggregation)

@@ -1,0 +1,233 @@
+"""Whole searches in the graph: `rollout` of one question, `play` of a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Int, Key
+
+from .interface import Strategy
+from .state import is_terminal
+from .step import commit, plan
+from .types import Expansion, Plan, Request, SearchState, StepOutput
+
+ExpandFn = Callable[[Any, jax.Array, Request], Expansion]
+"""`(params, key, request) -> expansion`; rows in allocation order, `key` is consumed."""
+
+
+class Task(NamedTuple):
+    """A question that an environment poses, and what its search is told.
+
+    Attributes:
+        params: of the environment's expand function.
+        root: embedding of the question, for `search.init`.
+        context: sparsity and calibration of the PRM; the caller sets the price.
+        max_depth: i32[]; steps of a path.
+        right_answer: i32[]; class of the right answer. Graders and oracles may look at it.
+    """
+
+    params: Any
+    root: Any
+    context: Any
+    max_depth: Any
+    right_answer: Any
+
+
+class Environment(NamedTuple):
+    """Where searches in the graph take place.
+
+    Attributes:
+        reset: `(tables, key) -> Task`: a random question. Consumes the key.
+        expand: `capacity -> ExpandFn`, whose expansions have `capacity` rows.
+        axes: `jax.vmap` axes of `Task.params` in a batch of tasks: None for big tables that all
+            tasks share, which are then never copied, 0 for the rest.
+    """
+
+    reset: Callable[[Any, jax.Array], Task]
+    expand: Callable[[int], ExpandFn]
+    axes: Any = 0
+
+    def reset_many(self, tables: Any, keys: Key[Array, " B"]) -> Task:
+        """A batch of random questions; `axes` says which leaves of its params have a `[B]`."""
+        axes = Task(self.axes, 0, 0, 0, 0)
+        return jax.vmap(self.reset, in_axes=(None, 0), out_axes=axes)(tables, keys)
+
+
+class Tick(NamedTuple):
+    """All that there is of one tick."""
+
+    before: SearchState
+    plan: Plan
+    expansion: Expansion
+    output: StepOutput
+    after: SearchState
+
+
+class Recorder(NamedTuple):
+    """Follows a search tick by tick; a pair of pure functions.
+
+    Attributes:
+        init: `state -> memory` before the first tick.
+        record: `(memory, tick) -> (memory, record)`; the loops stack the records.
+    """
+
+    init: Callable[[SearchState], Any]
+    record: Callable[[Any, Tick], tuple[Any, Any]]
+
+
+OUTPUTS = Recorder(init=lambda state: (), record=lambda memory, tick: (memory, tick.output))
+"""Records the `StepOutput` of every tick."""
+
+
+def rollout(
+    params: Any,
+    expand_params: Any,
+    key: jax.Array,
+    state: SearchState,
+    *,
+    strategy: Strategy,
+    expand_fn: ExpandFn,
+    recorder: Recorder = OUTPUTS,
+) -> tuple[SearchState, Any]:
+    """Run one search to its end.
+
+    Args:
+        params: of the strategy's policy.
+        expand_params: of `expand_fn`.
+        key: consumed; tick t uses `tick_keys(key, t)`, as the host driver does.
+        state: from `search.init`; its capacities bound the number of ticks.
+        strategy: static.
+        expand_fn: static; a simulator, or a bank of recorded children.
+        recorder: static; what is kept of each tick.
+
+    Returns:
+        The final state, and the records of all ticks, stacked: `num_phases` ticks for each of
+        `strategy.num_steps(N, T)` steps, N and T the capacities. Ticks after the end change
+        nothing.
+    """
+
+    def one_tick(carry: tuple[SearchState, Any], index: jax.Array) -> Any:
+        state, memory = carry
+        made = tick(
+            params, expand_params, key, state, index, strategy=strategy, expand_fn=expand_fn
+        )
+        memory, record = recorder.record(memory, made)
+        return (made.after, memory), record
+
+    ticks = jnp.arange(num_steps(state, strategy) * strategy.num_phases, dtype=jnp.int32)
+    (final, _), records = lax.scan(one_tick, (state, recorder.init(state)), ticks)
+    return final, records
+
+
+def play(
+    params: Any,
+    expand_params: Any,
+    keys: Key[Array, " B"],
+    states: SearchState,
+    *,
+    strategy: Strategy,
+    expand_fn: ExpandFn,
+    expand_axes: Any = 0,
+    recorder: Recorder = OUTPUTS,
+) -> tuple[SearchState, Any]:
+    """Run a batch of searches to their ends: `rollout` of each, as one program.
+
+    All searches are in the same phase at every tick, so that phase 0 holds no policy, and a step
+    that finds all of them ended costs nothing.
+
+    Args:
+        params: of the strategy's policy, the same for all.
+        expand_params: of `expand_fn`, for B searches; `Task.params` of a batch of tasks.
+        keys: of B searches, consumed.
+        states: of B searches, leaves `[B, ...]`, each between two steps; usually from
+            `jax.vmap` of `search.init`.
+        strategy: static.
+        expand_fn: static.
+        expand_axes: static; `jax.vmap` axes of `expand_params`: None for what the searches share.
+        recorder: static; what is kept of each tick. Its records must not depend on a search that
+            has ended: those of skipped ticks are zeros, `active` False.
+
+    Returns:
+        The final states, and the records stacked `[steps, num_phases, B, ...]`.
+    """
+
+    def one_tick(carry: tuple[SearchState, Any], index: jax.Array, base_phase: bool | None) -> Any:
+        def advance(expand_params: Any, key: jax.Array, state: SearchState, memory: Any) -> Any:
+            made = tick(
+                params,
+                expand_params,
+                key,
+                state,
+                index,
+                strategy=strategy,
+                expand_fn=expand_fn,
+                base_phase=base_phase,
+            )
+            memory, record = recorder.record(memory, made)
+            return (made.after, memory), record
+
+        states, memories = carry
+        axes = (expand_axes, 0, 0, 0)
+        return jax.vmap(advance, in_axes=axes)(expand_params, keys, states, memories)
+
+    def one_step(carry: tuple[SearchState, Any], step: jax.Array) -> Any:
+        first = step * strategy.num_phases
+        if strategy.num_phases == 1:
+            carry, record = one_tick(carry, first, None)
+            return carry, jax.tree.map(lambda leaf: leaf[None], record)
+        carry, base = one_tick(carry, first, True)
+        rounds = jnp.arange(1, strategy.num_phases, dtype=jnp.int32)
+        carry, later = lax.scan(
+            lambda carry, phase: one_tick(carry, first + phase, False), carry, rounds
+        )
+        return carry, jax.tree.map(
+            lambda one, more: jnp.concatenate([one[None], more]), base, later
+        )
+
+    def step_unless_ended(carry: tuple[SearchState, Any], step: jax.Array) -> Any:
+        nothing = jax.eval_shape(lambda: one_step(carry, step)[1])
+        return lax.cond(
+            jnp.all(jax.vmap(is_terminal)(carry[0])),
+            lambda: (carry, jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), nothing)),
+            lambda: one_step(carry, step),
+        )
+
+    start = (states, jax.vmap(recorder.init)(states))
+    steps = jnp.arange(num_steps(states, strategy), dtype=jnp.int32)
+    (final, _), records = lax.scan(step_unless_ended, start, steps)
+    return final, records
+
+
+def tick(
+    params: Any,
+    expand_params: Any,
+    key: jax.Array,
+    state: SearchState,
+    index: Int[Array, ""] | int,
+    *,
+    strategy: Strategy,
+    expand_fn: ExpandFn,
+    base_phase: bool | None = None,
+) -> Tick:
+    """Tick number `index` of a search, `key` the whole search's: plan, expand, commit."""
+    plan_key, expand_key = tick_keys(key, index)
+    planned = plan(params, plan_key, state, strategy=strategy, base_phase=base_phase)
+    expansion = expand_fn(expand_params, expand_key, planned.request)
+    after, output = commit(state, planned, expansion, strategy=strategy, base_phase=base_phase)
+    return Tick(state, planned, expansion, output, after)
+
+
+def tick_keys(key: jax.Array, tick: jax.Array | int) -> tuple[jax.Array, jax.Array]:
+    """Keys of one tick of a search: for `plan` and for `expand_fn`."""
+    plan_key, expand_key = jax.random.split(jax.random.fold_in(key, tick))
+    return plan_key, expand_key
+
+
+def num_steps(state: SearchState, strategy: Strategy) -> int:
+    """Most steps that a search (or a batch of them) of this state's capacities can take."""
+    capacity, depth_capacity = state.pool.step_scores.shape[-2:]
+    return strategy.num_steps(capacity, depth_capacity)

@@ -1,0 +1,1 @@
+"""Compute-aware tree search: its configuration, policy interface, features, actions, reward."""

@@ -1,0 +1,84 @@
+"""What is fixed about a CATS search beside its policy, and the two named configurations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...aggregation import aggregation
+from ...answers import answer_rule
+from ...interface import Sampling, share_of_candidates
+from .actions import ACTION_TABLES, ActionTable
+from .features import CALIBRATION_FEATURES, EXTRA_FEATURES, FEATURES
+from .reward import RewardWeights
+
+
+@dataclass(frozen=True)
+class CatsConfig:
+    """What is fixed about a CATS search beside its policy.
+
+    Attributes:
+        rounds: R >= 1, decisions a node may take per step; 1 in Algorithms 1 and 2.
+        num_base: children each node gets before its first decision, >= 1 (at most N).
+        base: how those are sampled.
+        factor: width K = max(1, N // factor).
+        path_score: name of the aggregation.
+        vote: answer rule, "best", "weighted" or "majority".
+        reward: weights of the reward and the discount.
+        excluded_features: names of features the policy sees as 0.
+        actions: the action table.
+        calibrated: rank and see by P(step right) instead of raw scores, see
+            `search.calibration`; `path_score` should then be "product".
+
+    Raises:
+        ValueError: a value is out of range, or a name unknown.
+    """
+
+    rounds: int = 1
+    num_base: int = 2
+    base: Sampling = Sampling()
+    factor: int = 4
+    path_score: str = "min"
+    vote: str = "best"
+    reward: RewardWeights = RewardWeights()
+    excluded_features: tuple[str, ...] = EXTRA_FEATURES
+    actions: ActionTable = ACTION_TABLES["top-p"]
+    calibrated: bool = False
+
+    def __post_init__(self) -> None:
+        if self.rounds < 1:
+            raise ValueError(f"rounds must be >= 1, got {self.rounds}")
+        if self.num_base < 1:
+            raise ValueError(f"num_base must be >= 1, got {self.num_base}")
+        FEATURES.check(self.excluded_features)
+        # They refuse what they do not know.
+        answer_rule(self.vote)
+        aggregation(self.path_score)
+        share_of_candidates(self.factor)
+
+    @property
+    def sees_calibration(self) -> bool:
+        """Whether the PRM's calibration is among what a policy sees."""
+        return not set(CALIBRATION_FEATURES) <= set(self.excluded_features)
+
+
+PAPER = CatsConfig()
+"""The paper's method: one decision per step (Algorithms 1 and 2), the state of section 5.2, the
+reward of equation 9 with the weights of section 6.1, and gamma = .9 (`tab:gamma-ablation`).
+
+Our choices, where the paper prints nothing: the action table, two base children sampled at
+temperature 1, K = N // 4, and the minimum as path score. Finished paths compete for places, where
+Algorithm 2 lets them in without limit. How the features of the state are written down, and the cost
+as a share of N, are ours as well; see `features` and `reward`."""
+
+CATS = CatsConfig(
+    rounds=3,
+    num_base=1,
+    base=Sampling(temperature=0.0),
+    vote="weighted",
+    excluded_features=(),
+    actions=ACTION_TABLES["temperature"],
+)
+"""Ours: each node starts with its greedy child, then up to three rounds per step, with the extra
+features and the smallest action table: with 90 actions, most of a short training goes into finding
+out which are alike. Paths are ranked by raw scores; how far a PRM can be trusted is among the
+features."""

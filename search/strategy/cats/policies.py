@@ -1,0 +1,86 @@
+"""Policies that need no training: random, constant, and hand-made rules.
+
+A learned one has to beat the rules; `learners.make_policy` makes a policy of an actor.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jaxtyping import Array, Float, Int
+
+from .features import FEATURES, FeatureSet
+from .types import Observation
+
+Policy = Callable[[Any, jax.Array, Observation], tuple[jax.Array, jax.Array]]
+"""`(params, key, observation) -> (action i32[N], log_prob f32[N])`; consumes `key`.
+
+The rows of slots that do not decide are ignored.
+"""
+
+
+def random_policy(
+    params: Any, key: jax.Array, observation: Observation
+) -> tuple[Int[Array, " N"], Float[Array, " N"]]:
+    """Every legal action with the same probability; `params` is not read."""
+    del params
+    features, legal = observation.features, observation.legal
+    logits = jnp.where(legal, 0.0, jnp.finfo(features.dtype).min)
+    action = jax.random.categorical(key, logits, shape=(features.shape[0],)).astype(jnp.int32)
+    log_prob = -jnp.log(jnp.sum(legal, dtype=features.dtype))
+    return action, jnp.full((features.shape[0],), log_prob, features.dtype)
+
+
+def constant_policy(
+    params: Int[Array, "*N"], key: jax.Array, observation: Observation
+) -> tuple[Int[Array, " N"], Float[Array, " N"]]:
+    """The action with index `params`; where it is not legal, the first legal one.
+
+    The log-probability is 0: the choice is certain.
+    """
+    del key
+    features, legal = observation.features, observation.legal
+    action = jnp.where(legal[params], params, jnp.argmax(legal)).astype(jnp.int32)
+    nodes = features.shape[0]
+    return jnp.broadcast_to(action, (nodes,)), jnp.zeros((nodes,), features.dtype)
+
+
+class RuleParams(struct.PyTreeNode):
+    """Parameters of `sample_while_below`."""
+
+    threshold: jax.Array  # f32[]
+    sample: jax.Array  # i32[]; row of the action table, taken below the threshold
+    stop: jax.Array  # i32[]; taken otherwise; its num_extra is 0
+
+
+@functools.cache
+def sample_while_below(feature: str, features: FeatureSet = FEATURES) -> Policy:
+    """Sample more while a feature of the node is below a threshold, in as many rounds as there are.
+
+    With "max" (the best child's path score) it is a threshold rule, with "gap" a rule on how far
+    the best child leads. Parameters are `RuleParams`.
+
+    Args:
+        feature: name of the feature.
+        features: those of the search.
+
+    Raises:
+        ValueError: there is no such feature.
+    """
+    column = features.column(feature)
+
+    def policy(
+        params: RuleParams, key: jax.Array, observation: Observation
+    ) -> tuple[Int[Array, " N"], Float[Array, " N"]]:
+        del key
+        value = observation.features[:, column]
+        wants_more = (value < params.threshold) & observation.legal[params.sample]
+        action = jnp.where(wants_more, params.sample, params.stop).astype(jnp.int32)
+        return action, jnp.zeros(action.shape, value.dtype)
+
+    return policy

@@ -1,0 +1,157 @@
+"""CATS: a learned policy decides, node by node and round by round, what more is worth sampling.
+
+The search of Algorithms 1 and 2 of the paper, vectorised over the frontier. Phase 0 gives each node
+its base children: Algorithm 2 expands a node "using legal actions", which we read so. In each round
+the policy sees the features of the children and picks an action: how many more to sample, with
+which parameters, how many to keep. A node that samples no more is closed for this step; the others
+decide again in the next round. In the paper a node decides once.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool
+
+from ...aggregation import Aggregation, aggregation, path_keys, path_scores
+from ...answers import answer_rule
+from ...interface import Strategy, request, share_of_candidates
+from ...ranking import retain
+from ...types import Plan, Request, SearchState
+from .config import CATS, CatsConfig
+from .features import FEATURES, FeatureSet, num_children
+from .policies import Policy
+from .reward import RewardFn, step_reward
+from .types import CatsMemory, Decision, Observation
+
+
+@functools.cache
+def cats(
+    policy: Policy,
+    config: CatsConfig = CATS,
+    *,
+    features: FeatureSet = FEATURES,
+    reward: RewardFn = step_reward,
+) -> Strategy:
+    """Compute-aware tree search with the given policy.
+
+    Args:
+        policy: for example `learners.make_policy(actor, mode="argmax")`.
+        config: everything else.
+        features: what the policy sees of a node.
+        reward: of a decision, reported for learning; the search itself does not read it.
+    """
+    aggregated = aggregation(config.path_score)
+    return Strategy(
+        name="cats",
+        num_phases=1 + config.rounds,
+        width=share_of_candidates(config.factor),
+        aggregation=aggregated,
+        calibrated=config.calibrated,
+        base=_make_base(config, features),
+        plan=_make_plan(policy, config, aggregated, features),
+        keep=lambda state: (state.pool, _retained(state, aggregated), state.memory),
+        answer=answer_rule(config.vote),
+        init_memory=lambda state: _open_all(state, features),
+        report=_make_report(config, aggregated, reward),
+        sampling=tuple(dict.fromkeys((config.base, *config.actions.sampling_settings()))),
+        needs_calibration=config.calibrated or config.sees_calibration,
+        config=config,
+    )
+
+
+def _make_base(
+    config: CatsConfig, features: FeatureSet
+) -> Callable[[SearchState], tuple[Request, CatsMemory]]:
+    def base(state: SearchState) -> tuple[Request, CatsMemory]:
+        num_base = jnp.minimum(config.num_base, state.num_candidates)
+        return request(state, num_base, config.base), _open_all(state, features)
+
+    return base
+
+
+def _make_plan(
+    policy: Policy, config: CatsConfig, aggregated: Aggregation, features: FeatureSet
+) -> Callable[[Any, jax.Array, SearchState], tuple[Request, CatsMemory]]:
+    def plan(params: Any, key: jax.Array, state: SearchState) -> tuple[Request, CatsMemory]:
+        seen = features.extract(state, aggregated) * features.mask(config.excluded_features)
+        available = jnp.minimum(state.num_candidates - state.used, state.budget - state.spent)
+        deciding = state.frontier.valid & (num_children(state) > 0) & state.memory.is_open
+        legal = config.actions.legal(available)
+        observation = Observation(features=seen, legal=legal, deciding=deciding, state=state)
+        index, log_prob = policy(params, key, observation)
+        chosen = config.actions.lookup(index)
+        num_extra = jnp.where(deciding, chosen.num_extra, 0)
+        num_retain = jnp.where(deciding, chosen.num_retain, state.memory.num_retain)
+        decision = Decision(
+            features=jnp.where(deciding[:, None], seen, 0.0),
+            available=jnp.where(deciding, jnp.maximum(available, 0), 0),
+            action=jnp.where(deciding, index, 0),
+            num_extra=num_extra,
+            num_retain=jnp.where(deciding, chosen.num_retain, 0),
+            log_prob=jnp.where(deciding, log_prob, 0.0),
+            reward=jnp.zeros_like(log_prob),
+            valid=deciding,
+        )
+        wanted = request(state, num_extra).replace(
+            temperature=chosen.temperature, top_p=chosen.top_p, top_k=chosen.top_k
+        )
+        is_open = deciding & (chosen.num_extra > 0)
+        return wanted, CatsMemory(is_open=is_open, num_retain=num_retain, decision=decision)
+
+    return plan
+
+
+def _make_report(
+    config: CatsConfig, aggregated: Aggregation, reward: RewardFn
+) -> Callable[[SearchState, Plan], Decision]:
+    def report(state: SearchState, plan: Plan) -> Decision:
+        """The tick's decisions with their rewards: of all children so far, before the prune."""
+        decision, pool = state.memory.decision, state.pool
+        rewards = reward(
+            path_scores(pool, aggregated),
+            pool.parent,
+            pool.valid,
+            _retained(state, aggregated),
+            plan.request.num_samples,
+            state.num_candidates,
+            config.reward,
+        )
+        return decision.replace(reward=jnp.where(decision.valid, rewards, 0.0))
+
+    return report
+
+
+def _retained(state: SearchState, aggregated: Aggregation) -> Bool[Array, " N"]:
+    """The best `num_retain` children of each node, at least one."""
+    pool = state.pool
+    num_retain = jnp.maximum(state.memory.num_retain, 1)
+    return retain(path_keys(pool, aggregated), pool.parent, pool.valid, num_retain)
+
+
+def _open_all(state: SearchState, features: FeatureSet) -> CatsMemory:
+    slots = state.frontier.valid.shape
+    return CatsMemory(
+        is_open=jnp.ones(slots, bool),
+        num_retain=jnp.ones(slots, jnp.int32),
+        decision=empty_decision(slots[0], len(features.names)),
+    )
+
+
+def empty_decision(num_slots: int, num_features: int) -> Decision:
+    """`num_slots` frontier slots that decided nothing."""
+    zeros, nothing = jnp.zeros((num_slots,), jnp.float32), jnp.zeros((num_slots,), jnp.int32)
+    return Decision(
+        features=jnp.zeros((num_slots, num_features), jnp.float32),
+        available=nothing,
+        action=nothing,
+        num_extra=nothing,
+        num_retain=nothing,
+        log_prob=zeros,
+        reward=zeros,
+        valid=jnp.zeros((num_slots,), bool),
+    )

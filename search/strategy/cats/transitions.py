@@ -1,0 +1,116 @@
+"""From the decisions of a CATS search to transitions: what learners attach to a search.
+
+A decision is closed when a child on its path decides, because the child's features need its own
+base children. Until then it is *pending* in the slot of the path.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from ...loop import Recorder, Tick
+from ...state import is_terminal, select, take, where_rows
+from ...types import SearchState, StepOutput
+from .types import Decision, DecisionRecord, Transition
+
+
+@functools.cache
+def decision_recorder(discount: float) -> Recorder:
+    """A recorder of `DecisionRecord`s.
+
+    Args:
+        discount: gamma of transitions whose path decides again, in [0, 1].
+    """
+
+    def record(pending: Decision, tick: Tick) -> tuple[Decision, DecisionRecord]:
+        before, output, after = tick.before, tick.output, tick.after
+        decision: Decision = output.report
+        held = _hold(pending, decision, before)
+        step_ended = output.active & (after.phase == 0)
+        kept = select(output.active, select(step_ended, _inherit(held, after), held), pending)
+        rows = jax.tree.map(
+            lambda a, b: jnp.concatenate([a, b]),
+            _continue(pending, decision, before, discount),
+            _end(held, output),
+        )
+        emits = (rows.weight_t > 0) & output.active
+        return kept, DecisionRecord(
+            decision=decision,
+            transition=where_rows(emits, rows, jax.tree.map(jnp.zeros_like, rows)),
+            pending=kept,
+            last_reward=jnp.where(decision.valid, decision.reward, pending.reward),
+        )
+
+    return Recorder(init=_nothing_pending, record=record)
+
+
+def _nothing_pending(state: SearchState) -> Decision:
+    return jax.tree.map(jnp.zeros_like, state.memory.decision)
+
+
+def _continue(
+    pending: Decision, decision: Decision, before: SearchState, discount: float
+) -> Transition:
+    """Transitions from each slot's pending decision to the one it takes now.
+
+    A path that was kept but takes no decision (no base child was granted or valid) ends here
+    with discount 0. In later rounds a closed node's decision stays pending for its children.
+    """
+    decided = decision.valid
+    ends = pending.valid & (before.phase == 1) & ~decided
+    return _transition(
+        pending,
+        discount=jnp.where(decided, jnp.float32(discount), 0.0),
+        features=jnp.where(decided[:, None], decision.features, 0.0),
+        weight=(pending.valid & decided) | ends,
+    )
+
+
+def _hold(pending: Decision, decision: Decision, before: SearchState) -> Decision:
+    """The newest decision of each slot that no transition has left yet."""
+    decided = decision.valid
+    still_pending = pending.valid & ~(decided | (before.phase == 1))
+    return where_rows(decided, decision, pending.replace(valid=still_pending))
+
+
+def _inherit(held: Decision, after: SearchState) -> Decision:
+    """What is pending in the slots of the next step; nothing after the end of the search."""
+    inherited = take(held, after.frontier.parent)
+    stays = inherited.valid & after.frontier.valid & ~is_terminal(after)
+    return where_rows(stays, inherited, jax.tree.map(jnp.zeros_like, inherited))
+
+
+def _end(held: Decision, output: StepOutput) -> Transition:
+    """Transitions of the paths that ended in this tick, in the order of their rows."""
+    has_ended = output.ended >= 0
+    last = take(held, jnp.maximum(output.ended, 0))
+    nothing = jnp.zeros_like(last.reward)
+    return _transition(
+        last,
+        discount=nothing,
+        features=jnp.zeros_like(last.features),
+        weight=has_ended & last.valid,
+    )
+
+
+def _transition(
+    decision: Decision,
+    *,
+    discount: Float[Array, " N"],
+    features: Float[Array, "N F"],
+    weight: Bool[Array, " N"],
+) -> Transition:
+    return Transition(
+        features_tm1=decision.features,
+        available_tm1=decision.available,
+        action_tm1=decision.action,
+        log_prob_tm1=decision.log_prob,
+        reward_t=decision.reward,
+        discount_t=discount,
+        features_t=features,
+        weight_t=weight.astype(jnp.float32),
+    )

@@ -1,0 +1,73 @@
+"""The pytrees of a CATS search: what its policy sees and decides, and what is learned from that."""
+
+from __future__ import annotations
+
+import jax
+from flax import struct
+
+from ...types import SearchState
+
+
+class Observation(struct.PyTreeNode):
+    """What a policy sees: all nodes of the frontier at once."""
+
+    features: jax.Array  # f32[N, F]; zeros for slots without a valid child
+    legal: jax.Array  # bool[A]; actions that can still be afforded
+    deciding: jax.Array  # bool[N]; slots whose decision counts
+    state: SearchState  # the whole search, for policies that see more than features
+
+
+class Action(struct.PyTreeNode):
+    """Rows of an action table, one per frontier slot."""
+
+    num_extra: jax.Array  # i32[N]; children to sample in this tick, before contention
+    num_retain: jax.Array  # i32[N]; children to keep at the end of the step
+    temperature: jax.Array  # f32[N]; 0 = greedy
+    top_p: jax.Array  # f32[N]; 1 = off
+    top_k: jax.Array  # i32[N]; 0 = off
+
+
+class Decision(struct.PyTreeNode):
+    """What the policy saw and chose at each frontier slot; zeros where it did not decide."""
+
+    features: jax.Array  # f32[N, F]
+    available: jax.Array  # i32[N]; candidates the action could ask for: what was legal
+    action: jax.Array  # i32[N]; row of the action table
+    num_extra: jax.Array  # i32[N]; what the action asked for
+    num_retain: jax.Array  # i32[N]; what it keeps
+    log_prob: jax.Array  # f32[N]; of the action under the policy, nats
+    reward: jax.Array  # f32[N]; 0 until the children are there
+    valid: jax.Array  # bool[N]; the slot decided
+
+
+class CatsMemory(struct.PyTreeNode):
+    """Per frontier slot, within one step."""
+
+    is_open: jax.Array  # bool[N]; may decide again in this step
+    num_retain: jax.Array  # i32[N]; of the latest decision
+    decision: Decision  # of this tick
+
+
+class Transition(struct.PyTreeNode):
+    """Steps of experience in rlax's time suffixes: decide at t-1, next decision at t.
+
+    Rows of weight 0 are zeros.
+    """
+
+    features_tm1: jax.Array  # f32[N, F]
+    available_tm1: jax.Array  # i32[N]; candidates the action could ask for: what was legal
+    action_tm1: jax.Array  # i32[N]
+    log_prob_tm1: jax.Array  # f32[N]; of the action under the policy that took it
+    reward_t: jax.Array  # f32[N]
+    discount_t: jax.Array  # f32[N]; gamma, or 0 where the path or the search ended
+    features_t: jax.Array  # f32[N, F]; zeros where discount_t is 0
+    weight_t: jax.Array  # f32[N]; 1 for a surviving child, 0 for padding
+
+
+class DecisionRecord(struct.PyTreeNode):
+    """What a recorder keeps of one tick, `S` frontier slots."""
+
+    decision: Decision  # [S]
+    transition: Transition  # [2 S]; decisions followed by another one, then those that end here
+    pending: Decision  # [S]; after the tick: the last decision on each path not yet learned from
+    last_reward: jax.Array  # f32[S]; of the newest decision on the path in this slot
