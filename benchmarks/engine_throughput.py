@@ -112,7 +112,7 @@ def root(question: Question, num_samples: int) -> StepRequest:
 
 
 def searcher(name: str, policy: EngineGenerator, num_candidates: int, in_flight: int) -> Searcher:
-    strategy, params = build_strategy(StrategySpec(name))
+    strategy, params, _ = build_strategy(StrategySpec(name))
     return Searcher(
         policy=policy,
         scorer=ModelFolders().prm(PrmSpec(world.PRM_NAMES[0])) if strategy.uses_scores else None,

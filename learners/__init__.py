@@ -2,9 +2,7 @@
 
 from .a2c import A2C as A2C
 from .awr import AWR as AWR
-from .episodes import Expander as Expander
 from .episodes import Outcome as Outcome
-from .episodes import Reset as Reset
 from .episodes import make_episodes as make_episodes
 from .learner import ALGORITHMS as ALGORITHMS
 from .learner import Learner as Learner
@@ -50,14 +48,12 @@ __all__ = [
     "PPO",
     "Curves",
     "Episode",
-    "Expander",
     "Learner",
     "LearnerConfig",
     "LearnerState",
     "Metrics",
     "Network",
     "Outcome",
-    "Reset",
     "TrainConfig",
     "TrainResult",
     "actor_loss",

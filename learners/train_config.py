@@ -37,6 +37,7 @@ class TrainConfig:
         prices: prices per 100 candidates, in units of a right answer. Each question draws one of
             them uniformly, and the policy sees it. "outcome" only; the paper's reward has its own
             cost.
+        default_price: price that searches with the trained controller take if they name none.
         entropy_weight: of the entropy bonus in the first iteration; falls linearly to 0.
         num_candidates: values of N, drawn uniformly for every question.
         max_depth: bounds the depth of the environment's questions.
@@ -60,6 +61,7 @@ class TrainConfig:
     num_steps: int | None = None
     terminal_weight: float = 0.0
     prices: tuple[float, ...] = (0.0,)
+    default_price: float = 0.0
     entropy_weight: float = 0.0
     num_candidates: tuple[int, ...] = (4, 8, 16, 32, 64)
     max_depth: int = 12
@@ -87,6 +89,8 @@ class TrainConfig:
         for name in ("terminal_weight", "entropy_weight"):
             if not 0.0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name} must be a number >= 0, got {getattr(self, name)}")
+        if not 0.0 <= self.default_price < math.inf:
+            raise ValueError(f"default_price must be a number >= 0, got {self.default_price}")
         if not self.prices or not all(0.0 <= price < math.inf for price in self.prices):
             raise ValueError(f"prices must be numbers >= 0, got {self.prices}")
         if self.reward == "paper" and any(self.prices):
@@ -133,7 +137,7 @@ N up to 64, the number of searches, one update per iteration, the cost as a shar
 action table are our choice. It collapsed to one action in every seed trained on a step bank."""
 
 CATS = TrainConfig(
-    cats=dataclasses.replace(search.CATS, price=0.2),
+    cats=search.CATS,
     learner=LearnerConfig(
         PPO(clip=0.2, num_epochs=4, num_minibatches=4, normalize_advantages=True),
         learning_rate=1e-3,
@@ -144,6 +148,7 @@ CATS = TrainConfig(
     gae_lambda=1.0,
     terminal_weight=1.0,
     prices=(0.005, 0.02, 0.06, 0.2, 0.6),
+    default_price=0.2,
     entropy_weight=0.02,
     num_iterations=1500,
     num_episodes=128,

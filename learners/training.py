@@ -1,13 +1,14 @@
 """A whole training run as one pure function: search, learn, repeat, all in the graph.
 
-`make_train(config, expander, reset)` returns `train(key)`; `jax.jit` it, and `jax.vmap` it for
+`make_train(config, environment)` returns `train(tables, key)`; `jax.jit` it, and `jax.vmap` it for
 many seeds. Every iteration searches a batch of new questions with the sampling policy, each with
-an N and a price drawn from the configuration and a PRM drawn by `reset` (one controller for all
-of them), and then updates actor and critic from their decisions.
+an N and a price drawn from the configuration and a PRM drawn by the environment (one controller for
+all of them), and then updates actor and critic from their decisions.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ from jaxtyping import Array, Bool, Float
 
 import search
 
-from .episodes import Expander, Outcome, Reset, make_episodes
+from .episodes import Outcome, make_episodes
 from .learner import make_learner
 from .networks import Network, make_actor, make_critic
 from .policy import make_policy
@@ -35,28 +36,36 @@ BUCKETS = (16, 64, search.MAX_CANDIDATES)
 
 
 def make_train(
-    config: TrainConfig, expander: Expander, reset: Reset
-) -> Callable[[jax.Array], TrainResult]:
-    """`train(key) -> TrainResult`: pure, consumes the key; jit it, or vmap it over seeds.
+    config: TrainConfig,
+    environment: search.Environment,
+    *,
+    features: search.FeatureSet = search.FEATURES,
+    reward: search.RewardFn = search.step_reward,
+) -> Callable[[Any, jax.Array], TrainResult]:
+    """`train(tables, key) -> TrainResult`: pure, consumes the key; jit it, or vmap it over seeds.
 
     Args:
         config: static.
-        expander: `capacity -> expand_fn`, such as `search.simulation.simulator`.
-        reset: draws questions.
+        environment: draws questions from the tables, such as `search.simulation.ENVIRONMENT`.
+        features: what the policy sees of a node.
+        reward: of a decision, for `config.reward="paper"`.
     """
-    actor = make_actor(len(config.cats.actions), config.actor_hidden)
-    critic = make_critic(config.critic_hidden)
+    num_features = len(features.names)
+    actor = make_actor(len(config.cats.actions), config.actor_hidden, num_features)
+    critic = make_critic(config.critic_hidden, num_features)
+    policy = make_policy(actor.apply, "sample")
+    strategy = search.cats(policy, config.cats, features=features, reward=reward)
     learner = make_learner(actor, critic, config.cats.actions, config.learner)
-    batches = _make_batches(config, actor, expander, reset)
+    batches = _make_batches(config, strategy, environment)
 
     def iterate(
-        state: LearnerState, inputs: tuple[jax.Array, jax.Array]
+        tables: Any, state: LearnerState, inputs: tuple[jax.Array, jax.Array]
     ) -> tuple[LearnerState, Curves]:
         index, key = inputs
         update_key, *batch_keys = jax.random.split(key, 1 + len(batches))
         rows, outcomes = [], []
         for batch, batch_key in zip(batches, batch_keys, strict=True):
-            episodes, outcome = _search(config, batch, state.actor, batch_key)
+            episodes, outcome = _search(config, batch, state.actor, tables, batch_key)
             outcomes.append((outcome, episodes.price))
             if config.searches_per_question > 1:
                 episodes = _relative_to_others(config, episodes, outcome)
@@ -68,11 +77,13 @@ def make_train(
         state, metrics = learner.update(state, rows, entropy_weight, update_key)
         return state, _curves(config, outcome, prices, metrics)
 
-    def train(key: jax.Array) -> TrainResult:
+    def train(tables: Any, key: jax.Array) -> TrainResult:
         init_key, run_key = jax.random.split(key)
         keys = jax.random.split(run_key, config.num_iterations)
         indices = jnp.arange(config.num_iterations, dtype=jnp.int32)
-        state, curves = lax.scan(iterate, learner.init(init_key), (indices, keys))
+        state, curves = lax.scan(
+            functools.partial(iterate, tables), learner.init(init_key), (indices, keys)
+        )
         return TrainResult(
             learner_state=state, curves=curves, collapsed=has_collapsed(curves.top_action)
         )
@@ -122,18 +133,15 @@ class _Batch(NamedTuple):
 
 
 def _make_batches(
-    config: TrainConfig, actor: Network, expander: Expander, reset: Reset
+    config: TrainConfig, strategy: search.Strategy, environment: search.Environment
 ) -> list[_Batch]:
-    strategy = search.cats(make_policy(actor.apply, "sample"), config.cats)
     return [
         _Batch(
             number,
             jnp.asarray(sizes, jnp.int32),
             make_episodes(
                 strategy,
-                expander,
-                reset,
-                num_actions=len(config.cats.actions),
+                environment,
                 max_depth=config.max_depth,
                 capacity=capacity,
                 terminal_weight=config.terminal_weight,
@@ -147,13 +155,14 @@ def _make_batches(
 
 
 def _search(
-    config: TrainConfig, batch: _Batch, actor_params: Any, key: jax.Array
+    config: TrainConfig, batch: _Batch, actor_params: Any, tables: Any, key: jax.Array
 ) -> tuple[Episode, Outcome]:
     """New questions, each with an N and a price of its own; consumes the key."""
     question_key, size_key, price_key = jax.random.split(key, 3)
     number = batch.num_questions
     return batch.play(
         actor_params,
+        tables,
         jax.random.split(question_key, number),
         jax.random.choice(size_key, batch.sizes, (number,)),
         jax.random.choice(price_key, jnp.asarray(config.prices, jnp.float32), (number,)),

@@ -123,6 +123,8 @@ class Strategy:
         keeps_all_paths: no path is ever dropped, so that the paths of a smaller N are among those
             of a larger one, whatever the PRM.
         ignores_num_candidates: one deterministic path; neither N nor the seed changes it.
+        weights_paths: `keep` sets `Paths.weight`. Stored trees do not hold it, so that a search
+            cannot be answered anew from them.
         needs_calibration: the method reads `state.context.calibration`.
         config: settings of the method that callers may want to look at; the core does not.
     """
@@ -143,6 +145,7 @@ class Strategy:
     uses_scores: bool = True
     keeps_all_paths: bool = False
     ignores_num_candidates: bool = False
+    weights_paths: bool = False
     needs_calibration: bool = False
     config: Any = None
 

@@ -88,7 +88,10 @@ def load_bank(
         nodes = {name: values[:end] for name, values in nodes.items()}
     sparsity = read_sparsity(folder)
     known = dict(calibrations)
-    features = [[*sparsity[label], *known.get(label, IDENTITY)] for label in chosen]
+    contexts = [
+        search.Context(0.0, *sparsity[label], search.Calibration(*known.get(label, IDENTITY)))
+        for label in chosen
+    ]
     samplings = tuple(
         search.Sampling(**entry["sampling"]) for entry in manifest["config"]["allocation"]["draws"]
     )
@@ -116,7 +119,7 @@ def load_bank(
         temperature=_float32([sampling.temperature for sampling in samplings]),
         top_p=_float32([sampling.top_p for sampling in samplings]),
         top_k=_int32([sampling.top_k for sampling in samplings]),
-        prm_features=_float32(features),
+        context=jax.tree.map(lambda *values: _float32(values), *contexts),
         max_depth=jnp.int32(manifest["config"]["max_depth"]),
     )
     return LoadedBank(

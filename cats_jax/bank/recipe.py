@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import search
+
 import dataclasses
 import pathlib
 from dataclasses import dataclass
 from typing import Any
 
 from search import Sampling
-from search.actions import action_table
 
 from ..errors import BadInputError, known_names
 from ..specs.recipe import PolicySpec, PrmSpec, QuestionSpec, parse_recipe
@@ -125,7 +126,7 @@ def _parse_draws(entries: Any) -> tuple[Draws, ...]:
 def _check_recorded(name: Any, draws: tuple[Draws, ...]) -> None:
     """Raise BadInputError if an action of the table samples in a way that is not recorded."""
     try:
-        table = action_table(str(name))
+        table = search.action_table(str(name))
     except ValueError as error:
         raise BadInputError(f"actions: {error}") from error
     recorded = {entry.sampling for entry in draws}

@@ -101,6 +101,7 @@ def solve(
         params=cell.params,
         num_candidates=num_candidates,
         calibration=cell.calibration,
+        price=cell.price,
         seed=seed,
         max_depth=max_depth,
         budget=budget,

@@ -150,26 +150,16 @@ def load(path: str | pathlib.Path) -> Checkpoint:
     )
 
 
-def load_controller(
-    path: str | pathlib.Path, mode: str = "argmax"
-) -> tuple[search.Strategy, Any, dict[str, Any]]:
-    """A trained controller, ready to search.
+def make_strategy(checkpoint: Checkpoint, mode: str = "argmax") -> search.Strategy:
+    """The search of a trained controller; its params are `checkpoint.actor`.
 
     Args:
-        path: folder written by `save`.
+        checkpoint: from `load`.
         mode: of the policy, "sample" or "argmax", see `learners.make_policy`.
-
-    Returns:
-        The strategy, the params it needs, and the checkpoint's info.
-
-    Raises:
-        BadInputError: as `load`.
     """
-    checkpoint = load(path)
     hidden = checkpoint.train_config.actor_hidden
     actor = learners.make_actor(len(checkpoint.config.actions), hidden)
-    strategy = search.cats(learners.make_policy(actor.apply, mode), checkpoint.config)
-    return strategy, checkpoint.actor, checkpoint.info
+    return search.cats(learners.make_policy(actor.apply, mode), checkpoint.config)
 
 
 def read_info(path: str | pathlib.Path) -> dict[str, Any]:

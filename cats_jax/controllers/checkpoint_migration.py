@@ -10,7 +10,7 @@ _RENAMED = {"trace": "gae_lambda", "sample_costs": "prices", "rollouts": "search
 def from_format_2(train_config: dict[str, Any]) -> dict[str, Any]:
     """The training configuration of format 2 in format 3.
 
-    Format 2 had one flat `learner` with the settings of all algorithms: PPO where `clip` was a
+    Format 2 kept the default price with the search. It had one flat `learner` with the settings of all algorithms: PPO where `clip` was a
     number, AWR where `regression` was, A2C otherwise. Three settings had other names. A setting
     that is missing keeps its default of format 2; an unknown one stays and is refused later.
 
@@ -32,4 +32,6 @@ def from_format_2(train_config: dict[str, Any]) -> dict[str, Any]:
     else:
         algorithm = {"name": "A2C", "sequential": sequential, **normalize}
     renamed = {_RENAMED.get(name, name): value for name, value in train_config.items()}
+    cats = dict(train_config["cats"])
+    renamed |= {"cats": cats, "default_price": cats.pop("price", 0.0)}
     return {**renamed, "learner": {"algorithm": algorithm, **learner}}

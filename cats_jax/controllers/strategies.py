@@ -8,19 +8,16 @@ import inspect
 import pathlib
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import jax.numpy as jnp
 
 import search
-from search.actions import action_table
 
 from .. import world
 from ..errors import BadInputError, known_names
+from ..specs.functions import is_function_name, load_function
 from ..specs.recipe import StrategySpec
-
-IGNORES_NUM_CANDIDATES = frozenset({"greedy"})
-"""One deterministic path: neither N nor the run seed changes it, so it is run once."""
 
 DEFAULT_CONTROLLER = "cats"
 """Shipped with the embedded world, for its policy "weak"."""
@@ -33,37 +30,45 @@ _CONFIG_OPTIONS = (
     "path_score",
     "vote",
     "calibrated",
-    "price",
     "actions",
 )
 """Fields of `search.CatsConfig` that a recipe may set; `actions` by the name of a table."""
+
+
+class SearchMethod(NamedTuple):
+    """A strategy, ready to search.
+
+    Attributes:
+        strategy: what a recipe's name and options were built into.
+        params: of its policy, `()` without one.
+        price: per 100 candidates, that the policy is told.
+    """
+
+    strategy: search.Strategy
+    params: Any = ()
+    price: float = 0.0
 
 
 class MissingControllerError(BadInputError):
     """A strategy plays a controller that is not there, or not yet."""
 
 
-def build_strategy(
-    spec: StrategySpec, path_score: str | None = None
-) -> tuple[search.Strategy, Any]:
-    """The strategy and the parameters of its policy.
+def build_strategy(spec: StrategySpec, path_score: str | None = None) -> SearchMethod:
+    """A strategy by name and options.
 
     Args:
-        spec: name and options. Beside the factory's own options each takes `width`, the number
-            of paths kept, K.
+        spec: name and options. The name is one of `FACTORIES`, or `module:function` for a function
+            of the user's own that returns a `search.Strategy` or a `SearchMethod`. Beside the
+            factory's own options each takes `width`, the number of paths kept, K.
         path_score: aggregation if the options name none and the factory takes one.
 
     Raises:
         BadInputError: unknown name or option, or an option's value breaks its rule.
     """
-    if spec.name not in FACTORIES:
-        raise BadInputError(
-            f"unknown strategy {spec.name!r}: {known_names(spec.name, sorted(FACTORIES))}"
-        )
-    factory = FACTORIES[spec.name]
+    factory = _factory(spec)
     options = dict(spec.options)
     width = options.pop("width", None)
-    known = _option_names(factory)
+    known = options_of(spec)
     for name in options:
         if name not in known:
             raise BadInputError(
@@ -76,7 +81,7 @@ def build_strategy(
         if name in options:
             options[name] = _sampling(spec, name, options[name])
     try:
-        strategy, params = factory(**options)
+        method = factory(**options)
     except BadInputError:
         raise
     except (ValueError, TypeError, KeyError) as error:
@@ -84,13 +89,28 @@ def build_strategy(
     if width is not None:
         if isinstance(width, bool) or not isinstance(width, int) or width < 1:
             raise BadInputError(f"strategy {spec.label!r}: width={width!r}: K must be at least 1")
-        strategy = _with_width(strategy, width)
-    return strategy, params
+        method = method._replace(strategy=_with_width(method.strategy, width))
+    return method
 
 
-def _option_names(factory: Callable[..., Any]) -> list[str]:
-    """A factory's keyword arguments; `**changes` stands for the fields of a CATS configuration."""
-    parameters = inspect.signature(factory).parameters
+def _factory(spec: StrategySpec) -> Callable[..., SearchMethod]:
+    if is_function_name(spec.name):
+        return _plain(load_function(spec.name), spec.label)
+    if spec.name not in FACTORIES:
+        raise BadInputError(
+            f"unknown strategy {spec.name!r}: {known_names(spec.name, sorted(FACTORIES))}, or name "
+            "a function of your own as module:function"
+        )
+    return FACTORIES[spec.name]
+
+
+def options_of(spec: StrategySpec) -> list[str]:
+    """Names of the options that a strategy takes, beside `width`.
+
+    They are its factory's keyword arguments; `**changes` stands for the fields of a CATS
+    configuration.
+    """
+    parameters = inspect.signature(_factory(spec)).parameters
     names = [name for name in parameters if name != "changes"]
     return [*names, *_CONFIG_OPTIONS] if "changes" in parameters else names
 
@@ -108,20 +128,31 @@ def check_width(strategy: search.Strategy, label: str, num_candidates: int) -> N
 @functools.cache
 def _with_width(strategy: search.Strategy, width: int) -> search.Strategy:
     # Cached, because an equal object spares a compilation.
-    return strategy._replace(width=lambda num_candidates: width)
+    return dataclasses.replace(strategy, width=lambda num_candidates: width)
 
 
-def _plain(factory: Callable[..., search.Strategy]) -> Callable[..., tuple[search.Strategy, Any]]:
-    """A factory without policy, as one that also gives parameters."""
+def _plain(factory: Callable[..., Any], label: str = "") -> Callable[..., SearchMethod]:
+    """A factory of strategies, as one of search methods without parameters."""
 
     @functools.wraps(factory)
-    def build(**options: Any) -> tuple[search.Strategy, Any]:
-        return factory(**options), ()
+    def build(**options: Any) -> SearchMethod:
+        made = factory(**options)
+        if isinstance(made, SearchMethod):
+            return made
+        if not isinstance(made, search.Strategy):
+            raise BadInputError(
+                f"strategy {label!r}: the function returned a {type(made).__name__}: return a "
+                "search.Strategy, or a SearchMethod with the parameters of its policy"
+            )
+        return SearchMethod(made)
 
     return build
 
 
-_best_of_n_weighted = functools.partial(search.best_of_n, vote="weighted")
+def _best_of_n_weighted(
+    *, path_score: str = "min", sampling: search.Sampling = search.Sampling()
+) -> search.Strategy:
+    return search.best_of_n(path_score=path_score, vote="weighted", sampling=sampling)
 
 
 def _cats(
@@ -129,34 +160,48 @@ def _cats(
     checkpoint: str = DEFAULT_CONTROLLER,
     mode: Literal["argmax", "sample"] = "argmax",
     price: float | None = None,
-) -> tuple[search.Strategy, Any]:
+) -> SearchMethod:
     path = _controller(checkpoint)
     # Here, because it brings the learners along, which only a learned policy needs.
-    from .checkpoint import load_controller
+    from .checkpoint import load, make_strategy
 
-    strategy, params, _ = load_controller(path, mode=mode)
-    return strategy if price is None else strategy._replace(price=_price(price)), params
+    found = load(path)
+    default = found.train_config.default_price
+    return SearchMethod(
+        make_strategy(found, mode), found.actor, default if price is None else _price(price)
+    )
 
 
 def _price(value: Any) -> float:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or not 0.0 <= value < float("inf"):
-        raise BadInputError(f"price={value!r}: of 100 candidates in right answers, a number >= 0")
+        raise BadInputError(
+            f"price={value!r}: must be a number >= 0, the price per 100 candidates in right answers"
+        )
     return float(value)
 
 
-def _cats_random(*, config: str = "cats", **changes: Any) -> tuple[search.Strategy, Any]:
+def _cats_random(*, config: str = "cats", price: float = 0.0, **changes: Any) -> SearchMethod:
     strategy = search.cats(search.random_policy, _cats_config(config, changes))
-    return strategy._replace(sees_calibration=False), ()
+    return SearchMethod(_reads_calibration(strategy, False), (), _price(price))
+
+
+def _reads_calibration(strategy: search.Strategy, policy_does: bool) -> search.Strategy:
+    """The strategy, which needs a calibration only if it ranks by it or its policy looks at it."""
+    return dataclasses.replace(strategy, needs_calibration=strategy.calibrated or policy_does)
 
 
 def _cats_constant(
-    *, action: tuple[tuple[str, Any], ...], config: str = "cats", **changes: Any
-) -> tuple[search.Strategy, Any]:
+    *,
+    action: tuple[tuple[str, Any], ...],
+    config: str = "cats",
+    price: float = 0.0,
+    **changes: Any,
+) -> SearchMethod:
     settings = _cats_config(config, changes)
     index = _action_row(action, settings)
     strategy = search.cats(search.constant_policy, settings)
-    return strategy._replace(sees_calibration=False), jnp.int32(index)
+    return SearchMethod(_reads_calibration(strategy, False), jnp.int32(index), _price(price))
 
 
 def _action_row(action: tuple[tuple[str, Any], ...], settings: search.CatsConfig) -> int:
@@ -181,8 +226,9 @@ def _cats_rule(
     keep: int = 1,
     feature: str = "max",
     config: str = "cats",
+    price: float = 0.0,
     **changes: Any,
-) -> tuple[search.Strategy, Any]:
+) -> SearchMethod:
     settings = _cats_config(config, changes)
     if isinstance(threshold, bool) or not isinstance(threshold, int | float):
         raise BadInputError(f"threshold={threshold!r}: must be a number")
@@ -203,7 +249,8 @@ def _cats_rule(
         threshold=jnp.float32(threshold), sample=jnp.int32(sampling), stop=jnp.int32(stop)
     )
     strategy = search.cats(search.sample_while_below(feature), settings)
-    return strategy._replace(sees_calibration=feature in search.CALIBRATION_FEATURES), params
+    reads = feature in search.CALIBRATION_FEATURES
+    return SearchMethod(_reads_calibration(strategy, reads), params, _price(price))
 
 
 def _cats_config(name: str, changes: Mapping[str, Any]) -> search.CatsConfig:
@@ -211,9 +258,8 @@ def _cats_config(name: str, changes: Mapping[str, Any]) -> search.CatsConfig:
     if name not in presets:
         raise BadInputError(f"unknown configuration {name!r}: choose one of {', '.join(presets)}")
     changes = dict(changes)
-    for option, read in (("price", _price), ("actions", action_table)):
-        if option in changes:
-            changes[option] = read(changes[option])
+    if "actions" in changes:
+        changes["actions"] = search.action_table(changes["actions"])
     return dataclasses.replace(presets[name], **changes)
 
 
@@ -246,7 +292,7 @@ def _sampling(spec: StrategySpec, name: str, value: Any) -> search.Sampling:
         raise BadInputError(f"strategy {spec.label!r}: {name}: {error}") from error
 
 
-FACTORIES: Mapping[str, Callable[..., tuple[search.Strategy, Any]]] = MappingProxyType(
+FACTORIES: Mapping[str, Callable[..., SearchMethod]] = MappingProxyType(
     {
         "greedy": _plain(search.greedy),
         "majority": _plain(search.majority),
@@ -262,4 +308,4 @@ FACTORIES: Mapping[str, Callable[..., tuple[search.Strategy, Any]]] = MappingPro
         "cats_rule": _cats_rule,
     }
 )
-"""Name -> factory of (strategy, parameters of its policy)."""
+"""The strategies that a recipe can name."""

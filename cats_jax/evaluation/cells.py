@@ -7,14 +7,11 @@ from typing import Any
 
 import search
 
-from ..controllers.strategies import IGNORES_NUM_CANDIDATES, build_strategy, check_width
+from ..controllers.strategies import build_strategy, check_width
 from ..errors import BadInputError
 from ..runs.folder import row_key
 from ..specs.calibrations import IDENTITY, calibration_of
 from ..specs.recipe import PrmSpec, Recipe, StrategySpec
-
-_WHOLE_PATHS = ("majority", "best_of_n", "best_of_n_weighted")
-"""Strategies that ask for N paths at the root and keep them all to their ends."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +21,7 @@ class Cell:
     Attributes:
         spec: the strategy as the recipe says.
         strategy, params: what it was built into.
+        price: per 100 candidates, that the policy is told.
         num_candidates: N; 1 for strategies that ignore it.
         prm: None for strategies that read no scores.
         seed: run seed.
@@ -37,6 +35,7 @@ class Cell:
     prm: PrmSpec | None
     seed: int
     calibration: tuple[float, float, float] = IDENTITY
+    price: float = 0.0
 
     @property
     def title(self) -> str:
@@ -50,9 +49,10 @@ class Cell:
 
         None if its paths are its own: a strategy that prunes has others at each N.
         """
-        if self.spec.name not in _WHOLE_PATHS or self.strategy.width(256) != 256:
+        strategy = self.strategy
+        if not strategy.keeps_all_paths or strategy.width(256) != 256:
             return None
-        return f"seed {self.seed}, {dict(self.spec.options).get('sampling')}"
+        return f"seed {self.seed}, {strategy.sampling}"
 
     def key(self, question_id: str) -> str:
         """Key of a row."""
@@ -71,22 +71,32 @@ def grid(recipe: Recipe) -> tuple[Cell, ...]:
     cells: list[Cell] = []
     for prm in (None, *recipe.prms):
         for spec in recipe.strategies:
-            strategy, params = build_strategy(spec, None if prm is None else prm.path_score)
+            method = build_strategy(spec, None if prm is None else prm.path_score)
+            strategy = method.strategy
             if strategy.uses_scores != (prm is not None):
                 continue
             calibration = IDENTITY
             if prm is not None:
-                required = strategy.calibrated or strategy.sees_calibration
+                required = strategy.needs_calibration
                 calibration = calibration_of(prm.label, recipe.calibration, required=required)
-            once = spec.name in IGNORES_NUM_CANDIDATES
+            once = strategy.ignores_num_candidates
             values = (1,) if once else recipe.num_candidates
-            if spec.name in _WHOLE_PATHS:
+            if strategy.keeps_all_paths:
                 values = sorted(values, reverse=True)
             for num_candidates in values:
                 check_width(strategy, spec.label, num_candidates)
                 for seed in recipe.seeds[:1] if once else recipe.seeds:
                     cells.append(
-                        Cell(spec, strategy, params, num_candidates, prm, seed, calibration)
+                        Cell(
+                            spec=spec,
+                            strategy=strategy,
+                            params=method.params,
+                            num_candidates=num_candidates,
+                            prm=prm,
+                            seed=seed,
+                            calibration=calibration,
+                            price=method.price,
+                        )
                     )
     for spec in recipe.strategies:
         if not any(cell.spec is spec for cell in cells):

@@ -21,7 +21,7 @@ import numpy as np
 import search
 from search.state import empty_paths
 
-from ..controllers.strategies import build_strategy
+from ..controllers.strategies import build_strategy, options_of
 from ..errors import BadInputError
 from ..grading.verdict import grade_answer, is_covered
 from ..live.ledger import Ledger
@@ -31,14 +31,6 @@ from ..protocols import AnswerJudge, Path, Step, StepScorer
 from ..runs.folder import Row, Run, RunWriter, read_run, row_key
 from ..specs.recipe import PrmSpec, StrategySpec, parse_strategy
 from ..storage.manifest import make_manifest
-
-KEEPS_ALL_PATHS = frozenset({"greedy", "majority", "best_of_n", "best_of_n_weighted"})
-"""Strategies whose search no score can change."""
-
-_CHOOSE_BY_WEIGHT = frozenset({"particle_filtering", "mcts"})
-"""Their choice rests on more than a tree file holds; it stays as it was."""
-
-_FIXED_VOTE = frozenset({"greedy", "majority", "best_of_n_weighted"})
 
 
 @dataclass(frozen=True)
@@ -112,7 +104,7 @@ def rescore(
         reasons = "; ".join(f"{label}: {reason}" for label, reason in left_out.items())
         raise BadInputError(f"rescore: no row of {str(run.folder)!r} can be rescored ({reasons})")
     strategies = {
-        label: None if spec.name in _CHOOSE_BY_WEIGHT else _changed_strategy(spec, change)
+        label: None if _strategy(spec).weights_paths else _changed_strategy(spec, change)
         for label, spec in specs.items()
         if label not in left_out
     }
@@ -139,13 +131,18 @@ def _spec(entry: Mapping[str, Any]) -> StrategySpec:
 
 
 def _why_not(spec: StrategySpec, change: Change) -> str:
-    if change.of_scores and spec.name not in KEEPS_ALL_PATHS:
-        return "its search depends on path scores"
-    if change.of_scores and spec.name in ("greedy", "majority"):
+    strategy = _strategy(spec)
+    if change.of_scores and not strategy.uses_scores:
         return "it reads no scores"
-    if change.vote is not None and spec.name in _FIXED_VOTE | _CHOOSE_BY_WEIGHT:
+    if change.of_scores and not strategy.keeps_all_paths:
+        return "its search depends on path scores"
+    if change.vote is not None and (strategy.weights_paths or "vote" not in options_of(spec)):
         return "it has one way to choose"
     return ""
+
+
+def _strategy(spec: StrategySpec) -> search.Strategy:
+    return build_strategy(spec).strategy
 
 
 def _changed_strategy(spec: StrategySpec, change: Change) -> search.Strategy:
@@ -156,7 +153,7 @@ def _changed_strategy(spec: StrategySpec, change: Change) -> search.Strategy:
         options["vote"] = change.vote
     default = change.prm.path_score if change.prm is not None else None
     changed = StrategySpec(spec.name, spec.label, tuple(sorted(options.items())))
-    return build_strategy(changed, default)[0]
+    return build_strategy(changed, default).strategy
 
 
 def _score(result: SearchResult, scorer: StepScorer) -> None:
@@ -238,7 +235,8 @@ def _choose(result: SearchResult, strategy: search.Strategy | None, judge: Answe
     )
     chosen = -1 if result.chosen is None else result.chosen
     if strategy is not None:
-        chosen = int(strategy.answer(finished))
+        # Rules that learn or look at the context choose while they search.
+        chosen = int(strategy.answer((), finished, search.Context(), strategy.aggregation))
         values = np.asarray(strategy.aggregation.value(finished.step_scores, finished.depth))
         for row, path in enumerate(paths):
             steps = [result.candidates[node - 1] for node in path.nodes]

@@ -66,6 +66,7 @@ class LocalRunner:
             params=cell.params,
             num_candidates=cell.num_candidates,
             calibration=cell.calibration,
+            price=cell.price,
             seed=cell.seed,
             judge=self._judge,
             max_depth=recipe.max_depth,

@@ -67,14 +67,11 @@ class Limits:
 
 @dataclass(frozen=True)
 class SearchSettings:
-    """What is fixed for all questions of a run; checked by `Searcher`.
-
-    The price is kept apart from the strategy, which is static: another price compiles nothing.
-    """
+    """What is fixed for all questions of a run; checked by `Searcher`."""
 
     strategy: search.Strategy
     price: float
-    calibration: tuple[float, float, float]
+    calibration: search.Calibration
     num_candidates: int
     max_depth: int
     budget: int
@@ -126,6 +123,7 @@ class _Asked:
     parent_slot: int
     parent: int
     first_row: int
+    scored: bool
     request: StepRequest
 
 
@@ -164,13 +162,12 @@ class Cohort:
         sparsity = (
             (0.0, 0.0) if scorer is None else (scorer.sparsity_total, scorer.sparsity_last_layer)
         )
-        prm_features = (*sparsity, *settings.calibration)
+        context = search.Context(settings.price, *sparsity, settings.calibration)
         self._fresh, self._state, self._keys = ticks.first_states(
             num_candidates=np.int32(settings.num_candidates),
             max_depth=settings.max_depth,
             budget=np.int32(settings.budget),
-            price=np.float32(settings.price),
-            prm_features=np.asarray(prm_features, np.float32),
+            context=jax.tree.map(np.float32, context),
             strategy=settings.strategy,
             capacity=settings.capacity,
             frontier_capacity=settings.frontier_capacity,
@@ -214,7 +211,7 @@ class Cohort:
             ]
             # Questions start together and step together, so that they share their phase.
             in_base = all(slot is None or slot.phase == 0 for slot in self._slots)
-            base_phase = in_base and strategy.num_phases > 1
+            base_phase = in_base if strategy.num_phases > 1 else None
             planned = ticks.plan(
                 self._params,
                 self._keys,
@@ -229,7 +226,7 @@ class Cohort:
         expansion = self._grow(asked, samples, busy)
         with self._locked(self._locks.core, busy), busy("core"):
             self._state, observed = ticks.commit(
-                self._state, planned, expansion, strategy, base_phase
+                self._params, self._state, planned, expansion, strategy, base_phase
             )
             observed = jax.device_get(observed)
         self._record(observed)
@@ -261,7 +258,8 @@ class Cohort:
                     top_k=int(request.top_k[index, parent_slot]),
                     to_end=bool(request.to_end[index, parent_slot]),
                 )
-                asked.append(_Asked(index, int(parent_slot), parent, row, step_request))
+                scored = bool(request.scored[index, parent_slot])
+                asked.append(_Asked(index, int(parent_slot), parent, row, scored, step_request))
                 row += count
         return asked
 
@@ -294,7 +292,8 @@ class Cohort:
         """Add the samples to the trees, score them, and write the expansion arrays."""
         slots, capacity = len(self._slots), self._settings.capacity
         arrays = _blank_expansion(slots, capacity)
-        grown: list[tuple[int, int, Candidate]] = []
+        usable: list[tuple[int, int, Candidate]] = []
+        to_score: list[tuple[int, int, Candidate]] = []
         next_row = [0] * slots
         for item, children in zip(asked, samples, strict=True):
             slot = self._slots[item.slot]
@@ -310,10 +309,12 @@ class Cohort:
                 row = next_row[item.slot]
                 next_row[item.slot] += 1
                 arrays["parent"][item.slot, row] = item.parent_slot
-                grown.append((item.slot, row, candidate))
-        usable = [entry for entry in grown if entry[2].invalid is None]
-        if self._scorer is not None and usable:
-            self._score(usable, busy)
+                if candidate.invalid is None:
+                    usable.append((item.slot, row, candidate))
+                    if item.scored:
+                        to_score.append(usable[-1])
+        if self._scorer is not None and to_score:
+            self._score(to_score, busy)
         for slot_index, row, candidate in usable:
             slot = self._slots[slot_index]
             assert slot is not None
@@ -382,8 +383,8 @@ class Cohort:
         for index, slot in enumerate(self._slots):
             if slot is None:
                 continue
-            for node_slot in np.flatnonzero(observed["decided"][index]):
-                slot.tree.decisions.append(_decision_row(slot, observed, index, int(node_slot)))
+            if isinstance(observed["report"], search.Decision):
+                slot.tree.decisions.extend(_decision_rows(slot, observed, index))
             for candidate in slot.tree.candidates[slot.num_recorded :]:
                 if self._scorer is not None and candidate.invalid is None:
                     path_score = observed["path_score"][index, candidate.pool_row]
@@ -561,22 +562,25 @@ def _check_scores(scoring: Scoring, trees: list[SearchTree], candidates: list[Ca
             )
 
 
-def _decision_row(slot: _Slot, observed: dict[str, Any], index: int, node_slot: int) -> DecisionRow:
-    where = (index, node_slot)
-    return DecisionRow(
-        step=slot.step,
-        phase=slot.phase,
-        node=int(observed["decision_node"][where]),
-        features=tuple(float(value) for value in observed["features"][where]),
-        action=int(observed["action"][where]),
-        num_extra=int(observed["num_extra"][where]),
-        num_retain=int(observed["num_retain"][where]),
-        temperature=float(observed["temperature"][where]),
-        top_p=float(observed["top_p"][where]),
-        top_k=int(observed["top_k"][where]),
-        granted=int(observed["granted"][where]),
-        reward=float(observed["reward"][where]),
-    )
+def _decision_rows(slot: _Slot, observed: dict[str, Any], index: int) -> Iterator[DecisionRow]:
+    """The decisions that a question's nodes took in this tick."""
+    decision: search.Decision = jax.tree.map(lambda leaf: leaf[index], observed["report"])
+    request: search.Request = jax.tree.map(lambda leaf: leaf[index], observed["request"])
+    for node_slot in np.flatnonzero(decision.valid):
+        yield DecisionRow(
+            step=slot.step,
+            phase=slot.phase,
+            node=int(request.embedding[node_slot]),
+            features=tuple(float(value) for value in decision.features[node_slot]),
+            action=int(decision.action[node_slot]),
+            num_extra=int(decision.num_extra[node_slot]),
+            num_retain=int(decision.num_retain[node_slot]),
+            temperature=float(request.temperature[node_slot]),
+            top_p=float(request.top_p[node_slot]),
+            top_k=int(request.top_k[node_slot]),
+            granted=int(request.num_samples[node_slot]),
+            reward=float(decision.reward[node_slot]),
+        )
 
 
 def _bucket(size: int) -> int:

@@ -37,7 +37,8 @@ class Searcher:
         scorer: StepScorer | None = None,
         strategy: search.Strategy,
         num_candidates: int,
-        calibration: tuple[float, float, float] = search.IDENTITY_CALIBRATION,
+        calibration: tuple[float, float, float] = search.Calibration(),
+        price: float = 0.0,
         seed: int = 0,
         params: Any = (),
         judge: AnswerJudge | None = None,
@@ -56,6 +57,8 @@ class Searcher:
             num_candidates: N in 1..256, cap on the candidates of one reasoning step.
             calibration: of the scorer: intercept, slope, agreement, see `search.calibration`. It
                 matters to strategies that are `calibrated`, and to features of a policy.
+            price: per 100 candidates, in units of a right answer, >= 0. A policy that was trained
+                at several prices samples less at a higher one.
             seed: run seed.
             params: of the strategy's policy (CATS).
             judge: sameness of answers; default: integers in a box.
@@ -82,14 +85,16 @@ class Searcher:
         for name, value in (("max_depth", max_depth), ("in_flight", in_flight)):
             if value < 1:
                 raise BadInputError(f"{name}={value}: must be at least 1")
+        if not 0.0 <= price < float("inf"):
+            raise BadInputError(f"price={price}: must be a number >= 0")
         if budget is not None and budget < 1:
             raise BadInputError(f"budget={budget}: must be at least 1, or None for N * max_depth")
         self._policy = policy
         self._scorer = scorer if strategy.uses_scores else None
         self._settings = SearchSettings(
-            strategy=strategy._replace(price=0.0),
-            price=strategy.price,
-            calibration=calibration,
+            strategy=strategy,
+            price=price,
+            calibration=search.Calibration(*calibration),
             num_candidates=num_candidates,
             max_depth=max_depth,
             budget=num_candidates * max_depth if budget is None else budget,

@@ -66,7 +66,7 @@ def plan(
     ticks: jax.Array,
     state: search.SearchState,
     strategy: search.Strategy,
-    base_phase: bool,
+    base_phase: bool | None,
 ) -> search.Plan:
     """`search.plan` of B slots; `ticks` i32[B] count the phases since each question began."""
 
@@ -79,43 +79,40 @@ def plan(
 
 @functools.partial(jax.jit, static_argnames=("strategy", "base_phase"))
 def commit(
+    params: Any,
     state: search.SearchState,
     plan: search.Plan,
     expansion: search.Expansion,
     strategy: search.Strategy,
-    base_phase: bool,
-) -> tuple[search.SearchState, dict[str, jax.Array]]:
+    base_phase: bool | None,
+) -> tuple[search.SearchState, dict[str, Any]]:
     """`search.commit` of B slots, and what the host reads of it."""
     commit = functools.partial(search.commit, strategy=strategy, base_phase=base_phase)
     state, output = jax.vmap(commit)(state, plan, expansion)
-    return state, _observe(plan, state, output, strategy)
+    return state, _observe(params, plan, state, output, strategy)
 
 
 def _observe(
+    params: Any,
     plan: search.Plan,
     state: search.SearchState,
     output: search.StepOutput,
     strategy: search.Strategy,
-) -> dict[str, jax.Array]:
+) -> dict[str, Any]:
     """What the host reads of a tick, in one transfer."""
+
+    def answer(state: search.SearchState) -> jax.Array:
+        return search.answer(params, state, strategy=strategy)
+
     return {
-        "decided": output.decision.valid,
-        "granted": output.num_samples,
-        "reward": output.decision.reward,
-        "features": plan.decision.features,
-        "action": plan.decision.action,
-        "num_extra": plan.action.num_extra,
-        "num_retain": plan.action.num_retain,
-        "temperature": plan.action.temperature,
-        "top_p": plan.action.top_p,
-        "top_k": plan.action.top_k,
-        "decision_node": plan.request.embedding,
+        "report": output.report,
+        "request": plan.request,
         "path_score": output.path_score,
         "frontier_valid": state.frontier.valid,
         "frontier_embedding": state.frontier.embedding,
         "finished_valid": state.finished.valid,
         "finished_embedding": state.finished.embedding,
-        "chosen": jax.vmap(strategy.answer)(state.finished),
+        "chosen": jax.vmap(answer)(state),
         "terminal": jax.vmap(search.is_terminal)(state),
         "cut_by_budget": _cut_by_budget(state),
         "step": state.step,
@@ -126,6 +123,6 @@ def _observe(
 
 def _cut_by_budget(state: search.SearchState) -> jax.Array:
     """bool[B]: paths could still grow, had the budget not been spent."""
-    can_grow = jnp.any(state.frontier.valid, axis=1) & (state.step < state.max_depth)
+    can_grow = jnp.any(state.frontier.valid, axis=1) & (state.step < state.max_steps)
     full = jnp.sum(state.finished.valid, axis=1) >= state.width
     return (state.spent >= state.budget) & can_grow & ~full

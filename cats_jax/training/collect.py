@@ -214,7 +214,7 @@ def decision_rows(
                 "strategy": cell.spec.label,
                 "num_candidates": cell.num_candidates,
                 "seed": cell.seed,
-                "price": float(cell.strategy.price),
+                "price": float(cell.price),
                 "step": decision.step,
                 "phase": decision.phase,
                 "node": node,
@@ -292,13 +292,13 @@ def _behaviour(spec: StrategySpec) -> tuple[search.ActionTable, LogProbs | None]
             return np.asarray(legal_log_probs(logits, jnp.asarray(legal)))
 
         return actions, log_probs
-    strategy, _ = build_strategy(spec)
-    if strategy.actions is None:
+    config = build_strategy(spec).strategy.config
+    if not isinstance(config, search.CatsConfig):
         raise BadInputError(
             f"strategy {spec.label!r} takes no decisions: collect with cats, cats_random, "
             "cats_constant or cats_rule"
         )
-    return strategy.actions, _uniform if spec.name == "cats_random" else None
+    return config.actions, _uniform if spec.name == "cats_random" else None
 
 
 def _uniform(features: np.ndarray, legal: np.ndarray) -> np.ndarray:

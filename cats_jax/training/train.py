@@ -25,7 +25,6 @@ import tyro
 
 import learners
 import search
-from search.actions import action_table
 
 from ..controllers import checkpoint
 from ..errors import BadInputError, known_names
@@ -47,7 +46,7 @@ CONFIGS = {
     "paper": learners.PAPER,
     "paper-bank": dataclasses.replace(
         learners.PAPER,
-        cats=dataclasses.replace(search.PAPER, actions=action_table("temperature")),
+        cats=dataclasses.replace(search.PAPER, actions=search.action_table("temperature")),
     ),
     "offline": learners.OFFLINE,
 }
@@ -244,7 +243,7 @@ def configure(
     try:
         config = CONFIGS[name]
         if actions is not None:
-            cats = dataclasses.replace(config.cats, actions=action_table(actions))
+            cats = dataclasses.replace(config.cats, actions=search.action_table(actions))
             config = dataclasses.replace(config, cats=cats)
         if algorithm is not None:
             config = _with_algorithm(config, algorithm)

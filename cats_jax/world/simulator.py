@@ -42,7 +42,7 @@ def save_simulator(
         source: how they were made; any JSON values.
     """
     content = {
-        "format": 1,
+        "format": 2,
         "source": source,
         "axes": axes,
         "parameters": _rounded(simulation.to_dict(params)),
@@ -61,8 +61,8 @@ def _read(path: pathlib.Path) -> dict:
             "python -m cats_jax.world_build.fit_simulator"
         )
     content = json.loads(path.read_text())
-    if not isinstance(content, dict) or content.get("format") != 1:
-        raise ValueError(f"{path} is not a file of simulator parameters, format 1")
+    if not isinstance(content, dict) or content.get("format") != 2:
+        raise ValueError(f"{path} is not a file of simulator parameters, format 2")
     return content
 
 

@@ -251,29 +251,27 @@ def _solve(
 
     def one(key: jax.Array, index: jax.Array) -> jax.Array:
         question_key, search_key = jax.random.split(key)
-        model, root, prm_features, max_depth, answer = simulation.question(
-            params, question_key, index % num_levels, prm
-        )
+        task = simulation.question(params, question_key, index % num_levels, prm)
         state = search.init(
-            root,
+            task.root,
             strategy=strategy,
             num_candidates=num_candidates,
-            max_depth=max_depth,
-            prm_features=prm_features,
+            max_depth=task.max_depth,
+            context=task.context,
             capacity=num_candidates,
             frontier_capacity=strategy.width(num_candidates),
             depth_capacity=simulator_samples.MAX_DEPTH,
         )
         final, _ = search.rollout(
             (),
-            model,
+            task.params,
             search_key,
             state,
             strategy=strategy,
             expand_fn=simulation.simulator(num_candidates),
         )
-        row = strategy.answer(final.finished)
-        return (row >= 0) & (final.finished.answer[row] == answer)
+        row = search.answer((), final, strategy=strategy)
+        return (row >= 0) & (final.finished.answer[row] == task.right_answer)
 
     return jax.vmap(one)(keys, jnp.arange(keys.shape[0], dtype=jnp.int32))
 

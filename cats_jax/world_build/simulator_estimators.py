@@ -77,7 +77,8 @@ def fit(
             "no_answer": no_answer,
             "num_tokens": fit_tokens(children),
             "scores": {name: np.stack([table[name] for table in scores]) for name in scores[0]},
-            "prm_features": np.array(sparsities, float).reshape(-1, 2),
+            "sparsity_total": np.array(sparsities, float).reshape(-1, 2)[:, 0],
+            "sparsity_last_layer": np.array(sparsities, float).reshape(-1, 2)[:, 1],
             "max_depth": MAX_DEPTH,
         }
     )

@@ -47,6 +47,7 @@ def particle_filtering(
         sampling=(sampling,),
         aggregation=aggregated,
         keep=keep,
+        weights_paths=True,
         answer=answer_rule(vote),
     )
 

@@ -151,9 +151,9 @@ def _searches(
 
     def one(key: jax.Array):
         question_key, search_key = jax.random.split(key)
-        model, root, _, _, answer = simulation.question(params, question_key, 0, 0)
+        task = simulation.question(params, question_key, 0, 0)
         state = search.init(
-            root,
+            task.root,
             strategy=strategy,
             num_candidates=num_candidates,
             max_depth=1,
@@ -162,16 +162,16 @@ def _searches(
         )
         final, _ = search.rollout(
             (),
-            model,
+            task.params,
             search_key,
             state,
             strategy=strategy,
             expand_fn=simulation.simulator(_SIZES[-1]),
         )
         paths = final.finished
-        chosen = strategy.answer(paths)
+        chosen = search.answer((), final, strategy=strategy)
         highest = jnp.sort(jnp.where(paths.valid, paths.step_scores[:, 0], -jnp.inf))
-        right = paths.valid & (paths.answer == answer)
+        right = paths.valid & (paths.answer == task.right_answer)
         return right[chosen], jnp.any(right), highest[-1] - highest[-2]
 
     return jax.vmap(one)(jax.random.split(jax.random.key(seed), _SEARCHES))
