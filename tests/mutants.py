@@ -207,6 +207,13 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/learners/test_updates.py", "-k", "clipped_update"),
     ),
     Mutant(
+        name="an old checkpoint's A2C forgets Algorithm 1's order",
+        file="cats_jax/checkpoint_migration.py",
+        original='"sequential": sequential,',
+        mutated='"sequential": False,',
+        tests=("tests/test_checkpoint.py", "-k", "reads_format_2"),
+    ),
+    Mutant(
         name="siblings share a seed",
         file="cats_jax/live/driver.py",
         original="slot.tree.question.id, slot.step, slot.phase, row + offset",
