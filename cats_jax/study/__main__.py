@@ -10,14 +10,14 @@ import tyro
 
 from ..errors import BadInputError
 from . import ablations
-from .banks import measure
+from .banks import measure_prms
 from .pages import make
 from .rows import keep_run
 
 
 def study(
     keep: tuple[pathlib.Path, ...] = (),
-    policy: str | None = None,
+    measure: str | None = None,
     banks: pathlib.Path = pathlib.Path("runs/bank"),
     results: pathlib.Path = pathlib.Path("docs/results"),
 ) -> None:
@@ -26,8 +26,8 @@ def study(
     Args:
         keep: folders of finished runs of `cats-jax evaluate` or `cats-jax ablations`, whose rows
             are kept first.
-        policy: `weak` or `strong`; the PRMs and their ceilings are first measured on the step banks
-            of this policy, in minutes.
+        measure: `weak` or `strong`; the PRMs and their ceilings are first measured on the step
+            banks of this policy, in minutes.
         banks: folder with the banks `POLICY-controller` and `POLICY-test`.
         results: folder with `rows`; gets `tables` and `figures`.
 
@@ -49,9 +49,9 @@ def study(
             path.write_text(merged + "\n", encoding="utf-8")
         else:
             keep_run(folder, rows)
-    if policy is not None:
-        measured = json.dumps(measure(policy, banks), indent=1)
-        (rows / f"bank-{policy}.json").write_text(measured + "\n", encoding="utf-8")
+    if measure is not None:
+        measured = json.dumps(measure_prms(measure, banks), indent=1)
+        (rows / f"bank-{measure}.json").write_text(measured + "\n", encoding="utf-8")
     make(results)
 
 

@@ -25,10 +25,10 @@ _REPLAYS = 16
 """Replays of a question with one action."""
 
 Measured = Mapping[str, Mapping[str, Any]]
-"""PRM -> name -> figure, from `measure`."""
+"""PRM -> name -> figure, from `measure_prms`."""
 
 
-def measure(policy: str, banks: pathlib.Path) -> Measured:
+def measure_prms(policy: str, banks: pathlib.Path) -> Measured:
     """Figures of each PRM from the banks `POLICY-controller` and `POLICY-test`, in minutes.
 
     Returns:
@@ -90,7 +90,7 @@ def best_in_hindsight(plays: Sequence[Sequence[Replayed]]) -> list[float]:
 
 
 def ceiling_table(name: str, groups: Sequence[Group], measured: Measured) -> Table:
-    """The ceilings of `measure` beside the controllers' accuracies, all with tokens."""
+    """The ceilings of `measure_prms` beside the controllers' accuracies, all with tokens."""
     replayed = {
         "oracle": "oracle's allocation",
         "hindsight": "each question's best constant action",

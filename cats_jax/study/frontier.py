@@ -56,8 +56,8 @@ def _draw_baselines(axes: Axes, baselines: Sequence[Group]) -> None:
         fill = "white" if label == "beam-T0.6" else None
         style = {"color": color, "markerfacecolor": fill, "linestyle": "none", "markersize": 5}
         axes.plot(*zip(*mine, strict=True), marker=_MARKERS.get(label, "^"), label=label, **style)
-    tokens, accuracy = zip(*sorted(points), strict=True)
-    best = np.maximum.accumulate(accuracy)
+    best = np.maximum.accumulate([accuracy for _, accuracy in sorted(points)])
+    tokens = [tokens for tokens, _ in sorted(points)]
     axes.step(tokens, best, where="post", color="#888888", linewidth=1)
 
 
@@ -68,5 +68,5 @@ def _draw_policy(axes: Axes, line: Sequence[Group]) -> None:
     value, low, high = np.array([(i.value, i.low, i.high) for i in (g.accuracy() for g in line)]).T
     style = {"linestyle": "-", "linewidth": 0.8, "elinewidth": 0.6, "markersize": 6}
     marker, style["color"] = POLICIES[label]
-    bars = [value - low, high - value]
+    bars = np.array([value - low, high - value])
     axes.errorbar(tokens, value, yerr=bars, marker=marker, label=label, **style)

@@ -17,7 +17,8 @@ from .markdown import Table
 from .rows import load_groups
 from .trainings import price_table, seed_table, training_tables
 
-_LIVE = "baselines-small baselines-64 baselines-256 cats cats-256 seeds from-weak paper calibrated"
+_BASELINES = ("baselines-small", "baselines-64", "baselines-256")
+_LIVE = (*_BASELINES, "cats", "cats-256", "seeds", "from-weak", "paper", "calibrated")
 
 
 def make(results: pathlib.Path) -> None:
@@ -33,7 +34,7 @@ def make(results: pathlib.Path) -> None:
     compared: dict[str, Table] = {}
     for policy in ("weak", "strong"):
         tables += _replay_tables(rows, policy)
-        live = load_groups(rows, policy, _LIVE.split())
+        live = load_groups(rows, policy, _LIVE)
         if live:
             tables += _live_tables(rows, policy, live)
             plot_frontier(live, figures / f"frontier-{policy}.png")
