@@ -386,6 +386,7 @@ def test_the_committed_ablations_are_what_their_results_give():
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_the_committed_tables_are_what_the_committed_rows_give(tmp_path):
     (tmp_path / "rows").symlink_to(RESULTS / "rows")
     study(results=tmp_path)
