@@ -10,7 +10,6 @@ time of all threads. Only valid decisions are counted: frontier slots in which t
 
 import argparse
 import dataclasses
-import functools
 import pathlib
 import statistics
 import time
@@ -20,7 +19,7 @@ import jax.numpy as jnp
 
 import learners
 import search
-from cats_jax.training.environments import bank_environment, simulator_environment
+from cats_jax.training.questions import bank_questions, simulator_questions
 
 NUM_CANDIDATES, NUM_EPISODES, BATCHES = 64, 32, 10
 CONFIG = dataclasses.replace(
@@ -31,25 +30,25 @@ CONFIG = dataclasses.replace(
 )
 
 
-def searches(environment):
-    """`(params, key) -> decisions` of some batches of searches, without learning."""
+def searches(questions):
+    """`(tables, key) -> decisions` of some batches of searches, without learning."""
     actor = learners.make_actor(len(CONFIG.cats.actions), CONFIG.actor_hidden)
     strategy = search.cats(learners.make_policy(actor.apply, "sample"), CONFIG.cats)
 
-    def run(params, key):
-        play = learners.make_episodes(
-            strategy,
-            environment.expander,
-            functools.partial(environment.reset, params),
-            num_actions=len(CONFIG.cats.actions),
-            max_depth=environment.max_depth,
-            capacity=NUM_CANDIDATES,
-        )
+    play = learners.make_episodes(
+        strategy,
+        questions.environment,
+        max_depth=questions.max_depth,
+        capacity=NUM_CANDIDATES,
+    )
+
+    def run(tables, key):
         sizes = jnp.full((NUM_EPISODES,), NUM_CANDIDATES, jnp.int32)
         prices = jnp.full((NUM_EPISODES,), 0.1, jnp.float32)
 
         def batch(key):
-            _, outcome = play(actor.init(key), jax.random.split(key, NUM_EPISODES), sizes, prices)
+            keys = jax.random.split(key, NUM_EPISODES)
+            _, outcome = play(actor.init(key), tables, keys, sizes, prices)
             return jnp.sum(outcome.action_counts)
 
         return jnp.sum(jax.lax.map(batch, jax.random.split(key, BATCHES)))
@@ -57,17 +56,11 @@ def searches(environment):
     return jax.jit(run)
 
 
-def training(environment):
-    """`(params, key) -> decisions` of as many iterations of training."""
-    config = dataclasses.replace(CONFIG, max_depth=environment.max_depth)
-
-    def run(params, key):
-        train = learners.make_train(
-            config, environment.expander, functools.partial(environment.reset, params)
-        )
-        return jnp.sum(train(key).curves.decisions)
-
-    return jax.jit(run)
+def training(questions):
+    """`(tables, key) -> decisions` of as many iterations of training."""
+    config = dataclasses.replace(CONFIG, max_depth=questions.max_depth)
+    train = learners.make_train(config, questions.environment)
+    return jax.jit(lambda tables, key: jnp.sum(train(tables, key).curves.decisions))
 
 
 def main() -> None:
@@ -75,26 +68,24 @@ def main() -> None:
     parser.add_argument("bank", type=pathlib.Path)
     parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args()
-    environments = {
-        "bank": bank_environment(
-            arguments.bank, actions=CONFIG.cats.actions, base=CONFIG.cats.base
-        ),
-        "simulator": simulator_environment(),
+    sources = {
+        "bank": bank_questions(arguments.bank, sampling=CONFIG.cats.sampling),
+        "simulator": simulator_questions(),
     }
     programs = {
-        (what, name): (make(environment), environment.params)
+        (what, name): (make(questions), questions.tables)
         for what, make in (("search", searches), ("training", training))
-        for name, environment in environments.items()
+        for name, questions in sources.items()
     }
-    for name, (program, params) in programs.items():
+    for name, (program, tables) in programs.items():
         started = time.perf_counter()
-        program(params, jax.random.key(0)).block_until_ready()
+        program(tables, jax.random.key(0)).block_until_ready()
         print(f"{' '.join(name)}: compiled in {time.perf_counter() - started:.0f} s", flush=True)
     rates = {name: [] for name in programs}
     for number in range(arguments.rounds):
-        for name, (program, params) in programs.items():
+        for name, (program, tables) in programs.items():
             wall, processor = time.perf_counter(), time.process_time()
-            decisions = int(program(params, jax.random.key(number + 1)))
+            decisions = int(program(tables, jax.random.key(number + 1)))
             wall, processor = time.perf_counter() - wall, time.process_time() - processor
             rates[name].append((decisions / wall, decisions / processor, decisions))
     print(f"valid decisions at N = {NUM_CANDIDATES}, medians of {arguments.rounds}")

@@ -6,9 +6,14 @@
 spends one whole reasoning step. CATS does that in two ticks (two base children per node, then the
 actor, 2x128, decides about the rest), beam in one. The time of all `plan`s and `commit`s of the
 step is divided by the *valid* candidates that came of it, never by padding; asking the language
-model is not part of it. Beside each stands a plain-Python loop that does the same: the oracle of
+model is not part of it. CATS also makes transitions to learn from, which a recorder does: its time
+is the column "record". Beside each stands a plain-Python loop that does the same: the oracle of
 the tests, with the actor in numpy. Times are CPU seconds of the process (a shared machine changes
 wall time, not these), median over the repetitions.
+
+The second table has what a first search waits for: tracing and compiling the driver's `plan` and
+`commit`, in the base phase and in the later ones where a strategy has both. The strategies take
+turns.
 """
 
 import dataclasses
@@ -35,10 +40,12 @@ import tyro  # noqa: E402
 
 import learners  # noqa: E402
 import search  # noqa: E402
+from cats_jax.live import ticks  # noqa: E402
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "tests" / "support"))
 import oracle  # noqa: E402
 
+NAMES = ("cats", "beam")
 QUESTIONS = 64
 MAX_DEPTH = 8
 DEPTH = 3  # of the frontier when the clock starts
@@ -51,12 +58,14 @@ class Config:
     Attributes:
         candidates: values of N.
         repeats: of the jitted functions; the median counts.
+        compilations: of the driver's programs; the median counts.
         python_questions: how many of the 64 questions the Python loop searches.
         seed: of the scores and of the actor.
     """
 
     candidates: tuple[int, ...] = (256, 16)
     repeats: int = 20
+    compilations: int = 3
     python_questions: int = 4
     seed: int = 0
 
@@ -67,42 +76,86 @@ class Timing:
 
     plan: float
     commit: float
+    record: float
     valid: int
+
+    @property
+    def together(self) -> float:
+        return self.plan + self.commit + self.record
 
 
 def main(config: Config) -> None:
-    """Measure and print a table."""
+    """Measure and print both tables."""
+    console = rich.console.Console()
+    console.print(_step_table(config, console))
+    console.print(_compilation_table(config, console))
+
+
+def _step_table(config: Config, console: rich.console.Console) -> rich.table.Table:
     table = rich.table.Table(
         "strategy",
         "N",
         "valid",
         "plan",
         "commit",
+        "record",
         "together",
         "plain Python",
         "ratio",
         title=f"µs of one core per valid candidate, {QUESTIONS} questions",
     )
-    console = rich.console.Console()
-    for name in ("cats", "beam"):
+    for name in NAMES:
         for num_candidates in config.candidates:
             with console.status(f"{name}, N = {num_candidates}"):
                 strategy, rules, params, actor = _strategy(name, config.seed)
                 ours = _time_core(strategy, params, num_candidates, config)
                 python = _time_python(rules, actor, num_candidates, config)
-            plan, commit = (1e6 * part / ours.valid for part in (ours.plan, ours.commit))
-            python_total = 1e6 * python.plan / python.valid
+            ours_total = 1e6 * ours.together / ours.valid
+            python_total = 1e6 * python.together / python.valid
+            parts = (ours.plan, ours.commit, ours.record)
             table.add_row(
                 name,
                 str(num_candidates),
                 str(ours.valid),
-                f"{plan:.2f}",
-                f"{commit:.2f}",
-                f"[bold]{plan + commit:.2f}[/]",
+                *(f"{1e6 * part / ours.valid:.2f}" for part in parts),
+                f"[bold]{ours_total:.2f}[/]",
                 f"{python_total:.1f}",
-                f"{python_total / (plan + commit):.0f}x",
+                f"{python_total / ours_total:.0f}x",
             )
-    console.print(table)
+    return table
+
+
+def _compilation_table(config: Config, console: rich.console.Console) -> rich.table.Table:
+    table = rich.table.Table(
+        "strategy",
+        "N",
+        "programs",
+        "trace",
+        "compile",
+        "together",
+        title=f"CPU seconds until a first search begins, {QUESTIONS} questions",
+    )
+    for num_candidates in config.candidates:
+        seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in NAMES}
+        phases = {}
+        for _ in range(config.compilations):
+            for name in NAMES:
+                with console.status(f"compile {name}, N = {num_candidates}"):
+                    strategy, _, params, _ = _strategy(name, config.seed)
+                    phases[name] = _base_phases(strategy)
+                    seconds[name].append(_compile(strategy, params, num_candidates, config))
+        for name, found in seconds.items():
+            trace, compilation = (statistics.median(part) for part in zip(*found, strict=True))
+            together = statistics.median(map(sum, found))
+            table.add_row(
+                name,
+                str(num_candidates),
+                str(2 * len(phases[name])),
+                f"{trace:.2f}",
+                f"{compilation:.2f}",
+                f"[bold]{together:.2f}[/]",
+            )
+    return table
 
 
 def _strategy(name: str, seed: int) -> tuple[search.Strategy, oracle.Rules, Any, Any]:
@@ -156,9 +209,9 @@ def _first_states(strategy: search.Strategy, num_candidates: int, seed: int) -> 
     return states.replace(frontier=frontier, step=jnp.full_like(spent, DEPTH), spent=spent)
 
 
-def _expand(request: search.Request, capacity: int, rng: np.random.Generator) -> search.Expansion:
+def _expand(num_samples: jax.Array, capacity: int, rng: np.random.Generator) -> search.Expansion:
     """What a language model and a PRM might say: nine in ten valid, one in twenty done."""
-    num_samples = np.asarray(request.num_samples)
+    num_samples = np.asarray(num_samples)
     shape = (QUESTIONS, capacity)
     parent, granted = np.zeros(shape, np.int32), np.zeros(shape, bool)
     for question in range(QUESTIONS):
@@ -195,11 +248,15 @@ def _time_core(
         return jax.vmap(one)(states, planned, expansion)
 
     commit = jax.jit(commit, static_argnames="base_phase", donate_argnums=(0, 1))
+    recorder = _recorder(strategy)
     states = _first_states(strategy, num_candidates, config.seed)
     keys = jax.random.split(jax.random.key(config.seed), QUESTIONS)
     rng = np.random.default_rng(config.seed)
-    plan_seconds = commit_seconds = 0.0
+    plan_seconds = commit_seconds = record_seconds = 0.0
     valid = 0
+    if recorder is not None:
+        record = jax.jit(jax.vmap(recorder.record))
+        memory = jax.vmap(recorder.init)(states)
     for phase in range(strategy.num_phases):
         # As the host driver does: questions in lockstep, the base phase has its own program.
         base_phase = phase == 0 and strategy.num_phases > 1
@@ -209,17 +266,67 @@ def _time_core(
             config.repeats,
         )
         plan_seconds += seconds
-        expansion = _expand(planned.request, num_candidates, rng)
+        expansion = _expand(planned.request.num_samples, num_candidates, rng)
         valid += int(np.asarray(expansion.valid).sum())
         # Donated buffers are gone after a call: every repetition gets copies, off the clock.
         before = (states, planned)
-        (states, _), seconds = _median_time(
+        (states, output), seconds = _median_time(
             functools.partial(commit, base_phase=base_phase),
             lambda state=before, new=expansion: (*jax.tree.map(jnp.copy, state), new),
             config.repeats,
         )
         commit_seconds += seconds
-    return Timing(plan_seconds, commit_seconds, valid)
+        if recorder is not None:
+            tick = search.Tick(*before, expansion, output, states)
+            (memory, _), seconds = _median_time(
+                record, lambda memory=memory, tick=tick: (memory, tick), config.repeats
+            )
+            record_seconds += seconds
+    return Timing(plan_seconds, commit_seconds, record_seconds, valid)
+
+
+def _recorder(strategy: search.Strategy) -> search.Recorder | None:
+    """What makes transitions of the strategy's decisions, if it takes any."""
+    if strategy.config is None:
+        return None
+    return search.decision_recorder(strategy.config.reward.discount)
+
+
+# Compilation
+
+
+def _base_phases(strategy: search.Strategy) -> tuple[bool | None, ...]:
+    """What the driver says of the phase: each has programs of its own."""
+    return (True, False) if strategy.num_phases > 1 else (None,)
+
+
+def _compile(
+    strategy: search.Strategy, params: Any, num_candidates: int, config: Config
+) -> tuple[float, float]:
+    """Seconds of tracing and of compiling what the driver runs each tick."""
+    states = _first_states(strategy, num_candidates, config.seed)
+    keys = jax.random.split(jax.random.key(config.seed), QUESTIONS)
+    counts = jnp.zeros((QUESTIONS,), jnp.int32)
+    nothing = jnp.zeros(states.frontier.valid.shape, jnp.int32)
+    expansion = _expand(nothing, num_candidates, np.random.default_rng(config.seed))
+    phases = _base_phases(strategy)
+    planned = ticks.plan.eval_shape(
+        params, keys, counts, states, strategy=strategy, base_phase=phases[0]
+    )
+    trace_seconds = compile_seconds = 0.0
+    jax.clear_caches()
+    for base_phase in phases:
+        for program, arguments in (
+            (ticks.plan, (params, keys, counts, states)),
+            (ticks.commit, (params, states, planned, expansion)),
+        ):
+            start = time.process_time()
+            lowered = program.lower(*arguments, strategy=strategy, base_phase=base_phase)
+            traced = time.process_time()
+            lowered.compile()
+            trace_seconds += traced - start
+            compile_seconds += time.process_time() - traced
+    return trace_seconds, compile_seconds
 
 
 def _median_time(
@@ -257,7 +364,7 @@ def _time_python(rules: oracle.Rules, layers: Any, num_candidates: int, config: 
             state = oracle.tick(rules, world.world(), tick, state).state
         seconds += time.process_time() - start
         valid += world.valid
-    return Timing(seconds, 0.0, valid)
+    return Timing(seconds, 0.0, 0.0, valid)
 
 
 class _PythonWorld:

@@ -67,9 +67,13 @@ def expand(params, key, request):
     )
 
 
-def reset(key):
-    del key
-    return (), jnp.bool_(True), jnp.asarray([0.1, 0.2]), jnp.int32(DEPTH), jnp.int32(1)
+def reset(tables, key):
+    del tables, key
+    context = search.Context(sparsity_total=jnp.float32(0.1), sparsity_last_layer=jnp.float32(0.2))
+    return search.Task((), jnp.bool_(True), context, jnp.int32(DEPTH), jnp.int32(1))
+
+
+ENVIRONMENT = search.Environment(reset, lambda capacity: expand)
 
 
 # The same world and Algorithm 1, in Python and PyTorch
@@ -218,9 +222,9 @@ def main() -> None:
     torch.set_num_threads(1)
     loop = Loop(seed=0)
     config = dataclasses.replace(CONFIG, num_episodes=options.episodes)
-    train = jax.jit(learners.make_train(config, lambda capacity: expand, reset))
+    train = jax.jit(learners.make_train(config, ENVIRONMENT))
     begin = time.perf_counter()
-    result = jax.block_until_ready(train(jax.random.key(0)))
+    result = jax.block_until_ready(train((), jax.random.key(0)))
     print(f"compiled and first run in {time.perf_counter() - begin:.1f} s")
     per_question = float(result.curves.decisions.mean()) / config.num_episodes
     print(f"decisions per question: {per_question:.1f} in the graph (at the start of training)")
@@ -233,7 +237,7 @@ def main() -> None:
     seeds = itertools.count(1)
 
     def run_in_graph():
-        return int(train(jax.random.key(next(seeds))).curves.decisions.sum())
+        return int(train((), jax.random.key(next(seeds))).curves.decisions.sum())
 
     run_loop(), run_in_graph()  # the first calls warm up
     ratios, cpu_ratios = [], []

@@ -34,7 +34,7 @@ from .types import Episode
 def path_returns(
     episode: Episode,
     values: Float[Array, "D S"],
-    trace: float,
+    gae_lambda: float,
     num_steps: int | None = None,
 ) -> search.Transition:
     """The episode's transitions with the lambda-return as reward, and discount 0.
@@ -44,7 +44,7 @@ def path_returns(
     Args:
         episode: of one search; its transitions carry gamma.
         values: the critic's, of every decision.
-        trace: lambda in [0, 1].
+        gae_lambda: lambda in [0, 1].
         num_steps: rewards in a return at most; None: to the end of each path.
 
     Returns:
@@ -70,7 +70,7 @@ def path_returns(
 
         row = jax.tree.map(lambda leaf: leaf[:slots], at.transition)
         below = mean if num_steps is None else jnp.concatenate([value[None, :], mean[:-1]])
-        blend = (1.0 - trace) * value[None, :] + trace * below
+        blend = (1.0 - gae_lambda) * value[None, :] + gae_lambda * below
         ended = jnp.where(row.discount_t == 0.0, episode.bonus, 0.0)
         target = (row.reward_t + ended)[None, :] + row.discount_t[None, :] * blend
         emits = row.weight_t > 0.0
@@ -101,7 +101,7 @@ def path_returns(
 def question_returns(
     episode: Episode,
     values: Float[Array, "D S"],
-    trace: float,
+    gae_lambda: float,
     num_steps: int | None = None,
 ) -> search.Transition:
     """Every decision once, with its question's lambda-return as reward, and discount 0.
@@ -112,7 +112,7 @@ def question_returns(
     Args:
         episode: of one search.
         values: the critic's, of every decision.
-        trace: lambda in [0, 1]; 1 reads no values.
+        gae_lambda: lambda in [0, 1]; 1 reads no values.
         num_steps: ticks with decisions whose rewards are in a return at most; None: all.
 
     Returns:
@@ -131,7 +131,7 @@ def question_returns(
         below = returns
         if num_steps is not None:
             below = jnp.concatenate([value[None], returns[:-1]])
-        before = jnp.where(decides, (1.0 - trace) * value + trace * below, returns)
+        before = jnp.where(decides, (1.0 - gae_lambda) * value + gae_lambda * below, returns)
         return before, returns[-1]
 
     num_kept = 1 if num_steps is None else num_steps

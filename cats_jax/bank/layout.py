@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -89,7 +90,11 @@ def load_bank(
     sparsity = read_sparsity(folder)
     known = dict(calibrations)
     contexts = [
-        search.Context(0.0, *sparsity[label], search.Calibration(*known.get(label, IDENTITY)))
+        search.Context(
+            sparsity_total=sparsity[label][0],
+            sparsity_last_layer=sparsity[label][1],
+            calibration=search.Calibration(*known.get(label, IDENTITY)),
+        )
         for label in chosen
     ]
     samplings = tuple(

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import search
-
 import dataclasses
 import pathlib
 from dataclasses import dataclass
 from typing import Any
 
+import search
 from search import Sampling
 
 from ..errors import BadInputError, known_names
@@ -130,12 +129,13 @@ def _check_recorded(name: Any, draws: tuple[Draws, ...]) -> None:
     except ValueError as error:
         raise BadInputError(f"actions: {error}") from error
     recorded = {entry.sampling for entry in draws}
-    for temperature, top_p, top_k in table.sampling_settings():
-        if Sampling(temperature, top_p, top_k) not in recorded:
+    for wanted in table.sampling_settings():
+        if wanted not in recorded:
             raise BadInputError(
-                f"actions: table {name!r} samples with temperature {temperature:g}, top_p "
-                f"{top_p:g}, top_k {top_k}, which 'sampling' does not list: add - {{temperature: "
-                f"{temperature:g}, top_p: {top_p:g}, top_k: {top_k}, draws: 16}}"
+                f"actions: table {name!r} samples with temperature {wanted.temperature:g}, top_p "
+                f"{wanted.top_p:g}, top_k {wanted.top_k}, which 'sampling' does not list: add - "
+                f"{{temperature: {wanted.temperature:g}, top_p: {wanted.top_p:g}, top_k: "
+                f"{wanted.top_k}, draws: 16}}"
             )
 
 

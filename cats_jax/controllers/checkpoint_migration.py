@@ -10,9 +10,10 @@ _RENAMED = {"trace": "gae_lambda", "sample_costs": "prices", "rollouts": "search
 def from_format_2(train_config: dict[str, Any]) -> dict[str, Any]:
     """The training configuration of format 2 in format 3.
 
-    Format 2 kept the default price with the search. It had one flat `learner` with the settings of all algorithms: PPO where `clip` was a
-    number, AWR where `regression` was, A2C otherwise. Three settings had other names. A setting
-    that is missing keeps its default of format 2; an unknown one stays and is refused later.
+    Format 2 kept the default price among the settings of the search. It had one flat `learner` with
+    the settings of all algorithms: PPO where `clip` was a number, AWR where `regression` was, A2C
+    otherwise. Three settings had other names. A setting that is missing keeps its default of
+    format 2; an unknown one stays and is refused later.
 
     Args:
         train_config: JSON value of "train_config"; not changed.

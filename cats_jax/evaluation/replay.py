@@ -7,6 +7,7 @@ are those of a run alone over the Hugging Face bridge.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -15,7 +16,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Float
 
 import search
 from search import bank as step_bank
@@ -54,23 +54,20 @@ def replay(
     *,
     prm: int,
     num_candidates: int,
-    price: float | None = None,
+    price: float = 0.0,
     seed: int = 0,
-    knows_truth: bool = False,
 ) -> Replayed:
     """Search every question of a bank.
 
     Args:
         bank: the questions.
-        strategy: any; the sampling settings it asks for should be in the bank, see
-            `search.bank.check_actions` and `check_sampling`.
+        strategy: any; its sampling settings should be in the bank, see
+            `search.bank.check_sampling`.
         params: of its policy.
         prm: number of the PRM in the bank.
         num_candidates: N.
-        price: in place of the strategy's.
+        price: per 100 candidates, that the policy is told.
         seed: of the draws.
-        knows_truth: hand each question's `Replay` to the policy in place of `params`: for
-            oracles only.
     """
     capacity = next(size for size in (4, 16, 64, 256) if num_candidates <= size)
     questions = bank.root.shape[0]
@@ -81,12 +78,11 @@ def replay(
         jnp.asarray(numbers).reshape(-1, _BLOCK),
         jnp.int32(prm),
         jnp.int32(num_candidates),
-        jnp.float32(strategy.price if price is None else price),
+        jnp.float32(price),
         jax.random.key(seed),
-        strategy=strategy._replace(price=0.0),
+        strategy=strategy,
         capacity=capacity,
         max_depth=int(bank.max_depth),
-        knows_truth=knows_truth,
     )
     flat = jax.tree.map(
         lambda leaf: np.asarray(leaf).reshape(-1, *leaf.shape[2:])[:questions], blocks
@@ -131,13 +127,18 @@ class ReplayRunner:
                     f"PRM {cell.prm.label!r} is not in the bank, which has {', '.join(bank.prms)}"
                 )
             prm = bank.prms.index(cell.prm.label)
-        self._check_sampling(cell, prm)
+        for sampling in cell.strategy.sampling:
+            try:
+                step_bank.check_sampling(bank.arrays, sampling)
+            except ValueError as error:
+                raise BadInputError(f"strategy {cell.spec.label!r}: {error}") from error
         found = replay(
             bank.arrays,
             cell.strategy,
             cell.params,
             prm=prm,
             num_candidates=cell.num_candidates,
+            price=cell.price,
             seed=cell.seed,
         )
         for question in questions:
@@ -161,39 +162,20 @@ class ReplayRunner:
                 )
             )
 
-    def _check_sampling(self, cell: Cell, prm: int) -> None:
-        """What a strategy asks first, and what its actions ask, must have been recorded."""
-        arrays, strategy = self._bank.arrays, cell.strategy
-        _, root, prm_features, _, _ = step_bank.question(arrays, 0, prm)
-        state = search.init(
-            root,
-            strategy=strategy,
-            num_candidates=cell.num_candidates,
-            max_depth=int(arrays.max_depth),
-            prm_features=prm_features,
-            capacity=cell.num_candidates,
-        )
-        asked = search.plan(cell.params, jax.random.key(0), state, strategy=strategy).request
-        sampling = search.Sampling(
-            round(float(asked.temperature[0]), 6),
-            round(float(asked.top_p[0]), 6),
-            int(asked.top_k[0]),
-        )
-        try:
-            step_bank.check_sampling(arrays, sampling)
-            if strategy.actions is not None:
-                step_bank.check_actions(arrays, strategy.actions)
-        except ValueError as error:
-            raise BadInputError(f"strategy {cell.spec.label!r}: {error}") from error
-
 
 def _right_path(answer: str) -> SearchPath:
     return SearchPath(steps=(), step_scores=(), path_score=None, answer=answer, nodes=())
 
 
+def _action_table(strategy: search.Strategy) -> search.ActionTable | None:
+    """What a policy can decide; None without one."""
+    return strategy.config.actions if isinstance(strategy.config, search.CatsConfig) else None
+
+
 def _decisions(strategy: search.Strategy, counts: np.ndarray) -> list[DecisionRow]:
     """One row per decision, with its action alone."""
-    if strategy.actions is None:
+    table = _action_table(strategy)
+    if table is None:
         return []
     return [
         DecisionRow(
@@ -210,7 +192,7 @@ def _decisions(strategy: search.Strategy, counts: np.ndarray) -> list[DecisionRo
             granted=0,
             reward=0.0,
         )
-        for action, row in enumerate(strategy.actions.rows)
+        for action, row in enumerate(table.rows)
         for _ in range(int(counts[action]))
     ]
 
@@ -219,39 +201,31 @@ def allocation_oracle(config: search.CatsConfig, *, sample: int, stop: int) -> s
     """Allocates with knowledge of the truth, ranks with the PRM: what such knowledge is worth.
 
     A node samples more while the child that the PRM ranks first does not lead to a right answer
-    (by the bank's value), unless the node itself does not. Replay it with `knows_truth`.
+    (by the bank's value), unless the node itself does not. Its params are the bank.
 
     Args:
         config: of the search.
         sample, stop: rows of its action table.
     """
-    blind = search.cats(_blind_policy, config)
     path_score = search.aggregation(config.path_score)
 
-    def decide(
-        params: Any, key: jax.Array, state: search.SearchState, features: Float[Array, "N F"]
-    ) -> Any:
-        value = step_bank.node_value(params, state.pool.embedding)
-        pool, slots = state.pool, features.shape[0]
+    def policy(
+        bank: step_bank.Bank, key: jax.Array, observation: search.Observation
+    ) -> tuple[jax.Array, jax.Array]:
+        state, slots = observation.state, observation.deciding.shape[0]
+        pool = state.pool
         one_each = jnp.ones((slots,), jnp.int32)
         first = search.retain(search.path_keys(pool, path_score), pool.parent, pool.valid, one_each)
-        is_right = first & (value > 0.0)
+        is_right = first & (bank.value[pool.embedding] > 0.0)
         first_is_right = jnp.zeros((slots,), bool).at[pool.parent].max(is_right)
-        may_be_right = step_bank.node_value(params, state.frontier.embedding) > 0.0
+        may_be_right = bank.value[state.frontier.embedding] > 0.0
         action = jnp.where(may_be_right & ~first_is_right, sample, stop).astype(jnp.int32)
-        return blind.decide(action, key, state, features)
+        return search.constant_policy(action, key, observation)
 
-    return blind._replace(name="oracle", decide=decide)
-
-
-def _blind_policy(params: Any, key: jax.Array, features: jax.Array, legal: jax.Array) -> Any:
-    """Takes the actions it is given; where one is not legal, the first legal one."""
-    del key
-    action = jnp.where(legal[params], params, jnp.argmax(legal)).astype(jnp.int32)
-    return action, jnp.zeros((features.shape[0],), features.dtype)
+    return dataclasses.replace(search.cats(policy, config), name="oracle")
 
 
-@functools.partial(jax.jit, static_argnames=("strategy", "capacity", "max_depth", "knows_truth"))
+@functools.partial(jax.jit, static_argnames=("strategy", "capacity", "max_depth"))
 def _search_blocks(
     bank: step_bank.Bank,
     params: Any,
@@ -264,74 +238,72 @@ def _search_blocks(
     strategy: search.Strategy,
     capacity: int,
     max_depth: int,
-    knows_truth: bool,
 ) -> tuple[jax.Array, ...]:
     """The columns of `Replayed` for blocks of questions, i32[blocks, B], one after the other."""
-    expand_fn = step_bank.expander(capacity)
-    num_actions = 1 if strategy.actions is None else len(strategy.actions)
+    table = _action_table(strategy)
+    recorder = _cost_recorder(1 if table is None else len(table))
 
-    def begin(number: jax.Array) -> tuple[jax.Array, search.SearchState]:
-        _, root, prm_features, depth, _ = step_bank.question(bank, number, prm)
-        state = search.init(
-            root,
+    def begin(number: jax.Array) -> search.SearchState:
+        task = step_bank.question(bank, number, prm)
+        return search.init(
+            task.root,
             strategy=strategy,
             num_candidates=num_candidates,
-            max_depth=depth,
-            price=price,
-            prm_features=prm_features,
+            max_depth=task.max_depth,
+            context=task.context._replace(price=price),
             capacity=capacity,
             frontier_capacity=strategy.width(capacity),
             depth_capacity=max_depth,
         )
-        return jax.random.fold_in(key, number), state
-
-    def advance(state: search.SearchState, key: jax.Array, index: jax.Array) -> Any:
-        truth = step_bank.Replay(bank, prm)
-        plan_key, expand_key = search.tick_keys(key, index)
-        plan = search.plan(truth if knows_truth else params, plan_key, state, strategy=strategy)
-        expansion = expand_fn(truth, expand_key, plan.request)
-        state, output = search.commit(state, plan, expansion, strategy=strategy)
-        decided = output.decision.valid.astype(jnp.int32)
-        actions = jnp.zeros((num_actions,), jnp.int32).at[output.decision.action].add(decided)
-        scored = jnp.where(expansion.valid, expansion.embedding, -1)
-        return state, (jnp.sum(expansion.num_tokens, dtype=jnp.int32), scored, actions)
 
     def block(numbers: jax.Array) -> tuple[jax.Array, ...]:
-        keys, start = jax.vmap(begin)(numbers)
-        rows = numbers.shape[0]
-        idle = (
-            jnp.zeros((rows,), jnp.int32),
-            jnp.full((rows, capacity), -1, jnp.int32),
-            jnp.zeros((rows, num_actions), jnp.int32),
+        replayed = step_bank.Replay(bank, prm)
+        end, costs = search.play(
+            params,
+            replayed,
+            jax.vmap(jax.random.fold_in, (None, 0))(key, numbers),
+            jax.vmap(begin)(numbers),
+            strategy=strategy,
+            expand_fn=step_bank.expander(capacity),
+            expand_axes=None,
+            recorder=recorder,
         )
-
-        def tick(states: search.SearchState, index: jax.Array) -> Any:
-            """Costs nothing once all questions of the block have ended."""
-            return lax.cond(
-                jnp.all(jax.vmap(search.is_terminal)(states)),
-                lambda: (states, idle),
-                lambda: jax.vmap(advance, in_axes=(0, 0, None))(states, keys, index),
-            )
-
-        num_ticks = strategy.num_phases * max_depth
-        end, outputs = lax.scan(tick, start, jnp.arange(num_ticks, dtype=jnp.int32))
-        generated, scored, actions = outputs
-        row = jax.vmap(strategy.answer)(end.finished)
-        answer = jnp.take_along_axis(end.finished.answer, jnp.maximum(row, 0)[:, None], axis=1)[
+        row = jax.vmap(lambda state: search.answer(params, state, strategy=strategy))(end)
+        right = end.finished.valid & (end.finished.answer == step_bank.RIGHT_ANSWER)
+        correct = (row >= 0) & jnp.take_along_axis(right, jnp.maximum(row, 0)[:, None], axis=1)[
             :, 0
         ]
-        prm_tokens = jnp.zeros((rows,), jnp.int32)
+        prm_tokens = jnp.zeros(numbers.shape, jnp.int32)
         if strategy.uses_scores:
-            nodes = jnp.moveaxis(scored, 0, 1).reshape(rows, -1)
+            nodes = jnp.moveaxis(costs.scored, 2, 0).reshape(numbers.shape[0], -1) - 1
             tokens = jax.vmap(step_bank.scored_tokens, in_axes=(None, 0, 0))
-            prm_tokens = bank.prompt_tokens[numbers, prm] + tokens(
-                step_bank.Replay(bank, prm), nodes, nodes >= 0
-            )
-        correct = (row >= 0) & (answer == step_bank.RIGHT_ANSWER)
-        right = end.finished.valid & (end.finished.answer == step_bank.RIGHT_ANSWER)
-        covered = jnp.any(right, axis=1)
-        generated = jnp.sum(generated, axis=0, dtype=jnp.int32)
-        taken = jnp.sum(actions, axis=0, dtype=jnp.int32)
-        return correct, covered, end.spent, generated, prm_tokens, taken
+            prm_tokens = bank.prompt_tokens[numbers, prm] + tokens(replayed, nodes, nodes >= 0)
+        generated = jnp.sum(costs.generated, axis=(0, 1), dtype=jnp.int32)
+        taken = jnp.sum(costs.actions, axis=(0, 1), dtype=jnp.int32)
+        return correct, jnp.any(right, axis=1), end.spent, generated, prm_tokens, taken
 
     return lax.map(block, blocks)
+
+
+class _Costs(NamedTuple):
+    """What is recorded of one tick of one search."""
+
+    generated: jax.Array  # i32[]; tokens the policy sampled
+    scored: jax.Array  # i32[N]; 1 + node of each step that the PRM scored, 0 for none
+    actions: jax.Array  # i32[A]; how often each was taken
+
+
+def _cost_recorder(num_actions: int) -> search.Recorder:
+    def record(memory: tuple[()], tick: search.Tick) -> tuple[tuple[()], _Costs]:
+        expansion, decision = tick.expansion, tick.output.report
+        scored = expansion.valid & tick.plan.request.scored[expansion.parent]
+        actions = jnp.zeros((num_actions,), jnp.int32)
+        if isinstance(decision, search.Decision):
+            actions = actions.at[decision.action].add(decision.valid.astype(jnp.int32))
+        return memory, _Costs(
+            generated=jnp.sum(expansion.num_tokens, dtype=jnp.int32),
+            scored=jnp.where(scored, expansion.embedding + 1, 0),
+            actions=actions,
+        )
+
+    return search.Recorder(init=lambda state: (), record=record)

@@ -54,7 +54,7 @@ def measure_prms(policy: str, banks: pathlib.Path) -> Measured:
         found[prm] = dict(zip(("total", "last_layer"), sparsity[prm], strict=True))
         found[prm] |= {name: fitted[prm][name][0] for name in ("pair", "cross_entropy")}
         for size in (16, 64):
-            play = replay(bank.arrays, oracle, prm=place, num_candidates=size, knows_truth=True)
+            play = replay(bank.arrays, oracle, bank.arrays, prm=place, num_candidates=size)
             figures = [float(play.correct.mean()), float(play.tokens.mean())]
             found[prm][f"oracle_{size}"] = figures
         plays = [

@@ -25,7 +25,7 @@ from ..controllers import checkpoint
 from ..errors import BadInputError, known_names
 from ..reporting.statistics import Interval, mean_of_seeds
 from ..storage import durable
-from .environments import Environment, bank_environment
+from .questions import TrainingQuestions, bank_questions
 from .rivals import play_controllers
 from .train import check_calibration, configure, seed_keys, train_seeds
 
@@ -107,7 +107,7 @@ def run(
         output: folder; gets `TABLE/ROW/result.json` and a checkpoint per seed.
         bank: of training questions.
         test: bank of the questions that rows are played on.
-        calibration: of the PRMs, see `environments.bank_environment`.
+        calibration: of the PRMs, see `questions.bank_questions`.
         actions: name of an action table, in place of the configurations' own.
         file: with the tables.
         num_seeds: controllers of a row, at least 2.
@@ -135,9 +135,9 @@ def run(
     for name in tables or known:
         for row in known[name]:
             check_calibration(row.configuration(actions=actions), calibration)
-    environment = functools.cache(
-        lambda actions, base: bank_environment(
-            bank, validation=test, calibration=calibration, actions=actions, base=base
+    load = functools.cache(
+        lambda sampling: bank_questions(
+            bank, validation=test, calibration=calibration, sampling=sampling
         )
     )
     given = {
@@ -153,7 +153,7 @@ def run(
         for row in known[name]:
             config = row.configuration(actions=actions, num_iterations=num_iterations)
             folder = output / name / _folder_name(row.label)
-            questions = environment(config.cats.actions, config.cats.base)
+            questions = load(config.cats.sampling)
             made_of = {**given, "data": _digest(questions), "row": dataclasses.asdict(config)}
             result = _finished(folder, made_of)
             if result is None:
@@ -213,22 +213,22 @@ class Result:
 def _train_and_play(
     label: str,
     config: learners.TrainConfig,
-    environment: Environment,
+    questions: TrainingQuestions,
     info: dict[str, Any],
     folder: pathlib.Path,
 ) -> Result:
-    config = dataclasses.replace(config, max_depth=environment.max_depth)
+    config = dataclasses.replace(config, max_depth=questions.max_depth)
     count, seed = info["num_seeds"], info["seed"]
     keys = seed_keys(seed, count)
-    states = train_seeds(config, environment, keys[1:]).learner_state
+    states = train_seeds(config, questions, keys[1:]).learner_state
     figures = play_controllers(
-        config, environment, states.actor, keys[0], SIZES, (PRICE,), questions=_QUESTIONS
+        config, questions, states.actor, keys[0], SIZES, (PRICE,), num_questions=_QUESTIONS
     )
     collapsed = tuple((figures.top_action > learners.COLLAPSE_SHARE).tolist())
     for index in range(count):
         state = jax.tree.map(lambda leaf, index=index: leaf[index], states)
         path = folder / f"seed-{index}"
-        document = {**environment.info, **info, "index": index, "collapsed": collapsed[index]}
+        document = {**questions.info, **info, "index": index, "collapsed": collapsed[index]}
         checkpoint.save(path, state, config, info=document, overwrite=True)
     return Result(
         label=label,
@@ -239,9 +239,9 @@ def _train_and_play(
     )
 
 
-def _digest(environment: Environment) -> str:
+def _digest(questions: TrainingQuestions) -> str:
     """Of the questions and calibrations: a bank that has grown is another one."""
-    data = json.dumps([environment.info, environment.held_out_ids])
+    data = json.dumps([questions.info, questions.held_out_ids])
     return hashlib.sha256(data.encode()).hexdigest()[:16]
 
 

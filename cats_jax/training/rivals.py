@@ -15,7 +15,7 @@ import numpy as np
 import learners
 import search
 
-from .environments import Environment
+from .questions import TrainingQuestions
 
 _QUESTIONS = 256
 """Held-out questions per N; the same ones for every policy, price and N."""
@@ -80,25 +80,25 @@ class Comparison:
 
 def compare(
     config: learners.TrainConfig,
-    environment: Environment,
+    questions: TrainingQuestions,
     actors: Any,
     key: jax.Array,
     *,
     rivals: bool = True,
 ) -> Comparison:
-    """Play controllers, and perhaps their rivals, on the environment's held-out questions.
+    """Play controllers, and perhaps their rivals, on the held-out questions.
 
     Args:
         config: what the controllers were trained with.
-        environment: gives the questions.
+        questions: whose held-out part is played on.
         actors: parameters with a leading axis.
         key: of the questions; the same ones for all. Consumed.
         rivals: every constant action, the threshold rule at many settings, the random policy.
     """
     sizes = sorted(set(config.num_candidates))
     sizes = sizes if len(sizes) <= 3 else [sizes[0], sizes[len(sizes) // 2], sizes[-1]]
-    play = functools.partial(_play, config, environment, key, sizes)
-    controllers = play_controllers(config, environment, actors, key, sizes, config.prices)
+    play = functools.partial(_play, config, questions, key, sizes)
+    controllers = play_controllers(config, questions, actors, key, sizes, config.prices)
     found: dict[str, tuple[Figures, list[dict[str, Any]]]] = {}
     if rivals:
         names = ("num_extra", "num_retain", "temperature", "top_p", "top_k")
@@ -123,27 +123,27 @@ def compare(
 
 def play_controllers(
     config: learners.TrainConfig,
-    environment: Environment,
+    questions: TrainingQuestions,
     actors: Any,
     key: jax.Array,
     sizes: Sequence[int],
     prices: Sequence[float],
-    questions: int = _QUESTIONS,
+    num_questions: int = _QUESTIONS,
 ) -> Figures:
     """Trained controllers, taking their likeliest actions, on held-out questions.
 
     Args:
         config: what they were trained with.
-        environment: gives the questions.
+        questions: whose held-out part is played on.
         actors: parameters with a leading axis.
         key: of the questions: for the same key the same ones, whatever the configuration. Consumed.
         sizes: values of N.
         prices: of 100 candidates.
-        questions: per N and price.
+        num_questions: per N and price.
     """
     actor = learners.make_actor(len(config.cats.actions), config.actor_hidden)
     policy = learners.make_policy(actor.apply, "argmax")
-    return _play(config, environment, key, sizes, policy, actors, prices, questions)
+    return _play(config, questions, key, sizes, policy, actors, prices, num_questions)
 
 
 def _rules(
@@ -181,30 +181,25 @@ def _value(accuracy: np.ndarray, candidates: np.ndarray, prices: Sequence[float]
 
 def _play(
     config: learners.TrainConfig,
-    environment: Environment,
+    questions: TrainingQuestions,
     key: jax.Array,
     sizes: Sequence[int],
     policy: Any,
     params: Any,
     prices: Sequence[float],
-    questions: int = _QUESTIONS,
+    num_questions: int = _QUESTIONS,
 ) -> Figures:
     """Policies with leading axis `[R]`, each at every price and N, on the same questions."""
     strategy = search.cats(policy, config.cats)
 
     @jax.jit
-    def all_questions(world: Any, params: Any, size: jax.Array, price: jax.Array) -> Any:
+    def all_questions(tables: Any, params: Any, size: jax.Array, price: jax.Array) -> Any:
         play = learners.make_episodes(
-            strategy,
-            environment.expander,
-            functools.partial(environment.reset, world),
-            num_actions=len(config.cats.actions),
-            max_depth=config.max_depth,
-            capacity=max(sizes),
+            strategy, questions.environment, max_depth=config.max_depth, capacity=max(sizes)
         )
-        keys = jax.random.split(key, questions)
-        sizes_of_all, prices_of_all = jnp.full(questions, size), jnp.full(questions, price)
-        outcome = play(params, keys, sizes_of_all, prices_of_all)[1]
+        keys = jax.random.split(key, num_questions)
+        every_size, every_price = jnp.full(num_questions, size), jnp.full(num_questions, price)
+        outcome = play(params, tables, keys, every_size, every_price)[1]
         return (
             jnp.mean(outcome.correct.astype(jnp.float32)),
             jnp.mean(outcome.candidates.astype(jnp.float32)),
@@ -217,7 +212,7 @@ def _play(
     for row, column, place in np.ndindex(accuracy.shape):
         mine = jax.tree.map(lambda leaf, row=row: leaf[row], params)
         right, spent, taken = all_questions(
-            environment.held_out, mine, jnp.int32(sizes[place]), jnp.float32(prices[column])
+            questions.held_out, mine, jnp.int32(sizes[place]), jnp.float32(prices[column])
         )
         accuracy[row, column, place], candidates[row, column, place] = right, spent
         actions[row] += np.asarray(taken)

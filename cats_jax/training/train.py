@@ -29,8 +29,8 @@ import search
 from ..controllers import checkpoint
 from ..errors import BadInputError, known_names
 from ..storage import durable
-from .environments import Environment, bank_environment, simulator_environment
 from .learning_curves import plot_learning_curves
+from .questions import TrainingQuestions, bank_questions, simulator_questions
 from .rivals import Figures, compare
 from .trajectories import load_rows
 
@@ -78,7 +78,7 @@ def run(
         actions: name of an action table of `search.ACTION_TABLES`, in place of the configuration's.
         bank: of training questions; default: the simulator.
         validation: bank to compare on; default: a fifth of the training bank, kept out.
-        calibration: of the bank's PRMs, see `environments.bank_environment`.
+        calibration: of the bank's PRMs, see `questions.bank_questions`.
         trajectories: learn from these decisions; simulator or bank then only compare.
         prms: train, and compare, on these only.
         num_candidates: in place of the configuration's.
@@ -109,15 +109,15 @@ def run(
         num_iterations=num_iterations,
         settings=settings,
     )
-    environment = _environment(train_config, bank, validation, calibration, prms)
-    train_config = dataclasses.replace(train_config, max_depth=environment.max_depth)
+    questions = _questions(train_config, bank, validation, calibration, prms)
+    train_config = dataclasses.replace(train_config, max_depth=questions.max_depth)
     keys = seed_keys(seed, num_seeds)
     episodes = train_config.num_iterations * train_config.num_episodes
     rows = None
-    info = {**environment.info, "prms": list(environment.prms), "episodes": episodes}
+    info = {**questions.info, "prms": list(questions.prms), "episodes": episodes}
     if trajectories is not None:
         rows, taught = load_rows(trajectories, train_config, prms)
-        _check_held_out(taught, environment)
+        _check_held_out(taught, questions)
         # In place of the bank's questions, which are only played on.
         learned = {"questions": list(taught), "texts": list(taught.values())}
         info |= {"source": "trajectories", **learned, "decisions": len(rows.weight_t)}
@@ -125,7 +125,7 @@ def run(
     report(f"training {num_seeds} seeds of {config!r} ({info['source']}) ...")
     durable.hold(output).close()
     if rows is None:
-        result = train_seeds(train_config, environment, keys[1:])
+        result = train_seeds(train_config, questions, keys[1:])
         title = f"{config}: {num_seeds} seeds"
         plot_learning_curves(jax.device_get(result.curves), output / "curves.png", title)
         states, collapsed_at_the_end = result.learner_state, np.asarray(result.collapsed)
@@ -135,7 +135,7 @@ def run(
         collapsed_at_the_end = np.zeros(num_seeds, bool)
 
     report("playing the controllers" + (" and their rivals ..." if rivals else " ..."))
-    comparison = compare(train_config, environment, states.actor, keys[0], rivals=rivals)
+    comparison = compare(train_config, questions, states.actor, keys[0], rivals=rivals)
     controllers = comparison.controllers
     greedy = controllers.top_action > learners.COLLAPSE_SHARE
     paths = []
@@ -163,7 +163,7 @@ def run(
     summary = {
         "config": config,
         "seed": seed,
-        "prms": list(environment.prms),
+        "prms": list(questions.prms),
         "num_candidates": list(comparison.num_candidates),
         "prices": list(train_config.prices),
         "controllers": [_one(controllers, index) for index in range(num_seeds)],
@@ -185,24 +185,24 @@ def seed_keys(seed: int, num_seeds: int) -> jax.Array:
 
 
 def train_seeds(
-    config: learners.TrainConfig, environment: Environment, keys: jax.Array
+    config: learners.TrainConfig, questions: TrainingQuestions, keys: jax.Array
 ) -> learners.TrainResult:
     """One controller per key; leaves have a leading axis.
 
     Args:
         config: static.
-        environment: what they train on.
+        questions: what they train on.
         keys: of the seeds, consumed.
     """
 
     @jax.jit
-    def train(params: Any, keys: jax.Array) -> learners.TrainResult:
-        reset = functools.partial(environment.reset, params)
+    def train(tables: Any, keys: jax.Array) -> learners.TrainResult:
         # One seed after another: `jax.vmap` would do, but on a CPU it is slower, because a
         # batch's ticks can then no longer be skipped when all of its searches have ended.
-        return jax.lax.map(learners.make_train(config, environment.expander, reset), keys)
+        train_one = learners.make_train(config, questions.environment)
+        return jax.lax.map(functools.partial(train_one, tables), keys)
 
-    return jax.block_until_ready(train(environment.params, keys))
+    return jax.block_until_ready(train(questions.tables, keys))
 
 
 def configure(
@@ -289,9 +289,9 @@ def _parse(arguments: list[str], default: learners.TrainConfig) -> learners.Trai
         ) from None
 
 
-def _check_held_out(taught: Mapping[str, str], environment: Environment) -> None:
+def _check_held_out(taught: Mapping[str, str], questions: TrainingQuestions) -> None:
     """Raise BadInputError if trajectories and the questions to compare on share one."""
-    held_out = set(environment.held_out_texts)
+    held_out = set(questions.held_out_texts)
     both = [identity for identity, digest in taught.items() if digest in held_out]
     if both:
         raise BadInputError(
@@ -312,27 +312,26 @@ def check_calibration(config: learners.TrainConfig, calibration: str | None) -> 
         )
 
 
-def _environment(
+def _questions(
     config: learners.TrainConfig,
     bank: pathlib.Path | None,
     validation: pathlib.Path | None,
     calibration: str | None,
     prms: Sequence[str] | None,
-) -> Environment:
+) -> TrainingQuestions:
     if bank is not None:
         check_calibration(config, calibration)
-        return bank_environment(
+        return bank_questions(
             bank,
             validation=validation,
             calibration=calibration,
             prms=prms,
-            actions=config.cats.actions,
-            base=config.cats.base,
+            sampling=config.cats.sampling,
         )
     for name, value in (("--validation", validation), ("--calibration", calibration)):
         if value is not None:
             raise BadInputError(f"{name} belongs to --bank: the simulator has its own")
-    return simulator_environment(prms)
+    return simulator_questions(prms)
 
 
 def _one(figures: Figures, index: int) -> dict[str, Any]:

@@ -72,17 +72,16 @@ def test_is_small(saved, tmp_path):
 
 @pytest.mark.parametrize("mode", ["sample", "argmax"])
 def test_controller_is_ready_to_search(saved, state, key, mode):
-    strategy, params, info = checkpoint.load_controller(saved, mode)
-    assert info == {"seed": 3}
+    loaded = checkpoint.load(saved)
+    strategy = checkpoint.make_strategy(loaded, mode)
     assert strategy.num_phases == 1 + CONFIG.cats.rounds
     # Equal, so that a second load recompiles nothing.
-    again = checkpoint.load_controller(saved, mode)[0]
+    again = checkpoint.make_strategy(checkpoint.load(saved), mode)
     assert again == strategy
     assert hash(again) == hash(strategy)
     start = search.init(np.int32(0), strategy=strategy, num_candidates=8, max_depth=2, capacity=8)
-    plan = search.plan(params, key, start, strategy=strategy)
+    plan = search.plan(loaded.actor, key, start, strategy=strategy)
     assert plan.request.num_samples[0] == CONFIG.cats.num_base
-    jax.tree.map(np.testing.assert_array_equal, params, state.actor)
 
 
 def test_refuses_to_overwrite_unasked(saved, state):
@@ -169,8 +168,17 @@ def _old(**learner):
 def test_reads_format_2(saved, state, learner, expected):
     _edit(saved, lambda document: document.update(_old(**learner)))
     loaded = checkpoint.load(saved)
-    assert loaded.train_config == dataclasses.replace(CONFIG, learner=expected)
+    assert loaded.train_config == dataclasses.replace(CONFIG, learner=expected, default_price=0.0)
     jax.tree.map(np.testing.assert_array_equal, loaded.actor, state.actor)
+
+
+@pytest.mark.parametrize(("cats", "expected"), [({"price": 0.06}, 0.06), ({}, 0.0)])
+def test_the_price_of_format_2_becomes_the_default_price(saved, cats, expected):
+    old = _old()
+    del old["train_config"]["cats"]["price"]
+    old["train_config"]["cats"].update(cats)
+    _edit(saved, lambda document: document.update(old))
+    assert checkpoint.load(saved).train_config.default_price == expected
 
 
 @pytest.mark.parametrize("algorithm", [learners.A2C(), learners.AWR(), learners.PPO()])

@@ -33,13 +33,14 @@ CONFIG = search.CatsConfig(
 
 def by_hand(tables, strategy, params, *, number, prm, num_candidates, capacity, seed):
     """One question, tick by tick, with plain sets and sums."""
-    replayed, root, prm_features, depth, right = step_bank.question(tables, number, prm)
+    task = step_bank.question(tables, number, prm)
+    right = task.right_answer
     state = search.init(
-        root,
+        task.root,
         strategy=strategy,
         num_candidates=num_candidates,
-        max_depth=int(depth),
-        prm_features=prm_features,
+        max_depth=int(task.max_depth),
+        context=task.context,
         capacity=capacity,
     )
     key = jax.random.fold_in(jax.random.key(seed), number)
@@ -52,13 +53,15 @@ def by_hand(tables, strategy, params, *, number, prm, num_candidates, capacity, 
             break
         plan_key, expand_key = search.tick_keys(key, index)
         planned = plan(params, plan_key, state)
-        expansion = expand(replayed, expand_key, planned.request)
+        expansion = expand(task.params, expand_key, planned.request)
         state, output = commit(state, planned, expansion)
         granted = int(planned.request.num_samples.sum())
         generated += sum(np.asarray(expansion.num_tokens)[:granted].tolist())
         scored |= set(np.asarray(expansion.embedding)[np.asarray(expansion.valid)].tolist())
-        actions += np.asarray(output.decision.action)[np.asarray(output.decision.valid)].tolist()
-    row = int(strategy.answer(state.finished))
+        if isinstance(output.report, search.Decision):
+            decided = np.asarray(output.report.valid)
+            actions += np.asarray(output.report.action)[decided].tolist()
+    row = int(search.answer(params, state, strategy=strategy))
     correct = row >= 0 and int(state.finished.answer[row]) == int(right)
     prm_tokens = 0
     if strategy.uses_scores:
@@ -98,17 +101,17 @@ def test_the_oracle_samples_only_where_it_helps():
     tables = toy_bank()
     tables = tables.replace(value=jnp.zeros_like(tables.value))
     hopeless = allocation_oracle(CONFIG, sample=2, stop=0)
-    found = replay(tables, hopeless, prm=0, num_candidates=9, knows_truth=True)
+    found = replay(tables, hopeless, tables, prm=0, num_candidates=9)
     assert not found.actions[:, 2].any()
     assert found.actions[:, 0].any()
     # Roots may be right and no child is: every root samples as long as it may.
     tables = tables.replace(value=tables.value.at[tables.root].set(1.0))
-    found = replay(tables, hopeless, prm=0, num_candidates=9, knows_truth=True)
+    found = replay(tables, hopeless, tables, prm=0, num_candidates=9)
     # (The greedy child of the last question is blank: nobody decides there.)
     np.testing.assert_array_equal(found.actions[:, 2], [CONFIG.rounds] * 3 + [0])
     # All is right: nobody samples.
     tables = tables.replace(value=jnp.ones_like(tables.value))
-    found = replay(tables, hopeless, prm=0, num_candidates=9, knows_truth=True)
+    found = replay(tables, hopeless, tables, prm=0, num_candidates=9)
     assert not found.actions[:, 2].any()
 
 
@@ -120,7 +123,7 @@ def test_the_oracle_goes_by_the_child_that_the_prm_ranks_first():
     right = tables.score[:, 0] > 0.5
     tables = tables.replace(value=right.astype(jnp.float32).at[tables.root].set(1.0))
     asked = [
-        replay(bank, oracle, prm=0, num_candidates=9, knows_truth=True).actions[:, 2].sum()
+        replay(bank, oracle, bank, prm=0, num_candidates=9).actions[:, 2].sum()
         for bank in (tables, tables.replace(score=1.0 - tables.score))
     ]
     assert asked[0] < asked[1]
@@ -141,7 +144,7 @@ def runner(tables):
 
 def cell(strategy, prm="b", num_candidates=4):
     spec = parse_strategy(strategy)
-    built, params = build_strategy(spec)
+    built, params, _ = build_strategy(spec)
     return Cell(spec, built, params, num_candidates, PrmSpec(prm), seed=3)
 
 
@@ -149,7 +152,7 @@ def test_the_runner_hands_out_answers_costs_and_actions():
     tables, results = toy_bank(), []
     questions = [Question("q2", "?"), Question("q0", "?")]
     runner(tables).search(cell("cats_random"), questions, results.append)
-    strategy, params = build_strategy(parse_strategy("cats_random"))
+    strategy, params, _ = build_strategy(parse_strategy("cats_random"))
     found = replay(tables, strategy, params, prm=1, num_candidates=4, seed=3)
     for question, result, row in zip(questions, results, (2, 0), strict=True):
         assert result.question == question

@@ -16,6 +16,11 @@ def _apply(params, features):
     return jnp.broadcast_to(params[None, :], (features.shape[0], params.shape[0]))
 
 
+def _observe(features, legal):
+    """What these policies see: they ask for nothing of the search."""
+    return search.Observation(features=features, legal=legal, deciding=None, state=None)
+
+
 def test_networks_have_the_papers_sizes(key):
     actor = jax.eval_shape(learners.make_actor(90).init, key)
     critic = jax.eval_shape(learners.make_critic().init, key)
@@ -71,7 +76,7 @@ def test_sampling_frequencies(key):
     legal = jnp.asarray([True, True, False, True, True])
     policy = jax.jit(learners.make_policy(_apply, "sample"))
     count = 40_000
-    action, log_prob = policy(logits, key, jnp.zeros((count, NUM_FEATURES)), legal)
+    action, log_prob = policy(logits, key, _observe(jnp.zeros((count, NUM_FEATURES)), legal))
     weights = np.where(legal, np.exp(np.asarray(logits, np.float64)), 0.0)
     expected = weights / weights.sum()
     shares = np.bincount(action, minlength=5) / count
@@ -86,7 +91,7 @@ def test_a_single_legal_action_is_certain(key, mode, only):
     logits = jnp.asarray([60.0, -60.0, 0.0, 1e4, -1e4])
     legal = jnp.arange(5) == only
     policy = learners.make_policy(_apply, mode)
-    action, log_prob = policy(logits, key, jnp.zeros((64, NUM_FEATURES)), legal)
+    action, log_prob = policy(logits, key, _observe(jnp.zeros((64, NUM_FEATURES)), legal))
     assert set(action.tolist()) == {only}
     np.testing.assert_allclose(log_prob, 0.0, atol=1e-6)
 
@@ -95,7 +100,7 @@ def test_argmax_takes_the_best_legal_action(key):
     logits = jnp.asarray([0.0, 1.0, 5.0])
     legal = jnp.asarray([True, True, False])
     policy = learners.make_policy(_apply, "argmax")
-    action, log_prob = policy(logits, key, jnp.zeros((2, NUM_FEATURES)), legal)
+    action, log_prob = policy(logits, key, _observe(jnp.zeros((2, NUM_FEATURES)), legal))
     assert action.tolist() == [1, 1]
     np.testing.assert_allclose(log_prob, -np.log1p(np.exp(-1.0)), rtol=1e-6)
 

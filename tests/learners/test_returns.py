@@ -25,13 +25,13 @@ CATS = search.CatsConfig(
 )
 
 
-def _named(params, key, features, legal):
+def _named(params, key, observation):
     """A random policy whose "log-probabilities" are the names of its decisions."""
     del params
     action_key, name_key = jax.random.split(key)
-    logits = jnp.where(legal, 0.0, -1e9)
-    action = jax.random.categorical(action_key, logits, shape=features.shape[:1])
-    return action.astype(jnp.int32), -jax.random.uniform(name_key, features.shape[:1])
+    logits, nodes = jnp.where(observation.legal, 0.0, -1e9), observation.features.shape[:1]
+    action = jax.random.categorical(action_key, logits, shape=nodes)
+    return action.astype(jnp.int32), -jax.random.uniform(name_key, nodes)
 
 
 @functools.cache
@@ -39,9 +39,7 @@ def _episodes(capacity=CAPACITY, num_questions=24):
     world = simulation.toy_params(invalid=0.1)
     play = make_episodes(
         search.cats(_named, CATS),
-        simulation.simulator,
-        functools.partial(simulation.reset, world),
-        num_actions=len(CATS.actions),
+        simulation.ENVIRONMENT,
         max_depth=DEPTH,
         capacity=capacity,
         terminal_weight=0.7,
@@ -49,7 +47,7 @@ def _episodes(capacity=CAPACITY, num_questions=24):
     keys = jax.random.split(jax.random.key(3), num_questions)
     sizes = jnp.asarray([3, 8, 16] * (num_questions // 3), jnp.int32)
     prices = jnp.asarray([0.1, 0.2, 0.0, 2.0] * (num_questions // 4), jnp.float32)
-    return jax.device_get(jax.jit(play)((), keys, sizes, prices))
+    return jax.device_get(jax.jit(play)((), world, keys, sizes, prices))
 
 
 def _one(index, capacity=CAPACITY):
@@ -76,40 +74,41 @@ class _Tree:
             child = float(decision.log_prob[tick, row]) if follows else None
             self.below[float(transition.log_prob_tm1[tick, row])].append(child)
 
-    def along(self, name, child, trace, steps):
+    def along(self, name, child, gae_lambda, steps):
         """The return of one transition: from a decision to that of one surviving child."""
         if child is None:
             return self.reward[name] + self.bonus
         rest = self.value[child]
         if steps is None or steps > 1:
-            rest = self.of(child, trace, None if steps is None else steps - 1)
-        return self.reward[name] + GAMMA * ((1 - trace) * self.value[child] + trace * rest)
+            rest = self.of(child, gae_lambda, None if steps is None else steps - 1)
+        blend = (1 - gae_lambda) * self.value[child] + gae_lambda * rest
+        return self.reward[name] + GAMMA * blend
 
-    def of(self, name, trace, steps):
+    def of(self, name, gae_lambda, steps):
         """A decision's: the mean over its surviving children."""
         children = self.below[name]
         if not children:
             return self.reward[name]
-        return float(np.mean([self.along(name, child, trace, steps) for child in children]))
+        return float(np.mean([self.along(name, child, gae_lambda, steps) for child in children]))
 
 
 @functools.cache
-def _jitted(function, trace, num_steps):
-    return jax.jit(lambda episode, values: function(episode, values, trace, num_steps))
+def _jitted(function, gae_lambda, num_steps):
+    return jax.jit(lambda episode, values: function(episode, values, gae_lambda, num_steps))
 
 
 SETTINGS = [(0.0, None), (0.9, None), (1.0, None), (1.0, 1), (1.0, 3), (0.6, 2)]
 
 
-@pytest.mark.parametrize(("trace", "num_steps"), SETTINGS)
-def test_path_returns_equal_a_loop_over_the_tree(trace, num_steps):
+@pytest.mark.parametrize(("gae_lambda", "num_steps"), SETTINGS)
+def test_path_returns_equal_a_loop_over_the_tree(gae_lambda, num_steps):
     branched = lost = 0
     for index in range(24):
         episode, _ = _one(index)
         values = np.random.default_rng(index).normal(size=episode.decision.valid.shape)
         values = values.astype(np.float32)
         tree = _Tree(episode, values)
-        rows = _jitted(learners.path_returns, trace, num_steps)(episode, values)
+        rows = _jitted(learners.path_returns, gae_lambda, num_steps)(episode, values)
         expected = []
         slots = episode.decision.valid.shape[1]
         transition = episode.transition
@@ -120,7 +119,7 @@ def test_path_returns_equal_a_loop_over_the_tree(trace, num_steps):
             follows = row < slots and transition.discount_t[tick, row] > 0
             child = float(episode.decision.log_prob[tick, row]) if follows else None
             name = float(transition.log_prob_tm1[tick, row])
-            expected.append(tree.along(name, child, trace, num_steps))
+            expected.append(tree.along(name, child, gae_lambda, num_steps))
         np.testing.assert_allclose(rows.reward_t, expected, rtol=1e-4, atol=1e-5)
         np.testing.assert_array_equal(rows.weight_t, transition.weight_t.reshape(-1))
         assert not np.any(rows.discount_t)
@@ -143,8 +142,8 @@ def test_path_returns_of_one_step_are_the_td_targets():
         np.testing.assert_allclose(rows.reward_t, expected.reshape(-1), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize(("trace", "num_steps"), SETTINGS)
-def test_question_returns_equal_a_loop_over_time(trace, num_steps):
+@pytest.mark.parametrize(("gae_lambda", "num_steps"), SETTINGS)
+def test_question_returns_equal_a_loop_over_time(gae_lambda, num_steps):
     for index in range(24):
         episode, _ = _one(index)
         decision = episode.decision
@@ -164,9 +163,9 @@ def test_question_returns_equal_a_loop_over_time(trace, num_steps):
             rest = mean[place + 1]
             if steps is None or steps > 1:
                 rest = value_of(place + 1, None if steps is None else steps - 1)
-            return -cost[place] + (1 - trace) * mean[place + 1] + trace * rest
+            return -cost[place] + (1 - gae_lambda) * mean[place + 1] + gae_lambda * rest
 
-        rows = _jitted(learners.question_returns, trace, num_steps)(episode, values)
+        rows = _jitted(learners.question_returns, gae_lambda, num_steps)(episode, values)
         expected = np.zeros(decision.valid.shape)
         for place, time in enumerate(times):
             expected[time] = value_of(place, num_steps)
@@ -202,39 +201,40 @@ def test_episodes_equal_rollouts():
     def rollout(key, size):
         reset_key, search_key = jax.random.split(key)
         search_key = jax.random.fold_in(search_key, 0)  # the only search of its question
-        expand_params, root, prm_features, depth, _ = simulation.reset(world, reset_key)
+        task = simulation.reset(world, reset_key)
         state = search.init(
-            root,
+            task.root,
             strategy=strategy,
             num_candidates=size,
-            max_depth=depth,
-            prm_features=prm_features,
+            max_depth=task.max_depth,
+            context=task.context,
             capacity=CAPACITY,
             frontier_capacity=4,
             depth_capacity=DEPTH,
         )
         return search.rollout(
             (),
-            expand_params,
+            task.params,
             search_key,
             state,
             strategy=strategy,
             expand_fn=simulation.simulator(CAPACITY),
+            recorder=search.decision_recorder(GAMMA),
         )
 
     for index, size in enumerate([3, 8, 16]):
-        end, output = rollout(keys[index], size)
+        end, record = rollout(keys[index], size)
         for capacity in (CAPACITY, 20):
             episode, outcome = _one(index, capacity)
             assert int(outcome.candidates) == int(end.spent)
             decides = np.arange(DEPTH * (1 + ROUNDS)) % (1 + ROUNDS) > 0
             for name in ("action", "valid", "reward", "features"):
                 ours = getattr(episode.decision, name)[:, :4]
-                theirs = np.asarray(getattr(output.decision, name))[decides]
+                theirs = np.asarray(getattr(record.decision, name))[decides]
                 np.testing.assert_allclose(ours, theirs, atol=1e-6)
             ours = np.sort(episode.transition.reward_t[episode.transition.weight_t > 0])
-            weight = np.asarray(output.transition.weight_t)
-            theirs = np.sort(np.asarray(output.transition.reward_t)[weight > 0])
+            weight = np.asarray(record.transition.weight_t)
+            theirs = np.sort(np.asarray(record.transition.reward_t)[weight > 0])
             np.testing.assert_allclose(ours, theirs, atol=1e-6)
             counts = np.bincount(
                 episode.decision.action[episode.decision.valid], minlength=len(CATS.actions)
@@ -251,14 +251,18 @@ def test_all_candidates_are_counted_once():
 def test_rollouts_of_a_question_differ_in_their_draws_alone():
     world = simulation.toy_params()
     strategy = search.cats(_named, CATS)
-    options = {"num_actions": len(CATS.actions), "max_depth": DEPTH, "capacity": CAPACITY}
-    reset = functools.partial(simulation.reset, world)
     keys, sizes = jax.random.split(jax.random.key(5), 4), jnp.array([4, 8, 16, 16])
     prices = jnp.array([0.1, 0.2, 0.3, 0.4])
     played = {
         rollouts: jax.jit(
-            make_episodes(strategy, simulation.simulator, reset, rollouts=rollouts, **options)
-        )((), keys, sizes, prices)
+            make_episodes(
+                strategy,
+                simulation.ENVIRONMENT,
+                max_depth=DEPTH,
+                capacity=CAPACITY,
+                rollouts=rollouts,
+            )
+        )((), world, keys, sizes, prices)
         for rollouts in (1, 3)
     }
     (alone, _), (episode, outcome) = played[1], played[3]

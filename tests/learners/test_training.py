@@ -45,9 +45,14 @@ def _expand(params, key, request):
     )
 
 
-def _reset(key):
-    prm_features = jax.random.uniform(key, (2,))
-    return (), jnp.int32(0), prm_features, jnp.int32(2), jnp.int32(RIGHT)
+def _reset(tables, key):
+    del tables
+    sparsity = jax.random.uniform(key, (2,))
+    context = search.Context(sparsity_total=sparsity[0], sparsity_last_layer=sparsity[1])
+    return search.Task((), jnp.int32(0), context, jnp.int32(2), jnp.int32(RIGHT))
+
+
+WORLD = search.Environment(_reset, _expander)
 
 
 def _small(config, rounds):
@@ -91,16 +96,16 @@ VARIANTS = {
 
 @functools.cache
 def _many_seeds(config):
-    train = learners.make_train(config, _expander, _reset)
-    return jax.jit(jax.vmap(train))(jax.random.split(jax.random.key(0), 2))
+    train = learners.make_train(config, WORLD)
+    return jax.jit(jax.vmap(train, in_axes=(None, 0)))((), jax.random.split(jax.random.key(0), 2))
 
 
 @functools.cache
 def _single_runs():
     chex.clear_trace_counter()
-    train = learners.make_train(A2C, _expander, _reset)
+    train = learners.make_train(A2C, WORLD)
     train = jax.jit(chex.assert_max_traces(train, n=1))  # no seed compiles anew
-    return [train(key) for key in jax.random.split(jax.random.key(0), 2)]
+    return [train((), key) for key in jax.random.split(jax.random.key(0), 2)]
 
 
 @pytest.mark.parametrize(
@@ -157,17 +162,15 @@ def test_the_price_decides():
         entropy_weight=0.02,
         searches_per_question=1,
     )
-    result = jax.jit(learners.make_train(config, _expander, _reset))(jax.random.key(0))
+    result = jax.jit(learners.make_train(config, WORLD))((), jax.random.key(0))
     strategy = search.cats(
         learners.make_policy(learners.make_actor(3, (32,)).apply, "argmax"), config.cats
     )
-    play = learners.make_episodes(
-        strategy, _expander, _reset, num_actions=3, max_depth=3, capacity=CAPACITY
-    )
+    play = learners.make_episodes(strategy, WORLD, max_depth=3, capacity=CAPACITY)
     keys = jax.random.split(jax.random.key(1), 8)
     eights = jnp.full((8,), 8, jnp.int32)
     for price, worth_it in ((2.0, True), (80.0, False)):
-        _, outcome = play(result.learner_state.actor, keys, eights, jnp.full((8,), price))
+        _, outcome = play(result.learner_state.actor, (), keys, eights, jnp.full((8,), price))
         counts = np.asarray(outcome.action_counts).sum(0)
         assert counts.tolist() == ([8, 0, 8] if worth_it else [16, 0, 0])
         assert np.all(outcome.correct == worth_it)
@@ -197,7 +200,7 @@ def test_sequential_training_runs():
         num_iterations=3,
         num_episodes=2,
     )
-    result = jax.jit(learners.make_train(config, _expander, _reset))(jax.random.key(0))
+    result = jax.jit(learners.make_train(config, WORLD))((), jax.random.key(0))
     # Adam counts one step per transition, not per iteration.
     assert int(result.learner_state.actor_optimizer[0].count) > 3
     chex.assert_tree_all_finite(result)
@@ -228,6 +231,8 @@ def test_collapse(shares, expected):
             r">= 0, got \(0.2, -0.1\)",
         ),
         ({**OUTCOME, "prices": (float("inf"),)}, "prices must be numbers >= 0"),
+        ({"default_price": -0.1}, "default_price must be a number >= 0, got -0.1"),
+        ({"default_price": float("inf")}, "default_price must be a number >= 0, got inf"),
         ({"reward": "outcome"}, "needs a terminal_weight"),
         ({"terminal_weight": -1.0}, "terminal_weight must be a number >= 0, got -1.0"),
         ({"terminal_weight": float("inf")}, "terminal_weight must be a number >= 0, got inf"),

@@ -74,6 +74,12 @@ class Case:
         """Key of the whole search."""
         return jax.random.key(self.seed)
 
+    @property
+    def context(self) -> search.Context:
+        """`price` and `prm_features`: two sparsities, and a calibration or none."""
+        total, last_layer, *calibration = self.prm_features
+        return search.Context(self.price, total, last_layer, search.Calibration(*calibration))
+
 
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
@@ -194,10 +200,11 @@ def expand_fn(params: Any, key: jax.Array, request: search.Request) -> search.Ex
 
 
 def policy(
-    params: Any, key: jax.Array, features: jax.Array, legal: jax.Array
+    params: Any, key: jax.Array, observation: search.Observation
 ) -> tuple[jax.Array, jax.Array]:
     """Each slot's scripted action, or the next legal one behind it."""
-    slots, actions = features.shape[0], legal.shape[0]
+    legal = observation.legal
+    slots, actions = observation.features.shape[0], legal.shape[0]
     tick = _tick_of(key, params["plan_keys"])
     first = jnp.asarray(params["script"].action)[tick][:slots]
     order = (first[:, None] + jnp.arange(actions, dtype=jnp.int32)[None, :]) % actions
@@ -356,33 +363,66 @@ STRATEGIES = {**EXACT, **PRODUCT}
 # Running them
 
 
+class Record(NamedTuple):
+    """What is compared of a tick beside its state."""
+
+    output: search.StepOutput
+    decisions: Any  # DecisionRecord of a CATS search, () of others
+
+
 class Programs(NamedTuple):
     """The jitted functions of a strategy; a second trace of any of them is an error."""
 
-    rollout: Any
-    plan: Any
-    commit: Any
-    answer: Any
+    rollout: Any  # (params, expand_params, key, state) -> (state, records)
+    plan: Any  # (params, key, state) -> plan
+    first_memory: Any  # state -> memory of the recorder
+    commit: Any  # (memory, state, plan, expansion) -> (state, memory, record)
+    answer: Any  # state -> row
 
 
 @functools.cache
 def programs(name: str) -> Programs:
     """Of a strategy by name."""
     strategy, _ = STRATEGIES[name]
-    plan = functools.partial(search.plan, strategy=strategy)
-    commit = functools.partial(search.commit, strategy=strategy)
+    recorder = recorder_of(strategy)
+
+    def commit(memory: Any, state: Any, plan: search.Plan, expansion: search.Expansion) -> Any:
+        after, output = search.commit(state, plan, expansion, strategy=strategy)
+        memory, record = recorder.record(memory, search.Tick(state, plan, expansion, output, after))
+        return after, memory, record
+
     return Programs(
         rollout=jit_once(rollout_of(name), f"rollout_{name}"),
-        plan=jit_once(plan, f"plan_{name}"),
+        plan=jit_once(functools.partial(search.plan, strategy=strategy), f"plan_{name}"),
+        first_memory=jit_once(recorder.init, f"first_memory_{name}"),
         commit=jit_once(commit, f"commit_{name}"),
-        answer=jit_once(strategy.answer, f"answer_{name}"),
+        answer=jit_once(functools.partial(search.answer, (), strategy=strategy), f"answer_{name}"),
     )
 
 
+@functools.cache
+def recorder_of(strategy: search.Strategy) -> search.Recorder:
+    """Follows a search as `Record`s, those of CATS with decisions and transitions."""
+    if strategy.config is None:
+        return search.Recorder(
+            init=lambda state: (),
+            record=lambda memory, tick: (memory, Record(tick.output, ())),
+        )
+    decisions = search.decision_recorder(strategy.config.reward.discount)
+
+    def record(memory: Any, tick: search.Tick) -> tuple[Any, Record]:
+        memory, recorded = decisions.record(memory, tick)
+        return memory, Record(tick.output, recorded)
+
+    return search.Recorder(init=decisions.init, record=record)
+
+
 def rollout_of(name: str) -> Callable[..., Any]:
-    """`(params, expand_params, key, state) -> (state, outputs)` of a scripted search."""
+    """`(params, expand_params, key, state) -> (state, records)` of a scripted search."""
     strategy, _ = STRATEGIES[name]
-    return functools.partial(search.rollout, strategy=strategy, expand_fn=expand_fn)
+    return functools.partial(
+        search.rollout, strategy=strategy, expand_fn=expand_fn, recorder=recorder_of(strategy)
+    )
 
 
 def jit_once(function: Callable[..., Any], name: str) -> Callable[..., Any]:
@@ -406,8 +446,7 @@ def first_state(
         width=case.width,
         max_depth=case.max_depth,
         budget=case.budget,
-        price=case.price,
-        prm_features=jnp.asarray(case.prm_features, jnp.float32),
+        context=case.context,
         capacity=capacity,
         depth_capacity=DEPTH_CAPACITY,
         **options,
@@ -452,12 +491,15 @@ def assert_identical(actual: Any, expected: Any) -> None:
 
 def assert_state(state: search.SearchState, rules: oracle.Rules, expected: dict[str, Any]) -> None:
     """Every field of a state against the oracle's, padding included."""
-    covered = {"frontier", "pool", "finished", "pending", "memory"}
+    covered = {"frontier", "pool", "finished", "context", "max_steps", "memory"}
     for name in ("frontier", "pool", "finished"):
         _assert_paths(name, getattr(state, name), expected[name])
     for name in state.__dataclass_fields__.keys() - covered:
         assert_equal(name, getattr(state, name), expected[name])
-    _assert_pending(state.pending, expected["pending"])
+    assert_equal("max_steps", state.max_steps, expected["max_depth"])
+    price, *features = jax.tree.leaves(state.context)
+    assert_equal("price", price, expected["price"])
+    assert_equal("prm_features", features, expected["prm_features"])
     if rules.kind == "cats":
         slots = state.frontier.valid.shape[0]
         is_open = [expected["open"].get(slot, expected["open_default"]) for slot in range(slots)]
@@ -471,37 +513,70 @@ def assert_state(state: search.SearchState, rules: oracle.Rules, expected: dict[
 
 
 def assert_tick(
-    plan: search.Plan, output: search.StepOutput, before: search.SearchState, tick: oracle.Tick
+    plan: search.Plan,
+    record: Record,
+    before: search.SearchState,
+    rules: oracle.Rules,
+    tick: oracle.Tick,
 ) -> None:
-    """Request and output of one tick against the oracle's. `before`: the state it began in."""
+    """Request, output and decisions of a tick against the oracle's, which began in `before`."""
     slots = len(tick.num_samples)
-    request = plan.request
+    request, output = plan.request, record.output
     assert_equal("active", output.active, tick.active)
-    reported = {
-        "num_samples": output.num_samples,
-        "decided": output.decision.valid,
-        "reward": output.decision.reward,
-    }
-    for name, actual in reported.items():
-        actual = np.asarray(actual)
-        assert_equal(name, actual[:slots], getattr(tick, name))
-        assert not actual[slots:].any(), name
     assert_equal("request.num_samples", request.num_samples, output.num_samples)
+    _assert_slots("num_samples", output.num_samples, tick.num_samples)
+    _assert_ended(output.ended, before, tick)
+    if rules.kind == "cats":
+        _assert_decisions(record, request, tick)
+    else:
+        assert record.decisions == output.report == ()
+        assert not any(tick.decided)
+        assert not tick.transitions
     if not tick.active:
-        assert not np.asarray(output.transition.weight_t).any()
         return
     assert_equal("to_end", np.asarray(request.to_end)[:slots], tick.to_end)
-    for slot, decision in enumerate(tick.decisions):
-        if decision is not None:
-            _assert_decision("decision", output.decision, slot, decision)
-            chosen = (request.temperature[slot], request.top_p[slot], request.top_k[slot])
-            np.testing.assert_array_equal(chosen, ACTIONS[decision["action"]][2:])
+    assert np.asarray(request.scored).all()
     assert_equal("request.depth", request.depth, before.frontier.depth)
     assert_same(request.embedding, before.frontier.embedding)
     assert_equal(
         "path_score", np.asarray(output.path_score)[: len(tick.path_scores)], tick.path_scores
     )
-    assert_transitions(output.transition, tick.transitions)
+
+
+def _assert_slots(name: str, actual: Any, expected: list[Any]) -> None:
+    """Values of the frontier's slots, and zeros behind them."""
+    actual = np.asarray(actual)
+    assert_equal(name, actual[: len(expected)], expected)
+    assert not actual[len(expected) :].any(), name
+
+
+def _assert_ended(actual: Any, before: search.SearchState, tick: oracle.Tick) -> None:
+    """The parents of the paths that the oracle finished, and of those the end of the search cut."""
+    actual, expected = np.asarray(actual), []
+    if tick.active and tick.state["phase"] == 0:
+        expected = tick.state["finished"][int(before.finished.valid.sum()) :]
+        if oracle.ended(tick.state):
+            expected = expected + tick.state["frontier"]
+    parents = sorted(path["parent"] for path in expected)
+    assert sorted(actual[: len(parents)].tolist()) == parents
+    assert set(actual[len(parents) :].tolist()) <= {-1}
+
+
+def _assert_decisions(record: Record, request: search.Request, tick: oracle.Tick) -> None:
+    """Decisions with their rewards, transitions, and what stays pending."""
+    decisions = record.decisions
+    decision = decisions.decision
+    assert_same(decision, record.output.report)
+    _assert_slots("decided", decision.valid, tick.decided)
+    _assert_slots("reward", decision.reward, tick.reward)
+    for slot, expected in enumerate(tick.decisions):
+        if expected is not None:
+            _assert_decision("decision", decision, slot, expected)
+            assert_equal("last_reward", decisions.last_reward[slot], expected["reward"])
+            chosen = (request.temperature[slot], request.top_p[slot], request.top_k[slot])
+            np.testing.assert_array_equal(chosen, ACTIONS[expected["action"]][2:])
+    assert_transitions(decisions.transition, tick.transitions)
+    _assert_pending(decisions.pending, tick.state["pending"])
 
 
 def assert_transitions(actual: search.Transition, expected: list[dict[str, Any]]) -> None:
@@ -552,6 +627,8 @@ def _assert_pending(actual: search.Decision, expected: list[dict[str, Any] | Non
 def _assert_decision(
     name: str, actual: search.Decision, slot: int, expected: dict[str, Any]
 ) -> None:
+    num_extra, num_retain = ACTIONS[expected["action"]][:2]
+    expected = {**expected, "num_extra": num_extra, "num_retain": num_retain}
     assert set(expected) | {"valid"} == set(actual.__dataclass_fields__)
     for field, value in expected.items():
         value = feature_row(value) if field == "features" else value

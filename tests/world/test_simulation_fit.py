@@ -16,7 +16,6 @@ from cats_jax.world_build import fit_simulator, tokenizer
 from cats_jax.world_build import simulator_estimators as estimators
 from cats_jax.world_build import simulator_samples as samples
 from search import simulation
-from search.contracts import check_expand_fn
 
 
 def make_children(count, **columns):
@@ -329,9 +328,13 @@ def test_shipped_parameters_are_of_this_world():
 @pytest.mark.parametrize("level", [0, 4])
 def test_shipped_parameters_keep_the_contract(level, key):
     question = jax.jit(simulation.question)
-    model, root, *_ = question(simulator.load_simulator(), key, level, 0)
-    check_expand_fn(
-        jax.jit(simulation.simulator(16)), model, root, capacity=16, max_depth=samples.MAX_DEPTH
+    asked = question(simulator.load_simulator(), key, level, 0)
+    search.check_expand_fn(
+        jax.jit(simulation.simulator(16)),
+        asked.params,
+        asked.root,
+        capacity=16,
+        max_depth=samples.MAX_DEPTH,
     )
 
 

@@ -56,6 +56,11 @@ class CatsConfig:
         share_of_candidates(self.factor)
 
     @property
+    def sampling(self) -> tuple[Sampling, ...]:
+        """All settings that a search may ask for."""
+        return tuple(dict.fromkeys((self.base, *self.actions.sampling_settings())))
+
+    @property
     def sees_calibration(self) -> bool:
         """Whether the PRM's calibration is among what a policy sees."""
         return not set(CALIBRATION_FEATURES) <= set(self.excluded_features)

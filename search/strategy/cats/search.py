@@ -58,7 +58,7 @@ def cats(
         answer=answer_rule(config.vote),
         init_memory=lambda state: _open_all(state, features),
         report=_make_report(config, aggregated, reward),
-        sampling=tuple(dict.fromkeys((config.base, *config.actions.sampling_settings()))),
+        sampling=config.sampling,
         needs_calibration=config.calibrated or config.sees_calibration,
         config=config,
     )
@@ -78,7 +78,7 @@ def _make_plan(
     policy: Policy, config: CatsConfig, aggregated: Aggregation, features: FeatureSet
 ) -> Callable[[Any, jax.Array, SearchState], tuple[Request, CatsMemory]]:
     def plan(params: Any, key: jax.Array, state: SearchState) -> tuple[Request, CatsMemory]:
-        seen = features.extract(state, aggregated) * features.mask(config.excluded_features)
+        seen = features.extract(state, aggregated) * features.mask(config.excluded_features)[None, :]
         available = jnp.minimum(state.num_candidates - state.used, state.budget - state.spent)
         deciding = state.frontier.valid & (num_children(state) > 0) & state.memory.is_open
         legal = config.actions.legal(available)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-import learners
 import search
 from search import bank as search_bank
 from search import simulation
@@ -30,14 +29,13 @@ _HELD_OUT = 5
 
 
 @dataclass(frozen=True)
-class Environment:
-    """Questions to search, all in the graph.
+class TrainingQuestions:
+    """Questions to train on and others to compare controllers on, all in the graph.
 
     Attributes:
-        reset: `(params, key) -> ` what a `learners.Reset` gives.
-        expander: `capacity -> expand_fn`.
-        params: for training; arrays, to be handed to `jax.jit` as an argument.
-        held_out: for comparing controllers: other questions than `params` has.
+        environment: poses and expands questions of the tables.
+        tables: of the training questions; arrays, to be handed to `jax.jit` as an argument.
+        held_out: tables of the other questions.
         held_out_ids: of those; empty for a simulator.
         held_out_texts: digests of their texts; empty for a simulator.
         max_depth: of the questions.
@@ -45,9 +43,8 @@ class Environment:
         info: what it is, JSON values for the checkpoint.
     """
 
-    reset: Callable[[Any, Any], Any]
-    expander: learners.Expander
-    params: Any
+    environment: search.Environment
+    tables: Any
     held_out: Any
     held_out_ids: tuple[str, ...]
     max_depth: int
@@ -56,7 +53,7 @@ class Environment:
     held_out_texts: tuple[str, ...] = ()
 
 
-def simulator_environment(prms: Sequence[str] | None = None) -> Environment:
+def simulator_questions(prms: Sequence[str] | None = None) -> TrainingQuestions:
     """The simulator of the embedded world. It never asks the same question twice.
 
     Args:
@@ -72,13 +69,13 @@ def simulator_environment(prms: Sequence[str] | None = None) -> Environment:
     chosen = labels if prms is None else tuple(prms)
     rows = np.array([_index(label, labels, "the simulator") for label in chosen])
     world = world.replace(
-        prm_features=world.prm_features[rows],
+        sparsity_total=world.sparsity_total[rows],
+        sparsity_last_layer=world.sparsity_last_layer[rows],
         scores=jax.tree.map(lambda leaf: leaf[rows], world.scores),
     )
-    return Environment(
-        reset=simulation.reset,
-        expander=simulation.simulator,
-        params=world,
+    return TrainingQuestions(
+        environment=simulation.ENVIRONMENT,
+        tables=world,
         held_out=world,
         held_out_ids=(),
         max_depth=int(world.max_depth),
@@ -87,15 +84,14 @@ def simulator_environment(prms: Sequence[str] | None = None) -> Environment:
     )
 
 
-def bank_environment(
+def bank_questions(
     folder: pathlib.Path,
     *,
     validation: pathlib.Path | None = None,
     calibration: str | None = None,
     prms: Sequence[str] | None = None,
-    actions: search.ActionTable,
-    base: search.Sampling,
-) -> Environment:
+    sampling: Sequence[search.Sampling],
+) -> TrainingQuestions:
     """A step bank, and other questions to compare controllers on.
 
     Args:
@@ -103,8 +99,7 @@ def bank_environment(
         validation: of another bank; default: one question in five of the first one is kept out.
         calibration: file of `cats-jax calibrate`, or a policy's name of the embedded world.
         prms: only these of its PRMs.
-        actions: what the controller may ask for.
-        base: how a node's first children are sampled.
+        sampling: all settings that searches will ask for.
 
     Raises:
         BadInputError: no such bank, from another version of the embedded world, one that has not
@@ -139,14 +134,13 @@ def bank_environment(
         held_out_ids, held_out_texts = other.ids, other.texts
     for bank, where in ((arrays, folder), (held_out, validation or folder)):
         try:
-            search_bank.check_actions(bank, actions)
-            search_bank.check_sampling(bank, base)
+            for setting in sampling:
+                search_bank.check_sampling(bank, setting)
         except ValueError as error:
             raise BadInputError(f"bank {str(where)!r}: {error}") from error
-    return Environment(
-        reset=search_bank.reset,
-        expander=search_bank.expander,
-        params=arrays,
+    return TrainingQuestions(
+        environment=search_bank.ENVIRONMENT,
+        tables=arrays,
         held_out=held_out,
         held_out_ids=held_out_ids,
         max_depth=int(arrays.max_depth),

@@ -7,20 +7,20 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from cats_jax.ablations import load_ablations
+from cats_jax.training.ablations import load_ablations
 from cats_jax.errors import BadInputError
-from cats_jax.ledger import Ledger
-from cats_jax.manifest import make_manifest
-from cats_jax.replay import Replayed
-from cats_jax.report import Group
-from cats_jax.runs import Row, RunWriter, row_key
+from cats_jax.live.ledger import Ledger
+from cats_jax.storage.manifest import make_manifest
+from cats_jax.evaluation.replay import Replayed
+from cats_jax.reporting.report import Group
+from cats_jax.runs.folder import Row, RunWriter, row_key
 from cats_jax.study import ablations, accuracies, banks, comparisons, trainings
 from cats_jax.study.__main__ import study
 from cats_jax.study.frontier import plot_frontier
 from cats_jax.study.groups import PRMS
 from cats_jax.study.rows import keep_run, load_groups
 
-RESULTS = pathlib.Path(__file__).resolve().parents[1] / "docs" / "results"
+RESULTS = pathlib.Path(__file__).resolve().parents[2] / "docs" / "results"
 
 
 def group(strategy, right, *, size=16, prm="exact", tokens=100, candidates=10, policy=False):
