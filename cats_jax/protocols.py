@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +154,7 @@ class Scoring:
     seconds: list[float] | None = None
 
 
+@runtime_checkable
 class StepGenerator(Protocol):
     """A policy: a frozen language model that writes candidate steps.
 
@@ -178,6 +179,7 @@ class StepGenerator(Protocol):
         ...
 
 
+@runtime_checkable
 class StepScorer(Protocol):
     """A process reward model.
 

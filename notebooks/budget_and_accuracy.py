@@ -177,26 +177,25 @@ def correct_searches(key, num_candidates, *, noise):
 
     def one(key):
         question_key, search_key = jax.random.split(key)
-        model, root, features, _, answer = simulation.question(world, question_key, 0, 0)
+        task = simulation.question(world, question_key, 0, 0)
         state = search.init(
-            root,
+            task.root,
             strategy=strategy,
             num_candidates=num_candidates,
             max_depth=1,
-            prm_features=features,
             capacity=CAPACITY,
             depth_capacity=1,
         )
         final, _ = search.rollout(
             (),
-            model,
+            task.params,
             search_key,
             state,
             strategy=strategy,
             expand_fn=simulation.simulator(CAPACITY),
         )
-        row = strategy.answer(final.finished)
-        return (row >= 0) & (final.finished.answer[row] == answer)
+        row = search.answer((), final, strategy=strategy)
+        return (row >= 0) & (final.finished.answer[row] == task.right_answer)
 
     return jnp.sum(jax.vmap(one)(jax.random.split(key, SEARCHES)))
 

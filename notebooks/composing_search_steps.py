@@ -51,9 +51,7 @@ print("PRMs:", ", ".join(names["prms"]), "| levels:", names["levels"])
 
 # %%
 EXACT, LEVEL = names["prms"].index("exact"), 2  # level 3: the tables count from 0
-model, root, prm_features, max_depth, right_answer = simulation.question(
-    world, jax.random.key(3), level=LEVEL, prm=EXACT
-)
+task = simulation.question(world, jax.random.key(3), level=LEVEL, prm=EXACT)
 strategy = search.beam(factor=4)
 expand = simulation.simulator(CAPACITY)
 plan = jax.jit(functools.partial(search.plan, strategy=strategy))
@@ -61,11 +59,11 @@ commit = jax.jit(functools.partial(search.commit, strategy=strategy))
 expand_jit = jax.jit(expand)
 
 first = search.init(
-    root,
+    task.root,
     strategy=strategy,
     num_candidates=8,
-    max_depth=max_depth,
-    prm_features=prm_features,
+    max_depth=task.max_depth,
+    context=task.context,
     capacity=CAPACITY,
     depth_capacity=DEPTH,
 )
@@ -75,7 +73,7 @@ for tick in range(DEPTH):
         break
     plan_key, expand_key = search.tick_keys(key, tick)
     planned = plan((), plan_key, state)
-    expansion = expand_jit(model, expand_key, planned.request)
+    expansion = expand_jit(task.params, expand_key, planned.request)
     state, output = commit(state, planned, expansion)
     asked = int(planned.request.num_samples.sum())
     best = float(jnp.max(jnp.where(expansion.valid, expansion.score, 0.0)))
@@ -87,8 +85,8 @@ for tick in range(DEPTH):
     assert asked <= 8
     assert finished + open_paths <= 2
 by_hand = state
-row = int(strategy.answer(by_hand.finished))
-print("right answer found:", bool(by_hand.finished.answer[row] == right_answer))
+row = int(search.answer((), by_hand, strategy=strategy))
+print("right answer found:", bool(by_hand.finished.answer[row] == task.right_answer))
 assert search.is_terminal(by_hand)
 
 # %% [markdown]
@@ -102,7 +100,7 @@ assert search.is_terminal(by_hand)
 rollout = jax.jit(
     functools.partial(search.rollout, strategy=strategy, expand_fn=expand),
 )
-in_graph, outputs = rollout((), model, key, first)
+in_graph, outputs = rollout((), task.params, key, first)
 chex.assert_trees_all_equal(in_graph, by_hand)
 print("ticks that did something:", int(outputs.active.sum()), "of", outputs.active.shape[0])
 
@@ -110,8 +108,8 @@ print("ticks that did something:", int(outputs.active.sum()), "of", outputs.acti
 # ## Many questions, every N, one compilation
 #
 # $N$, width, depth and budget are numbers in the state, not shapes. So one compiled program serves
-# every $N$; `vmap` runs many questions side by side. Keys come from the question, so strategies
-# meet the same questions.
+# every $N$; `search.play` runs many questions side by side. Keys come from the question, so
+# strategies meet the same questions.
 
 # %%
 QUESTIONS = 1024
@@ -121,34 +119,33 @@ traces = {"count": 0}
 def make_accuracy(strategy, expand_fn=expand):
     """`(key, N, level, prm, params) -> (accuracy, candidates per question)`, jitted."""
 
-    def one(key, num_candidates, level, prm, params):
-        question_key, search_key = jax.random.split(key)
-        model, root, features, max_depth, answer = simulation.question(
-            world, question_key, level, prm
-        )
-        state = search.init(
-            root,
-            strategy=strategy,
-            num_candidates=num_candidates,
-            max_depth=max_depth,
-            prm_features=features,
-            capacity=CAPACITY,
-            depth_capacity=DEPTH,
-        )
-        final, _ = search.rollout(
-            params, model, search_key, state, strategy=strategy, expand_fn=expand_fn
-        )
-        row = strategy.answer(final.finished)
-        return (row >= 0) & (final.finished.answer[row] == answer), final.spent
-
     @jax.jit
     def accuracy(key, num_candidates, level, prm, params=()):
         traces["count"] += 1  # runs when JAX traces, not when the program runs
-        keys = jax.random.split(key, QUESTIONS)
-        correct, spent = jax.vmap(one, in_axes=(0, None, None, None, None))(
-            keys, num_candidates, level, prm, params
+
+        def begin(key):
+            question_key, search_key = jax.random.split(key)
+            task = simulation.question(world, question_key, level, prm)
+            state = search.init(
+                task.root,
+                strategy=strategy,
+                num_candidates=num_candidates,
+                max_depth=task.max_depth,
+                context=task.context,
+                capacity=CAPACITY,
+                depth_capacity=DEPTH,
+            )
+            return task, search_key, state
+
+        def is_right(task, final):
+            row = search.answer(params, final, strategy=strategy)
+            return (row >= 0) & (final.finished.answer[row] == task.right_answer)
+
+        tasks, keys, states = jax.vmap(begin)(jax.random.split(key, QUESTIONS))
+        finals, _ = search.play(
+            params, tasks.params, keys, states, strategy=strategy, expand_fn=expand_fn
         )
-        return jnp.mean(correct), jnp.mean(spent)
+        return jnp.mean(jax.vmap(is_right)(tasks, finals)), jnp.mean(finals.spent)
 
     return accuracy
 
@@ -232,7 +229,7 @@ assert abs(curves[1.0][-1] - curves[1.0][0]) < 0.1
 # %% [markdown]
 # ## Another controller
 #
-# In a CATS search a policy sees the features of each node and picks an action: how many more
+# In a CATS search a policy observes the features of each node and picks an action: how many more
 # candidates, sampled how, and how many to keep. Any function with that signature will do. This one
 # looks at a single number, the best score among a node's children, and asks for more only where it
 # is low. (With this many questions, differences of accuracy below some .04 are chance.)
@@ -245,12 +242,13 @@ config = search.CatsConfig(rounds=1, num_base=2, actions=actions)
 MAX_SCORE = search.FEATURE_NAMES.index("max")
 
 
-def threshold_policy(params, key, features, legal):
+def threshold_policy(params, key, observation):
     """Sample 6 more where the best score is below `params`, else none."""
     del key
-    wanted = jnp.where(features[:, MAX_SCORE] < params, 2, 0).astype(jnp.int32)
-    action = jnp.where(legal[wanted], wanted, 0)
-    return action, jnp.zeros(action.shape, features.dtype)
+    below = observation.features[:, MAX_SCORE] < params
+    wanted = jnp.where(below, 2, 0).astype(jnp.int32)
+    action = jnp.where(observation.legal[wanted], wanted, 0)
+    return action, jnp.zeros(action.shape, jnp.float32)
 
 
 controller = search.cats(threshold_policy, config)
@@ -291,6 +289,7 @@ assert adaptive[1, 1] < 0.9 * constant[1, 1]
 #
 # * The search itself has no language model in it: `plan` and `commit` are pure, and what happens
 #   between them is a function you can replace.
-# * One compilation serves every $N$, and `vmap` every question: thousands of searches in seconds.
+# * One compilation serves every $N$, and one program every question: thousands of searches in
+#   seconds.
 # * Judges, controllers and strategies compose without touching the loop. `cats_jax.Searcher` puts
 #   the same functions around Hugging Face models; `learners.make_train` trains the controller.

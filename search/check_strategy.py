@@ -110,7 +110,7 @@ def _check_search(
     require: Require,
 ) -> None:
     """Budgets, places, declared sampling and the answer of one search."""
-    final, ticks, row = outcome
+    final, ticks, row = outcome[0], outcome[1], int(outcome[2])
     where = f"with N = {n} and a budget of {budget}: "
     require(bool(is_terminal(final)), where + "the search has not ended after its last tick")
     require(bool(ticks.stays.all()), where + "a tick after the end of the search changes its state")

@@ -43,7 +43,19 @@ EXPANSION_DTYPES: Mapping[str, Any] = MappingProxyType(
 """Fields of `Expansion` beside its embedding, one value per row."""
 
 
-def check_request(request: Any, embedding: Any, num_slots: int) -> None:
+def check_planned(planned: Any) -> tuple[Request, Any]:
+    """What a strategy's `plan` or `base` gave. Raises AssertionError if it is no such pair."""
+    if isinstance(planned, tuple) and len(planned) == 2 and isinstance(planned[0], Request):
+        return planned[0], planned[1]
+    parts = [type(part).__name__ for part in planned] if isinstance(planned, tuple) else []
+    got = f"({', '.join(parts)})" if parts else type(planned).__name__
+    raise AssertionError(
+        f"a strategy's plan must return (Request, memory), got {got}: build the request with "
+        "search.request(state, num_samples)"
+    )
+
+
+def check_request(request: Request, embedding: Any, num_slots: int) -> None:
     """Check the request that a strategy planned.
 
     Args:
@@ -52,14 +64,8 @@ def check_request(request: Any, embedding: Any, num_slots: int) -> None:
         num_slots: frontier slots.
 
     Raises:
-        AssertionError: it is no `Request`, or a field has another shape or dtype; the message
-            names it.
+        AssertionError: a field has another shape or dtype; the message names it.
     """
-    if not isinstance(request, Request):
-        raise AssertionError(
-            f"a strategy's plan must return (Request, memory), got a {type(request).__name__} "
-            "in the request's place: build the request with search.request(state, num_samples)"
-        )
     _check_fields("request", request, REQUEST_DTYPES, num_slots)
     _check_embedding("request", request.embedding, embedding, num_slots)
 

@@ -19,7 +19,7 @@ from .allocation import allocate
 from .calibration import calibrate_children
 from .interface import Strategy
 from .ranking import prune
-from .shapes import check_expansion_shapes, check_memory, check_request
+from .shapes import check_expansion_shapes, check_memory, check_planned, check_request
 from .state import compact, count, empty_paths, is_terminal, pack, select, take, where_rows
 from .types import Expansion, Paths, Plan, SearchState, StepOutput
 
@@ -50,13 +50,15 @@ def plan(
     """
     judged = _judge(state, strategy)
     if strategy.base is None:
-        wanted, memory = strategy.plan(params, key, judged)
+        wanted, memory = check_planned(strategy.plan(params, key, judged))
     elif base_phase is None:
-        wanted, memory = select(
-            state.phase == 0, strategy.base(judged), strategy.plan(params, key, judged)
-        )
+        base = check_planned(strategy.base(judged))
+        later = check_planned(strategy.plan(params, key, judged))
+        wanted, memory = select(state.phase == 0, base, later)
+    elif base_phase:
+        wanted, memory = check_planned(strategy.base(judged))
     else:
-        wanted, memory = strategy.base(judged) if base_phase else strategy.plan(params, key, judged)
+        wanted, memory = check_planned(strategy.plan(params, key, judged))
     frontier = state.frontier
     check_request(wanted, frontier.embedding, frontier.valid.shape[0])
     check_memory(memory, state.memory)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from .. import world
 from ..errors import BadInputError
 from ..protocols import StepGenerator, StepScorer
+from ..specs.functions import is_function_name, load_function
 from ..specs.recipe import PolicySpec, PrmSpec
 from .prm.family import choose_format
 
@@ -42,10 +43,17 @@ class ModelSource(Protocol):
 
 
 class ModelFolders:
-    """Model folders on this machine, and the embedded world's models by name."""
+    """Model folders on this machine, the embedded world's models by name, and models of your own.
+
+    A path of the form `module:function` names a function that is called with the spec and returns
+    a `StepGenerator` or a `StepScorer`.
+    """
 
     def fingerprint(self, spec: PolicySpec | PrmSpec) -> dict[str, Any]:
         """The folder's name and the SHA-256 of its configuration and weights, file by file."""
+        if is_function_name(spec.path):
+            load_function(spec.path)
+            return {"function": spec.path}
         folder = model_folder(spec)
         if isinstance(spec, PrmSpec):
             choose_format(spec.format, folder)
@@ -54,6 +62,8 @@ class ModelFolders:
 
     def policy(self, spec: PolicySpec) -> StepGenerator:
         """Load a policy, or start its engine."""
+        if is_function_name(spec.path):
+            return _own_model(spec, StepGenerator)
         silence_transformers()
         if spec.backend != "hf":
             return _engine_policy(spec, model_folder(spec))
@@ -73,6 +83,8 @@ class ModelFolders:
 
     def prm(self, spec: PrmSpec) -> EngineScorer | HuggingFaceScorer:
         """Load a process reward model, or start its engine."""
+        if is_function_name(spec.path):
+            return _own_model(spec, StepScorer)
         silence_transformers()
         folder = model_folder(spec)
         if spec.backend != "hf":
@@ -87,6 +99,17 @@ class ModelFolders:
             batch_tokens=spec.batch_tokens,
             num_threads=spec.num_threads,
         )
+
+
+def _own_model(spec: PolicySpec | PrmSpec, protocol: type) -> Any:
+    """The model that a function of the user's own makes of the spec."""
+    model = load_function(spec.path)(spec)
+    if not isinstance(model, protocol):
+        raise BadInputError(
+            f"{spec.path!r} returned a {type(model).__name__}, which is no {protocol.__name__}: "
+            f"see cats_jax.protocols.{protocol.__name__} for what it needs"
+        )
+    return model
 
 
 def _engine_policy(spec: PolicySpec, folder: pathlib.Path) -> StepGenerator:
@@ -161,8 +184,8 @@ def model_folder(spec: PolicySpec | PrmSpec) -> pathlib.Path:
     folder = pathlib.Path(spec.path)
     if not folder.is_dir():
         raise BadInputError(
-            f"{kind} folder {spec.path!r} does not exist: give a local model folder, or one of the "
-            f"embedded world's: {', '.join(names)}"
+            f"{kind} folder {spec.path!r} does not exist: give a local model folder, one of the "
+            f"embedded world's ({', '.join(names)}), or a function as module:function"
         )
     if not (folder / "config.json").is_file() or not any(folder.glob("*.safetensors")):
         raise BadInputError(

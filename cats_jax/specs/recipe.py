@@ -39,7 +39,8 @@ class PolicySpec:
     """A policy to load.
 
     Attributes:
-        path: a model folder, or "weak" or "strong" of the embedded world.
+        path: a model folder, "weak" or "strong" of the embedded world, or `module:function`: a
+            function that is called with this spec and returns a `StepGenerator`.
         backend: "hf" (transformers), "vllm" (an engine started here), or a server's address.
         recipe, step_separator, max_step_tokens, max_answer_tokens: how it is asked and where its
             steps end, see `HuggingFaceGenerator`.
@@ -69,7 +70,8 @@ class PrmSpec:
     """A process reward model to load.
 
     Attributes:
-        path: a model folder, or a name of `cats_jax.world.PRM_NAMES`.
+        path: a model folder, a name of `cats_jax.world.PRM_NAMES`, or `module:function`: a
+            function that is called with this spec and returns a `StepScorer`.
         backend: as of a policy.
         format: how it reads a path: the name of a PRM format, a .yaml file, or "auto".
         label: name in tables and row keys; default: the folder's name.
@@ -99,7 +101,8 @@ class StrategySpec:
     """A strategy with its options.
 
     Attributes:
-        name: key of `cats_jax.controllers.strategies.FACTORIES`.
+        name: key of `cats_jax.controllers.strategies.FACTORIES`, or `module:function`: a function
+            that takes the options and returns a `search.Strategy`.
         label: name in tables and row keys; default: `name`.
         options: arguments of the factory, as sorted pairs.
     """

@@ -1,6 +1,7 @@
 """Collecting a bank on the host: trees, values, folders; loaded, it replays what was recorded."""
 
 import collections
+import dataclasses
 import functools
 import json
 import os
@@ -28,7 +29,6 @@ from cats_jax.errors import BadInputError, RunStoppedError
 from cats_jax.grading.boxed_integer import BoxedIntegerJudge
 from cats_jax.storage import durable, table_folder
 from search import bank as search_bank
-from search.actions import ACTION_TABLES
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PLAIN = Allocation((Draws(search.Sampling(1.0), 16, 1),), liked=0, mixed=100.0)
@@ -292,8 +292,15 @@ def test_what_is_loaded_is_what_was_grown(folder):
             assert drawn == [next((own[s] for s in near if own[s]), []) for near in order]
         start += size
     np.testing.assert_allclose(tables.temperature, [0.0, 0.6, 1.0])
-    np.testing.assert_allclose(tables.prm_features, [[0.1, 0.01, 0, 1, 0]] * 2)
+    np.testing.assert_allclose(_context(tables), [[0.1, 0.01, 0, 1, 0]] * 2)
     assert int(tables.max_depth) == MAX_DEPTH
+
+
+def _context(tables):
+    """[P, 5]: sparsity in all and of the last layer, intercept, slope and agreement."""
+    price, *others = jax.tree.leaves(tables.context)
+    assert not np.any(price)
+    return np.stack(others, axis=1)
 
 
 def test_a_search_that_takes_all_draws_sees_every_recorded_path(tmp_path, key):
@@ -304,18 +311,18 @@ def test_a_search_that_takes_all_draws_sees_every_recorded_path(tmp_path, key):
 
     @jax.jit
     def finished(number):
-        params, root, features, max_depth, _ = search_bank.question(tables, number, 0)
+        task = search_bank.question(tables, number, 0)
         state = search.init(
-            root,
+            task.root,
             strategy=strategy,
             num_candidates=16,
-            max_depth=max_depth,
-            prm_features=features,
+            max_depth=task.max_depth,
+            context=task.context,
             capacity=16,
             depth_capacity=MAX_DEPTH,
         )
         end, _ = search.rollout(
-            (), params, key, state, strategy=strategy, expand_fn=search_bank.expander(16)
+            (), task.params, key, state, strategy=strategy, expand_fn=search_bank.expander(16)
         )
         return end.finished
 
@@ -337,7 +344,7 @@ def test_a_part_of_a_bank_can_be_loaded(folder):
     np.testing.assert_array_equal(part.arrays.score[:, 0], whole.arrays.score[:size, 1])
     calibrated = layout.load_bank(folder, calibrations=(("bad", (0.5, 2.0, 0.25)),))
     np.testing.assert_allclose(
-        calibrated.arrays.prm_features, [[0.1, 0.01, 0, 1, 0], [0.1, 0.01, 0.5, 2, 0.25]]
+        _context(calibrated.arrays), [[0.1, 0.01, 0, 1, 0], [0.1, 0.01, 0.5, 2, 0.25]]
     )
 
 
@@ -592,7 +599,10 @@ def test_a_wrong_recipe_is_one_line(tmp_path, capsys, old, new, message):
 def test_a_recipe_records_what_its_action_table_asks_for(tmp_path):
     path = tmp_path / "bank.yaml"
     setting = "  - {{temperature: {}, top_p: {}, top_k: {}, draws: 8}}\n".format
-    entries = [setting(*one) for one in ACTION_TABLES["top-k"].sampling_settings()]
+    settings = [
+        dataclasses.astuple(each) for each in search.ACTION_TABLES["top-k"].sampling_settings()
+    ]
+    entries = [setting(*each) for each in settings]
 
     def write(entries, table="top-k"):
         head, _, tail = RECIPE.partition("  - {temperature")
@@ -606,7 +616,7 @@ def test_a_recipe_records_what_its_action_table_asks_for(tmp_path):
     assert len(load_bank_recipe(path).allocation.draws) == 9
     for missing in range(8):
         write(entries[:missing] + entries[missing + 1 :])
-        temperature, top_p, top_k = ACTION_TABLES["top-k"].sampling_settings()[missing]
+        temperature, top_p, top_k = settings[missing]
         with pytest.raises(
             BadInputError,
             match=rf"actions: table 'top-k' samples with temperature {temperature:g}, top_p "

@@ -568,15 +568,15 @@ def _kill_during_writing(child, folder, rng):
 
 
 def test_options_and_labels_of_strategies():
-    beam, _ = build_strategy(parse_strategy({"name": "beam", "factor": 8, "width": 3}))
-    assert beam.width(64) == 3
-    again, _ = build_strategy(parse_strategy({"name": "beam", "factor": 8, "width": 3}))
+    beam = build_strategy(parse_strategy({"name": "beam", "factor": 8, "width": 3}))
+    assert beam.strategy.width(64) == 3
+    again = build_strategy(parse_strategy({"name": "beam", "factor": 8, "width": 3}))
     assert again == beam  # equal, so that nothing is compiled twice
     spec = parse_strategy(
         {"name": "cats_constant", "label": "few", "action": {"num_extra": 4}, "num_base": 3}
     )
-    _, index = build_strategy(spec)
-    assert search.CATS.actions.rows[int(index)][:2] == (4, 1)
-    weighted, _ = build_strategy(parse_strategy("best_of_n_weighted"), "last")
+    index = int(build_strategy(spec).params)
+    assert search.CATS.actions.rows[index][:2] == (4, 1)
+    weighted = build_strategy(parse_strategy("best_of_n_weighted"), "last").strategy
     assert weighted.name == "best_of_n_weighted"
     assert weighted.aggregation == search.AGGREGATIONS["last"]

@@ -144,8 +144,8 @@ def runner(tables):
 
 def cell(strategy, prm="b", num_candidates=4):
     spec = parse_strategy(strategy)
-    built, params, _ = build_strategy(spec)
-    return Cell(spec, built, params, num_candidates, PrmSpec(prm), seed=3)
+    method = build_strategy(spec)
+    return Cell(spec, method.strategy, method.params, num_candidates, PrmSpec(prm), seed=3)
 
 
 def test_the_runner_hands_out_answers_costs_and_actions():
@@ -162,8 +162,8 @@ def test_the_runner_hands_out_answers_costs_and_actions():
         assert result.ledger.candidates == found.candidates[row]
         assert result.ledger.tokens == found.tokens[row]
         assert len(result.decisions) == found.actions[row].sum()
-        assert strategy.actions is not None
-        extra = sum(strategy.actions.rows[a][0] * n for a, n in enumerate(found.actions[row]))
+        rows = strategy.config.actions.rows
+        extra = sum(rows[a][0] * n for a, n in enumerate(found.actions[row]))
         assert sum(decision.num_extra for decision in result.decisions) == extra
 
 

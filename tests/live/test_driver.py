@@ -328,20 +328,16 @@ def test_driver_and_rollout_give_identical_states(name, monkeypatch):
     """The same plan and commit around a bridge and in one scan, field by field, every tick."""
     strategy = search.strategies[name]
     params = simulation.toy_params(num_steps=(4,), invalid=0.1, lucky=0.2, max_depth=5)
-    expand_params, root, prm_features, max_depth, _ = simulation.question(
-        params, jax.random.key(5), 0, 0
-    )
+    task = simulation.question(params, jax.random.key(5), 0, 0)
     expand = simulation.simulator(16)
     expand_once = jax.jit(expand)
     sizes = {"strategy": strategy, "num_candidates": 9, "max_depth": 5, "capacity": 16}
     frontier_capacity = 4 if strategy.width(9) <= 4 else 16
-    assert int(max_depth) == 5
-    state = search.init(
-        root, prm_features=prm_features * 0, frontier_capacity=frontier_capacity, **sizes
-    )
+    assert int(task.max_depth) == 5
+    state = search.init(task.root, frontier_capacity=frontier_capacity, **sizes)
     seed, question = 11, Question("replayed", "?")
     key = jax.random.key(stable_seed(seed, question.id) % 2**31)
-    final, _ = search.rollout((), expand_params, key, state, strategy=strategy, expand_fn=expand)
+    final, _ = search.rollout((), task.params, key, state, strategy=strategy, expand_fn=expand)
 
     plan = jax.jit(functools.partial(search.plan, strategy=strategy))
     commit_one = jax.jit(functools.partial(search.commit, strategy=strategy))
@@ -351,7 +347,7 @@ def test_driver_and_rollout_give_identical_states(name, monkeypatch):
             break
         plan_key, expand_key = search.tick_keys(key, tick)
         planned = plan((), plan_key, state)
-        expansion = expand_once(expand_params, expand_key, planned.request)
+        expansion = expand_once(task.params, expand_key, planned.request)
         state, _ = commit_one(state, planned, expansion)
         granted = int(planned.request.num_samples.sum())
         graph_states.append(jax.device_get(state))

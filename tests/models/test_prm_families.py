@@ -191,12 +191,10 @@ def test_recipes_name_a_format_or_leave_it_to_the_checkpoint(folders, scorers, t
 @pytest.mark.parametrize("name", ["math-shepherd", "rlhflow-deepseek", "qwen2.5-math-prm"])
 def test_a_search_uses_them(scorers, cards, name):
     """Beam search with the embedded world's policy: every kept path's scores are the card's."""
-    strategy, params = build_strategy(StrategySpec("beam"))
     searcher = Searcher(
         policy=ModelFolders().policy(PolicySpec("weak", max_step_tokens=32)),
         scorer=scorers[name],
-        strategy=strategy,
-        params=params,
+        strategy=build_strategy(StrategySpec("beam")).strategy,
         num_candidates=8,
         max_depth=3,
     )

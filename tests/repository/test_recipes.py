@@ -4,6 +4,7 @@ import pathlib
 
 import pytest
 
+import search
 from cats_jax import cli
 from cats_jax.bank.recipe import load_bank_recipe
 from cats_jax.datasets import count_questions
@@ -11,7 +12,6 @@ from cats_jax.errors import BadInputError
 from cats_jax.evaluation import cells, evaluate
 from cats_jax.specs.recipe import load_recipe, parse_recipe
 from cats_jax.training import ablations
-from search.actions import action_table
 from theory import paper
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -135,13 +135,10 @@ def test_banks_hold_the_training_split_apart_from_validation(policy):
     for loaded in (training, validation):
         assert loaded.policy.path == MODELS[policy]
         assert [PRMS[spec.path] for spec in loaded.prms] == [row.prm for row in paper.SPARSITY]
-        recorded = {
-            (entry.sampling.temperature, entry.sampling.top_p, entry.sampling.top_k)
-            for entry in loaded.allocation.draws
-        }
-        settings = set(action_table("top-k").sampling_settings())
+        recorded = {entry.sampling for entry in loaded.allocation.draws}
+        settings = set(search.action_table("top-k").sampling_settings())
         # The greedy step is the first child of our own controllers.
-        assert recorded == settings | {(0.0, 1.0, 0)}
+        assert recorded == settings | {search.Sampling(0.0)}
     assert training.allocation == validation.allocation
     assert training.max_depth == validation.max_depth == 40
     (first,), (second,) = training.questions, validation.questions

@@ -17,7 +17,6 @@ import jaxtyping
 import pytest
 
 import search
-from search.contracts import check_expand_fn
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PACKAGES = ("cats_jax", "search", "learners", "theory")
@@ -241,7 +240,7 @@ def test_readme_search_example_runs():
     # One greedy path of five steps is right with probability 0.7 ** 5 = 0.17.
     assert search.is_terminal(names["state"])
     assert names["accuracy"] > 0.5
-    check_expand_fn(names["expand"], 0.7, names["root"], capacity=names["ROWS"])
+    search.check_expand_fn(names["expand"], 0.7, names["root"], capacity=names["ROWS"])
 
 
 # What every test runs under

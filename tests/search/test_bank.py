@@ -3,6 +3,7 @@
 import collections
 import functools
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,7 +15,6 @@ from toy_bank import DEPTH, SETTINGS, toy_bank
 import search
 from search import bank
 from search.bank import expansion
-from search.contracts import check_expand_fn
 
 CAPACITY = 16
 
@@ -36,6 +36,7 @@ def request(num_samples, nodes, *, temperature=1.0, top_p=1.0, top_k=0, to_end=F
         temperature=jnp.full((slots,), temperature, jnp.float32),
         top_p=jnp.full((slots,), top_p, jnp.float32),
         top_k=jnp.full((slots,), top_k, jnp.int32),
+        scored=jnp.ones((slots,), bool),
         to_end=jnp.full((slots,), to_end),
         depth=jnp.zeros((slots,), jnp.int32),
         embedding=jnp.asarray(nodes, jnp.int32),
@@ -45,10 +46,13 @@ def request(num_samples, nodes, *, temperature=1.0, top_p=1.0, top_k=0, to_end=F
 @pytest.mark.parametrize("prm", [0, 1])
 @pytest.mark.parametrize("number", [0, 3])
 def test_contract(number, prm):
-    params, root, features, max_depth, right = bank.question(toy_bank(), number, prm)
-    check_expand_fn(jitted(CAPACITY), params, root, capacity=CAPACITY, max_depth=int(max_depth))
-    assert int(right) == bank.RIGHT_ANSWER
-    np.testing.assert_array_equal(features, toy_bank().prm_features[prm])
+    task = bank.question(toy_bank(), number, prm)
+    search.check_expand_fn(
+        jitted(CAPACITY), task.params, task.root, capacity=CAPACITY, max_depth=int(task.max_depth)
+    )
+    assert int(task.right_answer) == bank.RIGHT_ANSWER
+    expected = jax.tree.map(lambda leaf: leaf[prm], toy_bank().context)
+    chex.assert_trees_all_equal(task.context, expected)
 
 
 def test_expander_is_one_object_per_capacity():
@@ -171,14 +175,15 @@ def test_the_nearest_setting_answers(asked, setting, key):
 
 def test_reset_draws_every_question_with_every_prm(key):
     tables = toy_bank()
-    params, root, features, max_depth, right = jax.vmap(
-        lambda key: bank.reset(tables, key), out_axes=(bank.Replay(None, 0), 0, 0, None, None)
-    )(jax.random.split(key, 200))
-    pairs = set(zip(np.asarray(root).tolist(), np.asarray(params.prm).tolist(), strict=True))
+    tasks = bank.ENVIRONMENT.reset_many(tables, jax.random.split(key, 200))
+    prm = np.asarray(tasks.params.prm)
+    pairs = set(zip(np.asarray(tasks.root).tolist(), prm.tolist(), strict=True))
     assert pairs == {(int(r), p) for r in tables.root for p in range(2)}
-    np.testing.assert_array_equal(features, tables.prm_features[params.prm])
-    assert int(max_depth) == DEPTH
-    assert int(right) == bank.RIGHT_ANSWER
+    chex.assert_trees_all_equal(tasks.params.bank, tables)  # not one for each question
+    expected = jax.tree.map(lambda leaf: leaf[prm], tables.context)
+    chex.assert_trees_all_equal(tasks.context, expected)
+    assert set(np.asarray(tasks.max_depth).tolist()) == {DEPTH}
+    assert set(np.asarray(tasks.right_answer).tolist()) == {bank.RIGHT_ANSWER}
 
 
 def test_the_bank_is_not_copied_per_question():
@@ -199,14 +204,20 @@ def test_the_bank_is_not_copied_per_question():
     ]
 
 
-def test_actions_must_have_been_recorded():
+def test_settings_must_have_been_recorded():
     tables = toy_bank()
-    bank.check_actions(tables, search.CATS.actions)
-    with pytest.raises(ValueError, match=r"action 7 \(1 more\): temperature 1\.4.*leave"):
-        bank.check_actions(tables, search.ActionTable.product(temperature=(1.0, 1.4), top_p=(1.0,)))
+
+    def check(config):
+        for setting in search.cats(search.random_policy, config).sampling:
+            bank.check_sampling(tables, setting)
+
+    check(search.CATS)
+    hot = search.ActionTable.product(temperature=(1.0, 1.4), top_p=(1.0,))
+    with pytest.raises(ValueError, match=r"temperature 1\.4, top_p 1, top_k 0 is not in the bank"):
+        check(search.CatsConfig(actions=hot))
     # What samples nothing needs no record.
-    bank.check_actions(tables, search.ActionTable(((0, 1, 1.4, 1.0, 0), (1, 1, 1.0, 1.0, 0))))
-    bank.check_sampling(tables, search.Sampling(0.6))
+    silent = search.ActionTable(((0, 1, 1.4, 1.0, 0), (1, 1, 1.0, 1.0, 0)))
+    check(search.CatsConfig(actions=silent))
     with pytest.raises(ValueError, match=r"top_k 5 is not in the bank, which has 0, 1, 0; 0.6"):
         bank.check_sampling(tables, search.Sampling(0.6, top_k=5))
 
@@ -244,18 +255,18 @@ def test_a_whole_search_runs(key):
     @jax.jit
     def run(tables, key):
         def one(number, key):
-            params, root, features, max_depth, _ = bank.question(tables, number, 0)
+            task = bank.question(tables, number, 0)
             state = search.init(
-                root,
+                task.root,
                 strategy=strategy,
                 num_candidates=8,
-                max_depth=max_depth,
-                prm_features=features,
+                max_depth=task.max_depth,
+                context=task.context,
                 capacity=8,
                 depth_capacity=DEPTH,
             )
             end, _ = search.rollout(
-                (), params, key, state, strategy=strategy, expand_fn=bank.expander(8)
+                (), task.params, key, state, strategy=strategy, expand_fn=bank.expander(8)
             )
             return search.is_terminal(end), end.finished
 

@@ -21,7 +21,7 @@ def test_calibrated_scores_follow_the_formula(score, same_text, others, calibrat
         jnp.float32(score),
         jnp.float32(same_text),
         jnp.float32(same_text + others),
-        jnp.asarray(calibration, jnp.float32),
+        search.Calibration(*map(jnp.float32, calibration)),
     )
     expected = oracle.calibrated(score, same_text, same_text + others, calibration)
     assert math.isclose(float(actual), expected, rel_tol=2e-4, abs_tol=1e-7)
@@ -30,7 +30,7 @@ def test_calibrated_scores_follow_the_formula(score, same_text, others, calibrat
 def test_the_identity_leaves_a_score_and_clips_only_the_ends():
     scores = jnp.asarray([0.0, 1e-3, 0.25, 0.5, 0.9, 1.0])
     one = jnp.ones_like(scores)
-    same = search.calibrated_score(scores, one, one, jnp.asarray(search.IDENTITY_CALIBRATION))
+    same = search.calibrated_score(scores, one, one, search.Calibration())
     np.testing.assert_allclose(same, np.clip(scores, 1e-2, 1 - 1e-2), rtol=1e-4)
 
 
@@ -73,12 +73,12 @@ def test_a_prm_that_cannot_rank_leaves_the_vote_to_the_siblings():
             num_candidates=4,
             max_depth=1,
             capacity=4,
-            prm_features=jnp.asarray([0.0, 0.0, *calibration], jnp.float32),
+            context=search.Context(calibration=search.Calibration(*calibration)),
         )
         end, _ = search.rollout(
             (), (), jax.random.key(0), state, strategy=strategy, expand_fn=expand
         )
-        return int(end.finished.answer[strategy.answer(end.finished)])
+        return int(end.finished.answer[search.answer((), end, strategy=strategy)])
 
     assert answer((0.0, 0.0, 1.0), calibrated=True) == 2
     assert answer((0.0, 1.0, 0.0), calibrated=True) == 1
@@ -94,26 +94,26 @@ def test_a_rule_samples_below_its_threshold_while_it_can():
     features = np.zeros((3, len(search.FEATURE_NAMES)), np.float32)
     features[:, search.FEATURE_NAMES.index("max")] = [0.4, 0.5, 0.6]
     features[:, search.FEATURE_NAMES.index("gap")] = [0.9, 0.1, 0.1]
-    features = jnp.asarray(features)
+    state = search.init(
+        jnp.int32(0), strategy=search.beam(), num_candidates=4, max_depth=1, frontier_capacity=3
+    )
+
+    def observed(available):
+        return search.Observation(
+            features=jnp.asarray(features),
+            legal=table.legal(jnp.int32(available)),
+            deciding=jnp.ones(3, bool),
+            state=state,
+        )
 
     def act(available):
-        legal = table.legal(jnp.int32(available))
-        return policy(params, jax.random.key(0), features, legal)[0].tolist()
+        return policy(params, jax.random.key(0), observed(available))[0].tolist()
 
     assert act(4) == [sample, stop, stop]
     assert act(3) == [stop, stop, stop]
     gap = search.sample_while_below("gap")
-    action, log_prob = gap(params, jax.random.key(0), features, table.legal(jnp.int32(9)))
+    action, log_prob = gap(params, jax.random.key(0), observed(9))
     assert action.tolist() == [stop, sample, sample]
     assert not log_prob.any()
     with pytest.raises(ValueError, match="unknown features"):
         search.sample_while_below("best")
-
-
-def test_a_price_is_a_number_of_at_least_zero_and_compiles_nothing():
-    with pytest.raises(ValueError, match="price must be"):
-        search.CatsConfig(price=-0.1)
-    cheap = search.cats(search.random_policy, search.CatsConfig(price=0.1))
-    dear = search.cats(search.random_policy, search.CatsConfig(price=0.6))
-    assert (cheap.price, dear.price) == (0.1, 0.6)
-    assert cheap._replace(price=0.0) == dear._replace(price=0.0)

@@ -23,6 +23,7 @@ import search
 
 FOLDER = pathlib.Path(__file__).resolve().parent / "golden"
 CAPACITY = 8
+FRONTIER = 4
 MAX_DEPTH = 4
 
 STRATEGIES = {
@@ -67,11 +68,28 @@ def expand_fn(params: Any, key: jax.Array, request: search.Request) -> search.Ex
     )
 
 
+def _recorder(strategy: search.Strategy) -> search.Recorder:
+    """Follows the outputs of all ticks, and the decisions of a search with a policy."""
+    if strategy.config is None:
+        return search.Recorder(
+            init=lambda state: (), record=lambda memory, tick: (memory, (tick.output, ()))
+        )
+    decisions = search.decision_recorder(strategy.config.reward.discount)
+
+    def record(memory: Any, tick: search.Tick) -> tuple[Any, Any]:
+        memory, recorded = decisions.record(memory, tick)
+        return memory, (tick.output, recorded)
+
+    return search.Recorder(init=decisions.init, record=record)
+
+
 @functools.partial(jax.jit, static_argnames="strategy")
 def _run(
     keys: jax.Array, states: search.SearchState, strategy: search.Strategy
-) -> tuple[search.SearchState, search.StepOutput]:
-    rollout = functools.partial(search.rollout, strategy=strategy, expand_fn=expand_fn)
+) -> tuple[search.SearchState, Any]:
+    rollout = functools.partial(
+        search.rollout, strategy=strategy, expand_fn=expand_fn, recorder=_recorder(strategy)
+    )
     return jax.vmap(rollout, (None, None, 0, 0))((), (), keys, states)
 
 
@@ -83,7 +101,7 @@ def record(name: str) -> list[dict[str, Any]]:
             jnp.int32(0),
             strategy=strategy,
             capacity=CAPACITY,
-            frontier_capacity=4,
+            frontier_capacity=FRONTIER,
             depth_capacity=MAX_DEPTH,
             **sizes,
         )
@@ -91,17 +109,14 @@ def record(name: str) -> list[dict[str, Any]]:
     ]
     states = jax.tree.map(lambda *leaves: jnp.stack(leaves), *states)
     keys = jax.random.split(jax.random.key(0), len(QUESTIONS))
-    finals, outputs = jax.device_get(_run(keys, states, strategy))
-    reward = outputs.decision.reward
+    finals, (outputs, decisions) = jax.device_get(_run(keys, states, strategy))
     return [
         {
             **sizes,
             "ticks": [
                 {
                     "num_samples": outputs.num_samples[index, tick].tolist(),
-                    "action": outputs.decision.action[index, tick].tolist(),
-                    "reward": np.round(reward[index, tick].astype(float), 6).tolist(),
-                    "transitions": int(outputs.transition.weight_t[index, tick].sum()),
+                    **_decisions(decisions, index, tick),
                 }
                 for tick in np.flatnonzero(outputs.active[index])
             ],
@@ -119,6 +134,18 @@ def record(name: str) -> list[dict[str, Any]]:
         }
         for index, sizes in enumerate(QUESTIONS)
     ]
+
+
+def _decisions(decisions: Any, index: int, tick: int) -> dict[str, Any]:
+    """Actions, rewards and the number of transitions; zeros for searches without a policy."""
+    if decisions == ():
+        return {"action": [0] * FRONTIER, "reward": [0.0] * FRONTIER, "transitions": 0}
+    made = decisions.decision
+    return {
+        "action": made.action[index, tick].tolist(),
+        "reward": np.round(made.reward[index, tick].astype(float), 6).tolist(),
+        "transitions": int(decisions.transition.weight_t[index, tick].sum()),
+    }
 
 
 @pytest.mark.parametrize("name", STRATEGIES)

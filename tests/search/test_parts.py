@@ -14,7 +14,6 @@ import pytest
 import search_script as script
 
 import search
-from search.actions import ACTION_TABLES, action_table
 from search.strategy.particle_filtering import systematic_resample
 
 N = 12
@@ -260,8 +259,7 @@ def test_features_are_those_of_the_oracle(name, seed):
         width=8,
         max_depth=5,
         budget=150,
-        price=0.06,
-        prm_features=f32(plain["prm_features"]),
+        context=search.Context(0.06, 0.3, 0.0, search.Calibration(0.1, 0.8, 0.4)),
         capacity=64,
         frontier_capacity=8,
     )
@@ -346,14 +344,17 @@ def test_default_table_is_the_product_of_its_axes():
 
 
 def test_named_tables_vary_what_their_names_say():
-    tables = ACTION_TABLES
+    tables = search.ACTION_TABLES
     assert {name: len(table) for name, table in tables.items()} == {
         "temperature": 30,
         "top-p": 90,
         "top-k": 99,
     }
     varying = {
-        name: tuple(len(set(column)) for column in zip(*table.sampling_settings(), strict=True))
+        name: tuple(
+            len({getattr(setting, field) for setting in table.sampling_settings()})
+            for field in ("temperature", "top_p", "top_k")
+        )
         for name, table in tables.items()
     }
     # (temperatures, values of top-p, values of top-k)
@@ -366,16 +367,16 @@ def test_named_tables_vary_what_their_names_say():
         assert {row[1] for row in table.rows if row[0] == 0} == {1, 2, 4}
     sampling = itertools.product((1, 2, 4, 8), (1, 2, 4), (0.6, 1.0), (0.9, 1.0), (0, 20))
     stops = {(0, keep, 1.0, 1.0, 0) for keep in (1, 2, 4)}
-    assert set(action_table("top-k").rows) == stops | set(sampling)
+    assert set(search.action_table("top-k").rows) == stops | set(sampling)
     with pytest.raises(ValueError, match="unknown action table 'paper': choose one of temperature"):
-        action_table("paper")
+        search.action_table("paper")
 
 
 def test_what_samples_nothing_has_no_sampling_settings():
     table = search.ActionTable(
         ((0, 1, 1.4, 0.5, 7), (1, 1, 1.0, 1.0, 0), (2, 1, 1.0, 1.0, 0), (2, 2, 0.6, 0.9, 5))
     )
-    assert table.sampling_settings() == ((1.0, 1.0, 0), (0.6, 0.9, 5))
+    assert table.sampling_settings() == (search.Sampling(1.0), search.Sampling(0.6, 0.9, 5))
 
 
 @pytest.mark.parametrize("available", [-3, 0, 1, 3, 7, 8, 100])
@@ -387,12 +388,17 @@ def test_legal_actions_are_those_that_can_be_afforded(available):
 
 def test_policies_only_take_legal_actions(key):
     legal = jnp.asarray([False, True, False, True])
-    features = jnp.zeros((200, len(search.FEATURE_NAMES)), jnp.float32)
-    action, log_prob = search.random_policy((), key, features, legal)
+    observation = search.Observation(
+        features=jnp.zeros((200, len(search.FEATURE_NAMES)), jnp.float32),
+        legal=legal,
+        deciding=jnp.ones(200, bool),
+        state=search.init(jnp.int32(0), strategy=search.beam(), num_candidates=200, max_depth=1),
+    )
+    action, log_prob = search.random_policy((), key, observation)
     assert set(action.tolist()) == {1, 3}
     np.testing.assert_allclose(log_prob, math.log(0.5), rtol=1e-6)
     for wanted, taken in ((3, 3), (2, 1)):  # an illegal one gives way to the first legal one
-        action, log_prob = search.constant_policy(jnp.int32(wanted), key, features, legal)
+        action, log_prob = search.constant_policy(jnp.int32(wanted), key, observation)
         assert set(action.tolist()) == {taken}
         assert not log_prob.any()
 

@@ -1,5 +1,6 @@
 """What comes into a tick with a wrong shape or dtype is refused by name, also while traced."""
 
+import dataclasses
 import functools
 import inspect
 
@@ -76,34 +77,54 @@ def test_an_expansion_larger_than_the_pool_is_refused():
 
 
 def _plan(strategy):
-    state = search.init(ROOT, strategy=STRATEGY, num_candidates=4, max_depth=2, capacity=ROWS)
-    return jax.jit(functools.partial(search.plan, strategy=strategy))((), jax.random.key(0), state)
+    plan = jax.jit(functools.partial(search.plan, strategy=strategy))
+    return plan((), jax.random.key(0), _state())
 
 
 @pytest.mark.parametrize(
     ("field", "value", "names"),
     [
-        ("num_extra", jnp.zeros(SLOTS), r"float32 but expected int32.*action\.num_extra"),
-        ("temperature", jnp.float32(1.0), r"action\.temperature"),
-        ("top_k", jnp.zeros(SLOTS + 1, jnp.int32), r"action\.top_k"),
+        ("num_samples", jnp.zeros(SLOTS), r"float32 but expected int32.*request\.num_samples"),
+        ("temperature", jnp.float32(1.0), r"request\.temperature"),
+        ("top_k", jnp.zeros(SLOTS + 1, jnp.int32), r"request\.top_k"),
+        ("scored", jnp.ones(SLOTS), r"float32 but expected bool.*request\.scored"),
+        ("embedding", jnp.zeros(SLOTS), "tree structs equality"),
+        (
+            "embedding",
+            {"id": jnp.zeros(SLOTS), "latent": jnp.zeros((SLOTS, 3))},
+            r"request\.embedding, which must be like the root",
+        ),
     ],
 )
-def test_a_wrong_action_is_named(field, value, names):
-    def decide(params, key, state, features):
-        action, decision, memory = STRATEGY.decide(params, key, state, features)
-        return action.replace(**{field: value}), decision, memory
+def test_a_wrong_request_is_named(field, value, names):
+    def plan(params, key, state):
+        request, memory = STRATEGY.plan(params, key, state)
+        return request.replace(**{field: value}), memory
 
     with pytest.raises(AssertionError, match=names):
-        _plan(STRATEGY._replace(decide=decide))
+        _plan(dataclasses.replace(STRATEGY, plan=plan))
+
+
+def test_a_plan_without_a_request_is_refused():
+    def plan(params, key, state):
+        return jnp.int32(1), state.memory
+
+    with pytest.raises(AssertionError, match="build the request with search.request"):
+        _plan(dataclasses.replace(STRATEGY, plan=plan))
+
+
+def test_numbers_of_samples_must_be_integers():
+    with pytest.raises(TypeError, match="num_samples must be integers, got float32"):
+        search.request(_state(), jnp.ones(SLOTS))
 
 
 def test_a_memory_that_changes_its_structure_is_refused():
-    def decide(params, key, state, features):
-        action, decision, _ = STRATEGY.decide(params, key, state, features)
-        return action, decision, {"visits": jnp.zeros(SLOTS)}
+    def plan(params, key, state):
+        request, _ = STRATEGY.plan(params, key, state)
+        return request, {"visits": jnp.zeros(SLOTS)}
 
     with pytest.raises(AssertionError, match="memory must keep its structure"):
-        _plan(STRATEGY._replace(decide=decide))
+        _plan(dataclasses.replace(STRATEGY, plan=plan))
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import search
 from search import simulation
 from search.children import children_of
-from search.contracts import check_expand_fn, check_expansion
+from search.check_expand import check_expand_fn, check_expansion
 from search.simulation import draws
 
 CAPACITY = 32
@@ -52,6 +52,7 @@ def make_request(
         temperature=jnp.full((slots,), temperature, jnp.float32),
         top_p=jnp.full((slots,), top_p, jnp.float32),
         top_k=jnp.full((slots,), top_k, jnp.int32),
+        scored=jnp.ones((slots,), bool),
         to_end=jnp.full((slots,), to_end),
         depth=jnp.full((slots,), depth, jnp.int32),
         embedding=jax.tree.map(lambda leaf: jnp.stack([leaf] * slots), latent),
@@ -92,23 +93,26 @@ def solve(params, key, *, strategy, num_candidates):
 def _solve(params, key, num_candidates, strategy):
     def one(key):
         question_key, search_key = jax.random.split(key)
-        model, root, prm_features, max_depth, answer = simulation.question(
-            params, question_key, 0, 0
-        )
+        task = simulation.question(params, question_key, 0, 0)
         state = search.init(
-            root,
+            task.root,
             strategy=strategy,
             num_candidates=num_candidates,
-            max_depth=max_depth,
-            prm_features=prm_features,
+            max_depth=task.max_depth,
+            context=task.context,
             capacity=16,
             depth_capacity=4,
         )
         final, _ = search.rollout(
-            (), model, search_key, state, strategy=strategy, expand_fn=simulation.simulator(16)
+            (),
+            task.params,
+            search_key,
+            state,
+            strategy=strategy,
+            expand_fn=simulation.simulator(16),
         )
-        row = strategy.answer(final.finished)
-        return (row >= 0) & (final.finished.answer[row] == answer), final.spent
+        row = search.answer((), final, strategy=strategy)
+        return (row >= 0) & (final.finished.answer[row] == task.right_answer), final.spent
 
     return jax.vmap(one)(jax.random.split(key, 1024))
 
@@ -283,17 +287,15 @@ def test_frontier_capacity_changes_nothing(key):
 
 def test_vmap_changes_nothing(key):
     params, keys = rich_world(), jax.random.split(key, 5)
-    model, root, features, depth, answer = _reset_many(params, keys)
-    request = jax.vmap(lambda latent: make_request([3, 1], latent))(root)
-    together = jax.jit(jax.vmap(simulation.simulator(8)))(model, keys, request)
+    tasks = _reset_many(params, keys)
+    request = jax.vmap(lambda latent: make_request([3, 1], latent))(tasks.root)
+    together = jax.jit(jax.vmap(simulation.simulator(8)))(tasks.params, keys, request)
     for index in range(5):
         alone = _reset(params, keys[index])
-        picked = jax.tree.map(
-            lambda leaf, index=index: leaf[index], (model, root, features, depth, answer)
-        )
+        picked = jax.tree.map(lambda leaf, index=index: leaf[index], tasks)
         chex.assert_trees_all_close(alone, picked, rtol=1e-5, atol=1e-6)
         row = jax.tree.map(lambda leaf, index=index: leaf[index], together)
-        one = _jitted_expand(8)(picked[0], keys[index], make_request([3, 1], picked[1]))
+        one = _jitted_expand(8)(picked.params, keys[index], make_request([3, 1], picked.root))
         chex.assert_trees_all_equal(
             *((e.valid, e.parent, e.text, e.answer, e.embedding.seed) for e in (one, row))
         )
@@ -318,7 +320,7 @@ def test_the_same_capacity_gives_the_same_function():
 
 def test_shapes_can_be_evaluated_without_running(key):
     shapes = jax.eval_shape(simulation.reset, rich_world(), key)
-    assert shapes[0].margin.shape == (4,)
+    assert shapes.params.margin.shape == (4,)
 
 
 # Distributions; 512 questions x 32 children, tolerances of four standard errors or more
@@ -551,10 +553,11 @@ def test_a_consistent_step_keeps_the_answer(key):
 
 def test_reset_draws_every_level_and_prm(key):
     keys = jax.random.split(key, 256)
-    model, _, features, depth, answer = _reset_many(world(), keys)
-    assert np.all(depth == 4)
-    assert set(np.round(np.asarray(features)[:, 0], 3)) == {0.0, np.float32(0.1)}
-    steps = np.argmax(np.asarray(model.end)[:, 1] > 0.5, axis=1) + 1
+    tasks = _reset_many(world(), keys)
+    answer = tasks.right_answer
+    assert np.all(tasks.max_depth == 4)
+    assert set(np.round(np.asarray(tasks.context.sparsity_total), 3)) == {0.0, np.float32(0.1)}
+    steps = np.argmax(np.asarray(tasks.params.end)[:, 1] > 0.5, axis=1) + 1
     assert np.bincount(steps).tolist()[3:] == pytest.approx([128, 128], abs=36)
     assert np.unique(answer).size == 256  # a strategy can't learn the answer's class
     assert np.all(answer >= 0)
@@ -563,10 +566,10 @@ def test_reset_draws_every_level_and_prm(key):
 def test_a_question_is_the_same_for_every_prm(key):
     one = _question(rich_world(), key, 1, 0)
     other = _question(rich_world(), key, 1, 1)
-    chex.assert_trees_all_equal(one[1], other[1])
-    chex.assert_trees_all_equal(one[0].margin, other[0].margin)
-    assert one[4] == other[4]
-    assert not jnp.array_equal(one[0].scores.offset, other[0].scores.offset)
+    chex.assert_trees_all_equal(one.root, other.root)
+    chex.assert_trees_all_equal(one.params.margin, other.params.margin)
+    assert one.right_answer == other.right_answer
+    assert not jnp.array_equal(one.params.scores.offset, other.params.scores.offset)
 
 
 # Parameters

@@ -7,6 +7,7 @@ import pytest
 
 import search
 from cats_jax import world
+from cats_jax.controllers.strategies import SearchMethod
 from cats_jax.errors import BadInputError
 from cats_jax.evaluation.cells import grid
 from cats_jax.specs.calibrations import (
@@ -89,7 +90,9 @@ def test_a_controller_that_sees_the_calibration_needs_one(tmp_path, monkeypatch)
         grid(recipe(tmp_path, strategies=[rule]))
     blind = dataclasses.replace(search.CATS, excluded_features=search.CALIBRATION_FEATURES)
     strategy = search.cats(search.random_policy, blind)
-    monkeypatch.setattr("cats_jax.evaluation.cells.build_strategy", lambda *_: (strategy, ()))
+    monkeypatch.setattr(
+        "cats_jax.evaluation.cells.build_strategy", lambda *_: SearchMethod(strategy)
+    )
     cells = grid(recipe(tmp_path, strategies=["cats"]))
     assert [cell.calibration for cell in cells] == [IDENTITY]
 

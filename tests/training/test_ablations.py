@@ -12,7 +12,7 @@ from cats_jax.errors import BadInputError
 from cats_jax.reporting.statistics import mean_of_seeds
 from cats_jax.training import ablations
 from cats_jax.training.ablations import Result, run
-from cats_jax.training.environments import simulator_environment
+from cats_jax.training.questions import simulator_questions
 
 TABLES = """
 first:
@@ -32,7 +32,7 @@ def study(tmp_path, monkeypatch):
     """Keyword arguments of a small study on the simulator."""
     file = tmp_path / "tables.yaml"
     file.write_text(TABLES)
-    monkeypatch.setattr(ablations, "bank_environment", lambda *_, **__: simulator_environment())
+    monkeypatch.setattr(ablations, "bank_questions", lambda *_, **__: simulator_questions())
     monkeypatch.setattr(ablations, "_QUESTIONS", 8)
     folder = tmp_path / "bank"
     return {
@@ -83,8 +83,8 @@ def test_other_settings_are_not_mixed_in(study, monkeypatch):
     with pytest.raises(BadInputError, match="holds a row of other settings"):
         run(["second"], **study, num_iterations=3)
     run(["second"], **study)
-    grown = dataclasses.replace(simulator_environment(), info={"questions": ["one more"]})
-    monkeypatch.setattr(ablations, "bank_environment", lambda *_, **__: grown)
+    grown = dataclasses.replace(simulator_questions(), info={"questions": ["one more"]})
+    monkeypatch.setattr(ablations, "bank_questions", lambda *_, **__: grown)
     with pytest.raises(BadInputError, match="holds a row of other settings"):
         run(["second"], **study)
 

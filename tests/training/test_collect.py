@@ -4,6 +4,7 @@ import collections
 import hashlib
 import json
 import pathlib
+import threading
 
 import jax
 import jax.numpy as jnp
@@ -17,10 +18,9 @@ from cats_jax import cli
 from cats_jax.controllers import checkpoint
 from cats_jax.errors import BadInputError
 from cats_jax.grading.boxed_integer import BoxedIntegerJudge
-from cats_jax.live import driver, ticks
+from cats_jax.live import ticks
 from cats_jax.specs.recipe import parse_recipe
 from cats_jax.training import collect
-from search.actions import ACTION_TABLES
 
 QUESTIONS = 6
 PLAIN = {"name": "cats_random"}
@@ -68,20 +68,39 @@ def searches(decisions):
 
 
 def test_the_transitions_are_those_of_the_core(tmp_path, monkeypatch):
-    """What the search itself emits, tick by tick, against the table's predecessors and ends."""
-    emitted = []
-    observe, record = ticks._observe, driver.Cohort._record
+    """What the core's recorder emits, tick by tick, against the table's predecessors and ends."""
+    emitted, pending = [], {}
+    observe, commit = ticks._observe, ticks.commit
+    recorder = search.decision_recorder(search.CATS.reward.discount)
 
-    def with_transition(plan, state, output, strategy):
-        return {**observe(plan, state, output, strategy), "transition": output.transition}
+    @jax.jit
+    @jax.vmap
+    def follow(memory, before, plan, expansion, output, after):
+        begins = (before.step == 0) & (before.phase == 0)
+        fresh = recorder.init(before)
+        memory = jax.tree.map(lambda new, old: jnp.where(begins, new, old), fresh, memory)
+        memory, record = recorder.record(
+            memory, search.Tick(before, plan, expansion, output, after)
+        )
+        return memory, record.transition
 
-    def catch(self, observed):
-        emitted.append(observed["transition"])
-        return record(self, observed)
+    def with_output(params, plan, state, output, strategy):
+        return {**observe(params, plan, state, output, strategy), "output": output}
 
-    monkeypatch.setattr(ticks, "_observe", with_transition)
-    monkeypatch.setattr(driver.Cohort, "_record", catch)
-    # A configuration of its own: programs compiled by other tests report no transitions.
+    def catch(params, before, plan, expansion, strategy, base_phase):
+        after, observed = commit(params, before, plan, expansion, strategy, base_phase)
+        # Each cohort has a thread and slots of its own.
+        cohort = (threading.get_ident(), before.step.size)
+        memory = pending.get(cohort, jax.vmap(recorder.init)(before))
+        pending[cohort], transition = follow(
+            memory, before, plan, expansion, observed["output"], after
+        )
+        emitted.append(jax.device_get(transition))
+        return after, observed
+
+    monkeypatch.setattr(ticks, "_observe", with_output)
+    monkeypatch.setattr(ticks, "commit", catch)
+    # A configuration of its own: programs compiled by other tests report no outputs.
     strategies = [{**PLAIN, "factor": 3, "num_base": 2}]
     decisions = collect.load_decisions(
         collected(tmp_path, strategies=strategies, num_candidates=[16])
@@ -207,7 +226,7 @@ def test_a_random_policy_is_charged_the_price_it_was_given(tmp_path):
         np.testing.assert_allclose(found.columns["price"][rows], price, rtol=1e-6)
         shown = 1.0 + np.log10(price) / 3.0
         np.testing.assert_allclose(found.columns["features"][rows, place], shown, rtol=1e-5)
-    with pytest.raises(BadInputError, match=r"price=-1: of 100 candidates"):
+    with pytest.raises(BadInputError, match=r"price=-1: must be a number >= 0, the price per 100"):
         collected(tmp_path, strategies=[{**PLAIN, "price": -1}])
 
 
@@ -215,7 +234,7 @@ def test_a_random_policy_is_charged_the_price_it_was_given(tmp_path):
 def test_actions_are_those_of_the_named_table(tmp_path):
     strategies = [{**PLAIN, "actions": "top-k"}]
     found = collect.load_decisions(collected(tmp_path, strategies=strategies, num_candidates=[4]))
-    assert found.actions == ACTION_TABLES["top-k"]
+    assert found.actions == search.ACTION_TABLES["top-k"]
     taken = {found.actions.rows[row] for row in found.columns["action"]}
     assert {row[4] for row in taken if row[0]} == {0, 20}
     # With all legal actions equally likely.

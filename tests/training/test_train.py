@@ -12,9 +12,13 @@ import learners
 import search
 from cats_jax.controllers import checkpoint
 from cats_jax.errors import BadInputError
-from cats_jax.training import environments, rivals
+from cats_jax.training import questions, rivals
 from cats_jax.training.ablations import load_ablations
-from cats_jax.training.environments import Environment, bank_environment, simulator_environment
+from cats_jax.training.questions import (
+    TrainingQuestions,
+    bank_questions,
+    simulator_questions,
+)
 from cats_jax.training.train import CONFIGS, configure, run
 from search import bank as search_bank
 from search import simulation
@@ -98,7 +102,7 @@ def test_settings_choose_the_algorithm(settings, expected):
         (("searches_per_question=3",), "searches_per_question=3 must divide num_episodes=128"),
         (("gae_lambda=0.5",), "searches_per_question=4 needs reward='outcome' and gae_lambda=1"),
         (("prices=0.2,-0.2",), r"prices must be numbers >= 0"),
-        (("cats.price=-1",), r"price must be a number >= 0, got -1"),
+        (("default_price=-1",), r"default_price must be a number >= 0, got -1"),
         (("cats.actions.rows=1,1,1.0,1.0,0",), "needs an entry with num_extra = 0"),
         (("num_candidates=4,999",), r"num_candidates must be in 1\.\.256"),
     ],
@@ -115,23 +119,22 @@ def test_refuses_an_unknown_configuration():
 
 
 def test_a_restricted_simulator_has_those_prms():
-    whole = simulator_environment()
-    part = simulator_environment((whole.prms[3], whole.prms[0]))
+    whole = simulator_questions()
+    part = simulator_questions((whole.prms[3], whole.prms[0]))
     assert part.prms == (whole.prms[3], whole.prms[0])
     for row, source in enumerate((3, 0)):
-        np.testing.assert_array_equal(
-            part.params.prm_features[row], whole.params.prm_features[source]
-        )
+        for name in ("sparsity_total", "sparsity_last_layer"):
+            assert getattr(part.tables, name)[row] == getattr(whole.tables, name)[source]
         jax.tree.map(
             lambda a, b, row=row, source=source: np.testing.assert_array_equal(a[row], b[source]),
-            part.params.scores,
-            whole.params.scores,
+            part.tables.scores,
+            whole.tables.scores,
         )
 
 
 def test_refuses_an_unknown_prm():
     with pytest.raises(BadInputError, match=r"the simulator has no PRM 'exakt': did you mean"):
-        simulator_environment(("exakt",))
+        simulator_questions(("exakt",))
 
 
 def test_refuses_what_belongs_to_banks(tmp_path):
@@ -141,9 +144,7 @@ def test_refuses_what_belongs_to_banks(tmp_path):
 
 def test_refuses_a_missing_bank(tmp_path):
     with pytest.raises(BadInputError):
-        bank_environment(
-            tmp_path / "nothing", actions=search.CATS.actions, base=search.Sampling(0.6)
-        )
+        bank_questions(tmp_path / "nothing", sampling=search.CATS.sampling)
 
 
 def test_refuses_an_output_in_use(tmp_path):
@@ -194,10 +195,9 @@ def test_training_leaves_checkpoints_and_a_summary(tmp_path):
 def test_a_greedy_controller_of_one_action_is_found_out():
     """Its logits differ by so little that its sampled actions look varied."""
     world = simulation.toy_params(num_steps=(2,), max_depth=2)
-    environment = Environment(
-        reset=simulation.reset,
-        expander=simulation.simulator,
-        params=world,
+    held_out = TrainingQuestions(
+        environment=simulation.ENVIRONMENT,
+        tables=world,
         held_out=world,
         held_out_ids=(),
         max_depth=2,
@@ -222,7 +222,7 @@ def test_a_greedy_controller_of_one_action_is_found_out():
     kernel[search.FEATURE_NAMES.index("price"), 0] = 1.0
     two = {"layer_0": {"kernel": kernel, "bias": np.array([0.0, 0.5], np.float32)}}
     both = jax.tree.map(lambda *leaves: jax.numpy.stack(leaves), one, two)
-    found = rivals.compare(config, environment, both, jax.random.key(0), rivals=False)
+    found = rivals.compare(config, held_out, both, jax.random.key(0), rivals=False)
     figures = found.controllers
     assert figures.top_action[0] == 1.0
     assert figures.entropy[0] == pytest.approx(0.0, abs=1e-9)
@@ -240,7 +240,7 @@ def test_a_greedy_controller_of_one_action_is_found_out():
 
 
 def _bank(ids, *, temperatures=(0.0, 0.6, 1.0), texts=None, max_depth=7):
-    """As much of a bank as an environment looks at."""
+    """As much of a bank as `bank_questions` looks at."""
     count = len(ids)
     arrays = search_bank.Bank(
         **{field.name: np.zeros(1) for field in dataclasses.fields(search_bank.Bank)}
@@ -259,15 +259,13 @@ def _bank(ids, *, temperatures=(0.0, 0.6, 1.0), texts=None, max_depth=7):
 
 @pytest.fixture
 def banks(monkeypatch, tmp_path):
-    """Folder name -> bank; `bank_environment` on them."""
+    """Folder name -> bank; `bank_questions` on them."""
     known = {}
-    monkeypatch.setattr(
-        environments, "_load", lambda folder, prms, calibrations: known[folder.name]
-    )
+    monkeypatch.setattr(questions, "_load", lambda folder, prms, calibrations: known[folder.name])
 
     def make(**options):
-        options = {"actions": search.CATS.actions, "base": search.CATS.base, **options}
-        return bank_environment(tmp_path / "training", **options)
+        options = {"sampling": search.CATS.sampling, **options}
+        return bank_questions(tmp_path / "training", **options)
 
     return known, make, tmp_path
 
@@ -275,13 +273,13 @@ def banks(monkeypatch, tmp_path):
 def test_one_question_in_five_is_kept_out_of_training(banks):
     known, make, _ = banks
     known["training"] = _bank([f"q{i}" for i in range(12)])
-    environment = make()
-    assert environment.held_out_ids == ("q4", "q9")
-    assert environment.held_out.root.tolist() == [40, 90]
-    assert environment.held_out.prompt_tokens.tolist() == [[8, 9], [18, 19]]
-    assert environment.params.root.tolist() == [10 * i for i in range(12) if i not in (4, 9)]
-    assert environment.info["questions"] == [f"q{i}" for i in range(12) if i not in (4, 9)]
-    assert environment.max_depth == 7
+    found = make()
+    assert found.held_out_ids == ("q4", "q9")
+    assert found.held_out.root.tolist() == [40, 90]
+    assert found.held_out.prompt_tokens.tolist() == [[8, 9], [18, 19]]
+    assert found.tables.root.tolist() == [10 * i for i in range(12) if i not in (4, 9)]
+    assert found.info["questions"] == [f"q{i}" for i in range(12) if i not in (4, 9)]
+    assert found.max_depth == 7
 
 
 def test_refuses_a_bank_too_small_to_keep_any_out(banks):
@@ -315,10 +313,10 @@ def test_refuses_actions_that_a_bank_has_not_recorded(banks, which):
     known, make, folder = banks
     known["training"], known["other"] = _bank(["a"]), _bank(["b"])
     known[which] = _bank(["a" if which == "training" else "b"], temperatures=(0.0, 0.6))
-    with pytest.raises(BadInputError, match=rf"{which}.*action \d+ .* is not in the bank"):
+    with pytest.raises(BadInputError, match=rf"{which}.*temperature 1, .* is not in the bank"):
         make(validation=folder / "other")
     with pytest.raises(BadInputError, match="is not in the bank"):
-        make(validation=folder / "other", base=search.Sampling(1.4))
+        make(validation=folder / "other", sampling=(search.Sampling(1.4),))
 
 
 def test_the_rows_of_the_ablations_are_different_trainings():

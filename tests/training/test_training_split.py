@@ -1,5 +1,6 @@
 """From a data set to a controller that refuses its questions; settings of actions, all the way."""
 
+import dataclasses
 import json
 
 import jax
@@ -24,9 +25,8 @@ from cats_jax.specs.recipe import PolicySpec, PrmSpec, QuestionSpec, parse_recip
 from cats_jax.training import train
 from cats_jax.training.ablations import load_ablations
 from cats_jax.training.collect import collect_decisions
-from cats_jax.training.environments import bank_environment
+from cats_jax.training.questions import bank_questions
 from cats_jax.training.rivals import Comparison, Figures
-from search.actions import ACTION_TABLES
 
 QUESTIONS = 6
 
@@ -114,23 +114,22 @@ def _trajectories(files, **options):
 
 def test_a_controller_from_a_bank_is_not_asked_what_it_was_taught(files):
     config = learners.CATS
-    actions, base = config.cats.actions, config.cats.base
     validation = files / "elsewhere"
     validation.mkdir()
     (validation / "math12k.jsonl").write_text(
         json.dumps({"problem": "1 + 1 + 1", "answer": "3", "unique_id": "train/1"}) + "\n"
     )
-    environment = bank_environment(
-        _bank(files), validation=_bank(validation), actions=actions, base=base
+    questions = bank_questions(
+        _bank(files), validation=_bank(validation), sampling=config.cats.sampling
     )
     learner = learners.make_learner(
-        learners.make_actor(len(actions), config.actor_hidden),
+        learners.make_actor(len(config.cats.actions), config.actor_hidden),
         learners.make_critic(config.critic_hidden),
-        actions,
+        config.cats.actions,
         config.learner,
     )
     state = learner.init(jax.random.key(0))
-    controller = checkpoint.save(files / "controller", state, config, info=environment.info)
+    controller = checkpoint.save(files / "controller", state, config, info=questions.info)
     _check_refusals(files, controller)
 
 
@@ -143,7 +142,7 @@ TINY = (
 )
 
 
-def _nothing_played(config, environment, actors, key, *, rivals):
+def _nothing_played(config, questions, actors, key, *, rivals):
     """In place of a thousand searches of each controller, of which nothing is looked at here."""
     zeros = np.zeros((1, len(config.prices), 1))
     figures = Figures(zeros, zeros, zeros[..., 0], zeros[:, 0, 0], zeros[:, 0, 0])
@@ -169,7 +168,7 @@ def test_a_controller_from_trajectories_is_not_asked_what_it_was_taught(files, c
     info = checkpoint.read_info(paths[0])
     assert info["source"] == "trajectories"
     assert len(info["texts"]) == len(info["questions"]) == QUESTIONS
-    assert checkpoint.load(paths[0]).config.actions == ACTION_TABLES[actions]
+    assert checkpoint.load(paths[0]).config.actions == search.ACTION_TABLES[actions]
     _check_refusals(files, paths[0])
 
 
@@ -204,7 +203,8 @@ sampling:
 
 @pytest.mark.slow
 def test_top_k_and_top_p_travel_from_the_bank_to_live_searches(tmp_path, monkeypatch):
-    settings = ACTION_TABLES["top-k"].sampling_settings()
+    table = search.ACTION_TABLES["top-k"]
+    settings = [dataclasses.astuple(each) for each in table.sampling_settings()]
     lines = [f"  - {{temperature: {t}, top_p: {p}, top_k: {k}, draws: 4}}" for t, p, k in settings]
     (tmp_path / "bank.yaml").write_text(RECIPE + "\n".join(lines) + "\n")
     asked = set()
@@ -225,7 +225,7 @@ def test_top_k_and_top_p_travel_from_the_bank_to_live_searches(tmp_path, monkeyp
     arguments += ["--num-seeds", "1", "--output", str(tmp_path / "train"), "--set", *TINY]
     assert cli.run(["train", *arguments]) == 0
     controller = tmp_path / "train" / "seed-0"
-    assert checkpoint.load(controller).config.actions == ACTION_TABLES["top-k"]
+    assert checkpoint.load(controller).config.actions == table
 
     recipe = tmp_path / "live.yaml"
     content = {
@@ -262,11 +262,11 @@ def test_a_rule_and_a_constant_action_take_a_table_by_name():
     }
     recipe = parse_recipe(content)
     built = [build_strategy(spec) for spec in recipe.strategies]
-    tables = [strategy.actions for strategy, _ in built]
-    assert tables == [ACTION_TABLES[name] for name in ("top-k", "top-k", "top-k", "top-p")]
-    row = ACTION_TABLES["top-k"].rows.index((4, 2, 0.6, 0.9, 20))
-    assert int(built[1][1]) == int(built[2][1].sample) == row
-    assert ACTION_TABLES["top-k"].rows[int(built[2][1].stop)][:2] == (0, 1)
+    tables = [method.strategy.config.actions for method in built]
+    assert tables == [search.ACTION_TABLES[name] for name in ("top-k", "top-k", "top-k", "top-p")]
+    row = search.ACTION_TABLES["top-k"].rows.index((4, 2, 0.6, 0.9, 20))
+    assert int(built[1].params) == int(built[2].params.sample) == row
+    assert search.ACTION_TABLES["top-k"].rows[int(built[2].params.stop)][:2] == (0, 1)
     for wrong, message in (
         ({"actions": "paper"}, "unknown action table 'paper': choose one of temperature"),
         ({"actions": "temperature"}, "not in the action table: choose num_extra, .* by 'actions'"),
@@ -279,11 +279,11 @@ def test_a_rule_and_a_constant_action_take_a_table_by_name():
 def test_a_training_takes_a_table_by_name():
     for name in ("paper", "cats", "offline"):
         config = train.configure(name, actions="top-k", settings=("num_episodes=8",))
-        assert config.cats.actions == ACTION_TABLES["top-k"]
+        assert config.cats.actions == search.ACTION_TABLES["top-k"]
         assert config.num_episodes == 8
     assert train.configure("paper", actions="temperature") == train.CONFIGS["paper-bank"]
     row = load_ablations()["sparsity"][0]
-    assert row.configuration().cats.actions == ACTION_TABLES["temperature"]
-    assert row.configuration(actions="top-k").cats.actions == ACTION_TABLES["top-k"]
+    assert row.configuration().cats.actions == search.ACTION_TABLES["temperature"]
+    assert row.configuration(actions="top-k").cats.actions == search.ACTION_TABLES["top-k"]
     with pytest.raises(BadInputError, match="unknown action table 'best': choose one of"):
         train.configure("paper", actions="best")

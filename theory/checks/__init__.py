@@ -21,8 +21,7 @@ from . import (
     risk_bounds,
     simulated_search,
 )
-from .report import CheckReport as CheckReport
-from .report import Verdict as Verdict
+from .report import CheckReport, Verdict
 
 _MODULES = (
     pac_bayes,

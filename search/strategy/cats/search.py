@@ -78,7 +78,8 @@ def _make_plan(
     policy: Policy, config: CatsConfig, aggregated: Aggregation, features: FeatureSet
 ) -> Callable[[Any, jax.Array, SearchState], tuple[Request, CatsMemory]]:
     def plan(params: Any, key: jax.Array, state: SearchState) -> tuple[Request, CatsMemory]:
-        seen = features.extract(state, aggregated) * features.mask(config.excluded_features)[None, :]
+        mask = features.mask(config.excluded_features)
+        seen = features.extract(state, aggregated) * mask[None, :]
         available = jnp.minimum(state.num_candidates - state.used, state.budget - state.spent)
         deciding = state.frontier.valid & (num_children(state) > 0) & state.memory.is_open
         legal = config.actions.legal(available)

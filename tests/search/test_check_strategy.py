@@ -1,0 +1,101 @@
+"""`search.check_strategy`: ours keep every rule, and each broken rule is named."""
+
+import dataclasses
+
+import jax.numpy as jnp
+import pytest
+
+import search
+
+SLOW = [name for name in search.strategies if name not in ("greedy", "beam")]
+PARAMS = {"cats_constant": jnp.int32(4)}
+
+
+@pytest.mark.parametrize(
+    "name", ["greedy", "beam", *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
+)
+def test_named_strategies_keep_the_contract(name):
+    search.check_strategy(search.strategies[name], PARAMS.get(name, ()))
+
+
+BEAM, MAJORITY = search.beam(), search.majority()
+
+
+def _float_samples(params, key, state):
+    asked = search.request(state, 1)
+    return asked.replace(num_samples=asked.num_samples / 2), state.memory
+
+
+def _nothing(params, key, state):
+    return None
+
+
+def _hot(params, key, state):
+    return search.request(state, 1, search.Sampling(1.3)), state.memory
+
+
+def _other_memory(state):
+    return state.pool, state.pool.valid, jnp.int32(0)
+
+
+def _first_slot(params, finished, context, aggregation):
+    return jnp.int32(0)
+
+
+BROKEN = {
+    "a float number of samples": (
+        dataclasses.replace(BEAM, plan=_float_samples),
+        r"float32 but expected int32.*request\.num_samples",
+    ),
+    "a plan without a request": (
+        dataclasses.replace(BEAM, plan=_nothing),
+        r"plan must return \(Request, memory\), got NoneType: build",
+    ),
+    "a width for numbers only": (
+        dataclasses.replace(BEAM, width=lambda n: max(1, n // 4)),
+        "'beam': width must also work on traced arrays: use search.share_of_candidates",
+    ),
+    "steps for numbers only": (
+        dataclasses.replace(BEAM, num_steps=lambda n, depth: max(n, depth)),
+        "'beam': num_steps must also work on traced arrays",
+    ),
+    "a width that is no integer": (
+        dataclasses.replace(BEAM, width=lambda n: n / 2),
+        r"width\(1,\) must be an int >= 1, got 0.5",
+    ),
+    "more paths than candidates": (
+        dataclasses.replace(BEAM, width=lambda n: n + 1),
+        r"width\(1\) = 2: no more paths can be kept than sampled",
+    ),
+    "undeclared sampling": (
+        dataclasses.replace(BEAM, plan=_hot),
+        "samples with temperature 1.3, top_p 1, top_k 0, which `sampling` does not list: add it",
+    ),
+    "a memory that changes": (
+        dataclasses.replace(BEAM, keep=_other_memory),
+        "memory must keep its structure",
+    ),
+    "scores that it says are not used": (
+        dataclasses.replace(BEAM, uses_scores=False),
+        "uses_scores is False, but the scores change what it samples or answers",
+    ),
+    "paths that it says are kept": (
+        dataclasses.replace(BEAM, keeps_all_paths=True),
+        r"keeps_all_paths, but \d of 8 paths were kept",
+    ),
+    "an N that it says is ignored": (
+        dataclasses.replace(MAJORITY, ignores_num_candidates=True),
+        "ignores_num_candidates, but N changes what it samples",
+    ),
+    "an answer that is no path": (
+        dataclasses.replace(BEAM, answer=_first_slot),
+        "answer gave row 0, which is no finished path; -1 stands for no answer",
+    ),
+}
+
+
+@pytest.mark.parametrize("rule", BROKEN)
+def test_a_broken_rule_is_named(rule):
+    strategy, message = BROKEN[rule]
+    with pytest.raises(AssertionError, match=message):
+        search.check_strategy(strategy)

@@ -1,0 +1,303 @@
+"""Methods from outside the package: each is what a user writes, and a check of what it did."""
+
+import dataclasses
+import functools
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import search
+
+CAPACITY = 4
+DEPTH = 3
+
+
+def expand_fn(params, key, request):
+    """Children drawn at random, some of them invalid; their scores are never 0."""
+    del params
+    parent, granted = search.children_of(request.num_samples, CAPACITY)
+    keys = jax.random.split(key, 4)
+    valid = granted & (jax.random.uniform(keys[0], (CAPACITY,)) < 0.9)
+    done = valid & (request.to_end[parent] | (jax.random.uniform(keys[1], (CAPACITY,)) < 0.3))
+    answer = jax.random.randint(keys[2], (CAPACITY,), 0, 3, jnp.int32)
+    return search.Expansion(
+        valid=valid,
+        parent=parent,
+        score=jnp.where(valid, jax.random.uniform(keys[3], (CAPACITY,), minval=0.1), 0.0),
+        done=done,
+        answer=jnp.where(done, answer, -1),
+        text=answer,
+        log_prob=jnp.zeros(CAPACITY),
+        num_tokens=jnp.ones(CAPACITY, jnp.int32),
+        embedding=jnp.arange(CAPACITY, dtype=jnp.int32),
+    )
+
+
+def run(strategy, key, params=(), recorder=search.OUTPUTS, **sizes):
+    state = search.init(
+        jnp.int32(0),
+        strategy=strategy,
+        **{"num_candidates": CAPACITY, "max_depth": DEPTH, "capacity": CAPACITY, **sizes},
+    )
+    rollout = functools.partial(
+        search.rollout, strategy=strategy, expand_fn=expand_fn, recorder=recorder
+    )
+    return jax.device_get(jax.jit(rollout)(params, (), key, state))
+
+
+# More steps than a path has: one path after another, each from the root
+
+
+def grow_one(params, key, state):
+    return search.request(state, 1), state.memory
+
+
+def keep_or_begin_anew(state):
+    """The child, and the root from the memory where the path has ended or come to nothing."""
+    pool, root = state.pool, state.memory
+    paths = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), pool, root)
+    grows = jnp.any(pool.valid & ~pool.done)
+    places = state.width - search.count(state.finished) - search.count(pool)
+    begins = jnp.broadcast_to(~grows & (places > 0), root.valid.shape)
+    return paths, jnp.concatenate([pool.valid, begins]), state.memory
+
+
+ONE_AFTER_ANOTHER = search.Strategy(
+    name="one_after_another",
+    plan=grow_one,
+    keep=keep_or_begin_anew,
+    init_memory=lambda state: jax.tree.map(lambda leaf: leaf[:1], state.frontier),
+    num_steps=lambda num_candidates, max_depth: num_candidates * max_depth,
+    answer=search.answer_majority,
+    uses_scores=False,
+)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_search_may_have_more_steps_than_a_path(seed):
+    key = jax.random.key(seed)
+    final, outputs = run(ONE_AFTER_ANOTHER, key)
+    # The same in plain Python: grow a path until it ends, then the next.
+    paths, depth, steps = [], 0, 0
+    root = search.init(
+        jnp.int32(0), strategy=ONE_AFTER_ANOTHER, num_candidates=1, max_depth=1, capacity=CAPACITY
+    )
+    expand = jax.jit(expand_fn)
+    while len(paths) < CAPACITY and steps < CAPACITY * DEPTH:
+        _, expand_key = search.tick_keys(key, steps)
+        asked = search.request(root, jnp.asarray([1, 0, 0, 0], jnp.int32))
+        to_end = jnp.full(CAPACITY, depth == DEPTH - 1)
+        child = expand((), expand_key, asked.replace(to_end=to_end))
+        steps, depth = steps + 1, depth + 1
+        if not child.valid[0]:
+            depth = 0
+        elif child.done[0]:
+            paths.append((depth, int(child.answer[0])))
+            depth = 0
+    finished = final.finished
+    rows = np.flatnonzero(finished.valid)
+    assert [(finished.depth[row], finished.answer[row]) for row in rows] == paths
+    assert final.step == final.spent == steps > DEPTH
+    assert outputs.active.sum() == steps
+    answers = [answer for _, answer in paths]
+    answer = jax.jit(functools.partial(search.answer, (), strategy=ONE_AFTER_ANOTHER))
+    chosen = answer(final)
+    assert chosen == answers.index(max(answers, key=answers.count))
+
+
+def test_one_path_after_another_keeps_the_contract():
+    search.check_strategy(ONE_AFTER_ANOTHER)
+
+
+# The PRM is asked for some nodes only
+
+
+def test_children_of_a_node_that_is_not_scored_have_score_zero(key):
+    def plan(params, key, state):
+        first = state.step == 0
+        scored = first | (state.frontier.embedding % 2 == 0)
+        asked = jnp.where(first, state.num_candidates, 1)
+        return search.request(state, asked, scored=scored), state.memory
+
+    strategy = search.Strategy(name="every_other", plan=plan)
+
+    def record(memory, tick):
+        return memory, (tick.plan.request, tick.before.frontier.embedding, tick.output)
+
+    watch = search.Recorder(init=lambda state: (), record=record)
+    final, (request, node, output) = run(strategy, key, recorder=watch)
+    np.testing.assert_array_equal(request.scored[1:], node[1:] % 2 == 0)
+    assert request.scored[0].all()
+    finished = final.finished
+    scores = finished.step_scores[finished.valid]
+    depth = finished.depth[finished.valid]
+    written = np.arange(DEPTH)[None, :] < depth[:, None]
+    assert (scores[:, 0] > 0).all()
+    zeros = (scores == 0) & written
+    assert zeros.any()
+    assert (written & ~zeros)[:, 1:].any()
+    # A path's second step is scored where its parent's row was even: the expansion gave them all.
+    second, granted = node[1], output.num_samples[1]
+    parent = np.repeat(np.arange(CAPACITY), granted)
+    expected = sorted((second[parent] % 2 == 0).tolist())
+    assert len(expected) > 1
+    assert set(expected) == {False, True}
+
+
+# An answer that is learned
+
+
+def weigh_steps(params, finished, context, aggregation):
+    """The path with the largest weighted sum of step scores; it knows the price."""
+    del aggregation
+    value = jnp.sum(finished.step_scores * params["weights"][None, :], axis=1)
+    value -= context.price * finished.depth.astype(jnp.float32)
+    return search.best(value, finished.answer, finished.valid)
+
+
+LEARNED_ANSWER = dataclasses.replace(
+    search.majority(), name="learned_answer", answer=weigh_steps, uses_scores=True
+)
+
+
+def test_an_answer_may_be_learned(key):
+    weights = ([1.0, 0.0, 0.0], [-1.0, 0.0, 0.0])
+    answer = jax.jit(functools.partial(search.answer, strategy=LEARNED_ANSWER))
+    chosen = []
+    for row in weights:
+        params = {"weights": jnp.asarray(row)}
+        final, _ = run(LEARNED_ANSWER, key, params)
+        finished = final.finished
+        values = np.where(finished.valid, finished.step_scores[:, 0] * row[0], -np.inf)
+        chosen.append(int(answer(params, final)))
+        assert chosen[-1] == values.argmax()
+    assert chosen[0] != chosen[1]
+    # Paths of several lengths: at a high price the shortest one wins.
+    dear = final.replace(context=final.context._replace(price=np.float32(100.0)))
+    row = answer(params, dear)
+    assert len(set(finished.depth[finished.valid].tolist())) > 1
+    assert finished.depth[row] == finished.depth[finished.valid].min()
+
+
+def test_a_learned_answer_keeps_the_contract():
+    search.check_strategy(LEARNED_ANSWER, {"weights": jnp.ones(DEPTH)})
+
+
+# A policy of one's own, its features and its reward
+
+ACTIONS = search.ActionTable(((0, 1, 1.0, 1.0, 0), (1, 1, 1.0, 1.0, 0)))
+CONFIG = search.CatsConfig(rounds=1, num_base=1, factor=1, actions=ACTIONS)
+
+
+def sample_at_first(params, key, observation):
+    """One more child of every node, until a third of the budget is spent."""
+    state = observation.state
+    more = (3 * state.spent < state.budget) & observation.legal[1]
+    slots = observation.deciding.shape
+    return jnp.full(slots, more, jnp.int32), jnp.zeros(slots)
+
+
+def test_a_policy_may_look_at_the_whole_search(key):
+    strategy = search.cats(sample_at_first, CONFIG)
+
+    def record(memory, tick):
+        return memory, (tick.before.spent, tick.before.used, tick.output.report)
+
+    watch = search.Recorder(init=lambda state: (), record=record)
+    final, (spent, used, decisions) = run(strategy, key, recorder=watch, num_candidates=3)
+    decided = decisions.valid.any(axis=1)
+    more = (3 * spent < final.budget) & (used < 3)
+    assert {False, True} <= set(more[decided].tolist())
+    for tick in np.flatnonzero(decided):
+        assert set(decisions.action[tick][decisions.valid[tick]].tolist()) == {int(more[tick])}
+
+
+def depth_and_price(state, aggregation):
+    del aggregation
+    columns = [state.frontier.depth.astype(jnp.float32), state.frontier.weight]
+    columns.append(jnp.full(state.frontier.depth.shape, state.context.price))
+    return jnp.stack(columns, axis=1)
+
+
+OWN_FEATURES = search.FeatureSet(("depth", "weight", "price_in_units"), depth_and_price)
+
+
+def minus_extra(scores, parent, valid, kept, num_extra, num_candidates, weights):
+    del scores, parent, valid, kept, num_candidates, weights
+    return -num_extra.astype(jnp.float32)
+
+
+@pytest.mark.parametrize("excluded", [(), ("depth",)])
+def test_features_and_reward_may_be_ones_own(key, excluded):
+    policy = search.sample_while_below("depth", OWN_FEATURES)
+    config = dataclasses.replace(CONFIG, excluded_features=excluded)
+    strategy = search.cats(policy, config, features=OWN_FEATURES, reward=minus_extra)
+    params = search.RuleParams(jnp.float32(1.0), jnp.int32(1), jnp.int32(0))
+    context = search.Context(price=0.25)
+
+    def record(memory, tick):
+        memory, recorded = decisions.record(memory, tick)
+        return memory, (tick.before.frontier.depth, tick.output.num_samples, recorded)
+
+    decisions = search.decision_recorder(0.9)
+    recorder = search.Recorder(init=decisions.init, record=record)
+    _, (depth, granted, recorded) = run(
+        strategy, key, params, recorder, context=context, num_candidates=3
+    )
+    decision = recorded.decision
+    features = decision.features
+    assert features.shape[-1] == 3
+    decided = decision.valid
+    seen = np.zeros_like(depth) if excluded else depth
+    np.testing.assert_array_equal(features[decided, 0], seen[decided])
+    np.testing.assert_array_equal(features[decided, 2], 0.25)
+    assert not features[~decided].any()
+    np.testing.assert_array_equal(decision.reward[decided], -granted[decided])
+    assert (depth[decided] > 0).any()
+    # At the root it samples one more; later, too, if it does not see the depth.
+    taken = decision.action[decided & (depth > 0)]
+    assert taken.any() == bool(excluded)
+    rewards = recorded.transition.reward_t[recorded.transition.weight_t > 0]
+    assert set(rewards.tolist()) <= {0.0, -1.0}
+    assert rewards.any()
+    with pytest.raises(ValueError, match="unknown features .*choose among depth, weight, price_in"):
+        search.sample_while_below("max", OWN_FEATURES)
+
+
+# What a search is told is traced
+
+
+def test_another_price_compiles_nothing(key):
+    strategy = search.cats(search.random_policy, dataclasses.replace(CONFIG, excluded_features=()))
+
+    @jax.jit
+    @chex.assert_max_traces(n=1)
+    def seen(context):
+        state = search.init(
+            jnp.int32(0),
+            strategy=strategy,
+            num_candidates=CAPACITY,
+            max_depth=1,
+            context=context,
+            capacity=CAPACITY,
+        )
+        _, outputs = search.rollout((), (), key, state, strategy=strategy, expand_fn=expand_fn)
+        decided = outputs.report.features[1, 0]
+        return decided[jnp.asarray(list(map(search.FEATURES.names.index, names)))]
+
+    names = ("price", "sparsity_total", "calibration_slope", "calibration_agreement")
+    told = [
+        search.Context(0.1, 0.5, 0.0, search.Calibration(0.0, 2.0, 1.0)),
+        search.Context(1.0, 0.01, 0.0, search.Calibration(0.0, 0.0, 3.0)),
+    ]
+    for context in told:
+        expected = (
+            1 + np.log10(context.price) / 3,
+            np.log10(context.sparsity_total),
+            context.calibration.slope / 4,
+            context.calibration.agreement / 4,
+        )
+        np.testing.assert_allclose(seen(context), expected, atol=1e-6)
