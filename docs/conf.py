@@ -1,5 +1,7 @@
 """Sphinx configuration; `make docs` builds with warnings as errors."""
 
+import re
+
 import cats_jax
 
 project = "cats-jax"
@@ -24,11 +26,20 @@ html_theme = "furo"
 html_title = "cats-jax"
 
 
-def _escape_bars(app, what, name, obj, options, lines: list[str]) -> None:
-    """Keep |x| in a docstring what it means in a formula; docutils takes it for a substitution."""
-    lines[:] = [line.replace("|", r"\|") for line in lines]
+def _as_restructured_text(app, what, name, obj, options, lines: list[str]) -> None:
+    """Keep |x| of a formula and the plural `Name`s, which docutils reads otherwise."""
+    # Leave out the values of a module's constants, such as tables of 99 actions.
+    options.no_value = True
+    lines[:] = [re.sub(r"(`\w+`)s\b", r"\1\\ s", line.replace("|", r"\|")) for line in lines]
+
+
+def _without_long_defaults(app, what, name, obj, options, signature, returns) -> tuple:
+    """Leave out the rows of an action table that is a default value."""
+    short = re.sub(r"ActionTable\(rows=\(.*?\)\)\)", "ActionTable(...)", signature or "")
+    return short or signature, returns
 
 
 def setup(app) -> None:
     """Called by Sphinx."""
-    app.connect("autodoc-process-docstring", _escape_bars)
+    app.connect("autodoc-process-signature", _without_long_defaults)
+    app.connect("autodoc-process-docstring", _as_restructured_text)
