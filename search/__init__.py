@@ -6,9 +6,10 @@ model: `rollout` composes `plan` and `commit` with a simulator in the graph, the
 """
 
 from collections.abc import Mapping as _Mapping
+from importlib import import_module as _import_module
 from types import MappingProxyType as _MappingProxyType
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 
-from . import bank, simulation
 from .aggregation import (
     AGGREGATIONS,
     Aggregation,
@@ -108,6 +109,17 @@ strategies: _Mapping[str, Strategy] = _MappingProxyType(
 )
 """Name -> strategy with default settings; the factories of the same names take options. A CATS
 search with a learned policy is `cats(policy, config)`: it needs the policy's parameters."""
+
+if _TYPE_CHECKING:
+    from . import bank, simulation
+else:
+
+    def __getattr__(name: str) -> object:
+        """`bank` and `simulation`: loaded when asked for."""
+        if name in ("bank", "simulation"):
+            return _import_module(f".{name}", __name__)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 __all__ = [
     "ACTION_TABLES",

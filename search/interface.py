@@ -111,7 +111,7 @@ class Strategy:
         answer: rule that chooses among finished paths, see `search.answers`.
         init_memory: `state -> M`, the method's own pytree. Its structure, shapes and dtypes stay.
         report: `(state, plan) -> pytree`, each tick, before a step ends: what the method tells a
-            recorder. CATS reports its decisions.
+            recorder. CATS reports its decisions. A phase 0 with a `base` reports zeros.
         num_phases: ticks per reasoning step; 1, or 1 + rounds for methods that look first.
         base: `state -> (Request, M)`, the plan of phase 0 of methods with several phases. It knows
             neither params nor a key, so that a program for phase 0 holds no policy. None: `plan`.

@@ -1,6 +1,6 @@
 """Shapes and dtypes of what others hand to a tick, checked while the tick is traced.
 
-They cost nothing when the compiled program runs. What depends on values is in `contracts`.
+They cost nothing when the compiled program runs. What depends on values is in `check_expand`.
 """
 
 from __future__ import annotations

@@ -124,9 +124,17 @@ def commit(
         path_score=path_scores(judged.pool, strategy.aggregation),
         ended=jnp.where(active, ended, -1),
         active=active,
-        report=strategy.report(judged, plan),
+        report=_report(judged, plan, strategy, base_phase),
     )
     return select(active, after, state), output
+
+
+def _report(state: SearchState, plan: Plan, strategy: Strategy, base_phase: bool | None) -> Any:
+    """What the strategy reports; zeros in a phase 0 that knows no policy."""
+    if base_phase and strategy.base is not None:
+        shapes = jax.eval_shape(strategy.report, state, plan)
+        return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+    return strategy.report(state, plan)
 
 
 def _judge(state: SearchState, strategy: Strategy) -> SearchState:

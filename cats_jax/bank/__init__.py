@@ -2,5 +2,5 @@
 
     cats-jax bank recipes/bank/weak-controller.yaml --output runs/bank/weak-controller
 
-`load_bank` gives the arrays for `search.bank`; see docs/bank.md.
+`load_bank` gives the arrays for `search.bank`; see docs/train/bank.md.
 """

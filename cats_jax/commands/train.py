@@ -42,7 +42,7 @@ def train(
         num_candidates: values of N, in place of the configuration's.
         num_iterations: of search and update, in place of the configuration's.
         settings: other values of the configuration, such as learner.learning_rate=1e-3
-            reward=paper cats.reward.discount=0.5 (see docs/training.md).
+            reward=paper cats.reward.discount=0.5 (see docs/train/controllers.md).
         seed: of everything.
         num_seeds: controllers trained, each from another seed.
         rivals: also play every constant action, threshold rules and the random policy.

@@ -21,7 +21,7 @@ import numpy as np
 import search
 from search.state import empty_paths
 
-from ..controllers.strategies import build_strategy, options_of
+from ..controllers.strategies import SearchMethod, build_strategy, options_of
 from ..errors import BadInputError
 from ..grading.verdict import grade_answer, is_covered
 from ..live.ledger import Ledger
@@ -103,8 +103,8 @@ def rescore(
     if not rows:
         reasons = "; ".join(f"{label}: {reason}" for label, reason in left_out.items())
         raise BadInputError(f"rescore: no row of {str(run.folder)!r} can be rescored ({reasons})")
-    strategies = {
-        label: None if _strategy(spec).weights_paths else _changed_strategy(spec, change)
+    methods = {
+        label: _changed_method(spec, change) if _is_answered_by_tree(_strategy(spec)) else None
         for label, spec in specs.items()
         if label not in left_out
     }
@@ -118,7 +118,7 @@ def rescore(
             result = run.tree(row)
             if scorer is not None and row.prm is not None:
                 _score(result, scorer)
-            _choose(result, strategies[row.strategy], judge)
+            _choose(result, methods[row.strategy], judge)
             writer.add(_new_row(row, result, change, judge), result)
     return Rescored(read_run(folder), left_out)
 
@@ -136,16 +136,25 @@ def _why_not(spec: StrategySpec, change: Change) -> str:
         return "it reads no scores"
     if change.of_scores and not strategy.keeps_all_paths:
         return "its search depends on path scores"
-    if change.vote is not None and (strategy.weights_paths or "vote" not in options_of(spec)):
+    if change.path_score is not None and "path_score" not in options_of(spec):
+        return "it has one path score"
+    if change.vote is not None and "vote" not in options_of(spec):
         return "it has one way to choose"
+    if change.vote is not None and not _is_answered_by_tree(strategy):
+        return "its votes go by what trees do not hold"
     return ""
+
+
+def _is_answered_by_tree(strategy: search.Strategy) -> bool:
+    """Whether a tree holds what the answer rule reads: no weights, and raw scores."""
+    return not (strategy.weights_paths or strategy.calibrated)
 
 
 def _strategy(spec: StrategySpec) -> search.Strategy:
     return build_strategy(spec).strategy
 
 
-def _changed_strategy(spec: StrategySpec, change: Change) -> search.Strategy:
+def _changed_method(spec: StrategySpec, change: Change) -> SearchMethod:
     options = dict(spec.options)
     if change.path_score is not None:
         options["path_score"] = change.path_score
@@ -153,11 +162,11 @@ def _changed_strategy(spec: StrategySpec, change: Change) -> search.Strategy:
         options["vote"] = change.vote
     default = change.prm.path_score if change.prm is not None else None
     changed = StrategySpec(spec.name, spec.label, tuple(sorted(options.items())))
-    return build_strategy(changed, default).strategy
+    return build_strategy(changed, default)
 
 
 def _score(result: SearchResult, scorer: StepScorer) -> None:
-    """Score every valid candidate, step by step as a search does; its cost replaces the old PRM's.
+    """Score what was scored, step by step as a search does; its cost replaces the old PRM's.
 
     Only for strategies whose search no score can change: the candidates are those of the other
     PRM's search.
@@ -177,10 +186,10 @@ def _score(result: SearchResult, scorer: StepScorer) -> None:
         prm_calls=0,
         prm_seconds=0.0,
     )
-    for candidate in result.candidates:
+    scored = [candidate for candidate in result.candidates if candidate.score is not None]
+    for candidate in scored:
         candidate.score = candidate.path_score = None
-    usable = [candidate for candidate in result.candidates if candidate.invalid is None]
-    for _, group in itertools.groupby(usable, lambda candidate: candidate.step):
+    for _, group in itertools.groupby(scored, lambda candidate: candidate.step):
         step = list(group)
         paths = [_path_to(result, candidate.id) for candidate in step]
         scoring = scorer.score([result.question] * len(paths), paths)
@@ -206,10 +215,10 @@ def _path_to(result: SearchResult, node: int) -> Path:
     return tuple(reversed(steps))
 
 
-def _choose(result: SearchResult, strategy: search.Strategy | None, judge: AnswerJudge) -> None:
+def _choose(result: SearchResult, method: SearchMethod | None, judge: AnswerJudge) -> None:
     """Find the answers anew, aggregate anew, and let the strategy choose among the paths.
 
-    Without a strategy the choice stays.
+    Without a method the choice stays.
     """
     tree = SearchTree(result.question, judge)
     if not result.paths:
@@ -234,9 +243,10 @@ def _choose(result: SearchResult, strategy: search.Strategy | None, judge: Answe
         weight=jnp.ones(len(paths), jnp.float32),
     )
     chosen = -1 if result.chosen is None else result.chosen
-    if strategy is not None:
-        # Rules that learn or look at the context choose while they search.
-        chosen = int(strategy.answer((), finished, search.Context(), strategy.aggregation))
+    if method is not None:
+        strategy, params, price = method
+        # The tree does not hold the rest of the context.
+        chosen = int(strategy.answer(params, finished, search.Context(price), strategy.aggregation))
         values = np.asarray(strategy.aggregation.value(finished.step_scores, finished.depth))
         for row, path in enumerate(paths):
             steps = [result.candidates[node - 1] for node in path.nodes]

@@ -386,7 +386,7 @@ class Cohort:
             if isinstance(observed["report"], search.Decision):
                 slot.tree.decisions.extend(_decision_rows(slot, observed, index))
             for candidate in slot.tree.candidates[slot.num_recorded :]:
-                if self._scorer is not None and candidate.invalid is None:
+                if candidate.score is not None:
                     path_score = observed["path_score"][index, candidate.pool_row]
                     candidate.path_score = float(path_score)
             slot.num_recorded = len(slot.tree.candidates)

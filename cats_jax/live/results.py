@@ -37,7 +37,7 @@ class Candidate:
         num_tokens: sampled tokens.
         log_prob: of the step under the policy at temperature 1, nats.
         score: PRM score of the step, or None if the PRM was not asked.
-        path_score: aggregated score of the path up to here, or None.
+        path_score: aggregated score of the path up to here, or None if `score` is None.
         invalid: why it may not be kept ("blank", "length", "context"), or None.
         done: it ends an answer.
         answer: the path's final answer if done and one was found.
@@ -96,8 +96,8 @@ class SearchPath:
 
     Attributes:
         steps: texts of its steps.
-        step_scores: their PRM scores (empty if the PRM was not asked).
-        path_score: the aggregation of those, or None.
+        step_scores: PRM scores of those steps that were scored.
+        path_score: of the last step, or None if it was not scored.
         answer: its final answer, or None.
         nodes: candidate ids of its steps.
     """

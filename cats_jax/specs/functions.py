@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from ..errors import BadInputError
+from ..errors import BadInputError, known_names
 
 _NAME = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
@@ -33,5 +33,9 @@ def load_function(name: str) -> Callable[..., Any]:
         ) from error
     function = getattr(module, function_name, None)
     if not callable(function):
-        raise BadInputError(f"{name!r}: module {module_name!r} has no function {function_name!r}")
+        public = [key for key, value in vars(module).items() if callable(value) and key[0] != "_"]
+        raise BadInputError(
+            f"{name!r}: module {module_name!r} has no function {function_name!r}: "
+            f"{known_names(function_name, public)}"
+        )
     return function

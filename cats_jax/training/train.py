@@ -36,7 +36,7 @@ from .trajectories import load_rows
 
 CONFIGS = {
     "cats": learners.CATS,
-    # Ours, ranking and looking by P(step right); compared in docs/results/controllers.md.
+    # Ours, ranking and looking by P(step right); compared in docs/results/ablations.md.
     "calibrated": dataclasses.replace(
         learners.CATS,
         cats=dataclasses.replace(learners.CATS.cats, calibrated=True, path_score="product"),
@@ -285,7 +285,7 @@ def _parse(arguments: list[str], default: learners.TrainConfig) -> learners.Trai
         text = re.sub(r"[─-╿]+|-{3,}", " ", said.getvalue())
         words = " ".join(text.split()).split(" For full helptext")[0]
         raise BadInputError(
-            f"--set: {words}; the fields are those of learners.TrainConfig, see docs/training.md"
+            f"--set: {words}; the fields are those of learners.TrainConfig, see docs/train/controllers.md"
         ) from None
 
 

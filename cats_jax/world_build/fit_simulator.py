@@ -5,7 +5,7 @@
 Samples questions of the `controller` set through the bridges, fits (`simulator_estimators`), writes
 ``assets/simulator.json``. Then solves questions of the `validation` set with best-of-N and beam,
 in the world by `cats_jax.Searcher` and in the simulator by `search.rollout`, and writes the table
-of ``docs/simulator.md`` and its plot. No test question is touched.
+of ``docs/results/simulator.md`` and its plot. No test question is touched.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.compare_questions:
         cells = compare(policy, prms, params, options.compare_prms, options.compare_questions, log)
         write_report(cells, options.compare_questions, options.docs)
-        log(f"wrote {options.docs / 'simulator.md'} and its figure")
+        log(f"wrote {options.docs / 'results' / 'simulator.md'} and its figure")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -286,7 +286,7 @@ def write_report(cells: Sequence[Cell], num_questions: int, docs: pathlib.Path) 
     _plot(cells, figures / "simulator_vs_world.png")
     rows = [asdict(cell) for cell in cells]
     (figures / "simulator_vs_world.json").write_text(json.dumps(rows, indent=1) + "\n")
-    page = docs / "simulator.md"
+    page = docs / "results" / "simulator.md"
     if page.is_file() and _BEGIN in (text := page.read_text()):
         head, _, rest = text.partition(_BEGIN)
         tail = rest.partition(_END)[2]

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import json
 
 import pytest
 import scripted
@@ -125,6 +126,19 @@ def test_another_prm_of_the_world_costs_what_a_run_with_it_costs(tmp_path):
     for row in rescored.run.rows:
         other = next(one for one in direct.rows if one.key == row.key)
         assert (row.answer, row.status) == (other.answer, other.status)
+
+
+def test_calibrated_scores_are_not_in_a_tree(tmp_path):
+    """A vote by raw scores would not be the one of a run: the choice stays, or is left out."""
+    calibrated = {"name": "beam", "path_score": "product", "vote": "weighted", "calibrated": True}
+    file = tmp_path / "calibration.json"
+    numbers = {"intercept": 2.0, "slope": -3.0, "agreement": 0.0, "cross_entropy": 0.1}
+    file.write_text(json.dumps({"prms": {"good": numbers}}))
+    old = _run(tmp_path / "old", [calibrated], calibration=str(file))
+    with pytest.raises(BadInputError, match="its votes go by what trees do not hold"):
+        rescore(old, tmp_path / "new", Change(vote="best"), BoxedIntegerJudge())
+    again = rescore(old, tmp_path / "new", Change(), BoxedIntegerJudge())
+    assert _verdicts(again.run, "beam") == _verdicts(old, "beam")
 
 
 def test_runs_without_the_prms_flops_are_not_given_another_prm(tmp_path, run):

@@ -50,7 +50,7 @@ def test_labelled_pairs(judge, first, second, same):
         assert verdict.error == ""
 
 
-# The two units' powers that are dropped with their unit; see docs/grading.md.
+# The two units' powers that are dropped with their unit; see docs/evaluate/grading.md.
 _KNOWN = {r"864 \mbox{ inches}^3", r"15\mbox{ cm}^3"}
 _FILES = {
     "math500.jsonl": "math500",

@@ -255,6 +255,9 @@ def test_limits_are_statuses():
         ({"max_depth": 0}, ["max_depth"]),
         ({"budget": 0}, ["budget"]),
         ({"in_flight": 0}, ["in_flight"]),
+        ({"price": -0.1}, ["price=-0.1", ">= 0"]),
+        ({"price": math.nan}, ["price=nan", ">= 0"]),
+        ({"price": math.inf}, ["price=inf", ">= 0"]),
         ({"questions": [QUESTIONS[0], QUESTIONS[0]]}, ["q0", "twice"]),
         ({"questions": [Question("long", "x" * 101)]}, ["long"]),
     ],
@@ -271,6 +274,68 @@ def test_bad_input_is_named_before_any_call(options, words):
 def test_a_strategy_that_reads_scores_needs_a_scorer():
     with pytest.raises(BadInputError, match="beam"):
         Searcher(policy=LetterPolicy(), strategy=search.beam(), num_candidates=4)
+
+
+@pytest.mark.parametrize("odd", [False, True])
+def test_the_prm_is_asked_only_where_a_request_says_so(odd):
+    """Every second step is not scored: its candidates have no score, and the search goes on."""
+    beam = search.beam()
+
+    def plan(params, key, state):
+        wanted, memory = beam.plan(params, key, state)
+        return wanted.replace(scored=wanted.scored & ((state.step % 2 == 1) == odd)), memory
+
+    scorer = HashScorer()
+    results = run(dataclasses.replace(beam, plan=plan), scorer=scorer)
+    assert {len(texts) % 2 for _, texts in scorer.seen} == {0 if odd else 1}
+    usable = 0
+    for result in results:
+        scored = [row for row in result.candidates if row.invalid is None and row.step % 2 == odd]
+        usable += len(scored)
+        assert all(row.score is not None and row.path_score is not None for row in scored)
+        others = [row for row in result.candidates if row.step % 2 != odd]
+        assert all(row.score is None and row.path_score is None for row in others)
+        assert result.ledger.prm_computed == 3 * len(scored)
+        assert result.ledger.prm_calls == len({row.step for row in scored})
+        for path in result.paths:
+            steps = [result.candidates[node - 1].score for node in path.nodes]
+            assert path.step_scores == tuple(score for score in steps if score is not None)
+    assert len(scorer.seen) == usable > 0
+    assert max(row.step for result in results for row in result.candidates if row.kept) >= 2
+    assert "answered" in {result.status for result in results}
+    assert "failed" not in {result.status for result in results}
+
+
+def test_only_the_children_of_some_nodes_are_scored():
+    """Two nodes in one tick, of which the second says no."""
+    beam = search.beam()
+
+    def plan(params, key, state):
+        wanted, memory = beam.plan(params, key, state)
+        first = jnp.arange(wanted.scored.shape[0]) == 0
+        return wanted.replace(scored=first), memory
+
+    for result in run(dataclasses.replace(beam, plan=plan), policy=LetterPolicy()):
+        for step in {row.step for row in result.candidates}:
+            parents = {row.parent: [] for row in result.candidates if row.step == step}
+            for row in result.candidates:
+                if row.step == step:
+                    parents[row.parent].append(row.score is not None)
+            # Candidates come in the order of the frontier.
+            answers = [set(scored) for scored in parents.values()]
+            assert answers == [{True}] + [{False}] * (len(parents) - 1)
+        assert result.status == "answered"
+
+
+@pytest.mark.parametrize("price", [0.3, 0.7])
+def test_the_price_reaches_the_strategy(price):
+    def plan(params, key, state):
+        number = jnp.round(10.0 * state.context.price).astype(jnp.int32)
+        return search.request(state, jnp.where(state.step == 0, number, 1)), state.memory
+
+    strategy = dataclasses.replace(search.majority(), plan=plan)
+    for result in run(strategy, price=price):
+        assert sum(row.step == 0 for row in result.candidates) == round(10 * price)
 
 
 def test_an_error_in_the_policy_stops_the_run():

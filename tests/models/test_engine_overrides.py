@@ -14,7 +14,7 @@ from cats_jax.models.prm.format import PRM_FORMATS, QWEN_MATH_PRM
 from cats_jax.models.serving import vllm_head
 from cats_jax.models.serving.vllm_engine import classifier_overrides
 
-DOCS = pathlib.Path(__file__).resolve().parents[2] / "docs" / "engines.md"
+DOCS = pathlib.Path(__file__).resolve().parents[2] / "docs" / "engines" / "serving.md"
 MODEL_TYPES = {"rlhflow": "llama", "skywork": "qwen2", "qwen2.5-math-prm": "qwen2"}
 
 

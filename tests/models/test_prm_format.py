@@ -241,7 +241,7 @@ def test_a_missing_file_is_named(tmp_path):
 
 
 def test_the_format_in_the_documentation_can_be_read(tmp_path):
-    page = pathlib.Path(__file__).parents[2] / "docs" / "prms.md"
+    page = pathlib.Path(__file__).parents[2] / "docs" / "own" / "prm.md"
     blocks = page.read_text(encoding="utf-8").split("```yaml\n")[1:]
     assert blocks
     for block in blocks:

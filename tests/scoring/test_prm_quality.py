@@ -345,7 +345,7 @@ def test_published_prms(published):
 
 def test_the_documented_figures_are_those_of_the_published_prms(published):
     recorded = json.loads((DOCS / "figures" / "prm_quality.json").read_text())["groups"]
-    page = (DOCS / "prms.md").read_text()
+    page = (DOCS / "results" / "prm_quality.md").read_text()
     for group, record in zip(published, recorded, strict=True):
         assert (group.group, group.steps) == (record["group"], record["steps"])
         for prm, row in zip(group.prms, record["prms"], strict=True):

@@ -77,7 +77,7 @@ BROKEN = {
     ),
     "scores that it says are not used": (
         dataclasses.replace(BEAM, uses_scores=False),
-        "uses_scores is False, but the scores change what it samples or answers",
+        "uses_scores is False, but the scores change what it samples, keeps or answers",
     ),
     "paths that it says are kept": (
         dataclasses.replace(BEAM, keeps_all_paths=True),

@@ -129,9 +129,7 @@ def test_a_step_without_a_search_expands_nothing(name, budgets, key):
 def test_what_the_searches_share_is_not_copied(key):
     strategy = STRATEGIES["beam"]
     tasks, expand_fn, axes = environment("bank")
-    play = functools.partial(
-        search.play, strategy=strategy, expand_fn=expand_fn, expand_axes=axes
-    )
+    play = functools.partial(search.play, strategy=strategy, expand_fn=expand_fn, expand_axes=axes)
     states = first_states(strategy, tasks)
     jaxpr = jax.make_jaxpr(play)((), tasks.params, jax.random.split(key, len(BUDGETS)), states)
     size = tasks.params.bank.done.shape[0]

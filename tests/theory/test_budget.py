@@ -73,7 +73,7 @@ def test_optimum_at_the_ends():
 
 
 def test_figures():
-    """The table of docs/theory.md, section 7: delta = .05, target .8."""
+    """The table of docs/theory/statements.md, section 7: delta = .05, target .8."""
     table = [  # t, p1, N*, largest bound, N with a positive bound, N_lo, N_hi, repaired
         (2, 0.3, 1, 0.285, 2, np.inf, 0, 12),
         (3, 0.3, 2, 0.319, 3, np.inf, 0, 6),

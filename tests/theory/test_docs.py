@@ -9,7 +9,7 @@ import theory.checks
 import theory.estimators
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-TEXT = (ROOT / "docs/theory.md").read_text()
+TEXT = (ROOT / "docs/theory/statements.md").read_text()
 EXAMPLES = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
 
 

@@ -181,7 +181,7 @@ def test_clopper_pearson_of_a_large_set():
 
 
 def test_figures():
-    """The table of docs/theory.md, section 1: n = 800 000, delta = 0.05."""
+    """The table of docs/theory/statements.md, section 1: n = 800 000, delta = 0.05."""
     data = {"num_samples": 800_000, "delta": 0.05}
     table = [  # risk, KL, the paper's, Maurer-Pinsker, kl
         (0.0, 0.0, 0.00322, 0.00256, 1.31e-5),

@@ -351,8 +351,8 @@ def test_in_the_simulator_better_prms_choose_better():
 @pytest.mark.timeout(1200)
 def test_the_whole_script_on_few_questions(tmp_path):
     docs = tmp_path / "docs"
-    docs.mkdir()
-    page = docs / "simulator.md"
+    (docs / "results").mkdir(parents=True)
+    page = docs / "results" / "simulator.md"
     page.write_text(f"before\n{fit_simulator._BEGIN}\nold\n{fit_simulator._END}\nafter\n")
     output = tmp_path / "simulator.json"
     fit_simulator.main(

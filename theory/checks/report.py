@@ -51,7 +51,7 @@ class CheckReport:
         name: of the check, `check_<name>`.
         claim: the statement, as it was tested.
         source: where it stands: a place in the paper, "here", or the literature.
-        expected: the verdict of the analysis (docs/theory.md).
+        expected: the verdict of the analysis (docs/theory/statements.md).
         verdict: what this run found. `FAILS`: some case lies beyond the bound by more than its
             interval. Otherwise `HOLDS` if there is a proof, and `OPEN` if there is none: that no
             counterexample was found proves nothing.

@@ -97,7 +97,7 @@ def detect_format(folder: pathlib.Path) -> PRMFormat:
 
 
 def load_format(path: str | pathlib.Path) -> PRMFormat:
-    """A format from a YAML file with the keys of `PRMFormat`; see docs/prms.md.
+    """A format from a YAML file with the keys of `PRMFormat`; see docs/own/prm.md.
 
     `read_out` is `{positive: TOKEN, negative: TOKEN}` or `{layers: [NAME, ...], label: INDEX}`.
 
