@@ -133,12 +133,12 @@ class _GrowingTree:
         self._answers: dict[str, int] = {}
         self._representatives: list[str] = []
         self._add_node(-1, "", 0, invalid=False)
-        draws = [float(entry.root) for entry in allocation.draws]
+        draws = [float(entry.root_draws) for entry in allocation.draws]
         # How many paths arrive at a node: of each setting, and of a mixture of them at each step.
         self._arrivals = {ROOT: np.array([*draws, max(draws)])}
         self._drawn_most: dict[int, int] = {}
-        self._liked: set[int] = set()
-        self._favourites: set[int] = set()
+        self._revisited: set[int] = set()
+        self._like_root: set[int] = set()
 
     def path(self, node: int) -> Path:
         return self._paths[node]
@@ -151,17 +151,17 @@ class _GrowingTree:
             max(round(paths), 1) if paths > 0 else 0
             for paths, _ in zip(arrivals, entries, strict=True)
         ]
-        if node in self._liked or mixed >= self._allocation.mixed:
-            most = max(entry.root for entry in entries)
+        if node in self._revisited or mixed >= self._allocation.revisit_arrivals:
+            most = max(entry.root_draws for entry in entries)
             wanted = [
-                max(count, entry.few, round(mixed * entry.root / most))
+                max(count, entry.revisit_draws, round(mixed * entry.root_draws / most))
                 for count, entry in zip(wanted, entries, strict=True)
             ]
-        if node in self._favourites:
-            return [entry.root for entry in entries]
+        if node in self._like_root:
+            return [entry.root_draws for entry in entries]
         if not any(wanted):
             wanted[self._drawn_most[node]] = 1
-        return [min(count, entry.root) for count, entry in zip(wanted, entries, strict=True)]
+        return [min(count, entry.root_draws) for count, entry in zip(wanted, entries, strict=True)]
 
     def request(self, node: int, setting: int, count: int, seed: int, to_end: bool) -> StepRequest:
         sampling = self._allocation.draws[setting].sampling
@@ -234,8 +234,8 @@ class _GrowingTree:
         self.frontier = [
             row for row in self._new_rows() if not nodes.invalid[row] and not nodes.done[row]
         ]
-        self._liked = self._best_by_each_prm(self._allocation.liked)
-        self._favourites = self._best_by_each_prm(self._allocation.favourites)
+        self._revisited = self._best_by_each_prm(self._allocation.revisits_per_prm)
+        self._like_root = self._best_by_each_prm(self._allocation.root_draws_per_prm)
         self._first_new = len(nodes)
 
     def finished(self) -> Tree:

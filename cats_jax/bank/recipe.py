@@ -16,7 +16,7 @@ from ..storage.yaml_file import load_mapping
 from .types import Allocation, Draws
 
 _SHARED = ("policy", "prms", "questions", "max_depth")  # keys of an evaluation's recipe, too
-_DRAWS = ("temperature", "top_p", "top_k", "draws", "few")
+_DRAWS = ("temperature", "top_p", "top_k", "root_draws", "revisit_draws")
 
 
 @dataclass(frozen=True)
@@ -45,9 +45,10 @@ def load_bank_recipe(path: str | pathlib.Path) -> BankRecipe:
     """A recipe from a YAML file.
 
     Keys: `policy`, `prms`, `questions` and `max_depth` as in a recipe of `cats-jax evaluate`;
-    `sampling`, a list of `{temperature, top_p, top_k, draws, few}`, see `Draws` (draws: at the
-    root); `actions`, the name of an action table of `search.ACTION_TABLES`: `sampling` must list
-    its settings; `liked`, `favourites` and `mixed`, see `Allocation`; `seed`.
+    `sampling`, a list of `{temperature, top_p, top_k, root_draws, revisit_draws}`, see `Draws`;
+    `actions`, the name of an action table of `search.ACTION_TABLES`: `sampling` must list its
+    settings; `revisits_per_prm`, `revisit_arrivals` and `root_draws_per_prm`, see `Allocation`;
+    `seed`.
 
     Raises:
         BadInputError: no such file, no YAML, an unknown key, or a value that breaks its rule.
@@ -60,7 +61,8 @@ def load_bank_recipe(path: str | pathlib.Path) -> BankRecipe:
 
 
 def _parse(content: Any) -> BankRecipe:
-    own = ("sampling", "actions", "liked", "favourites", "mixed", "seed")
+    counts = ("revisits_per_prm", "revisit_arrivals", "root_draws_per_prm")
+    own = ("sampling", "actions", *counts, "seed")
     if not isinstance(content, dict):
         raise BadInputError("must be a mapping of keys to values")
     for key in content:
@@ -82,9 +84,9 @@ def _parse(content: Any) -> BankRecipe:
         questions=parsed.questions,
         allocation=Allocation(
             draws=draws,
-            liked=_number(content.get("liked", 4), "liked", least=0),
-            mixed=float(_number(content.get("mixed", 4), "mixed", least=1)),
-            favourites=_number(content.get("favourites", 0), "favourites", least=0),
+            revisits_per_prm=_number(content.get(counts[0], 4), counts[0], least=0),
+            revisit_arrivals=float(_number(content.get(counts[1], 4), counts[1], least=1)),
+            root_draws_per_prm=_number(content.get(counts[2], 0), counts[2], least=0),
         ),
         max_depth=parsed.max_depth,
         seed=_number(content.get("seed", 0), "seed", least=0),
@@ -95,13 +97,13 @@ def _parse_draws(entries: Any) -> tuple[Draws, ...]:
     if not isinstance(entries, list) or not entries:
         raise BadInputError(
             "key 'sampling' is missing or empty: list the sampling settings to record, such as "
-            "- {temperature: 1.0, draws: 64}"
+            "- {temperature: 1.0, root_draws: 64}"
         )
     draws = []
     for number, entry in enumerate(entries, 1):
         where = f"sampling, entry {number}"
-        if not isinstance(entry, dict) or "temperature" not in entry or "draws" not in entry:
-            raise BadInputError(f"{where}: must be a mapping with 'temperature' and 'draws'")
+        if not isinstance(entry, dict) or "temperature" not in entry or "root_draws" not in entry:
+            raise BadInputError(f"{where}: must be a mapping with 'temperature' and 'root_draws'")
         for key in entry:
             if key not in _DRAWS:
                 raise BadInputError(f"{where}: unknown key {key!r}: {known_names(key, _DRAWS)}")
@@ -111,11 +113,13 @@ def _parse_draws(entries: Any) -> tuple[Draws, ...]:
             )
         except (TypeError, ValueError) as error:
             raise BadInputError(f"{where}: {error}") from error
-        root = _number(entry["draws"], f"{where}, draws", least=1)
-        few = _number(entry.get("few", 1), f"{where}, few", least=1)
-        if few > root:
-            raise BadInputError(f"{where}: few={few} must be at most draws={root}")
-        draws.append(Draws(sampling, root, few))
+        root = _number(entry["root_draws"], f"{where}, root_draws", least=1)
+        revisit = _number(entry.get("revisit_draws", 1), f"{where}, revisit_draws", least=1)
+        if revisit > root:
+            raise BadInputError(
+                f"{where}: revisit_draws={revisit} must be at most root_draws={root}"
+            )
+        draws.append(Draws(sampling, root, revisit))
     samplings = [entry.sampling for entry in draws]
     if len(set(samplings)) < len(samplings):
         raise BadInputError("sampling: a setting occurs twice: make them distinct")
@@ -135,7 +139,7 @@ def _check_recorded(name: Any, draws: tuple[Draws, ...]) -> None:
                 f"actions: table {name!r} samples with temperature {wanted.temperature:g}, top_p "
                 f"{wanted.top_p:g}, top_k {wanted.top_k}, which 'sampling' does not list: add - "
                 f"{{temperature: {wanted.temperature:g}, top_p: {wanted.top_p:g}, top_k: "
-                f"{wanted.top_k}, draws: 16}}"
+                f"{wanted.top_k}, root_draws: 16}}"
             )
 
 

@@ -22,7 +22,30 @@ from ..errors import BadInputError
 from ..storage import durable, table_folder
 from .types import Tree, columns
 
-KIND = table_folder.FolderKind("step bank", format=1, command="cats-jax bank")
+
+def _from_format_1(manifest: dict[str, Any]) -> dict[str, Any]:
+    """The manifest of format 1 in format 2: other names of what is sampled, the same tables."""
+    old = manifest["config"]["allocation"]
+    allocation = {
+        "draws": [
+            {
+                "sampling": entry["sampling"],
+                "root_draws": entry["root"],
+                "revisit_draws": entry["few"],
+            }
+            for entry in old["draws"]
+        ],
+        "revisits_per_prm": old["liked"],
+        "revisit_arrivals": old["mixed"],
+        "root_draws_per_prm": old.get("favourites", 0),
+    }
+    config = {**manifest["config"], "allocation": allocation}
+    return {**manifest, "format": 2, "config": config}
+
+
+KIND = table_folder.FolderKind(
+    "step bank", format=2, command="cats-jax bank", migrations={1: _from_format_1}
+)
 _SPARSITY = "sparsity.json"
 
 

@@ -20,14 +20,14 @@ class Draws:
 
     Attributes:
         sampling: the setting.
-        root: draws of a question's first step, >= 1: about so many paths of this setting are in
-            the bank. No node is drawn more often.
-        few: draws, at least, of a node that searches come back to.
+        root_draws: draws of a question's first step, >= 1. The bank then holds about this many
+            paths of the setting. No node is drawn more often.
+        revisit_draws: draws, at least, of a node that searches come back to.
     """
 
     sampling: Sampling
-    root: int
-    few: int
+    root_draws: int
+    revisit_draws: int
 
 
 @dataclass(frozen=True)
@@ -36,16 +36,18 @@ class Allocation:
 
     Attributes:
         draws: of each sampling setting.
-        liked: nodes of each depth that each PRM singles out, by their lowest step score.
-        favourites: those of them, the first ones, that are drawn like the root.
-        mixed: searches come back to a node if at least so many paths of a mixture of the settings
-            arrive there.
+        revisits_per_prm: how many nodes of each depth count as revisited because a PRM ranks them
+            best, by their lowest step score; for each PRM.
+        revisit_arrivals: a node counts as revisited, too, if at least this many paths of a mixture
+            of the settings arrive there.
+        root_draws_per_prm: how many of the nodes that a PRM ranks best are drawn as often as the
+            root.
     """
 
     draws: tuple[Draws, ...]
-    liked: int
-    mixed: float
-    favourites: int = 0
+    revisits_per_prm: int
+    revisit_arrivals: float
+    root_draws_per_prm: int = 0
 
 
 @dataclass

@@ -9,8 +9,8 @@ from __future__ import annotations
 import contextlib
 import json
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -33,13 +33,18 @@ class FolderKind:
 
     Attributes:
         name: for messages.
-        format: version of the folder; a reader refuses any other.
+        format: version of the folder.
         command: that makes one.
+        migrations: from an older version to a function that rewrites its manifest as that of the
+            current one. A reader refuses any other version.
     """
 
     name: str
     format: int
     command: str
+    migrations: Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]] = field(
+        default_factory=dict, hash=False
+    )
 
     def stamp(self) -> dict[str, Any]:
         """The entries of the manifest that say so."""
@@ -81,6 +86,8 @@ def read_manifest(folder: str | pathlib.Path, kind: FolderKind) -> dict[str, Any
         ) from error
     if name != kind.name:
         raise BadInputError(f"{str(folder)!r} is a {name}, not a {kind.name}")
+    if version in kind.migrations:
+        return kind.migrations[version](manifest)
     if version != kind.format:
         raise BadInputError(
             f"{kind.name} {str(folder)!r} has format {version}, this version reads {kind.format}: "

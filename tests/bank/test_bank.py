@@ -31,7 +31,9 @@ from cats_jax.storage import durable, table_folder
 from search import bank as search_bank
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-PLAIN = Allocation((Draws(search.Sampling(1.0), 16, 1),), liked=0, mixed=100.0)
+PLAIN = Allocation(
+    (Draws(search.Sampling(1.0), 16, 1),), revisits_per_prm=0, revisit_arrivals=100.0
+)
 
 
 def grown(allocation=RICH, count=6, **changes):
@@ -103,7 +105,7 @@ def test_draws_follow_the_arriving_paths():
 
 
 def test_nodes_that_searches_come_back_to_get_draws_of_every_setting():
-    trees = grown(Allocation(RICH.draws, liked=2, mixed=100.0))
+    trees = grown(Allocation(RICH.draws, revisits_per_prm=2, revisit_arrivals=100.0))
     seen = 0
     for tree in trees:
         nodes = tree.nodes
@@ -130,7 +132,9 @@ def test_nodes_that_searches_come_back_to_get_draws_of_every_setting():
 def test_favourites_are_drawn_like_the_root():
     """One more than nothing on top: at each depth each PRM's best node has the root's draws."""
     seen = 0
-    for tree in grown(Allocation(RICH.draws, liked=0, mixed=100.0, favourites=1)):
+    for tree in grown(
+        Allocation(RICH.draws, revisits_per_prm=0, revisit_arrivals=100.0, root_draws_per_prm=1)
+    ):
         nodes = tree.nodes
         below = collections.defaultdict(lambda: np.zeros(3, int))
         for parent, counts in zip(nodes.parent, nodes.draws, strict=True):
@@ -466,13 +470,42 @@ def _edited(folder, tmp_path, **changes):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"format": 99}, "has format 99, this version reads 1: collect it anew"),
+        ({"format": 99}, "has format 99, this version reads 2: collect it anew"),
         ({"kind": "sonnet"}, "is a sonnet, not a step bank"),
     ],
 )
 def test_another_format_is_refused(tmp_path, folder, changes, message):
     with pytest.raises(BadInputError, match=message):
         layout.load_bank(_edited(folder, tmp_path, **changes))
+
+
+def test_a_bank_of_format_1_goes_on(tmp_path, folder):
+    """Its manifest has other names for what is sampled; written out by hand."""
+    new = store.read_manifest(folder)
+    config = {**new["config"], "allocation": dict(new["config"]["allocation"])}
+    allocation = config["allocation"]
+    config["allocation"] = {
+        "draws": [
+            {
+                "sampling": entry["sampling"],
+                "root": entry["root_draws"],
+                "few": entry["revisit_draws"],
+            }
+            for entry in allocation["draws"]
+        ],
+        "liked": allocation["revisits_per_prm"],
+        "mixed": allocation["revisit_arrivals"],
+        "favourites": allocation["root_draws_per_prm"],
+    }
+    old = _edited(folder, tmp_path, format=1, config=config)
+    assert store.read_manifest(old) == new
+    with table_folder.locked(old, new, store.KIND):
+        pass  # the same recipe goes on with it
+    config["allocation"]["liked"] += 1
+    _edited(folder, tmp_path, format=1, config=config)
+    refused = pytest.raises(BadInputError, match=r"revisits_per_prm: ")
+    with refused, table_folder.locked(old, new, store.KIND):
+        pass
 
 
 def test_another_world_or_model_is_refused_by_name(tmp_path, folder):
@@ -556,8 +589,8 @@ policy: weak
 prms: [exact]
 questions: {world: controller, count: 2}
 sampling:
-  - {temperature: 0.6, draws: 8, few: 2}
-liked: 3
+  - {temperature: 0.6, root_draws: 8, revisit_draws: 2}
+revisits_per_prm: 3
 """
 
 
@@ -567,22 +600,36 @@ def test_a_recipe_is_read(tmp_path):
     loaded = load_bank_recipe(path)
     assert loaded.policy.path == "weak"
     assert loaded.questions[0].world == "controller"
-    assert loaded.allocation == Allocation((Draws(search.Sampling(0.6), 8, 2),), liked=3, mixed=4.0)
+    assert loaded.allocation == Allocation(
+        (Draws(search.Sampling(0.6), 8, 2),), revisits_per_prm=3, revisit_arrivals=4.0
+    )
 
 
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
         ("sampling:", "notes:", "unknown key 'notes'"),
-        ("sampling:\n  - {temperature: 0.6, draws: 8, few: 2}", "", "'sampling' is missing"),
+        (
+            "sampling:\n  - {temperature: 0.6, root_draws: 8, revisit_draws: 2}",
+            "",
+            "'sampling' is missing",
+        ),
         ("prms: [exact]", "", "'prms' is missing or empty"),
         ("temperature: 0.6, ", "", "sampling, entry 1: must be a mapping with 'temperature'"),
-        ("few: 2", "fw: 2", "unknown key 'fw': did you mean 'few'"),
-        ("few: 2", "few: 9", "few=9 must be at most draws=8"),
+        (
+            "revisit_draws: 2",
+            "revisit_drws: 2",
+            "unknown key 'revisit_drws': did you mean 'revisit_draws'",
+        ),
+        ("revisit_draws: 2", "revisit_draws: 9", "revisit_draws=9 must be at most root_draws=8"),
         ("temperature: 0.6", "temperature: -1", "entry 1: temperature must be >= 0"),
         ("temperature: 0.6", "temperature: warm", "entry 1: could not convert"),
-        ("draws: 8", "draws: 0", "entry 1, draws=0: must be an integer of at least 1"),
-        ("liked: 3", "liked: many", "liked='many'"),
+        (
+            "root_draws: 8",
+            "root_draws: 0",
+            "entry 1, root_draws=0: must be an integer of at least 1",
+        ),
+        ("revisits_per_prm: 3", "revisits_per_prm: many", "revisits_per_prm='many'"),
         ("world: controller", "world: moon", "split = 'moon'; known question sets"),
         ("count: 2", "count: 0", "count=0: must be at least 1"),
     ],
@@ -598,7 +645,7 @@ def test_a_wrong_recipe_is_one_line(tmp_path, capsys, old, new, message):
 
 def test_a_recipe_records_what_its_action_table_asks_for(tmp_path):
     path = tmp_path / "bank.yaml"
-    setting = "  - {{temperature: {}, top_p: {}, top_k: {}, draws: 8}}\n".format
+    setting = "  - {{temperature: {}, top_p: {}, top_k: {}, root_draws: 8}}\n".format
     settings = [
         dataclasses.astuple(each) for each in search.ACTION_TABLES["top-k"].sampling_settings()
     ]
@@ -631,7 +678,7 @@ def test_a_recipe_records_what_its_action_table_asks_for(tmp_path):
 
 def test_a_setting_twice_is_refused(tmp_path):
     path = tmp_path / "bank.yaml"
-    entry = "  - {temperature: 0.6, draws: 8, few: 2}\n"
+    entry = "  - {temperature: 0.6, root_draws: 8, revisit_draws: 2}\n"
     path.write_text(RECIPE.replace(entry, 2 * entry))
     with pytest.raises(BadInputError, match="a setting occurs twice"):
         load_bank_recipe(path)

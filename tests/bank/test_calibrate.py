@@ -113,7 +113,7 @@ def test_probabilities_are_those_of_the_search():
         jnp.asarray(groups.score[:, 0]),
         jnp.asarray(groups.same_text, jnp.float32),
         jnp.asarray(groups.num_siblings, jnp.float32),
-        jnp.asarray(values, jnp.float32),
+        search.Calibration(*values.tolist()),
     )
     np.testing.assert_allclose(1 / (1 + np.exp(-logit)), expected, atol=1e-5)
 

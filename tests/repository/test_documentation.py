@@ -42,8 +42,9 @@ from cats_jax.controllers.strategies import build_strategy
 from cats_jax.models.prm.family import load_format
 from cats_jax.models.prompts.policy_format import choose_recipe
 from cats_jax.models.source import ModelFolders
-from cats_jax.specs.functions import is_function_name
-from cats_jax.specs.recipe import load_recipe
+from cats_jax.protocols import StepGenerator, StepScorer
+from cats_jax.specs.functions import is_function_name, load_function
+from cats_jax.specs.recipe import PolicySpec, PrmSpec, load_recipe
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -158,6 +159,11 @@ def test_blocks(page, tmp_path, monkeypatch):
         for block in _blocks(page):
             _run(block, vars(module), tmp_path)
         _check_definitions(page, vars(module))
+        # What the text names of a file that the page shows, such as `my_package.rebase:rebase`.
+        for name in re.findall(r"\b[\w.]+:[a-z]\w*\b", _text(page)):
+            file, _, _ = name.replace(".", "/").partition(":")
+            if (tmp_path / f"{file}.py").is_file():
+                load_function(name)
     finally:
         for name in set(sys.modules) - before:
             if getattr(sys.modules[name], "__file__", None) is None:
@@ -312,7 +318,7 @@ def _load_yaml(block: Block, folder: pathlib.Path) -> None:
     recipe = load_recipe(file)
     for spec in recipe.strategies:
         build_strategy(spec)
-    # A function of the page's own must return what the protocol asks for.
+    # A function of the page's own returns what the protocol asks for.
     if is_function_name(recipe.policy.path):
         ModelFolders().policy(recipe.policy)
     for spec in recipe.prms:
@@ -351,8 +357,12 @@ def _check_definitions(page: str, names: dict[str, Any]) -> None:
         with contextlib.suppress(TypeError, ValueError):  # not callable, or without a signature
             signature = inspect.signature(value)
             arguments = list(signature.parameters)
-            if signature.return_annotation is search.Strategy:
+            returned = signature.return_annotation
+            if returned is search.Strategy:
                 search.check_strategy(value())
+            elif returned in (StepGenerator, StepScorer):
+                spec = PolicySpec("own") if returned is StepGenerator else PrmSpec("own")
+                assert isinstance(value(spec), returned)
             elif arguments == ["params", "key", "observation"]:
                 search.check_strategy(search.cats(value, search.CATS))
             elif len(arguments) == 3 and arguments[2] == "request":
@@ -441,9 +451,8 @@ def test_what_decides_is_there(row):
     assert names
     for name in names:
         if name.split(".")[0] not in PACKAGES:
-            # A short name: a field of the strategy, or something of the public interface.
-            short = name.split("(")[0].removeprefix("Strategy.")
-            name = {"Searcher": "cats_jax.Searcher"}.get(short, f"search.Strategy.{short}")
+            # A short name is a field of the strategy.
+            name = f"search.Strategy.{name.removeprefix('Strategy.')}"
         _resolve(name)
 
 

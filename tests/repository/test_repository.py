@@ -16,8 +16,6 @@ import jax.numpy as jnp
 import jaxtyping
 import pytest
 
-import search
-
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PACKAGES = ("cats_jax", "search", "learners", "theory")
 
@@ -225,22 +223,6 @@ def test_an_unknown_name_is_an_attribute_error():
     module = importlib.import_module("cats_jax")
     with pytest.raises(AttributeError, match="no_such_name"):
         _ = module.no_such_name
-
-
-# The README
-
-
-@pytest.mark.slow
-def test_readme_search_example_runs():
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    section = readme.split("## Jitted search steps")[1].split("\n## ")[0]
-    names = {}
-    for block in re.findall(r"```python\n(.*?)```", section, re.DOTALL):
-        exec(block, names)
-    # One greedy path of five steps is right with probability 0.7 ** 5 = 0.17.
-    assert search.is_terminal(names["state"])
-    assert names["accuracy"] > 0.5
-    search.check_expand_fn(names["expand"], 0.7, names["root"], capacity=names["ROWS"])
 
 
 # What every test runs under

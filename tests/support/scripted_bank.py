@@ -19,8 +19,8 @@ RICH = Allocation(
         Draws(search.Sampling(0.6), 8, 2),
         Draws(search.Sampling(1.0), 16, 4),
     ),
-    liked=2,
-    mixed=4.0,
+    revisits_per_prm=2,
+    revisit_arrivals=4.0,
 )
 
 
