@@ -111,10 +111,14 @@ class Plan(struct.PyTreeNode):
 
 
 class StepOutput(struct.PyTreeNode):
-    """What one tick reports beside the new state."""
+    """What one tick reports beside the new state.
+
+    A parent is a frontier slot; for a strategy whose `keep` returns nodes of its memory, a node.
+    In the ticks that `play` skips everything is 0, `active` is False.
+    """
 
     num_samples: jax.Array  # i32[N]; candidates granted to each frontier slot
     path_score: jax.Array  # f32[N]; of every pool row, before a step's end empties the pool
-    ended: jax.Array  # i32[N]; parent slots of paths that ended here, by their rows; then -1
+    ended: jax.Array  # i32[N]; parents of the paths that ended here, in row order; then -1
     active: jax.Array  # bool[]; False for a tick after the end
     report: Any  # what the strategy tells a recorder; CATS: a `Decision`; () by default

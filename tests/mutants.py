@@ -684,7 +684,13 @@ def _is_caught(mutant: Mutant) -> bool:
 
 
 def _copy_tree(folder: str) -> pathlib.Path:
-    ignore = shutil.ignore_patterns(".venv*", ".git", "__pycache__", "_build", ".*_cache", "runs")
+    by_products = shutil.ignore_patterns(".venv*", ".git", "__pycache__", "_build", ".*_cache")
+
+    def ignore(directory: str, names: list[str]) -> set[str]:
+        # Packages are called runs too.
+        runs = {"runs"} if pathlib.Path(directory) == ROOT else set()
+        return by_products(directory, names) | runs
+
     return pathlib.Path(shutil.copytree(ROOT, pathlib.Path(folder) / "tree", ignore=ignore))
 
 

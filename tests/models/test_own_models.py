@@ -62,7 +62,7 @@ def test_a_recipe_runs_them_like_the_same_models_from_elsewhere(tmp_path, module
     def answers(models, recipe, folder):
         evaluation = evaluate.prepare(recipe, models, questions)
         run, _ = evaluate.evaluate(evaluation, models, tmp_path / folder)
-        return run, [(row.question, row.answer, row.correct) for row in run.rows]
+        return run, sorted((row.question, row.answer, row.correct) for row in run.rows)
 
     run, own = answers(ModelFolders(), recipe, "own")
     assert len(own) == _QUESTIONS

@@ -16,6 +16,8 @@ import jax.numpy as jnp
 import jaxtyping
 import pytest
 
+import search
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PACKAGES = ("cats_jax", "search", "learners", "theory")
 

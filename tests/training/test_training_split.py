@@ -205,7 +205,9 @@ sampling:
 def test_top_k_and_top_p_travel_from_the_bank_to_live_searches(tmp_path, monkeypatch):
     table = search.ACTION_TABLES["top-k"]
     settings = [dataclasses.astuple(each) for each in table.sampling_settings()]
-    lines = [f"  - {{temperature: {t}, top_p: {p}, top_k: {k}, root_draws: 4}}" for t, p, k in settings]
+    lines = [
+        f"  - {{temperature: {t}, top_p: {p}, top_k: {k}, root_draws: 4}}" for t, p, k in settings
+    ]
     (tmp_path / "bank.yaml").write_text(RECIPE + "\n".join(lines) + "\n")
     asked = set()
     generate = HuggingFaceGenerator.generate

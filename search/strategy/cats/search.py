@@ -23,7 +23,7 @@ from ...interface import Strategy, request, share_of_candidates
 from ...ranking import retain
 from ...types import Plan, Request, SearchState
 from .config import CATS, CatsConfig
-from .features import FEATURES, FeatureSet, num_children
+from .features import CALIBRATION_FEATURES, FEATURES, FeatureSet, num_children
 from .policies import Policy
 from .reward import RewardFn, step_reward
 from .types import CatsMemory, Decision, Observation
@@ -42,7 +42,8 @@ def cats(
     Args:
         policy: for example `learners.make_policy(actor, mode="argmax")`.
         config: everything else.
-        features: what the policy sees of a node.
+        features: what the policy sees of a node. `config.excluded_features` are zeroed by name
+            among these, too.
         reward: of a decision, reported for learning; the search itself does not read it.
     """
     aggregated = aggregation(config.path_score)
@@ -59,7 +60,11 @@ def cats(
         init_memory=lambda state: _open_all(state, features),
         report=_make_report(config, aggregated, reward),
         sampling=config.sampling,
-        needs_calibration=config.calibrated or config.sees_calibration,
+        needs_calibration=config.calibrated
+        or any(
+            name in CALIBRATION_FEATURES and name not in config.excluded_features
+            for name in features.names
+        ),
         config=config,
     )
 
