@@ -24,7 +24,7 @@ from .best_of_n import (
     small_worlds,
 )
 from .double import double
-from .report import CheckReport, Verdict, exact, judge, shares
+from .report import CheckReport, exact, judge, shares
 
 _THEOREM = "theorem 4.5, eq. 6"
 _DELTA = 0.01
@@ -39,7 +39,6 @@ def check_accuracy_mean_gap(*, seed: int = 0, bound: Bound = accuracy_lower_boun
     mass = probability * found.covered
     return _misleading(
         bound,
-        seed,
         float((mass * found.gap).sum() / mass.sum()),
         name="accuracy_mean_gap",
         claim="The theorem holds with gamma = its mean over draws with a correct path.",
@@ -53,7 +52,6 @@ def check_accuracy_realised_gap(
     _, found = misleading_world().enumerate(2)
     return _misleading(
         bound,
-        seed,
         float(found.gap[found.covered].max()),
         name="accuracy_realised_gap",
         claim="The theorem holds with gamma = the gap of a draw that happens to have a large one.",
@@ -64,7 +62,6 @@ def check_accuracy_averaged(
     *, seed: int = 0, bound: Bound = accuracy_lower_bound_averaged
 ) -> CheckReport:
     """The reading under which the theorem is true: average the bracket."""
-    del seed
     cases = _cases()
     truths, bounds = [], []
     for world, n in cases:
@@ -82,10 +79,8 @@ def check_accuracy_averaged(
         name="accuracy_averaged",
         claim="Averaged over draws inside the bracket the theorem holds.",
         source=_THEOREM + ", read as an expectation",
-        expected=Verdict.HOLDS,
         measured=exact(truths),
-        side="at least",
-        bound=bounds,
+        at_least=bounds,
         where=lambda i: f"world {i // 2}, N={cases[i][1]}; accuracy",
         proof="the theorem given the draw, then expectation",
     )
@@ -95,7 +90,6 @@ def check_accuracy_threshold(
     *, seed: int = 0, bound: Bound = accuracy_lower_bound_threshold
 ) -> CheckReport:
     """A threshold on the gap, fixed in advance."""
-    del seed
     truths, bounds, names = [], [], []
     for index, (world, n) in enumerate(_cases()):
         probability, found = world.enumerate(n)
@@ -110,10 +104,8 @@ def check_accuracy_threshold(
         claim="Pr[covered, gap >= g] (1 - (N-1) exp(-g^2/4 eps^2)) - delta bounds the accuracy, "
         "for every fixed g.",
         source="here",
-        expected=Verdict.HOLDS,
         measured=exact(truths),
-        side="at least",
-        bound=bounds,
+        at_least=bounds,
         where=lambda i: names[i] + "; accuracy",
         proof="Hoeffding given the draw, union over competitors",
     )
@@ -123,7 +115,6 @@ def check_mean_gap_limit(
     *, seed: int = 0, limit: Callable[[np.ndarray], np.ndarray] | None = None
 ) -> CheckReport:
     """How large the gap can be on average."""
-    del seed
 
     def attained(n: np.ndarray) -> np.ndarray:
         return (1.0 - 1.0 / n) ** (n - 1.0)
@@ -136,10 +127,8 @@ def check_mean_gap_limit(
         claim="Even for the law that makes it largest, the mean of gamma(q) is at most "
         "(1 - 1/N)^(N-1), which tends to 1/e.",
         source="here",
-        expected=Verdict.HOLDS,
         measured=exact(means),
-        side="at most",
-        bound=(attained if limit is None else limit)(sizes),
+        at_most=(attained if limit is None else limit)(sizes),
         where=lambda i: f"N={sizes[i]:.0f}, two levels 0 and 1; mean gap",
         proof="E gamma is the integral of N F^(N-1) (1 - F), largest for F = 1 - 1/N",
     )
@@ -147,7 +136,6 @@ def check_mean_gap_limit(
 
 def check_accuracy_sure_gap(*, seed: int = 0, bound: Bound = accuracy_lower_bound) -> CheckReport:
     """With a gap that holds in every draw, the theorem is true and empty."""
-    del seed
     p1, n, delta = (
         axis.ravel() for axis in np.meshgrid([0.01, 0.3, 0.9], [2.0, 3, 16, 256], [0.0, 0.05, 0.5])
     )
@@ -157,10 +145,8 @@ def check_accuracy_sure_gap(*, seed: int = 0, bound: Bound = accuracy_lower_boun
         claim="With the only gap that independent draws are sure to have, gamma = 0, the theorem "
         "still says something: its value is above -delta p_N.",
         source=_THEOREM + ", gamma a constant",
-        expected=Verdict.FAILS,
         measured=exact(bound(covered, 0.0, 0.1, num_candidates=n, delta=delta)),
-        side="at least",
-        bound=-delta * covered + 1e-6,
+        at_least=-delta * covered + 1e-6,
         where=lambda i: f"p1={p1[i]}, N={n[i]:.0f}, delta={delta[i]}; value",
         remedy="average over draws, a threshold gap, or a margin between right and wrong",
     )
@@ -170,17 +156,14 @@ def check_accuracy_needs_separation(
     *, seed: int = 0, bound: Bound = accuracy_lower_bound
 ) -> CheckReport:
     """The exponential is decorative for N >= 3."""
-    del seed
     t, n = (axis.ravel() for axis in np.meshgrid(np.linspace(0.0, 2.0, 201), [3.0, 4, 16, 256]))
     return judge(
         name="accuracy_needs_separation",
         claim="For N >= 3 the theorem is positive only where gamma > 2 epsilon, where no error is "
         "possible anyway.",
         source="here, of " + _THEOREM,
-        expected=Verdict.HOLDS,
         measured=exact(bound(1.0, t, 1.0, num_candidates=n, delta=0.0)),
-        side="at most",
-        bound=0.0,
+        at_most=0.0,
         where=lambda i: f"t={t[i]:.2f}, N={n[i]:.0f}, p_N=1, delta=0; value",
         proof="exp(-1/2) > 1/2",
     )
@@ -190,7 +173,6 @@ def check_delta_inside(
     *, seed: int = 0, bound: Bound = accuracy_lower_bound_averaged
 ) -> CheckReport:
     """delta multiplied by p_N: too much is promised."""
-    del seed
     delta = 0.1
     accuracy, gap, covered, probability = _swapped(delta)
     # Draws of equal probability, as the average takes them.
@@ -202,10 +184,8 @@ def check_delta_inside(
         "1 - delta only over all draws (the first condition as printed; the second, which bounds "
         "every deviation almost surely, asked for on that event only).",
         source=_THEOREM + ", delta",
-        expected=Verdict.FAILS,
         measured=exact(accuracy),
-        side="at least",
-        bound=value,
+        at_least=value,
         where=lambda i: "N=2, p1=.3, delta=.1, scores swapped where right meets wrong; accuracy",
         remedy="subtract delta outside: p_N [1 - ...] - delta",
     )
@@ -213,7 +193,6 @@ def check_delta_inside(
 
 def check_delta_outside(*, seed: int = 0, bound: Bound = accuracy_lower_bound_union) -> CheckReport:
     """What the printed proof gives, and it is attained."""
-    del seed
     deltas = [0.02, 0.05, 0.1, 0.2, 0.4]
     truths = [_swapped(delta)[0] for delta in deltas]
     # Right and wrong levels are .24 apart at least; equal levels can't change the outcome.
@@ -222,10 +201,8 @@ def check_delta_outside(*, seed: int = 0, bound: Bound = accuracy_lower_bound_un
         name="delta_outside",
         claim="p_N [1 - (N-1) exp(-gamma^2/8 eps^2)] - delta holds there.",
         source=_THEOREM + ", corrected",
-        expected=Verdict.HOLDS,
         measured=exact(truths),
-        side="at least",
-        bound=values,
+        at_least=values,
         where=lambda i: f"the same world, delta={deltas[i]}; accuracy",
         proof="the union bound of appendix C",
     )
@@ -243,10 +220,8 @@ def check_success_event(*, seed: int = 0, noise: float = 0.09) -> CheckReport:
         claim="Success is the complement of 'no correct path, or not the best one selected': it "
         "is no more frequent than that complement.",
         source="appendix C, proof of theorem 4.5",
-        expected=Verdict.FAILS,
         measured=shares([success], trials),
-        side="at most",
-        bound=float(shares([event], trials).high[0]),
+        at_most=float(shares([event], trials).high[0]),
         where=lambda i: (
             f"N=256, true values continuous, best selected in {event / trials:.3f} of "
             "the draws; accuracy"
@@ -281,17 +256,14 @@ def _cases() -> list[tuple[World, int]]:
     return [(world, n) for world in small_worlds() for n in (2, 3)]
 
 
-def _misleading(bound: Bound, seed: int, gap: float, **texts: Any) -> CheckReport:
-    del seed
+def _misleading(bound: Bound, gap: float, **texts: Any) -> CheckReport:
     world = misleading_world()
     probability, found = world.enumerate(2)
     covered = float((probability * found.covered).sum())
     return judge(
         source=_THEOREM + ", gamma(q)",
-        expected=Verdict.FAILS,
         measured=exact(float((probability * found.correct).sum())),
-        side="at least",
-        bound=bound(covered, gap, max(world.deviations), num_candidates=2, delta=_DELTA),
+        at_least=bound(covered, gap, max(world.deviations), num_candidates=2, delta=_DELTA),
         where=lambda i: f"R* in {{.9, .895, 0}}, N=2, gap {gap:.3f}, epsilon .01; accuracy",
         remedy="average over draws inside the bracket",
         **texts,

@@ -9,14 +9,13 @@ import numpy as np
 
 from ..accuracy import accuracy_lower_bound, coverage
 from ..pac_bayes import deviation_probability, generalization_gap_bound
-from .report import CheckReport, Verdict, exact, judge
+from .report import CheckReport, exact, judge
 
 
 def check_gap_as_epsilon(
     *, seed: int = 0, epsilon: Callable[..., Any] = generalization_gap_bound
 ) -> CheckReport:
     """The PAC-Bayes value, taken for the largest deviation of a score."""
-    del seed
     p1, sizes = 0.3, np.array([2.0, 4.0, 8.0])
     value = float(epsilon(0.0, num_samples=800_000, delta=0.05))
     # R_phi = 1 - R*: its gap is 0 on any data, and it selects a wrong path whenever there is one.
@@ -26,10 +25,8 @@ def check_gap_as_epsilon(
         claim="The bound on the generalization gap bounds the deviation of scores, so it may stand "
         "for epsilon in the accuracy theorem (n = 800 000, delta = .05 and KL = 0 are our choice).",
         source="section 4.2, 'Define this upper-bound as epsilon'",
-        expected=Verdict.FAILS,
         measured=exact(p1**sizes),
-        side="at least",
-        bound=bounds,
+        at_least=bounds,
         where=lambda i: f"R_phi = 1 - R*, p1=.3, N={sizes[i]:.0f}, gap bound {value:.5f}; accuracy",
         remedy="Pr[some |R_phi - R*| > eps] <= N L_D / eps (deviation_probability)",
     )
@@ -39,7 +36,6 @@ def check_deviation_probability(
     *, seed: int = 0, bound: Callable[..., Any] = deviation_probability
 ) -> CheckReport:
     """The way there is from a risk to deviations."""
-    del seed
     # Each path deviates by `size` with probability q, else not at all: risk q * size.
     q, size, n = (
         axis.ravel()
@@ -49,10 +45,8 @@ def check_deviation_probability(
         name="deviation_probability",
         claim="Pr[some of N paths has |R_phi - R*| >= eps] <= N E|R_phi - R*| / eps.",
         source="section 4.2, repaired here",
-        expected=Verdict.HOLDS,
         measured=exact(coverage(q, n)),
-        side="at most",
-        bound=bound(q * size, size, num_candidates=n),
+        at_most=bound(q * size, size, num_candidates=n),
         where=lambda i: f"deviations of {size[i]} with probability {q[i]}, N={n[i]:.0f}",
         proof="Markov's inequality and a union over paths",
     )
@@ -60,7 +54,6 @@ def check_deviation_probability(
 
 def check_small_risk(*, seed: int = 0, share: float = 0.007) -> CheckReport:
     """A PRM that is wrong about rare paths finds them when it searches long enough."""
-    del seed
     p1, sizes = 0.3, np.array([4.0, 16, 64, 256, 1024])
     # Exact, but for wrong paths of probability `share`, which it scores highest of all.
     accuracy = (1.0 - share) ** sizes - (1.0 - share - p1) ** sizes
@@ -69,10 +62,8 @@ def check_small_risk(*, seed: int = 0, share: float = 0.007) -> CheckReport:
         claim="A PRM of small risk (exact but for 0.7 % of the paths) keeps its accuracy at N = 16 "
         "when N grows.",
         source="section 4.2, 'Define this upper-bound as epsilon'; our example",
-        expected=Verdict.FAILS,
         measured=exact(accuracy[2:]),
-        side="at least",
-        bound=accuracy[1],
+        at_least=accuracy[1],
         where=lambda i: f"p1=.3, N={sizes[i + 2]:.0f} against 16; accuracy",
         remedy="the chance that some path deviates grows like N L_D",
     )
@@ -82,7 +73,6 @@ def check_absolute_loss(
     *, seed: int = 0, loss: Callable[[np.ndarray, float], np.ndarray] | None = None
 ) -> CheckReport:
     """|R - y| is not minimised by the true reward."""
-    del seed
 
     def absolute(score: np.ndarray, label: float) -> np.ndarray:
         return np.abs(score - label)
@@ -95,10 +85,8 @@ def check_absolute_loss(
         name="absolute_loss",
         claim="The loss |R - y| is smallest at the true reward (R* = .6).",
         source="here, of the loss of section 4.1",
-        expected=Verdict.FAILS,
         measured=exact(risks),
-        side="at least",
-        bound=honest,
+        at_least=honest,
         where=lambda i: f"R={scores[i]:.2f} against R=.60; risk",
         remedy="proper losses: (R - y)^2, cross-entropy",
     )

@@ -20,7 +20,7 @@ from ..budget import (
     smallest_budget_margin,
 )
 from ..misranking import misranking_paper
-from .report import CheckReport, Verdict, exact, judge
+from .report import CheckReport, exact, judge
 
 _COROLLARY = "corollary 4.6, eq. 7"
 _DELTA = 0.05
@@ -32,17 +32,14 @@ def check_corollary_necessary(
     *, seed: int = 0, required: Budget = required_coverage
 ) -> CheckReport:
     """'Must satisfy': no, its proof shows the converse."""
-    del seed
     cases = [(2, 2.1, 0.5), (8, 4.0, 0.5), (256, 7.0, 0.9)]  # N, t, target = p_N = accuracy
     # Beyond 2 epsilon nothing is mis-ranked, so accuracy is p_N and p_N = target is enough.
     return judge(
         name="corollary_necessary",
         claim="To reach accuracy alpha, p_N must be at least alpha / (1 - delta - (N-1) c).",
         source=_COROLLARY,
-        expected=Verdict.FAILS,
         measured=exact([target for *_, target in cases]),
-        side="at least",
-        bound=[
+        at_least=[
             float(required(target, t, 1.0, num_candidates=n, delta=_DELTA))
             for n, t, target in cases
         ],
@@ -55,7 +52,6 @@ def check_corollary_sufficient(
     *, seed: int = 0, required: Budget = required_coverage
 ) -> CheckReport:
     """What the proof does show, in worlds whose accuracy is known exactly."""
-    del seed
     truths, targets, names = [], [], []
     for n in (2, 3, 8, 64):
         for t in (0.5, 1.5, 1.99, 2.5, 4.0, 6.0, 8.0):
@@ -77,10 +73,8 @@ def check_corollary_sufficient(
         claim="p_N >= alpha / (1 - delta - (N-1) c), with a positive denominator, is enough for "
         "accuracy alpha.",
         source=_COROLLARY + ", corrected",
-        expected=Verdict.HOLDS,
         measured=exact(truths),
-        side="at least",
-        bound=targets,
+        at_least=targets,
         where=lambda i: names[i],
         proof="the accuracy theorem, given the draw",
     )
@@ -88,7 +82,6 @@ def check_corollary_sufficient(
 
 def check_corollary_sign(*, seed: int = 0, required: Budget | None = None) -> CheckReport:
     """Without the positive denominator the printed inequality lets everything pass."""
-    del seed
 
     def printed(target: Any, t: Any, epsilon: Any, *, num_candidates: Any, delta: Any) -> Any:
         bracket = 1.0 - delta - (num_candidates - 1) * misranking_paper(t, epsilon)
@@ -100,12 +93,10 @@ def check_corollary_sign(*, seed: int = 0, required: Budget | None = None) -> Ch
         name="corollary_sign",
         claim="alpha / (1 - delta - (N-1) c), as printed, is at least alpha.",
         source=_COROLLARY + ", without the proof's assumption of a positive denominator",
-        expected=Verdict.FAILS,
         measured=exact(
             [float(needed(0.9, t, 1.0, num_candidates=n, delta=_DELTA)) for n, t in cases]
         ),
-        side="at least",
-        bound=0.9,
+        at_least=0.9,
         where=lambda i: "N={}, t={}, alpha=.9; coverage asked for".format(*cases[i]),
         remedy="a denominator at or below 0 certifies nothing (infinity)",
     )
@@ -113,17 +104,14 @@ def check_corollary_sign(*, seed: int = 0, required: Budget | None = None) -> Ch
 
 def check_bound_grows(*, seed: int = 0, bound: Budget = accuracy_lower_bound) -> CheckReport:
     """The paper's bound falls with N after N*, and without limit."""
-    del seed
     n = np.arange(1.0, 257.0)
     values = _values(bound, 0.3, 6.0, n)
     return judge(
         name="bound_grows",
         claim="The bound of the accuracy theorem grows with N.",
         source="presupposed by section 4.3: 'more reasoning paths need to be sampled'",
-        expected=Verdict.FAILS,
         measured=exact(values[1:]),
-        side="at least",
-        bound=values[:-1],
+        at_least=values[:-1],
         where=lambda i: f"t=6, p1=.3, N={n[i + 1]:.0f} against N={n[i]:.0f}; bound",
         remedy="it is unimodal with its maximum at N*; the margin theorem grows",
     )
@@ -133,7 +121,6 @@ def check_optimal_num_candidates(
     *, seed: int = 0, optimum: Budget = optimal_num_candidates
 ) -> CheckReport:
     """N* in closed form against all N up to 20 000."""
-    del seed
     n = np.arange(1.0, 20_001.0)
     cases = [(t, p1) for t in (1.0, 2.0, 3.0, 5.0, 6.0, 7.0, 8.0) for p1 in (0.01, 0.05, 0.3, 0.9)]
     best, found = [], []
@@ -147,10 +134,8 @@ def check_optimal_num_candidates(
         name="optimal_num_candidates",
         claim="The best N of the paper's bound is a neighbour of N* = (B - W(e^B)) / k.",
         source="here",
-        expected=Verdict.HOLDS,
         measured=exact(found),
-        side="at least",
-        bound=best,
+        at_least=best,
         where=lambda i: "t={}, p1={}; bound at N*".format(*cases[i]),
         proof="the derivative has one zero, Lambert's W",
     )
@@ -160,17 +145,14 @@ def check_some_budget_suffices(
     *, seed: int = 0, bound: Budget = accuracy_lower_bound
 ) -> CheckReport:
     """Often no N is certified at all, although few candidates would do."""
-    del seed
     n = np.arange(1.0, 5001.0)
     cases = [(2.0, 0.3), (3.0, 0.3), (5.0, 0.3), (6.0, 0.3), (7.0, 0.05), (8.0, 0.05), (10.0, 0.3)]
     return judge(
         name="some_budget_suffices",
         claim="For every epsilon some N is certified to reach accuracy .8.",
         source="presupposed by section 4.3: 'more reasoning paths need to be sampled'",
-        expected=Verdict.FAILS,
         measured=exact([float(_values(bound, p1, t, n).max()) for t, p1 in cases]),
-        side="at least",
-        bound=0.8,
+        at_least=0.8,
         where=lambda i: "t={}, p1={}; largest bound of all N".format(*cases[i]),
         remedy="the repaired budget is finite for every gap > epsilon",
     )
@@ -178,7 +160,6 @@ def check_some_budget_suffices(
 
 def check_error_costs_candidates(*, seed: int = 0, budget: Budget = smallest_budget) -> CheckReport:
     """While some N is certified, a larger error takes no fewer."""
-    del seed
     gaps = np.linspace(12.0, 2.0, 200)  # epsilon = 1, so a smaller gap is a larger error
     sizes = budget(0.8, 0.3, gaps, 1.0, delta=_DELTA)
     # No N certified counts as infinitely many.
@@ -187,10 +168,8 @@ def check_error_costs_candidates(*, seed: int = 0, budget: Budget = smallest_bud
         name="error_costs_candidates",
         claim="The smallest N that the paper's bound certifies does not fall when epsilon grows.",
         source="section 4.3, after eq. 7",
-        expected=Verdict.HOLDS,
         measured=exact(shown[1:]),
-        side="at least",
-        bound=shown[:-1],
+        at_least=shown[:-1],
         where=lambda i: f"t={gaps[i + 1]:.2f} against {gaps[i]:.2f}; N",
         proof="the bound falls with epsilon for every N",
     )
@@ -198,7 +177,6 @@ def check_error_costs_candidates(*, seed: int = 0, budget: Budget = smallest_bud
 
 def check_repaired_budget(*, seed: int = 0, budget: Budget = smallest_budget_margin) -> CheckReport:
     """N of the repaired theorem reaches its target in worlds known exactly."""
-    del seed
     cases = [
         (target, p1, t)
         for target in (0.1, 0.5, 0.9, 0.99)
@@ -224,10 +202,8 @@ def check_repaired_budget(*, seed: int = 0, budget: Budget = smallest_budget_mar
         claim="N >= ln(1 - alpha) / ln(1 - p1 (1 - eps/gamma)) reaches accuracy alpha (margin "
         "gamma > epsilon).",
         source="here",
-        expected=Verdict.HOLDS,
         measured=exact(truths),
-        side="at least",
-        bound=[target for target, *_ in cases],
+        at_least=[target for target, *_ in cases],
         where=lambda i: "alpha={}, p1={}, t={}; accuracy".format(*cases[i]),
         proof="the margin theorem",
     )

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 from ..certificates import is_best_certified, is_correct_certified
 from .best_of_n import Outcomes, outcomes
 from .double import double
-from .report import CheckReport, Verdict, judge, shares
+from .report import CheckReport, judge, shares
 
 
 def check_certificate_best(*, seed: int = 0, factor: float = 1.0) -> CheckReport:
@@ -69,10 +69,8 @@ def _certificate(certified: np.ndarray, errors: np.ndarray, seed: int, **texts: 
     count = int(certified.sum())
     return judge(
         source="here",
-        expected=Verdict.HOLDS,
         measured=shares([errors.sum()], count),
-        side="at most",
-        bound=0.0,
+        at_most=0.0,
         where=lambda i: f"{count} of {certified.size} draws certified; share of errors",
         seed=seed,
         **texts,

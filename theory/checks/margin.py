@@ -16,7 +16,7 @@ from ..accuracy import (
 )
 from .best_of_n import two_level_successes
 from .laws import fall_probabilities, gap_grid, two_point_laws
-from .report import CheckReport, Verdict, exact, judge, shares
+from .report import CheckReport, exact, judge, shares
 
 Bound = Callable[..., Any]
 
@@ -27,7 +27,6 @@ def check_margin_theorem(
     """The repaired theorem against every two-point law."""
     return _margin(
         bound,
-        seed,
         shared=False,
         name="margin_theorem",
         claim="With a margin gamma between right and wrong paths, accuracy is at least "
@@ -42,7 +41,6 @@ def check_margin_theorem_dependent(
     """Its form for deviations that all correct paths share."""
     return _margin(
         bound,
-        seed,
         shared=True,
         name="margin_theorem_dependent",
         claim="Without independence, p_N (1 - eps/gamma).",
@@ -56,12 +54,10 @@ def check_margin_needs_independence(
     """The form that grows with N is not for deviations that all paths share."""
     return _margin(
         bound,
-        seed,
         shared=True,
         name="margin_needs_independence",
         claim="1 - (1 - p1 (1 - eps/gamma))^N also holds when all correct paths share one "
         "deviation.",
-        expected=Verdict.FAILS,
         remedy="p_N (1 - eps/gamma)",
     )
 
@@ -101,10 +97,8 @@ def check_two_level_accuracy(
         claim="The exact accuracies of two true values with Rademacher or uniform deviations are "
         "neither too large nor too small.",
         source="here",
-        expected=Verdict.HOLDS,
         measured=shares(np.concatenate([counts, trials - counts]), trials),
-        side="at most",
-        bound=np.concatenate([expected, 1.0 - expected]),
+        at_most=np.concatenate([expected, 1.0 - expected]),
         where=where,
         proof="conditioning on the number of correct paths",
         seed=seed,
@@ -113,7 +107,6 @@ def check_two_level_accuracy(
 
 def check_more_candidates_help(*, seed: int = 0, ratio: float = 0.9) -> CheckReport:
     """Below gamma = epsilon more candidates can destroy the accuracy."""
-    del seed
     p1, sizes = 0.3, np.array([4, 16, 64])
     # Right paths are scored exactly, wrong ones at +-epsilon: success iff there is a right one
     # and every wrong one fell (or the gap exceeds epsilon).
@@ -124,19 +117,14 @@ def check_more_candidates_help(*, seed: int = 0, ratio: float = 0.9) -> CheckRep
         claim="More candidates never lower the accuracy, whatever epsilon (gamma = "
         f"{ratio} epsilon).",
         source="here, beside section 4.3: 'more reasoning paths need to be sampled'",
-        expected=Verdict.FAILS,
         measured=exact(accuracy[1:]),
-        side="at least",
-        bound=accuracy[0],
+        at_least=accuracy[0],
         where=lambda i: f"p1={p1}, N={sizes[i + 1]} against N={sizes[0]}; accuracy",
         remedy="true for gamma > epsilon (margin theorem)",
     )
 
 
-def _margin(
-    bound: Bound, seed: int, *, shared: bool, expected: Verdict = Verdict.HOLDS, **texts: Any
-) -> CheckReport:
-    del seed
+def _margin(bound: Bound, *, shared: bool, **texts: Any) -> CheckReport:
     gaps = gap_grid()
     # Wrong paths always stand at +epsilon; a right one loses to them iff it falls by gap - 1.
     falls = fall_probabilities(two_point_laws(), gaps - 1.0).max(axis=1)
@@ -152,10 +140,8 @@ def _margin(
         truth = 1.0 - (1.0 - p1 + p1 * fall) ** n + (p1 * fall) ** n
     return judge(
         source="theorem 4.5, repaired here",
-        expected=expected,
         measured=exact(truth),
-        side="at least",
-        bound=bound(p1, gaps[index], 1.0, num_candidates=n, delta=0.0),
+        at_least=bound(p1, gaps[index], 1.0, num_candidates=n, delta=0.0),
         where=lambda i: (
             f"t={gaps[index[i]]:.2f}, p1={p1[i]}, N={n[i]:.0f}; accuracy under the worst law"
         ),

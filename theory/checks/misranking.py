@@ -18,7 +18,7 @@ from ..misranking import (
 )
 from .best_of_n import misranked
 from .laws import fall_probabilities, gap_grid, two_point_laws, worst_difference, worst_independent
-from .report import CheckReport, Verdict, exact, judge, shares
+from .report import CheckReport, exact, judge, shares
 
 PairBound = Callable[..., Any]
 """(gap, epsilon) -> bound on the probability of an error."""
@@ -28,17 +28,14 @@ _THEOREM = "theorem 4.5, eq. 6, one competitor"
 
 def check_misranking_paper(*, seed: int = 0, bound: PairBound = misranking_paper) -> CheckReport:
     """Hoeffding with range 4 epsilon: true, and without independence."""
-    del seed
     gaps = gap_grid()
     return judge(
         name="misranking_paper",
         claim="exp(-t^2/8) bounds the probability of an error for any mean-zero deviations, "
         "independent or not.",
         source=_THEOREM,
-        expected=Verdict.HOLDS,
         measured=exact(worst_difference(two_point_laws(), gaps)),
-        side="at most",
-        bound=bound(gaps, 1.0),
+        at_most=bound(gaps, 1.0),
         where=lambda i: f"t={gaps[i]:.2f}",
         proof="Hoeffding's lemma on [-2 epsilon, 2 epsilon]",
     )
@@ -48,16 +45,13 @@ def check_misranking_dependent(
     *, seed: int = 0, bound: PairBound = misranking_hoeffding
 ) -> CheckReport:
     """The sharper exponent needs independence."""
-    del seed
     gaps = gap_grid()
     return judge(
         name="misranking_dependent",
         claim="exp(-t^2/4) bounds the probability of an error without independence.",
         source="here, sharper than eq. 6",
-        expected=Verdict.FAILS,
         measured=exact(worst_difference(two_point_laws(), gaps)),
-        side="at most",
-        bound=bound(gaps, 1.0),
+        at_most=bound(gaps, 1.0),
         where=lambda i: f"t={gaps[i]:.2f}, deviations of opposite sign",
         remedy="2 / (2 + t), the sharp value, or independence",
     )
@@ -69,7 +63,6 @@ def check_misranking_independent(
     """With independence the exponent is 4."""
     return _independent(
         bound,
-        seed,
         name="misranking_independent",
         claim="exp(-t^2/4) bounds the probability of an error for independent mean-zero "
         "deviations.",
@@ -84,7 +77,6 @@ def check_misranking_worst_case(
     """The largest probability there is."""
     return _independent(
         bound,
-        seed,
         name="misranking_worst_case",
         claim="1/(1+t) for t <= 1, 1/(2t) for t <= 2, 0 beyond, bounds the probability of an error "
         "for independent mean-zero deviations.",
@@ -97,16 +89,13 @@ def check_misranking_worst_case_attained(
     *, seed: int = 0, bound: PairBound = misranking_worst_case
 ) -> CheckReport:
     """And it can't be improved."""
-    del seed
     gaps = gap_grid(2.0)
     return judge(
         name="misranking_worst_case_attained",
         claim="For every gap up to 2 epsilon some pair of laws attains that value.",
         source="here",
-        expected=Verdict.HOLDS,
         measured=exact(worst_independent(two_point_laws(), gaps)),
-        side="at least",
-        bound=bound(gaps, 1.0),
+        at_least=bound(gaps, 1.0),
         where=lambda i: f"t={gaps[i]:.2f}",
         proof="the laws {1, -t} or {1, -(t-1)} and their mirror images",
     )
@@ -140,10 +129,8 @@ def check_misranking_exact_laws(
         claim="The exact probabilities for Rademacher, uniform and truncated Gaussian deviations "
         "are neither too large nor too small.",
         source="here",
-        expected=Verdict.HOLDS,
         measured=shares(np.concatenate([counts, trials - counts]), trials),
-        side="at most",
-        bound=np.concatenate([expected, 1.0 - expected]),
+        at_most=np.concatenate([expected, 1.0 - expected]),
         where=where,
         proof="1 - E prod F(gap + Delta_*)",
         seed=seed,
@@ -154,7 +141,6 @@ def check_misranking_any_number(
     *, seed: int = 0, bound: PairBound = misranking_any_number
 ) -> CheckReport:
     """One bound for any number of competitors, however they depend on one another."""
-    del seed
     gaps = gap_grid()
     # The worst competitors stand at +epsilon always: an error iff the best falls by gap - epsilon.
     falls = fall_probabilities(two_point_laws(), gaps - 1.0).max(axis=1)
@@ -164,10 +150,8 @@ def check_misranking_any_number(
         claim="epsilon / gap bounds the probability that any of N - 1 competitors wins, for every "
         "N and any dependence (0 beyond 2 epsilon).",
         source="here",
-        expected=Verdict.HOLDS,
         measured=exact(measured),
-        side="at most",
-        bound=bound(gaps, 1.0),
+        at_most=bound(gaps, 1.0),
         where=lambda i: f"t={gaps[i]:.2f}, competitors always at +epsilon",
         proof="the best must fall by gap - epsilon; Markov's inequality",
     )
@@ -177,7 +161,6 @@ def check_misranking_never_sharper(
     *, seed: int = 0, paper: PairBound = misranking_paper
 ) -> CheckReport:
     """The paper's term is never the best one to use."""
-    del seed
     t, n = (
         axis.ravel() for axis in np.meshgrid(np.arange(0.015, 9.0, 0.015), np.arange(2.0, 400.0))
     )
@@ -187,10 +170,8 @@ def check_misranking_never_sharper(
         claim="min(epsilon / gap, (N-1) x worst pair) <= (N-1) exp(-t^2/8) for all t < 9 and "
         "N < 400.",
         source="here",
-        expected=Verdict.HOLDS,
         measured=exact(best / ((n - 1.0) * paper(t, 1.0))),
-        side="at most",
-        bound=1.0,
+        at_most=1.0,
         where=lambda i: f"t={t[i]:.3f}, N={n[i]:.0f}; ratio",
         proof="2/(2+t) <= exp(-t^2/8) for t <= 2, and 0 beyond",
     )
@@ -203,7 +184,6 @@ def check_misranking_beyond_support(*, seed: int = 0, threshold: float = 2.0) ->
         threshold * (1.0 + 1e-6),
         name="misranking_beyond_support",
         claim="If the gap exceeds 2 epsilon, an error has probability 0.",
-        expected=Verdict.HOLDS,
         proof="R(h*) - R(h) >= gap - 2 epsilon > 0",
     )
 
@@ -215,7 +195,6 @@ def check_misranking_at_support(*, seed: int = 0, threshold: float = 2.0) -> Che
         threshold,
         name="misranking_at_support",
         claim="If the gap equals 2 epsilon, an error has probability 0.",
-        expected=Verdict.FAILS,
         remedy="strictly more than 2 epsilon: at equality scores may tie",
     )
 
@@ -224,7 +203,6 @@ def check_misranking_without_mean_zero(
     *, seed: int = 0, bound: PairBound = misranking_paper
 ) -> CheckReport:
     """For two paths the assumption of mean zero is used."""
-    del seed
     gaps = np.array([0.5, 1.0, 1.5, 1.99])
     # The best always falls by epsilon, the other always rises by it.
     measured = (2.0 - gaps >= 0.0).astype(float)
@@ -232,23 +210,18 @@ def check_misranking_without_mean_zero(
         name="misranking_without_mean_zero",
         claim="exp(-t^2/8) also bounds the error of biased deviations (N = 2).",
         source=_THEOREM,
-        expected=Verdict.FAILS,
         measured=exact(measured),
-        side="at most",
-        bound=bound(gaps, 1.0),
+        at_most=bound(gaps, 1.0),
         where=lambda i: f"t={gaps[i]}, bias of epsilon against the best",
         remedy="needed for N = 2; for N >= 3 the theorem says nothing where a bias could matter",
     )
 
 
-def _independent(bound: PairBound, seed: int, **texts: Any) -> CheckReport:
-    del seed
+def _independent(bound: PairBound, **texts: Any) -> CheckReport:
     gaps = gap_grid()
     return judge(
-        expected=Verdict.HOLDS,
         measured=exact(worst_independent(two_point_laws(), gaps)),
-        side="at most",
-        bound=bound(gaps, 1.0),
+        at_most=bound(gaps, 1.0),
         where=lambda i: f"t={gaps[i]:.2f}, worst of {len(two_point_laws()) ** 2} pairs of laws",
         **texts,
     )
@@ -262,8 +235,7 @@ def _support(seed: int, ratio: float, **texts: Any) -> CheckReport:
     return judge(
         source="appendix C: a competitor must overcome at least gamma - 2 epsilon",
         measured=shares(counts, trials),
-        side="at most",
-        bound=0.0,
+        at_most=0.0,
         where=lambda i: f"{laws[i]}, gap / epsilon = {ratio:.7g}, N=4",
         seed=seed,
         **texts,

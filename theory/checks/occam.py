@@ -13,7 +13,7 @@ from ..paper import SPARSITY
 from ..sparsity import sparsity_bound, support_code_length
 from .binomials import worst_violations
 from .memorisers import memoriser_gaps, stored_label_gaps
-from .report import CheckReport, Verdict, exact, judge, shares
+from .report import CheckReport, exact, judge, shares
 
 _DELTA = 0.05
 
@@ -22,7 +22,6 @@ def check_dirac_atom(*, seed: int = 0, bound: Callable[..., Any] = dirac_bound) 
     """The Dirac specialisation, for a prior with atoms."""
     return _atoms(
         bound,
-        seed,
         (2, 5, 20, 100, 400),
         name="dirac_atom",
         claim="Dirac posterior on an atom of the prior: all 16 hypotheses of a class with a "
@@ -37,7 +36,6 @@ def check_occam(*, seed: int = 0, bound: Callable[..., Any] = occam_bound) -> Ch
     """Sharper than the Dirac specialisation and no harder to prove."""
     return _atoms(
         bound,
-        seed,
         (1, 2, 5, 20, 100, 400),
         name="occam",
         claim="sqrt((ln 1/P + ln 1/delta) / 2n) holds for all atoms at once, from n = 1 on; shown "
@@ -58,10 +56,8 @@ def check_dirac_density(*, seed: int = 0, bound: Callable[..., Any] = dirac_boun
         claim="For a continuous prior, ln 1/P may be the logarithm of its inverse density "
         "(density 1: 0).",
         source="section 5.1, 'prior density'",
-        expected=Verdict.FAILS,
         measured=shares((gaps > limit).sum(), gaps.size),
-        side="at most",
-        bound=_DELTA,
+        at_most=_DELTA,
         where=lambda i: (
             f"binary digits, n=100, mean gap {gaps.mean():.3f} against {limit:.3f}; "
             "share of trainings beyond the bound"
@@ -82,10 +78,8 @@ def check_sparsity_unit_constant(
         name="sparsity_unit_constant",
         claim="The sparsity bound holds with c = 1 (8 nonzero float64 weights of 8).",
         source="section 5.1, eq. 8; c = 1 is our choice",
-        expected=Verdict.FAILS,
         measured=shares((gaps > limit).sum(), gaps.size),
-        side="at most",
-        bound=_DELTA,
+        at_most=_DELTA,
         where=lambda i: (
             f"labels in the mantissas, n={n}, mean gap {gaps.mean():.4f} against "
             f"{limit:.4f}; share of trainings beyond the bound"
@@ -99,7 +93,6 @@ def check_sparsity_code(
     *, seed: int = 0, code_length: Callable[..., Any] = support_code_length
 ) -> CheckReport:
     """With c = (code length) / (nonzeros ln d) the sparsity bound is an Occam bound."""
-    del seed
     cases = [(d, bits) for d in range(1, 9) for bits in range(1, 5)]
     masses = [
         sum(
@@ -114,10 +107,8 @@ def check_sparsity_code(
         "b-bit nonzeros, is a probability (at most 1), so the bound holds with "
         "c = code length / (k ln d).",
         source="section 5.1, eq. 8, repaired here",
-        expected=Verdict.HOLDS,
         measured=exact(masses),
-        side="at most",
-        bound=1.0,
+        at_most=1.0,
         where=lambda i: "d={}, b={}; mass".format(*cases[i]),
         proof="a prefix code: k, then the support, then the values",
     )
@@ -132,7 +123,6 @@ def check_sparsity_says_something(
     define, is taken for the number of parameters. 800 000 is the number of labelled steps of which
     section 2 speaks ("800k human-labeled reasoning steps").
     """
-    del seed
     values = bound(
         np.round([row.nonzero_parameters for row in SPARSITY]),
         [row.parameters for row in SPARSITY],
@@ -145,19 +135,14 @@ def check_sparsity_says_something(
         "there can be (n = 800 000, delta = 0.05, c = 1 and d = number of parameters are our "
         "choice).",
         source="section 5.1, eq. 8; appendix G, tab:sparse",
-        expected=Verdict.FAILS,
         measured=exact(values),
-        side="at most",
-        bound=1.0,
+        at_most=1.0,
         where=lambda i: f"{SPARSITY[i].prm}; value of the bound",
         remedy="a hold-out bound: 10 000 questions give the risk within .006",
     )
 
 
-def _atoms(
-    bound: Callable[..., Any], seed: int, sizes: tuple[int, ...], **texts: Any
-) -> CheckReport:
-    del seed
+def _atoms(bound: Callable[..., Any], sizes: tuple[int, ...], **texts: Any) -> CheckReport:
     prior = 0.5 ** np.minimum(np.arange(1, 17), 15)
     cases = [(n, delta) for delta in (0.5, 0.05, 0.01) for n in sizes]
     ratios = []
@@ -171,10 +156,8 @@ def _atoms(
         # Independent hypotheses violate together least, so this is the union at its largest.
         ratios.append((1.0 - float(np.prod(1.0 - np.array(each)))) / delta)
     return judge(
-        expected=Verdict.HOLDS,
         measured=exact(ratios),
-        side="at most",
-        bound=1.0,
+        at_most=1.0,
         where=lambda i: "n={}, delta={:g}".format(*cases[i]),
         **texts,
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from scipy import stats
@@ -105,11 +104,10 @@ def judge(
     name: str,
     claim: str,
     source: str,
-    expected: Verdict,
     measured: Measured,
-    side: Literal["at most", "at least"],
-    bound: Values,
     where: Callable[[int], str],
+    at_most: Values | None = None,
+    at_least: Values | None = None,
     proof: str = "",
     remedy: str = "",
     seed: int | None = None,
@@ -118,22 +116,26 @@ def judge(
     """Compare measured truths with claimed bounds, case by case.
 
     Args:
-        name, claim, source, expected, proof, remedy, seed: as in the report.
+        name, claim, source, proof, remedy, seed: as in the report. A claim with a proof is expected
+            to hold, one with a remedy to fail.
         measured: the truths, f64[C].
-        side: which side of the bound the claim puts them on.
-        bound: f64[C] or one number.
         where: describes case i.
+        at_most: upper bounds that the claim puts on the truths, f64[C] or one number.
+        at_least: lower bounds, likewise. One of the two is given.
         tolerance: a truth this far beyond the bound still counts as rounding.
 
     Raises:
-        ValueError: no case, or a truth or bound that is NaN.
+        ValueError: not one kind of bounds, no case, or a truth or bound that is NaN.
     """
+    if (at_most is None) == (at_least is None):
+        raise ValueError(f"check {name!r}: give at_most or at_least, one of the two")
+    bound = at_least if at_most is None else at_most
     limit = np.broadcast_to(np.asarray(bound, np.float64).ravel(), measured.value.shape)
     if limit.size == 0:
         raise ValueError(f"check {name!r} has no case: it would hold whatever is true")
     if np.isnan(limit).any() or np.isnan(measured.value).any():
         raise ValueError(f"check {name!r}: a truth or a bound is NaN")
-    if side == "at most":
+    if at_most is not None:
         low, value, high = limit - measured.high, limit - measured.value, limit - measured.low
     else:
         low, value, high = measured.low - limit, measured.value - limit, measured.high - limit
@@ -141,6 +143,7 @@ def judge(
     worst = int(np.argmin(high if (high < -tolerance).any() else value))
     violated = bool(high[worst] < -tolerance)
     holds = Verdict.HOLDS if proof else Verdict.OPEN
+    expected = Verdict.HOLDS if proof else Verdict.FAILS if remedy else Verdict.OPEN
     return CheckReport(
         name=name,
         claim=claim,

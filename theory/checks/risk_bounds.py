@@ -15,7 +15,7 @@ from ..pac_bayes import (
     seeger_bound,
 )
 from .binomials import worst_violations
-from .report import CheckReport, Verdict, exact, judge
+from .report import CheckReport, exact, judge
 
 _SIZES = tuple(range(2, 102))
 _DELTAS = (1.0, 0.5, 0.2, 0.1, 0.05, 0.01, 0.001)
@@ -25,7 +25,6 @@ def check_tighter_bounds(
     *, seed: int = 0, bound: Callable[..., Any] = maurer_pinsker_bound
 ) -> CheckReport:
     """Maurer-Pinsker is never above the paper's bound, and the kl form never above it."""
-    del seed
     grid = np.meshgrid(
         [0.0, 0.01, 0.1, 0.5, 0.9, 1.0],
         [0.0, 0.1, 1.0, 10.0, 1e3, 1e6],
@@ -46,11 +45,9 @@ def check_tighter_bounds(
         name="tighter_bounds",
         claim="kl form <= Maurer-Pinsker <= the paper's bound, for every n >= 2.",
         source="Maurer 2004, Seeger 2002",
-        expected=Verdict.HOLDS,
         # By differences, relative to the larger one: the values span nine orders of magnitude.
         measured=exact(np.concatenate([tighter / paper, sharpest / tighter])),
-        side="at most",
-        bound=1.0,
+        at_most=1.0,
         where=where,
         proof="ln(2 sqrt n)/2n <= ln(n)/2(n-1), and Pinsker's inequality",
     )
@@ -58,7 +55,6 @@ def check_tighter_bounds(
 
 def check_seeger(*, seed: int = 0, bound: Callable[..., Any] = seeger_bound) -> CheckReport:
     """The kl form, one hypothesis, every risk, exactly."""
-    del seed
     ratios = [
         worst_violations(
             lambda risk, n, d=delta: bound(risk, np.zeros_like(n), num_samples=n, delta=d), _SIZES
@@ -71,10 +67,8 @@ def check_seeger(*, seed: int = 0, bound: Callable[..., Any] = seeger_bound) -> 
         claim="kl(L_S || L_D) <= (KL + ln(2 sqrt n / delta)) / n holds with probability at least "
         "1 - delta (one hypothesis); shown as probability of a violation / delta.",
         source="Maurer 2004, Seeger 2002",
-        expected=Verdict.HOLDS,
         measured=exact(np.concatenate(ratios)),
-        side="at most",
-        bound=1.0,
+        at_most=1.0,
         where=lambda i: f"n={_SIZES[i % len(_SIZES)]}, delta={_DELTAS[i // len(_SIZES)]:g}",
         proof="E exp(n kl) <= 2 sqrt n and Markov's inequality",
     )
@@ -82,7 +76,6 @@ def check_seeger(*, seed: int = 0, bound: Callable[..., Any] = seeger_bound) -> 
 
 def check_holdout(*, seed: int = 0, bound: Callable[..., Any] = holdout_bound) -> CheckReport:
     """The three hold-out bounds, every risk, exactly: the only ones that say much of a 7B PRM."""
-    del seed
     methods = ("hoeffding", "kl", "clopper-pearson")
     cases = [(method, delta) for method in methods for delta in _DELTAS if delta < 1]
     ratios = [
@@ -94,10 +87,8 @@ def check_holdout(*, seed: int = 0, bound: Callable[..., Any] = holdout_bound) -
         claim="The hold-out bounds (Hoeffding, kl, Clopper-Pearson) hold with probability at least "
         "1 - delta; shown as probability of a violation / delta.",
         source="literature",
-        expected=Verdict.HOLDS,
         measured=exact(np.concatenate(ratios)),
-        side="at most",
-        bound=1.0,
+        at_most=1.0,
         where=lambda i: (
             f"{cases[i // len(_SIZES)][0]}, m={_SIZES[i % len(_SIZES)]}, "
             f"delta={cases[i // len(_SIZES)][1]:g}"
@@ -110,7 +101,6 @@ def check_moment_constant(
     *, seed: int = 0, limit: Callable[[np.ndarray], np.ndarray] = lambda n: n**0.25
 ) -> CheckReport:
     """Open: how small the n inside the paper's logarithm could be."""
-    del seed
     _SIZES = (*range(2, 41), 50, 100, 200, 500, 1000)
     values = [_squared_moment(n) for n in _SIZES]
     return judge(
@@ -118,10 +108,8 @@ def check_moment_constant(
         claim="sup over risks of E exp(2 (n-1) (L_D - L_S)_+^2) is at most n^(1/4), so ln n in "
         "the paper's bound could be (ln n)/4.",
         source="here",
-        expected=Verdict.OPEN,
         measured=exact(np.array(values) / limit(np.array(_SIZES, np.float64))),
-        side="at most",
-        bound=1.0,
+        at_most=1.0,
         where=lambda i: f"n={_SIZES[i]}; moment / n^(1/4)",
     )
 

@@ -22,7 +22,7 @@ from search import simulation
 
 from ..accuracy import accuracy_lower_bound_margin_dependent, coverage
 from ..certificates import is_best_certified
-from .report import CheckReport, Verdict, judge, shares
+from .report import CheckReport, judge, shares
 
 _P1 = 0.3
 _CUT = 5.5  # standard deviations; `search.simulation.draws.normal` stays within
@@ -64,10 +64,8 @@ def check_search_margin(
         claim="Accuracy of best-of-N in the search simulator is at least p_N (1 - eps/gamma), and "
         "p_N beyond 2 eps.",
         source="theorem 4.5, repaired here",
-        expected=Verdict.HOLDS,
         measured=shares(counts, _SEARCHES),
-        side="at least",
-        bound=values,
+        at_least=values,
         where=lambda i: f"t={ratios[i]:.2f}, p1={_P1}, N={cases[i][1]}; accuracy",
         proof="the best correct path must fall by gamma - eps",
         seed=seed,
@@ -83,10 +81,8 @@ def check_search_coverage(*, seed: int = 0, bound: Callable[..., Any] = coverage
         claim="The simulator's searches hold a right path with probability 1 - (1 - p1)^N, neither "
         "more nor less often.",
         source="p_N of theorem 4.5",
-        expected=Verdict.HOLDS,
         measured=shares([*counts, *(_SEARCHES - count for count in counts)], _SEARCHES),
-        side="at most",
-        bound=np.concatenate([expected, 1.0 - expected]),
+        at_most=np.concatenate([expected, 1.0 - expected]),
         where=lambda i: (
             f"N={_SIZES[i % len(_SIZES)]}" + ("; covered" if i < len(_SIZES) else "; not covered")
         ),
@@ -109,10 +105,8 @@ def check_search_certificate(*, seed: int = 0, factor: float = 1.0) -> CheckRepo
         claim="A search whose two best path scores differ by more than 2 epsilon is right if any "
         "of its paths is.",
         source="here",
-        expected=Verdict.HOLDS,
         measured=shares([errors], certified),
-        side="at most",
-        bound=0.0,
+        at_most=0.0,
         where=lambda i: f"{certified} of {len(_WORLDS) * _SEARCHES} searches certified; errors",
         proof="the best path's score is at least R* - epsilon",
         seed=seed,
