@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pathlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import tyro
 
 from ..errors import BadInputError
+from .prm_options import PrmOptions
 
 if TYPE_CHECKING:
     from ..scoring.labelled import LabelledData
@@ -27,13 +27,7 @@ def quality(
     output: pathlib.Path | None = None,
     plot: pathlib.Path | None = None,
     scored: pathlib.Path | None = None,
-    family: str = "auto",
-    backend: str = "hf",
-    device: str = "cpu",
-    dtype: str = "float32",
-    batch_tokens: int = 1 << 15,
-    num_threads: int = 1,
-    gpu_memory_utilization: float = 0.45,
+    loading: tyro.conf.OmitArgPrefixes[PrmOptions],
 ) -> int:
     """Cross-entropy, Brier score, AUC, pair accuracy, calibration, risk and epsilon of PRMs.
 
@@ -53,14 +47,7 @@ def quality(
         output: JSON file for all figures, replaced if it exists.
         plot: PNG file for the calibration curves, replaced if it exists.
         scored: JSONL file for the rows with the scores of all PRMs, for the next call.
-        family: how the PRMs read a solution: the name of a format, a .yaml file, or auto.
-        backend: hf (transformers), vllm (an engine started here), or the address of a server of
-            vLLM that has this PRM.
-        device: cpu, cuda or cuda:N; of the back end hf.
-        dtype: float32 or bfloat16; a server has its own.
-        batch_tokens: steps are scored together up to so many tokens, which the back end hf holds.
-        num_threads: of torch; of the back end hf.
-        gpu_memory_utilization: share of a GPU's memory for the engine of the back end vllm.
+        loading: how PRMs are loaded.
     """
     import json
 
@@ -69,37 +56,23 @@ def quality(
     from ..scoring.quality import check_settings
     from ..scoring.quality import quality as figures_of
     from ..scoring.score_labelled import write_labelled
-    from ..specs.recipe import PrmSpec
-    from ..storage.durable import whole_text
+    from ..storage.durable import check_output, whole_text
     from .terminal import make_console, show_table
 
     if not inputs:
         raise BadInputError("quality: name at least one file of labelled steps")
-    if batch_tokens < 1:
-        raise BadInputError(f"--batch-tokens={batch_tokens}: must be at least 1")
+    specs = [loading.spec(prm) for prm in prms]
     check_settings(level, clip)
     if scored is not None and not prms:
         raise BadInputError("--scored keeps new scores: name the PRMs by --prms, or leave it out")
-    if len(prms) > 1 and backend not in ("hf", "vllm"):
+    if len(prms) > 1 and loading.backend not in ("hf", "vllm"):
         raise BadInputError(
-            f"--backend={backend!r} has one PRM: name it alone, and keep its scores by --scored "
-            "for the next call"
+            f"--backend={loading.backend!r} has one PRM: name it alone, and keep its scores by "
+            "--scored for the next call"
         )
-    specs = [
-        PrmSpec(
-            prm,
-            backend=backend,
-            format=family,
-            device=device,
-            dtype=dtype,
-            batch_tokens=batch_tokens,
-            num_threads=num_threads,
-            gpu_memory_utilization=gpu_memory_utilization,
-        )
-        for prm in prms
-    ]
-    for option, path in (("output", output), ("plot", plot), ("scored", scored)):
-        _check_output(option, path)
+    for option, path in (("--output", output), ("--plot", plot), ("--scored", scored)):
+        if path is not None:
+            check_output(option, path)
     labelled = read_labelled(inputs, neutral=neutral, by=by)
     names = [*labelled.prms, *(spec.label for spec in specs)]
     if not names:
@@ -180,17 +153,3 @@ def _score(labelled: LabelledData, specs: Sequence[PrmSpec]) -> tuple[LabelledDa
         errors += new
         del scorer  # before the next one is loaded
     return labelled, errors
-
-
-def _check_output(option: str, path: pathlib.Path | None) -> None:
-    """Raise BadInputError if a file can't be made there."""
-    if path is None:
-        return
-    if path.is_dir():
-        raise BadInputError(f"--{option} {str(path)!r} is a folder: name a file")
-    if not path.parent.is_dir():
-        raise BadInputError(
-            f"--{option}: folder {str(path.parent)!r} does not exist: make it first"
-        )
-    if not os.access(path.parent, os.W_OK):
-        raise BadInputError(f"--{option} {str(path)!r} can't be written: choose another folder")

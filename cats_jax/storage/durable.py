@@ -54,6 +54,20 @@ def replace_json(path: pathlib.Path, value: Mapping[str, Any]) -> None:
     replace(path, json.dumps(value, indent=2).encode() + b"\n")
 
 
+def check_output(option: str, path: pathlib.Path) -> None:
+    """Check, before the work, that a file can be made at the path that an option names.
+
+    Raises:
+        BadInputError: the path is a folder, its folder is missing, or it can't be written.
+    """
+    if path.is_dir():
+        raise BadInputError(f"{option} {str(path)!r} is a folder: name a file")
+    if not path.parent.is_dir():
+        raise BadInputError(f"{option}: folder {str(path.parent)!r} does not exist: make it first")
+    if not os.access(path.parent, os.W_OK):
+        raise BadInputError(f"{option} {str(path)!r} can't be written: choose another folder")
+
+
 @contextlib.contextmanager
 def whole_text(path: pathlib.Path) -> Iterator[TextIO]:
     """A text to be written bit by bit, which is at `path` when the `with` ends, and not before.
