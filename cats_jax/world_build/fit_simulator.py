@@ -16,7 +16,7 @@ import json
 import pathlib
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 
 import jax
 import jax.numpy as jnp
@@ -175,19 +175,7 @@ def compare(
                 real = statistics.wilson(sum(right), len(right))
                 found = simulate(params, world.PRM_NAMES.index(prm), strategy, num_candidates)
                 model = statistics.wilson(int(found.sum()), found.size)
-                cells.append(
-                    Cell(
-                        prm,
-                        name,
-                        num_candidates,
-                        real.value,
-                        real.low,
-                        real.high,
-                        model.value,
-                        model.low,
-                        model.high,
-                    )
-                )
+                cells.append(Cell(prm, name, num_candidates, *astuple(real), *astuple(model)))
                 log(f"{prm} {name} N={num_candidates}: {real.value:.3f} / {model.value:.3f}")
     return cells
 

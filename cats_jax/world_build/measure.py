@@ -11,7 +11,6 @@ from __future__ import annotations
 import collections
 import dataclasses
 import math
-import random
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -263,14 +262,6 @@ def sparsity(model: Qwen2ForCausalLM) -> dict:
         "sparsity_total": round(share(parameters), 6),
         "sparsity_last_layer": round(share([training.read_out_of(model).detach()]), 6),
     }
-
-
-def sample_of(items: Sequence, count: int, seed: int) -> list:
-    """`count` items (or all) chosen at random, in their order."""
-    if len(items) <= count:
-        return list(items)
-    chosen = sorted(random.Random(seed).sample(range(len(items)), count))
-    return [items[index] for index in chosen]
 
 
 def _rounded(value: float | np.floating) -> float:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.flatten_util import ravel_pytree
 from scipy import optimize, stats
 
 from search import simulation
@@ -139,7 +140,10 @@ def fit_margins(children: Children, points: tuple[int, int] = (11, 11)) -> Margi
         "log_slope": np.zeros(free.size),
         "shift": np.zeros(free.size),
     }
-    flat, shapes = _flatten(start)
+    flat, unravel = ravel_pytree(list(start.values()))
+
+    def named(vector: jax.Array) -> dict[str, jax.Array]:
+        return dict(zip(start, unravel(vector), strict=True))
 
     def settings_of(p: dict) -> tuple[jax.Array, jax.Array]:
         slope = jnp.concatenate([jnp.ones(1), jnp.exp(p["log_slope"])])
@@ -166,7 +170,7 @@ def fit_margins(children: Children, points: tuple[int, int] = (11, 11)) -> Margi
         return total, effect
 
     def objective(vector: jax.Array) -> jax.Array:
-        p = _unflatten(vector, shapes)
+        p = named(vector)
         terms, _ = node_terms(p)
         by_node = jax.nn.logsumexp(terms + jnp.log(weight_v)[None, None, :], axis=2)
         by_question = jax.ops.segment_sum(by_node, data["question"], num_questions)
@@ -185,9 +189,13 @@ def fit_margins(children: Children, points: tuple[int, int] = (11, 11)) -> Margi
         return float(value), np.asarray(gradient, float)
 
     result = optimize.minimize(
-        scipy_objective, flat, jac=True, method="L-BFGS-B", options={"maxiter": 150, "ftol": 1e-7}
+        scipy_objective,
+        np.asarray(flat, float),
+        jac=True,
+        method="L-BFGS-B",
+        options={"maxiter": 150, "ftol": 1e-7},
     )
-    p = _unflatten(jnp.asarray(result.x, jnp.float32), shapes)
+    p = named(jnp.asarray(result.x, jnp.float32))
     slope, shift = settings_of(p)
 
     @jax.jit
@@ -245,22 +253,6 @@ def _node_counts(children: Children) -> tuple[dict[str, jax.Array], np.ndarray]:
 def _hermite(points: int) -> tuple[jax.Array, jax.Array]:
     nodes, weights = np.polynomial.hermite_e.hermegauss(points)
     return jnp.asarray(nodes, jnp.float32), jnp.asarray(weights / weights.sum(), jnp.float32)
-
-
-def _flatten(values: dict[str, np.ndarray]) -> tuple[np.ndarray, dict[str, tuple[int, ...]]]:
-    return (
-        np.concatenate([value.ravel() for value in values.values()]),
-        {name: value.shape for name, value in values.items()},
-    )
-
-
-def _unflatten(vector: jax.Array, shapes: dict[str, tuple[int, ...]]) -> dict[str, jax.Array]:
-    values, start = {}, 0
-    for name, shape in shapes.items():
-        size = int(np.prod(shape))
-        values[name] = vector[start : start + size].reshape(shape)
-        start += size
-    return values
 
 
 def _on_grid(by_setting: np.ndarray) -> np.ndarray:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import random
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -113,7 +114,8 @@ def sample_children(
         prms: name -> PRM; the order of the columns of `score`.
         seed: of everything that is drawn.
     """
-    rows = _Rows()
+    children = _Rows()
+    rows = children.rows
     rng = random.Random(f"simulator samples {seed}")
     questions = [Question(problem.id, problem.text) for problem in problems]
     frontier = [_Node(index, (), True, frozenset(), -1) for index in range(len(problems))]
@@ -128,14 +130,14 @@ def sample_children(
                 requests.append(_request(questions[node.question], node, setting, which, seed))
                 settings.append((number, which))
         generation = policy.generate(requests)
-        first_row = len(rows.question)
+        first_row = len(rows)
         paths: dict[int, Path] = {}
         for (number, which), samples in zip(settings, generation.samples, strict=True):
             node = frontier[number]
             problem = problems[node.question]
             for sample in samples:
-                row = rows.add(problem, node, num_nodes + number, depth, which, sample)
-                if rows.valid[row]:
+                row = children.add(problem, node, num_nodes + number, depth, which, sample)
+                if rows[row]["valid"]:
                     paths[row] = (*node.path, sample.step)
         _score(rows, paths, questions, prms, first_row)
         num_nodes += len(frontier)
@@ -146,29 +148,14 @@ def sample_children(
         for index, question in enumerate(questions):
             for model in (policy, *prms.values()):
                 model.keep_only(question, live.get(index, []))
-    return rows.arrays(len(prms))
+    return children.arrays(len(prms))
 
 
 class _Rows:
-    """The columns of `Children` while they grow."""
+    """The rows of `Children` while they grow; a row's keys are the names of the columns."""
 
     def __init__(self) -> None:
-        self.question: list[int] = []
-        self.level: list[int] = []
-        self.depth: list[int] = []
-        self.node: list[int] = []
-        self.setting: list[int] = []
-        self.after_right: list[bool] = []
-        self.valid: list[bool] = []
-        self.consistent: list[bool] = []
-        self.text: list[int] = []
-        self.done: list[bool] = []
-        self.answer: list[int] = []
-        self.slips: list[int] = []
-        self.num_tokens: list[int] = []
-        self.parent_row: list[int] = []
-        self.score: dict[int, list[float]] = {}
-        self.slip_sets: list[frozenset[tuple[int, str]]] = []
+        self.rows: list[dict[str, Any]] = []
         self._texts: dict[tuple[int, str], int] = {}
         self._answers: dict[int, dict[str, int]] = {}
         self._slip_numbers: dict[tuple[int, frozenset[tuple[int, str]]], int] = {}
@@ -190,32 +177,35 @@ class _Rows:
         consistent = text in right_steps
         slips = node.slips if consistent else node.slips | {(number, text)}
         answers = self._answers.setdefault(node.question, {problem.answer: 0})
-        self.question.append(node.question)
-        self.level.append(problem.level - 1)
-        self.depth.append(depth)
-        self.node.append(number)
-        self.setting.append(setting)
-        self.after_right.append(node.right)
-        self.valid.append(sample.finish in ("step", "end") and bool(text.strip()))
-        self.consistent.append(consistent)
-        self.text.append(self._texts.setdefault((number, text), len(self._texts)))
-        self.done.append(sample.finish == "end" or answer is not None)
-        self.answer.append(-1 if answer is None else answers.setdefault(answer, len(answers)))
         key = (node.question, slips)
-        self.slips.append(self._slip_numbers.setdefault(key, len(self._slip_numbers) + 1))
-        if not slips:
-            self.slips[-1] = 0
-        self.slip_sets.append(slips)
-        self.num_tokens.append(len(sample.step.token_ids))
-        self.parent_row.append(node.parent_row)
-        return len(self.question) - 1
+        slip_number = self._slip_numbers.setdefault(key, len(self._slip_numbers) + 1)
+        self.rows.append(
+            {
+                "question": node.question,
+                "level": problem.level - 1,
+                "depth": depth,
+                "node": number,
+                "setting": setting,
+                "after_right": node.right,
+                "valid": sample.finish in ("step", "end") and bool(text.strip()),
+                "consistent": consistent,
+                "text": self._texts.setdefault((number, text), len(self._texts)),
+                "done": sample.finish == "end" or answer is not None,
+                "answer": -1 if answer is None else answers.setdefault(answer, len(answers)),
+                "slips": slip_number if slips else 0,
+                "num_tokens": len(sample.step.token_ids),
+                "parent_row": node.parent_row,
+                "slip_set": slips,
+            }
+        )
+        return len(self.rows) - 1
 
     def arrays(self, num_prms: int) -> Children:
-        score = np.full((len(self.question), num_prms), np.nan)
-        for row, values in self.score.items():
-            score[row] = values
+        unscored = [np.nan] * num_prms
+        score = [row.get("score", unscored) for row in self.rows]
         names = [field.name for field in dataclasses.fields(Children) if field.name != "score"]
-        return Children(score=score, **{name: np.array(getattr(self, name)) for name in names})
+        columns = {name: np.array([row[name] for row in self.rows]) for name in names}
+        return Children(score=np.array(score).reshape(-1, num_prms), **columns)
 
     def _right_steps_of(self, problem: task.Problem, node: _Node) -> frozenset[str]:
         """What would be right after the node's path, as it is written."""
@@ -250,7 +240,7 @@ def _request(
 
 
 def _score(
-    rows: _Rows,
+    rows: list[dict[str, Any]],
     paths: Mapping[int, Path],
     questions: Sequence[Question],
     prms: Mapping[str, StepScorer],
@@ -259,28 +249,31 @@ def _score(
     """Score each distinct step once with each PRM."""
     by_text: dict[int, int] = {}
     for row in paths:
-        by_text.setdefault(rows.text[row], row)
+        by_text.setdefault(rows[row]["text"], row)
     chosen = list(by_text.values())
-    asked = [questions[rows.question[row]] for row in chosen]
+    asked = [questions[rows[row]["question"]] for row in chosen]
     scored = [prm.score(asked, [paths[row] for row in chosen]).scores for prm in prms.values()]
     columns = dict(zip(by_text, zip(*scored, strict=True), strict=True)) if prms else {}
-    for row in range(first_row, len(rows.question)):
+    for row in range(first_row, len(rows)):
         if row in paths:
-            rows.score[row] = list(columns.get(rows.text[row], ()))
+            rows[row]["score"] = list(columns.get(rows[row]["text"], ()))
 
 
-def _next_frontier(rows: _Rows, paths: Mapping[int, Path], rng: random.Random) -> list[_Node]:
+def _next_frontier(
+    rows: list[dict[str, Any]], paths: Mapping[int, Path], rng: random.Random
+) -> list[_Node]:
     """Up to two right and two wrong distinct children of each node, six a question."""
     children: dict[tuple[int, bool], dict[int, int]] = {}
     for row in paths:
-        if rows.setting[row] == 0 and not rows.done[row]:
-            right = rows.after_right[row] and rows.consistent[row]
-            children.setdefault((rows.node[row], right), {}).setdefault(rows.text[row], row)
+        child = rows[row]
+        if child["setting"] == 0 and not child["done"]:
+            right = child["after_right"] and child["consistent"]
+            children.setdefault((child["node"], right), {}).setdefault(child["text"], row)
     by_question: dict[int, list[tuple[bool, int]]] = {}
     for (_, right), texts in children.items():
         drawn = list(texts.values())
         for row in rng.sample(drawn, min(_GROWN, len(drawn))):
-            by_question.setdefault(rows.question[row], []).append((right, row))
+            by_question.setdefault(rows[row]["question"], []).append((right, row))
     grown = []
     for question, candidates in by_question.items():
         rng.shuffle(candidates)
@@ -289,5 +282,5 @@ def _next_frontier(rows: _Rows, paths: Mapping[int, Path], rng: random.Random) -
         right = [item for item in candidates if item[0]][: _MAX_NODES - _GROWN]
         wrong = [item for item in candidates if not item[0]][: _MAX_NODES - len(right)]
         for is_right, row in right + wrong:
-            grown.append(_Node(question, paths[row], is_right, rows.slip_sets[row], row))
+            grown.append(_Node(question, paths[row], is_right, rows[row]["slip_set"], row))
     return grown
