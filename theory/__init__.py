@@ -16,7 +16,7 @@ infinity.
 from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
-from . import paper
+from . import paper as paper
 from .accuracy import (
     accuracy_lower_bound,
     accuracy_lower_bound_averaged,

@@ -69,17 +69,7 @@ class ModelFolders:
             return _engine_policy(spec, model_folder(spec))
         from .huggingface.generator import HuggingFaceGenerator
 
-        return HuggingFaceGenerator(
-            model_folder(spec),
-            recipe=spec.recipe,
-            step_separator=spec.step_separator,
-            max_step_tokens=spec.max_step_tokens,
-            max_answer_tokens=spec.max_answer_tokens,
-            device=spec.device,
-            dtype=spec.dtype,
-            batch_tokens=spec.batch_tokens,
-            num_threads=spec.num_threads,
-        )
+        return HuggingFaceGenerator(model_folder(spec), **_settings(spec, *_ASKED, *_LOADED))
 
     def prm(self, spec: PrmSpec) -> EngineScorer | HuggingFaceScorer:
         """Load a process reward model, or start its engine."""
@@ -92,13 +82,18 @@ class ModelFolders:
         from .huggingface.scorer import HuggingFaceScorer
 
         return HuggingFaceScorer(
-            folder,
-            choose_format(spec.format, folder),
-            device=spec.device,
-            dtype=spec.dtype,
-            batch_tokens=spec.batch_tokens,
-            num_threads=spec.num_threads,
+            folder, choose_format(spec.format, folder), **_settings(spec, *_LOADED)
         )
+
+
+_ASKED = ("recipe", "step_separator", "max_step_tokens", "max_answer_tokens")
+_LOADED = ("device", "dtype", "batch_tokens", "num_threads")
+_STARTED = ("dtype", "gpu_memory_utilization")
+
+
+def _settings(spec: PolicySpec | PrmSpec, *names: str) -> dict[str, Any]:
+    """The fields of a spec that a back end takes under the same names."""
+    return {name: getattr(spec, name) for name in names}
 
 
 def _own_model(spec: PolicySpec | PrmSpec, protocol: type) -> Any:
@@ -121,24 +116,12 @@ def _engine_policy(spec: PolicySpec, folder: pathlib.Path) -> StepGenerator:
         if spec.backend == "vllm":
             from .serving.vllm_engine import VLLMSampler
 
-            return VLLMSampler(
-                folder,
-                context=context,
-                dtype=spec.dtype,
-                gpu_memory_utilization=spec.gpu_memory_utilization,
-            )
+            return VLLMSampler(folder, context=context, **_settings(spec, *_STARTED))
         from .serving.http_engine import HTTPSampler, Server
 
         return HTTPSampler(Server(spec.backend, context=context))
 
-    return EngineGenerator(
-        folder,
-        start,
-        recipe=spec.recipe,
-        step_separator=spec.step_separator,
-        max_step_tokens=spec.max_step_tokens,
-        max_answer_tokens=spec.max_answer_tokens,
-    )
+    return EngineGenerator(folder, start, **_settings(spec, *_ASKED))
 
 
 def _engine_prm(spec: PrmSpec, folder: pathlib.Path) -> EngineScorer:
@@ -154,11 +137,7 @@ def _engine_prm(spec: PrmSpec, folder: pathlib.Path) -> EngineScorer:
         overrides = classifier_overrides(model.config.model_type, prm_format.read_out)
         if spec.backend == "vllm":
             return VLLMClassifier(
-                folder,
-                context=model.context,
-                overrides=overrides,
-                dtype=spec.dtype,
-                gpu_memory_utilization=spec.gpu_memory_utilization,
+                folder, context=model.context, overrides=overrides, **_settings(spec, *_STARTED)
             )
         from .serving.http_engine import HTTPClassifier, Server
 

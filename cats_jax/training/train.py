@@ -285,7 +285,8 @@ def _parse(arguments: list[str], default: learners.TrainConfig) -> learners.Trai
         text = re.sub(r"[─-╿]+|-{3,}", " ", said.getvalue())
         words = " ".join(text.split()).split(" For full helptext")[0]
         raise BadInputError(
-            f"--set: {words}; the fields are those of learners.TrainConfig, see docs/train/controllers.md"
+            f"--set: {words}; the fields are those of learners.TrainConfig, see "
+            "docs/train/controllers.md"
         ) from None
 
 

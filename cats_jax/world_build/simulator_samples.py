@@ -205,7 +205,7 @@ class _Rows:
         score = [row.get("score", unscored) for row in self.rows]
         names = [field.name for field in dataclasses.fields(Children) if field.name != "score"]
         columns = {name: np.array([row[name] for row in self.rows]) for name in names}
-        return Children(score=np.array(score).reshape(-1, num_prms), **columns)
+        return Children(score=np.array(score).reshape(len(self.rows), num_prms), **columns)
 
     def _right_steps_of(self, problem: task.Problem, node: _Node) -> frozenset[str]:
         """What would be right after the node's path, as it is written."""

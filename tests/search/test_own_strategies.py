@@ -157,15 +157,15 @@ LEARNED_ANSWER = dataclasses.replace(
 def test_an_answer_may_be_learned(key):
     weights = ([1.0, 0.0, 0.0], [-1.0, 0.0, 0.0])
     answer = jax.jit(functools.partial(search.answer, strategy=LEARNED_ANSWER))
+    final, _ = run(LEARNED_ANSWER, key, {"weights": jnp.asarray(weights[0])})
+    finished = final.finished  # the weights choose among the paths, they do not change them
     chosen = []
     for row in weights:
-        params = {"weights": jnp.asarray(row)}
-        final, _ = run(LEARNED_ANSWER, key, params)
-        finished = final.finished
         values = np.where(finished.valid, finished.step_scores[:, 0] * row[0], -np.inf)
-        chosen.append(int(answer(params, final)))
+        chosen.append(int(answer({"weights": jnp.asarray(row)}, final)))
         assert chosen[-1] == values.argmax()
     assert chosen[0] != chosen[1]
+    params = {"weights": jnp.asarray(weights[1])}
     # Paths of several lengths: at a high price the shortest one wins.
     dear = final.replace(context=final.context._replace(price=np.float32(100.0)))
     row = answer(params, dear)

@@ -7,18 +7,18 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from cats_jax.training.ablations import load_ablations
 from cats_jax.errors import BadInputError
-from cats_jax.live.ledger import Ledger
-from cats_jax.storage.manifest import make_manifest
 from cats_jax.evaluation.replay import Replayed
+from cats_jax.live.ledger import Ledger
 from cats_jax.reporting.report import Group
 from cats_jax.runs.folder import Row, RunWriter, row_key
+from cats_jax.storage.manifest import make_manifest
 from cats_jax.study import ablations, accuracies, banks, comparisons, trainings
 from cats_jax.study.__main__ import study
 from cats_jax.study.frontier import plot_frontier
 from cats_jax.study.groups import PRMS
 from cats_jax.study.rows import keep_run, load_groups
+from cats_jax.training.ablations import load_ablations
 
 RESULTS = pathlib.Path(__file__).resolve().parents[2] / "docs" / "results"
 

@@ -142,7 +142,7 @@ def test_two_level_uniform_with_many(p1, slack, n):
 
 
 def test_figures():
-    """Section 4 of docs/theory/statements.md: how tight the margin bound is, and what happens below it."""
+    """Section 4 of docs/theory/statements.md: how tight the margin bound is, and below it."""
     exact = theory.accuracy_two_level_rademacher(0.3, 2.0, 1.0, num_candidates=16)
     bound = theory.accuracy_lower_bound_margin(0.3, 2.0, 1.0, num_candidates=16, delta=0)
     assert exact == pytest.approx(0.925764, abs=5e-7)

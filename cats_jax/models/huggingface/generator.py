@@ -21,7 +21,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...errors import BadInputError
 from ...protocols import (
     Finish,
     Generation,
@@ -33,10 +32,10 @@ from ...protocols import (
     TokenUsage,
     total_usage,
 )
-from ..prompts.policy_format import AUTO
-from ..prompts.step_text import StepText, check_parameters
+from ..prompts.step_text import check_parameters
 from . import sampling
 from .model import CHUNK_WIDTH, WIDTH, CausalModel, padded
+from .policy import StepPolicy, check_positive
 from .prefix_cache import Segment
 from .token_budget import TokenBudget
 
@@ -48,7 +47,7 @@ _STEP, _END, _LENGTH, _CONTEXT = range(4)
 _MAX_DONE_SHARE = 0.25
 
 
-class HuggingFaceGenerator:
+class HuggingFaceGenerator(StepPolicy):
     r"""`StepGenerator` for a causal language model in a local folder.
 
     On the CPU in float32 a sample is a function of its path, parameters and seed alone, bit for
@@ -56,15 +55,12 @@ class HuggingFaceGenerator:
 
     Args:
         path: model folder (config, tokenizer with a chat template, safetensors).
-        recipe: how questions are put and where steps end: a name, a .yaml file, or auto, see
-            `choose_recipe`.
-        step_separator: what closes a step, in place of the recipe's; see `StepText`.
-        max_step_tokens: limit of one step; longer samples finish with "length".
-        max_answer_tokens: the same for `to_end` requests.
         device: "cpu", "cuda" or "cuda:N".
         dtype: "float32" or "bfloat16".
         batch_tokens: tokens (rows x width) of one micro-batch; halved when memory runs out.
         num_threads: torch's threads, for the whole process (see `CausalModel`).
+        asked: `recipe`, `step_separator`, `max_step_tokens` and `max_answer_tokens`, see
+            `StepPolicy`.
 
     Raises:
         BadInputError: before the weights are read, if the folder or a setting can't work.
@@ -74,45 +70,20 @@ class HuggingFaceGenerator:
         self,
         path: str | pathlib.Path,
         *,
-        recipe: str = AUTO,
-        step_separator: str | None = None,
-        max_step_tokens: int = 256,
-        max_answer_tokens: int = 2048,
         device: str = "cpu",
         dtype: str = "float32",
         batch_tokens: int = 1 << 15,
         num_threads: int = 1,
+        **asked: Any,
     ):
-        for name, value in (
-            ("max_step_tokens", max_step_tokens),
-            ("max_answer_tokens", max_answer_tokens),
-            ("batch_tokens", batch_tokens),
-        ):
-            if value < 1:
-                raise BadInputError(f"{name} must be at least 1, got {value}")
-        self._model = CausalModel(
-            path, device=device, dtype=dtype, num_threads=num_threads, recipe=recipe
-        )
-        separator = self._model.recipe.step_separator if step_separator is None else step_separator
-        self._text = StepText(self._model, separator)
-        self._max_step_tokens = max_step_tokens
-        self._max_answer_tokens = max_answer_tokens
+        check_positive(batch_tokens=batch_tokens)
+        super().__init__(path, device=device, dtype=dtype, num_threads=num_threads, **asked)
         self._is_separator = _table(self._text.separators, self._model)
         self._is_end = _table(self._text.ends, self._model)
         self._model.load_weights()
-        self.name = self._model.name
         self.num_parameters = self._model.num_parameters
         self._budget = TokenBudget(batch_tokens)
         self._cache = self._model.new_cache()
-
-    def check_question(self, question: Question) -> None:
-        """Raises BadInputError if the prompt leaves no room for a single token of an answer."""
-        length, context = len(self._model.prompt_ids(question)), self._model.context
-        if length >= context:
-            raise BadInputError(
-                f"question {question.id!r} has {length} prompt tokens, {self.name} has a context "
-                f"of {context}: shorten or drop the question"
-            )
 
     def keep_only(self, question: Question, paths: Sequence[Path]) -> None:
         """Of this question, forgets cached state that is no prefix of `paths` (empty: all)."""
@@ -138,7 +109,7 @@ class HuggingFaceGenerator:
         rows: list[_Row] = []
         for i, (request, node) in enumerate(zip(requests, nodes, strict=True)):
             room = self._model.context - len(node.segment) - 1
-            limit = self._max_answer_tokens if request.to_end else self._max_step_tokens
+            limit = self._limit(request)
             if room < 1:
                 continue  # `samples` starts with empty ones that finish with "context"
             for j, seed in enumerate(request.seeds):

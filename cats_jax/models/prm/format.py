@@ -2,8 +2,8 @@
 
 A format says how question and steps become tokens, where the tag of each step stands, and how the
 score follows from the model's output there. `encoder.py` turns that into token ids. The families'
-formats are those of their model cards; docs/own/prm.md says for each where it was published and how a
-format of your own is written down.
+formats are those of their model cards; docs/own/prm.md says for each where it was published and how
+a format of your own is written down.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ import math
 import pathlib
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
-from ...errors import BadInputError
 from ...protocols import (
     Finish,
     Generation,
@@ -19,15 +19,14 @@ from ...protocols import (
     TokenUsage,
     total_usage,
 )
-from ..huggingface.model import CausalModel
-from ..prompts.policy_format import AUTO
-from ..prompts.step_text import StepText, check_parameters
+from ..huggingface.policy import StepPolicy
+from ..prompts.step_text import check_parameters
 from ..stored_model import check_complete
 from ..weights import stored_tensors
 from .token_engine import Sampled, Sampler, SampleRequest
 
 
-class EngineGenerator:
+class EngineGenerator(StepPolicy):
     r"""`StepGenerator` on a serving engine (`vllm_engine.py`, `http_engine.py`).
 
     A prompt is the chat template's ids and the ids of the steps as they were sampled: no text is
@@ -39,10 +38,8 @@ class EngineGenerator:
         path: model folder: configuration, tokenizer with a chat template, safetensors (of which
             only the headers are read here).
         start: makes the engine, given the tokens a sequence may have.
-        recipe: how questions are put and where steps end, see `choose_recipe`.
-        step_separator: what closes a step, in place of the recipe's; see `StepText`.
-        max_step_tokens: limit of one step; longer samples finish with "length".
-        max_answer_tokens: the same for `to_end` requests.
+        asked: `recipe`, `step_separator`, `max_step_tokens` and `max_answer_tokens`, see
+            `StepPolicy`.
 
     Raises:
         BadInputError: before the engine starts, if the folder or a setting can't work; or if the
@@ -53,40 +50,16 @@ class EngineGenerator:
         self,
         path: str | pathlib.Path,
         start: Callable[[int], Sampler],
-        *,
-        recipe: str = AUTO,
-        step_separator: str | None = None,
-        max_step_tokens: int = 256,
-        max_answer_tokens: int = 2048,
+        **asked: Any,
     ):
-        for name, value in (
-            ("max_step_tokens", max_step_tokens),
-            ("max_answer_tokens", max_answer_tokens),
-        ):
-            if value < 1:
-                raise BadInputError(f"{name} must be at least 1, got {value}")
         # Tokenizer and configuration only: the weights are the engine's.
-        self._model = CausalModel(path, device="cpu", dtype="float32", num_threads=1, recipe=recipe)
+        super().__init__(path, device="cpu", dtype="float32", num_threads=1, **asked)
         check_complete(pathlib.Path(path), self._model.config)
-        separator = self._model.recipe.step_separator if step_separator is None else step_separator
-        self._text = StepText(self._model, separator)
         self._ends = frozenset(self._text.ends)
-        self._max_step_tokens = max_step_tokens
-        self._max_answer_tokens = max_answer_tokens
-        self.name = self._model.name
         self.num_parameters = sum(
             math.prod(tensor.shape) for tensor in stored_tensors(path).values()
         )
         self._engine = start(self._model.context)
-
-    def check_question(self, question: Question) -> None:
-        """Raises BadInputError if the prompt leaves no room for a single token of an answer."""
-        length, context = len(self._model.prompt_ids(question)), self._model.context
-        if length >= context:
-            raise BadInputError(
-                f"question {question.id!r} has {length} prompt tokens, {self.name} has a context "
-                f"of {context}: shorten or drop the question"
-            )
 
     def keep_only(self, question: Question, paths: Sequence[Path]) -> None:
         """Nothing to do: an engine drops the blocks that were not used for longest."""
@@ -107,7 +80,7 @@ class EngineGenerator:
             check_parameters(request)
             prompt = self._prompt(request.question, request.path)
             room = self._model.context - len(prompt)
-            limit = self._max_answer_tokens if request.to_end else self._max_step_tokens
+            limit = self._limit(request)
             if room < 1:
                 continue  # every sample finishes with "context", empty
             separators = () if request.to_end else self._text.separators

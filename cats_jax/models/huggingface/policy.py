@@ -1,0 +1,70 @@
+"""What the policy bridges of a model folder have in common: prompts, limits, and ends of steps."""
+
+from __future__ import annotations
+
+import pathlib
+from typing import Any
+
+from ...errors import BadInputError
+from ...protocols import Question, StepRequest
+from ..prompts.policy_format import AUTO
+from ..prompts.step_text import StepText
+from .model import CausalModel
+
+
+class StepPolicy:
+    """The part of a `StepGenerator` that does not depend on where the model runs.
+
+    Args:
+        path: model folder.
+        recipe: how questions are put and where steps end: a name, a .yaml file, or auto, see
+            `choose_recipe`.
+        step_separator: what closes a step, in place of the recipe's; see `StepText`.
+        max_step_tokens: limit of one step; longer samples finish with "length".
+        max_answer_tokens: the same for `to_end` requests.
+        model: `device`, `dtype` and `num_threads` of the `CausalModel`.
+
+    Attributes:
+        name: of the model.
+
+    Raises:
+        BadInputError: the folder or a setting can't work.
+    """
+
+    def __init__(
+        self,
+        path: str | pathlib.Path,
+        *,
+        recipe: str = AUTO,
+        step_separator: str | None = None,
+        max_step_tokens: int = 256,
+        max_answer_tokens: int = 2048,
+        **model: Any,
+    ):
+        check_positive(max_step_tokens=max_step_tokens, max_answer_tokens=max_answer_tokens)
+        self._max_step_tokens = max_step_tokens
+        self._max_answer_tokens = max_answer_tokens
+        self._model = CausalModel(path, recipe=recipe, **model)
+        separator = self._model.recipe.step_separator if step_separator is None else step_separator
+        self._text = StepText(self._model, separator)
+        self.name = self._model.name
+
+    def check_question(self, question: Question) -> None:
+        """Raises BadInputError if the prompt leaves no room for a single token of an answer."""
+        length, context = len(self._model.prompt_ids(question)), self._model.context
+        if length >= context:
+            raise BadInputError(
+                f"question {question.id!r} has {length} prompt tokens, {self.name} has a context "
+                f"of {context}: shorten or drop the question"
+            )
+
+    def _limit(self, request: StepRequest) -> int:
+        """Tokens that one sample may have, if the context has room for them."""
+        return self._max_answer_tokens if request.to_end else self._max_step_tokens
+
+
+def check_positive(**settings: int) -> None:
+    """Raise BadInputError if a setting is below 1."""
+    for name, value in settings.items():
+        if value < 1:
+            raise BadInputError(f"{name} must be at least 1, got {value}")
