@@ -30,6 +30,7 @@ from ..controllers import checkpoint
 from ..errors import BadInputError, known_names
 from ..storage import durable
 from .learning_curves import plot_learning_curves
+from .options import TrainingOptions
 from .questions import TrainingQuestions, bank_questions, simulator_questions
 from .rivals import Figures, compare
 from .trajectories import load_rows
@@ -52,41 +53,11 @@ CONFIGS = {
 }
 
 
-def run(
-    *,
-    output: pathlib.Path,
-    config: str = "cats",
-    actions: str | None = None,
-    bank: pathlib.Path | None = None,
-    validation: pathlib.Path | None = None,
-    calibration: str | None = None,
-    trajectories: pathlib.Path | None = None,
-    prms: Sequence[str] | None = None,
-    num_candidates: Sequence[int] | None = None,
-    num_iterations: int | None = None,
-    settings: Sequence[str] = (),
-    seed: int = 0,
-    num_seeds: int = 3,
-    rivals: bool = True,
-    report: Callable[[str], None] = print,
-) -> list[pathlib.Path]:
+def run(options: TrainingOptions, *, report: Callable[[str], None] = print) -> list[pathlib.Path]:
     """Train `num_seeds` controllers; write `output/seed-K`, `curves.png`, `summary.json`.
 
     Args:
-        output: folder; must not hold a training already.
-        config: one of `CONFIGS`.
-        actions: name of an action table of `search.ACTION_TABLES`, in place of the configuration's.
-        bank: of training questions; default: the simulator.
-        validation: bank to compare on; default: a fifth of the training bank, kept out.
-        calibration: of the bank's PRMs, see `questions.bank_questions`.
-        trajectories: learn from these decisions; simulator or bank then only compare.
-        prms: train, and compare, on these only.
-        num_candidates: in place of the configuration's.
-        num_iterations: likewise.
-        settings: "NAME=VALUE" for any other field of `learners.TrainConfig`.
-        seed: of everything.
-        num_seeds: controllers trained, each from another seed.
-        rivals: also play constant actions, threshold rules and the random policy.
+        options: what is trained, on what, and what it is compared with.
         report: takes lines of progress.
 
     Returns:
@@ -96,6 +67,8 @@ def run(
         BadInputError: unknown configuration or setting, values out of range, no simulator, a bank
             that does not fit, output in use.
     """
+    output, config = options.output, options.config
+    seed, num_seeds = options.seed, options.num_seeds
     if num_seeds < 1:
         raise BadInputError(f"num_seeds={num_seeds}: must be at least 1")
     if any((output / name).exists() for name in ("summary.json", "seed-0")):
@@ -104,19 +77,19 @@ def run(
         )
     train_config = configure(
         config,
-        actions=actions,
-        num_candidates=num_candidates,
-        num_iterations=num_iterations,
-        settings=settings,
+        actions=options.actions,
+        num_candidates=options.num_candidates,
+        num_iterations=options.num_iterations,
+        settings=options.settings,
     )
-    questions = _questions(train_config, bank, validation, calibration, prms)
+    questions = _questions(train_config, options)
     train_config = dataclasses.replace(train_config, max_depth=questions.max_depth)
     keys = seed_keys(seed, num_seeds)
     episodes = train_config.num_iterations * train_config.num_episodes
     rows = None
     info = {**questions.info, "prms": list(questions.prms), "episodes": episodes}
-    if trajectories is not None:
-        rows, taught = load_rows(trajectories, train_config, prms)
+    if options.trajectories is not None:
+        rows, taught = load_rows(options.trajectories, train_config, options.prms)
         _check_held_out(taught, questions)
         # In place of the bank's questions, which are only played on.
         learned = {"questions": list(taught), "texts": list(taught.values())}
@@ -134,8 +107,8 @@ def run(
         states, _ = jax.block_until_ready(train(keys[1:], rows))
         collapsed_at_the_end = np.zeros(num_seeds, bool)
 
-    report("playing the controllers" + (" and their rivals ..." if rivals else " ..."))
-    comparison = compare(train_config, questions, states.actor, keys[0], rivals=rivals)
+    report("playing the controllers" + (" and their rivals ..." if options.rivals else " ..."))
+    comparison = compare(train_config, questions, states.actor, keys[0], rivals=options.rivals)
     controllers = comparison.controllers
     greedy = controllers.top_action > learners.COLLAPSE_SHARE
     paths = []
@@ -313,26 +286,20 @@ def check_calibration(config: learners.TrainConfig, calibration: str | None) -> 
         )
 
 
-def _questions(
-    config: learners.TrainConfig,
-    bank: pathlib.Path | None,
-    validation: pathlib.Path | None,
-    calibration: str | None,
-    prms: Sequence[str] | None,
-) -> TrainingQuestions:
-    if bank is not None:
-        check_calibration(config, calibration)
+def _questions(config: learners.TrainConfig, options: TrainingOptions) -> TrainingQuestions:
+    if options.bank is not None:
+        check_calibration(config, options.calibration)
         return bank_questions(
-            bank,
-            validation=validation,
-            calibration=calibration,
-            prms=prms,
+            options.bank,
+            validation=options.validation,
+            calibration=options.calibration,
+            prms=options.prms,
             sampling=config.cats.sampling,
         )
-    for name, value in (("--validation", validation), ("--calibration", calibration)):
-        if value is not None:
-            raise BadInputError(f"{name} belongs to --bank: the simulator has its own")
-    return simulator_questions(prms)
+    for name in ("validation", "calibration"):
+        if getattr(options, name) is not None:
+            raise BadInputError(f"--{name} belongs to --bank: the simulator has its own")
+    return simulator_questions(options.prms)
 
 
 def _one(figures: Figures, index: int) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from cats_jax.controllers import checkpoint
 from cats_jax.errors import BadInputError
 from cats_jax.training import questions, rivals
 from cats_jax.training.ablations import load_ablations
+from cats_jax.training.options import TrainingOptions
 from cats_jax.training.questions import (
     TrainingQuestions,
     bank_questions,
@@ -139,7 +140,7 @@ def test_refuses_an_unknown_prm():
 
 def test_refuses_what_belongs_to_banks(tmp_path):
     with pytest.raises(BadInputError, match="--validation belongs to --bank"):
-        run(output=tmp_path / "out", validation=tmp_path)
+        run(TrainingOptions(tmp_path / "out", validation=tmp_path))
 
 
 def test_refuses_a_missing_bank(tmp_path):
@@ -150,27 +151,27 @@ def test_refuses_a_missing_bank(tmp_path):
 def test_refuses_an_output_in_use(tmp_path):
     (tmp_path / "summary.json").write_text("{}")
     with pytest.raises(BadInputError, match="holds a training already"):
-        run(output=tmp_path)
+        run(TrainingOptions(tmp_path))
     # What a kill leaves between the first checkpoint and the summary.
     (tmp_path / "part" / "seed-0").mkdir(parents=True)
     with pytest.raises(BadInputError, match="or part of one: choose another --output"):
-        run(output=tmp_path / "part")
+        run(TrainingOptions(tmp_path / "part"))
     with pytest.raises(BadInputError, match="is a file: choose another output folder"):
-        run(output=tmp_path / "summary.json", num_iterations=1)
+        run(TrainingOptions(tmp_path / "summary.json", num_iterations=1))
 
 
 @pytest.mark.slow
 def test_training_leaves_checkpoints_and_a_summary(tmp_path):
     lines = []
-    paths = run(
-        output=tmp_path / "out",
+    options = TrainingOptions(
+        tmp_path / "out",
         num_iterations=2,
         num_seeds=2,
         settings=TINY,
         prms=("exact", "labels-only"),
-        report=lines.append,
         seed=5,
     )
+    paths = run(options, report=lines.append)
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
     assert summary["prms"] == ["exact", "labels-only"]
     assert summary["prices"] == [0.1, 0.5]

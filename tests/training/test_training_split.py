@@ -25,6 +25,7 @@ from cats_jax.specs.recipe import PolicySpec, PrmSpec, QuestionSpec, parse_recip
 from cats_jax.training import train
 from cats_jax.training.ablations import load_ablations
 from cats_jax.training.collect import collect_decisions
+from cats_jax.training.options import TrainingOptions
 from cats_jax.training.questions import bank_questions
 from cats_jax.training.rivals import Comparison, Figures
 
@@ -155,16 +156,16 @@ def test_a_controller_from_trajectories_is_not_asked_what_it_was_taught(files, c
     monkeypatch.setattr(train, "compare", _nothing_played)
     actions = "top-k" if config == "paper" else "temperature"
     folder = _trajectories(files, actions=actions)
-    paths = train.run(
-        output=files / "out",
+    options = TrainingOptions(
+        files / "out",
         config=config,
         actions=actions,
         trajectories=folder,
         settings=TINY,
         num_seeds=1,
         rivals=False,
-        report=lambda line: None,
     )
+    paths = train.run(options, report=lambda line: None)
     info = checkpoint.read_info(paths[0])
     assert info["source"] == "trajectories"
     assert len(info["texts"]) == len(info["questions"]) == QUESTIONS
@@ -178,11 +179,13 @@ def test_trajectories_and_the_questions_to_compare_on_are_different(files):
         BadInputError, match=r"trajectories and validation overlap: 1 are in both, such as 'math12k"
     ):
         train.run(
-            output=files / "out",
-            config="offline",
-            bank=_bank(files),
-            calibration="none",
-            trajectories=folder,
+            TrainingOptions(
+                files / "out",
+                config="offline",
+                bank=_bank(files),
+                calibration="none",
+                trajectories=folder,
+            ),
             report=lambda line: None,
         )
     assert not (files / "out").exists()
