@@ -22,6 +22,7 @@ from search import Sampling
 from ..datasets import QuestionSet
 from ..grading.verdict import grade_answer
 from ..live.seeds import stable_seed
+from ..live.tree import AnswerClasses, answer_and_end, why_invalid
 from ..protocols import (
     AnswerJudge,
     Path,
@@ -131,7 +132,7 @@ class _GrowingTree:
         self._drawn: dict[int, list[tuple[int, list[StepSample]]]] = {}
         self._first_new = 1
         self._answers: dict[str, int] = {}
-        self._representatives: list[str] = []
+        self._wrong_answers = AnswerClasses(judge)
         self._add_node(-1, "", 0, invalid=False)
         draws = [float(entry.root_draws) for entry in allocation.draws]
         # How many paths arrive at a node: of each setting, and of a mixture of them at each step.
@@ -255,12 +256,10 @@ class _GrowingTree:
 
     def _add_sample(self, parent: int, sample: StepSample, text_class: int) -> int:
         text = sample.step.text
-        invalid = sample.finish in ("length", "context") or not text.strip()
-        if invalid:
+        if why_invalid(sample) is not None:
             return self._add_node(parent, text, text_class, invalid=True, sample=sample)
         path = (*self._paths[parent], sample.step)
-        answer = self._judge.extract([step.text for step in path])
-        done = sample.finish == "end" or answer is not None
+        answer, done = answer_and_end(self._judge, path, sample)
         row = self._add_node(
             parent, text, text_class, invalid=False, sample=sample, done=done, answer=answer
         )
@@ -328,20 +327,12 @@ class _GrowingTree:
         return range(self._first_new, len(self.nodes))
 
     def _answer_class(self, answer: str | None) -> int:
-        """0 for the right answer, -1 for none."""
+        """0 for the right answer, -1 for none, from 1 on for classes of wrong ones."""
         if answer is None:
             return -1
         if answer not in self._answers:
-            self._answers[answer] = self._new_answer_class(answer)
+            gold = self._known.answers[self.question.id]
+            tolerance = self._known.tolerances.get(self.question.id)
+            right = grade_answer(self._judge, answer, gold, tolerance).correct
+            self._answers[answer] = 0 if right else 1 + self._wrong_answers.number(answer)
         return self._answers[answer]
-
-    def _new_answer_class(self, answer: str) -> int:
-        gold = self._known.answers[self.question.id]
-        tolerance = self._known.tolerances.get(self.question.id)
-        if grade_answer(self._judge, answer, gold, tolerance).correct:
-            return 0
-        for number, representative in enumerate(self._representatives, 1):
-            if self._judge.equivalent(representative, answer):
-                return number
-        self._representatives.append(answer)
-        return len(self._representatives)

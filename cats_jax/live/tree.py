@@ -25,8 +25,7 @@ class SearchTree:
         self._judge = judge
         self._paths: dict[int, Path] = {ROOT: ()}
         self._text_class: dict[str, int] = {}
-        self._answer_class: dict[str, int] = {}
-        self._representatives: list[str] = []
+        self._answers = AnswerClasses(judge)
 
     def add(
         self, parent: int, sample: StepSample, *, step: int, phase: int, pool_row: int
@@ -42,15 +41,14 @@ class SearchTree:
             token_ids=sample.step.token_ids,
             num_tokens=len(sample.step.token_ids),
             log_prob=sample.log_prob,
-            invalid=_why_invalid(sample),
+            invalid=why_invalid(sample),
         )
         self.candidates.append(candidate)
         if candidate.invalid is None:
             self._paths[candidate.id] = (*self.path(parent), sample.step)
-            answer = self._judge.extract([step.text for step in self.path(candidate.id)])
-            # A closed answer ends the path even where the model would go on talking.
-            candidate.done = sample.finish == "end" or answer is not None
-            candidate.answer = answer
+            candidate.answer, candidate.done = answer_and_end(
+                self._judge, self.path(candidate.id), sample
+            )
         return candidate
 
     def path(self, node: int) -> Path:
@@ -72,18 +70,8 @@ class SearchTree:
         return self._text_class.setdefault(text, len(self._text_class))
 
     def answer_class(self, answer: str | None) -> int:
-        """Class of equivalent answers, -1 for None; each new text meets one answer per class."""
-        if answer is None:
-            return -1
-        if answer not in self._answer_class:
-            for index, representative in enumerate(self._representatives):
-                if self._judge.equivalent(representative, answer):
-                    self._answer_class[answer] = index
-                    break
-            else:
-                self._answer_class[answer] = len(self._representatives)
-                self._representatives.append(answer)
-        return self._answer_class[answer]
+        """Class of equivalent answers, from 0; -1 for None."""
+        return -1 if answer is None else self._answers.number(answer)
 
     def forget_steps_outside(self, live: Sequence[int]) -> list[Path]:
         """Drop the step objects of paths that can't grow any more; returns the live paths."""
@@ -98,7 +86,37 @@ class SearchTree:
         return tuple(Step(step.text, step.token_ids) for step in steps)
 
 
-def _why_invalid(sample: StepSample) -> str | None:
+class AnswerClasses:
+    """Numbers of classes of equivalent answers, in order of appearance."""
+
+    def __init__(self, judge: AnswerJudge) -> None:
+        """No classes."""
+        self._judge = judge
+        self._numbers: dict[str, int] = {}
+        self._representatives: list[str] = []
+
+    def number(self, answer: str) -> int:
+        """The answer's class, from 0; each new text meets one answer per class."""
+        if answer not in self._numbers:
+            for number, representative in enumerate(self._representatives):
+                if self._judge.equivalent(representative, answer):
+                    self._numbers[answer] = number
+                    break
+            else:
+                self._numbers[answer] = len(self._representatives)
+                self._representatives.append(answer)
+        return self._numbers[answer]
+
+
+def why_invalid(sample: StepSample) -> str | None:
+    """Why a sampled step can't be used: its finish, "blank", or None for one that can."""
     if sample.finish in ("length", "context"):
         return sample.finish
     return None if sample.step.text.strip() else "blank"
+
+
+def answer_and_end(judge: AnswerJudge, path: Path, sample: StepSample) -> tuple[str | None, bool]:
+    """The answer of a path that a valid sample ends, and whether the path is done."""
+    answer = judge.extract([step.text for step in path])
+    # A closed answer ends the path even where the model would go on talking.
+    return answer, sample.finish == "end" or answer is not None
