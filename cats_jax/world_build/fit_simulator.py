@@ -321,32 +321,16 @@ def _plot(cells: Sequence[Cell], path: pathlib.Path) -> None:
     for axis, name in zip(axes[0], names, strict=True):
         for strategy, (grey, marker, label) in styles.items():
             chosen = [c for c in cells if c.prm == name and c.strategy == strategy]
-            n = np.array([c.num_candidates for c in chosen], float)
             shift = 1.04 if strategy == "beam" else 1 / 1.04
-            value = np.array([c.world for c in chosen])
-            error = np.array(
-                [[c.world - c.world_low for c in chosen], [c.world_high - c.world for c in chosen]]
-            )
-            axis.errorbar(
-                n * shift,
-                value,
-                yerr=error,
-                color=grey,
-                marker=marker,
-                linestyle="none",
-                capsize=3,
-                label=f"{label}, world",
-            )
-            model = np.array([c.simulator for c in chosen])
-            axis.plot(
-                n * shift,
-                model,
-                color=grey,
-                marker=marker,
-                markerfacecolor="white",
-                linestyle="--" if strategy == "beam" else ":",
-                label=f"{label}, simulator",
-            )
+            n = shift * np.array([c.num_candidates for c in chosen], float)
+            value, low, high, model = np.array(
+                [(c.world, c.world_low, c.world_high, c.simulator) for c in chosen]
+            ).T
+            style = {"color": grey, "marker": marker}
+            bars = {"yerr": [value - low, high - value], "capsize": 3, "linestyle": "none"}
+            axis.errorbar(n, value, label=f"{label}, world", **bars, **style)
+            style |= {"markerfacecolor": "white", "linestyle": "--" if strategy == "beam" else ":"}
+            axis.plot(n, model, label=f"{label}, simulator", **style)
         axis.set_xscale("log", base=2)
         axis.set_xticks(COMPARED_N, [str(n) for n in COMPARED_N])
         axis.set_xlabel("candidates per step, N")
