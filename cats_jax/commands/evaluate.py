@@ -70,15 +70,8 @@ def evaluate(
     from ..specs.recipe import load_recipe
     from .terminal import make_console
 
-    overrides: dict[str, Any] = {
-        name: value
-        for name, value in (
-            ("num_candidates", num_candidates),
-            ("seeds", seeds),
-            ("in_flight", in_flight),
-        )
-        if value is not None
-    }
+    given = {"num_candidates": num_candidates, "seeds": seeds, "in_flight": in_flight}
+    overrides = {name: value for name, value in given.items() if value is not None}
     loaded: Recipe = load_recipe(recipe, overrides)
     changes: dict[str, Any] = {}
     if strategies is not None:
@@ -255,20 +248,16 @@ def show_tables(console: Console, run: Run) -> list[tuple[str, str, list[Group]]
 
 def show_bounds(console: Console, recipe: Recipe, models: ModelSource) -> None:
     """Print what a run would cost at most; models, controllers and hub data need not be there."""
-    from rich.table import Table
-
     from ..datasets import count_questions
     from ..evaluation.cells import grid
     from ..evaluation.evaluate import cost_bounds, with_stand_ins
+    from ..reporting.tables import new_table
     from .terminal import show_table
 
     count = sum(map(count_questions, recipe.questions))
     recipe, missing = with_stand_ins(recipe)
 
-    table = Table(title="at most", title_justify="left")
-    table.add_column("cell", no_wrap=True)
-    for name in ("rows", "candidates", "sampled tokens"):
-        table.add_column(name, justify="right", no_wrap=True)
+    table = new_table("at most", "<cell", "rows", "candidates", "sampled tokens")
     totals = [0, 0, 0]
     for cell, *bounds in cost_bounds(recipe, grid(recipe), count):
         table.add_row(cell.title, *(f"{bound:,}" for bound in bounds))

@@ -28,6 +28,7 @@ from ..runs.folder import Row, Run
 from . import statistics
 from .report import Group, groups
 from .statistics import Interval
+from .tables import new_table
 
 LEVEL = 0.5
 """Of the quantile, unless said otherwise: with binary truths a PRM that is certainly wrong about
@@ -116,22 +117,12 @@ def certify(
         reference = references.get(_key(group))
         if reference is None or group.prm is None:
             continue
-        held_out_paths = _deviations(held_out, reference.rows, judge)
-        own_paths = _deviations(run, group.rows, judge)
-        if not held_out_paths[0] or not own_paths[0]:
+        scores, truths, questions = _deviations(held_out, reference.rows, judge)
+        own_scores, own_truths, own_questions = _deviations(run, group.rows, judge)
+        if not scores.size or not own_scores.size:
             continue
-        epsilon = estimate_epsilon(
-            np.array(held_out_paths[0]),
-            np.array(held_out_paths[1]),
-            level=level,
-            units=np.array(held_out_paths[2]),
-        )
-        exceeded = exceedance(
-            epsilon.value,
-            np.array(own_paths[0]),
-            np.array(own_paths[1]),
-            units=np.array(own_paths[2]),
-        )
+        epsilon = estimate_epsilon(scores, truths, level=level, units=questions)
+        exceeded = exceedance(epsilon.value, own_scores, own_truths, units=own_questions)
         found.append(_certified(run, group, epsilon, exceeded, judge))
     if not found:
         raise BadInputError(
@@ -143,19 +134,19 @@ def certify(
 
 def certificate_table(found: Sequence[CertifiedGroup], title: str) -> Table:
     """Share and accuracy of certified answers."""
-    table = Table(title=title, title_justify="left")
-    for name in ("strategy", "N", "PRM"):
-        table.add_column(name, justify="right" if name == "N" else "left", no_wrap=True)
-    for name in (
-        "epsilon",
-        "its interval",
-        "certified",
-        "accuracy of certified",
-        "of the others",
-        "certified, wrong",
-        "epsilon exceeded",
-    ):
-        table.add_column(name, justify="right", no_wrap=True)
+    table = new_table(
+        title,
+        *(
+            "<strategy",
+            "N",
+            "<PRM",
+            "epsilon",
+            "its interval",
+            "certified",
+            "accuracy of certified",
+        ),
+        *("of the others", "certified, wrong", "epsilon exceeded"),
+    )
     for row in found:
         table.add_row(
             row.group.strategy,
@@ -205,20 +196,19 @@ def _share_or_none(flags: Sequence[tuple[Row, bool]]) -> Interval | None:
 
 def _deviations(
     run: Run, rows: Sequence[Row], judge: AnswerJudge
-) -> tuple[list[float], list[float], list[str]]:
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(scores, truths, questions) of all finished paths with an answer, of rows with a tree."""
-    scores: list[float] = []
-    truths: list[float] = []
-    questions: list[str] = []
-    for row in rows:
-        if row.tree is None:
-            continue
-        for answer, score in _scored(run.tree(row)):
-            right = grade_answer(judge, answer, row.gold, row.tolerance).correct
-            scores.append(min(max(score, 0.0), 1.0))
-            truths.append(float(right))
-            questions.append(row.question)
-    return scores, truths, questions
+    found = [
+        (min(max(score, 0.0), 1.0), grade_answer(judge, answer, row.gold, row.tolerance), row)
+        for row in rows
+        if row.tree is not None
+        for answer, score in _scored(run.tree(row))
+    ]
+    return (
+        np.array([score for score, _, _ in found]),
+        np.array([float(grade.correct) for _, grade, _ in found]),
+        np.array([row.question for _, _, row in found]),
+    )
 
 
 def _scored(result: SearchResult) -> list[tuple[str, float]]:

@@ -14,6 +14,7 @@ from ..evaluation.wall_times import WallTimes
 from ..runs.folder import Row, Run
 from . import statistics
 from .statistics import Interval, Paired
+from .tables import new_table
 
 SIMILAR_COMPUTE = 1.25
 """A baseline counts as of similar compute up to this many times the tokens of the other."""
@@ -190,24 +191,14 @@ def accuracy_table(found: Sequence[Group], title: str) -> Table:
     The ceiling is the share of questions with a right answer among the finished paths: pass@N where
     a strategy keeps all N.
     """
-    table = Table(title=title, title_justify="left")
-    table.add_column("strategy", no_wrap=True)
-    table.add_column("N", justify="right", no_wrap=True)
-    table.add_column("PRM", no_wrap=True)
     over_seeds = [group.accuracy_over_seeds() for group in found]
-    for name in (
-        "accuracy",
-        "95 % interval",
+    figures = ("candidates", "tokens", "generated", "prm_computed")
+    table = new_table(
+        title,
+        *("<strategy", "N", "<PRM", "accuracy", "95 % interval"),
         *(["95 % over seeds"] if any(over_seeds) else []),
-        "ceiling",
-        "candidates",
-        "tokens",
-        "policy",
-        "PRM",
-        "s/question",
-        "failed",
-    ):
-        table.add_column(name, justify="right", no_wrap=True)
+        *("ceiling", "candidates", "tokens", "policy", "PRM", "s/question", "failed"),
+    )
     previous = None
     for group, of_seeds in zip(found, over_seeds, strict=True):
         if previous not in (None, (group.strategy, group.prm)):
@@ -222,15 +213,7 @@ def accuracy_table(found: Sequence[Group], title: str) -> Table:
             _range(accuracy),
             *([_range(of_seeds)] if any(over_seeds) else []),
             f"{group.mean('covered'):.3f}",
-            *(
-                f"{group.mean(name):.0f}"
-                for name in (
-                    "candidates",
-                    "tokens",
-                    "generated",
-                    "prm_computed",
-                )
-            ),
+            *(f"{group.mean(name):.0f}" for name in figures),
             f"{group.mean('seconds'):.3f}",
             str(sum(row.status == "failed" for row in group.rows)),
         )
@@ -243,12 +226,8 @@ def _range(interval: Interval | None) -> str:
 
 def paired_table(pairs: Sequence[tuple[Group, Group]], title: str) -> Table:
     """Each first group against its second, question by question."""
-    table = Table(title=title, title_justify="left")
-    for name in ("one", "against", "PRM"):
-        table.add_column(name, no_wrap=True)
-    for name in ("tokens", "accuracy", "difference", "95 % interval", "better/worse", "p"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("the one", no_wrap=True)
+    numbers = ("tokens", "accuracy", "difference", "95 % interval", "better/worse", "p")
+    table = new_table(title, "<one", "<against", "<PRM", *numbers, "<the one")
     for first, second in pairs:
         result = compare(first, second)
         if result is None:
@@ -276,9 +255,7 @@ def action_table(found: Sequence[Group], title: str) -> Table | None:
         return None
     counts = {id(group): _action_counts(group) for group in deciding}
     extras = sorted({action[0] for count in counts.values() for action in count})
-    table = Table(title=title, title_justify="left")
-    for name in ("strategy", "N", "PRM"):
-        table.add_column(name, justify="right" if name == "N" else "left", no_wrap=True)
+    table = new_table(title, "<strategy", "N", "<PRM")
     table.add_column("decisions", justify="right")
     for extra in extras:
         table.add_column(f"+{extra}", justify="right", no_wrap=True)
@@ -375,10 +352,7 @@ def timing_table(times: WallTimes, title: str = "where the time went") -> Table:
         "recording": "grading, rows and trees as text",
         "writing": "compressing and writing them, in the background",
     }
-    table = Table(title=title, title_justify="left")
-    table.add_column("part", no_wrap=True)
-    for name in ("seconds", "share"):
-        table.add_column(name, justify="right", no_wrap=True)
+    table = new_table(title, "<part", "seconds", "share")
     total = sum(work.values()) or 1.0
 
     def add(part: str, seconds: float, of: float) -> None:
