@@ -30,10 +30,9 @@ from ..errors import BadInputError
 from ..live.ledger import Ledger
 from ..live.results import SearchResult, Status
 from ..storage import durable
-from ..storage.manifest import SCHEMA, differences
+from ..storage.manifest import MANIFEST, SCHEMA, begin_folder
 from .stored_trees import json_line, tree_from_lines, tree_to_lines
 
-MANIFEST = "manifest.json"
 RESULTS = "results.jsonl"
 TREES = "trees.jsonl.gz"
 SUMMARY = "summary.json"
@@ -197,7 +196,8 @@ class RunWriter:
         self.folder = pathlib.Path(folder)
         self._lock = durable.hold(self.folder)
         try:
-            self._begin(manifest)
+            old = _read_manifest(self.folder)
+            begin_folder(self.folder, "run folder", old, manifest, _IDENTITY)
             self.keys = self._repair()
             self._appender = _Appender(self.folder)
         except OSError as error:
@@ -242,33 +242,6 @@ class RunWriter:
             self._appender.close()
         finally:
             self._lock.close()
-
-    def _begin(self, manifest: Mapping[str, Any]) -> None:
-        existing = _read_manifest(self.folder)
-        if existing is not None:
-            new = json.loads(json.dumps(manifest))
-            changes = [
-                change
-                for name in _IDENTITY
-                for change in differences(existing.get(name), new.get(name), name)
-            ]
-            if changes:
-                shown = "; ".join(changes[:4]) + ("; ..." if len(changes) > 4 else "")
-                raise BadInputError(
-                    f"{str(self.folder)!r} was begun differently: {shown}. Go on with the same "
-                    "settings, or choose another output folder"
-                )
-            return
-        strangers = {path.name for path in self.folder.iterdir()} - {
-            durable.LOCK,
-            MANIFEST + ".new",
-        }
-        if strangers:
-            raise BadInputError(
-                f"{str(self.folder)!r} holds {sorted(strangers)[0]!r} but no {MANIFEST}, so it is "
-                "no run folder: choose another output folder"
-            )
-        durable.replace_json(self.folder / MANIFEST, manifest)
 
     def _repair(self) -> set[str]:
         """Drop cut tails and trees without a row; returns the keys of the rows that stay."""

@@ -7,11 +7,15 @@ import json
 import pathlib
 import platform
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from ..errors import BadInputError
 from ..version import __version__
+from . import durable
+
+MANIFEST = "manifest.json"
 
 SCHEMA = 1
 """Version of everything in a run folder; a reader refuses any other."""
@@ -47,6 +51,47 @@ def make_manifest(
         "versions": _versions(),
         "git": _git_hash(),
     }
+
+
+def begin_folder(
+    folder: pathlib.Path,
+    kind: str,
+    old: Mapping[str, Any] | None,
+    new: Mapping[str, Any],
+    names: Iterable[str],
+) -> None:
+    """Write the manifest of an empty folder, or check that a folder may be gone on with.
+
+    Args:
+        folder: held by this process.
+        kind: of folder, for messages.
+        old: the manifest that is there; None: none.
+        new: of this run.
+        names: entries in which the two must agree.
+
+    Raises:
+        BadInputError: the two differ, or the folder has files but no manifest.
+        OSError: the manifest can't be written.
+    """
+    if old is not None:
+        new = json.loads(json.dumps(new))
+        changes = [
+            change for name in names for change in differences(old.get(name), new.get(name), name)
+        ]
+        if changes:
+            shown = "; ".join(changes[:4]) + ("; ..." if len(changes) > 4 else "")
+            raise BadInputError(
+                f"{kind} {str(folder)!r} was begun differently: {shown}. Go on with the same "
+                "settings, or choose another output folder"
+            )
+        return
+    strangers = {path.name for path in folder.iterdir()} - {durable.LOCK, MANIFEST + ".new"}
+    if strangers:
+        raise BadInputError(
+            f"{str(folder)!r} holds {min(strangers)!r} but no {MANIFEST}, so it is no {kind}: "
+            "choose another output folder"
+        )
+    durable.replace_json(folder / MANIFEST, new)
 
 
 def differences(old: Any, new: Any, name: str) -> list[str]:

@@ -19,12 +19,10 @@ import pyarrow.parquet as pq
 
 from ..errors import BadInputError
 from . import durable
-from .manifest import differences
+from .manifest import MANIFEST, begin_folder
 
-MANIFEST = "manifest.json"
-
-# What a folder that goes on need not share with its beginning.
-_FREE = ("schema", "created", "versions", "git")
+# What a folder that goes on need not share with its beginning; the seeds are in `config`, too.
+_FREE = ("schema", "created", "versions", "git", "seeds")
 
 
 @dataclass(frozen=True)
@@ -60,7 +58,11 @@ def locked(folder: pathlib.Path, manifest: Mapping[str, Any], kind: FolderKind) 
             written.
     """
     with durable.hold(folder):
-        _begin(folder, manifest, kind)
+        old = read_manifest(folder, kind) if (folder / MANIFEST).exists() else None
+        try:
+            begin_folder(folder, kind.name, old, manifest, [n for n in manifest if n not in _FREE])
+        except OSError as error:
+            raise durable.unwritable(folder, error) from error
         yield
 
 
@@ -135,31 +137,3 @@ def column_array(column: pa.ChunkedArray) -> np.ndarray:
         return column.to_numpy()
     flat = column.combine_chunks().flatten().to_numpy()
     return flat.reshape(len(column), -1)
-
-
-def _begin(folder: pathlib.Path, manifest: Mapping[str, Any], kind: FolderKind) -> None:
-    new = json.loads(json.dumps(manifest))
-    if (folder / MANIFEST).exists():
-        old = read_manifest(folder, kind)
-        changes = [
-            change
-            for name in new
-            if name not in _FREE
-            for change in differences(old.get(name), new[name], name)
-        ]
-        if changes:
-            raise BadInputError(
-                f"{kind.name} {str(folder)!r} was begun differently: {changes[0]}. Go on with the "
-                "same recipe, or choose another --output"
-            )
-        return
-    ours = {durable.LOCK, MANIFEST + ".new"}
-    if {path.name for path in folder.iterdir()} - ours:
-        raise BadInputError(
-            f"{str(folder)!r} is no {kind.name} (it has no {MANIFEST}) and is not empty: choose "
-            "another --output"
-        )
-    try:
-        durable.replace_json(folder / MANIFEST, new)
-    except OSError as error:
-        raise durable.unwritable(folder, error) from error
