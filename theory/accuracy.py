@@ -44,12 +44,7 @@ def coverage(p1: Numbers, num_candidates: Numbers) -> Floats:
 
 
 def accuracy_lower_bound(
-    coverage: Numbers,
-    gap: Numbers,
-    epsilon: Numbers,
-    *,
-    num_candidates: Numbers,
-    delta: Numbers,
+    coverage: Numbers, gap: Numbers, epsilon: Numbers, *, num_candidates: Numbers, delta: Numbers
 ) -> Floats:
     """The paper's bound on the accuracy of best-of-N (theorem 4.5, eq. 6).
 
@@ -82,12 +77,7 @@ def accuracy_lower_bound(
 
 
 def accuracy_lower_bound_union(
-    coverage: Numbers,
-    gap: Numbers,
-    epsilon: Numbers,
-    *,
-    num_candidates: Numbers,
-    delta: Numbers,
+    coverage: Numbers, gap: Numbers, epsilon: Numbers, *, num_candidates: Numbers, delta: Numbers
 ) -> Floats:
     """What the paper's proof (appendix C) gives: delta is subtracted outside the bracket.
 
@@ -119,12 +109,7 @@ def accuracy_lower_bound_union(
 
 
 def accuracy_lower_bound_averaged(
-    gaps: Numbers,
-    covered: Numbers,
-    epsilon: Numbers,
-    *,
-    num_candidates: Numbers,
-    delta: Numbers,
+    gaps: Numbers, covered: Numbers, epsilon: Numbers, *, num_candidates: Numbers, delta: Numbers
 ) -> Floats:
     """The paper's theorem with its random gap: the expectation of the bracket, not of the gap.
 
@@ -158,12 +143,7 @@ def accuracy_lower_bound_averaged(
 
 
 def accuracy_lower_bound_threshold(
-    probability: Numbers,
-    gap: Numbers,
-    epsilon: Numbers,
-    *,
-    num_candidates: Numbers,
-    delta: Numbers,
+    probability: Numbers, gap: Numbers, epsilon: Numbers, *, num_candidates: Numbers, delta: Numbers
 ) -> Floats:
     """The theorem for draws whose gap reaches a threshold fixed in advance.
 
@@ -191,12 +171,7 @@ def accuracy_lower_bound_threshold(
 
 
 def accuracy_lower_bound_margin(
-    p1: Numbers,
-    gap: Numbers,
-    epsilon: Numbers,
-    *,
-    num_candidates: Numbers,
-    delta: Numbers,
+    p1: Numbers, gap: Numbers, epsilon: Numbers, *, num_candidates: Numbers, delta: Numbers
 ) -> Floats:
     """The repaired accuracy theorem: grows with N, and to 1 - delta for gap > epsilon.
 
@@ -229,12 +204,7 @@ def accuracy_lower_bound_margin(
 
 
 def accuracy_lower_bound_margin_dependent(
-    p1: Numbers,
-    gap: Numbers,
-    epsilon: Numbers,
-    *,
-    num_candidates: Numbers,
-    delta: Numbers,
+    p1: Numbers, gap: Numbers, epsilon: Numbers, *, num_candidates: Numbers, delta: Numbers
 ) -> Floats:
     """The repaired theorem without independence of the deviations.
 
@@ -261,11 +231,7 @@ def accuracy_lower_bound_margin_dependent(
 
 
 def accuracy_lower_bound_pairs(
-    p1: Numbers,
-    misranking: Numbers,
-    *,
-    num_candidates: Numbers,
-    delta: Numbers,
+    p1: Numbers, misranking: Numbers, *, num_candidates: Numbers, delta: Numbers
 ) -> Floats:
     """The margin setting with a union over the wrong paths of a draw.
 
@@ -292,11 +258,7 @@ def accuracy_lower_bound_pairs(
 
 
 def accuracy_two_level_rademacher(
-    p1: Numbers,
-    gap: Numbers,
-    epsilon: Numbers,
-    *,
-    num_candidates: Numbers,
+    p1: Numbers, gap: Numbers, epsilon: Numbers, *, num_candidates: Numbers
 ) -> Floats:
     """Exact accuracy with two true values `gap` apart and deviations of +epsilon or -epsilon.
 
@@ -329,11 +291,7 @@ def accuracy_two_level_rademacher(
 
 
 def accuracy_two_level_uniform(
-    p1: Numbers,
-    gap: Numbers,
-    epsilon: Numbers,
-    *,
-    num_candidates: Numbers,
+    p1: Numbers, gap: Numbers, epsilon: Numbers, *, num_candidates: Numbers
 ) -> Floats:
     """Exact accuracy with two true values `gap` apart and uniform deviations.
 

@@ -24,12 +24,7 @@ _ROUNDING = 1e-14
 
 
 def required_coverage(
-    target: Numbers,
-    gap: Numbers,
-    epsilon: Numbers,
-    *,
-    num_candidates: Numbers,
-    delta: Numbers,
+    target: Numbers, gap: Numbers, epsilon: Numbers, *, num_candidates: Numbers, delta: Numbers
 ) -> Floats:
     """The coverage from which the paper's bound reaches a target (corollary 4.6, eq. 7).
 
@@ -87,12 +82,7 @@ def optimal_num_candidates(
 
 
 def smallest_budget(
-    target: Numbers,
-    p1: Numbers,
-    gap: Numbers,
-    epsilon: Numbers,
-    *,
-    delta: Numbers,
+    target: Numbers, p1: Numbers, gap: Numbers, epsilon: Numbers, *, delta: Numbers
 ) -> Floats:
     """The fewest candidates for which the paper's bound reaches a target.
 
@@ -119,12 +109,7 @@ def smallest_budget(
 
 
 def largest_budget(
-    target: Numbers,
-    p1: Numbers,
-    gap: Numbers,
-    epsilon: Numbers,
-    *,
-    delta: Numbers,
+    target: Numbers, p1: Numbers, gap: Numbers, epsilon: Numbers, *, delta: Numbers
 ) -> Floats:
     """The most candidates for which the paper's bound still reaches a target.
 
@@ -156,12 +141,7 @@ def largest_budget(
 
 
 def smallest_budget_margin(
-    target: Numbers,
-    p1: Numbers,
-    gap: Numbers,
-    epsilon: Numbers,
-    *,
-    delta: Numbers,
+    target: Numbers, p1: Numbers, gap: Numbers, epsilon: Numbers, *, delta: Numbers
 ) -> Floats:
     """The fewest candidates for which the repaired theorem reaches a target.
 
@@ -208,12 +188,7 @@ class _PaperClaim:
 
     @classmethod
     def of(
-        cls,
-        target: Numbers,
-        p1: Numbers,
-        gap: Numbers,
-        epsilon: Numbers,
-        delta: Numbers,
+        cls, target: Numbers, p1: Numbers, gap: Numbers, epsilon: Numbers, delta: Numbers
     ) -> _PaperClaim:
         """Checks the arguments and broadcasts them."""
         return cls(

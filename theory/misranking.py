@@ -163,11 +163,7 @@ def misranking_uniform(gap: Numbers, epsilon: Numbers, *, num_candidates: Number
 
 
 def misranking_truncated_gaussian(
-    gap: Numbers,
-    epsilon: Numbers,
-    *,
-    scale: Numbers,
-    num_candidates: Numbers = 2,
+    gap: Numbers, epsilon: Numbers, *, scale: Numbers, num_candidates: Numbers = 2
 ) -> Floats:
     """Exact for Gaussian deviations cut off at epsilon.
 

@@ -52,11 +52,7 @@ def generalization_gap_bound(kl: Numbers, *, num_samples: Numbers, delta: Number
 
 
 def mcallester_bound(
-    empirical_risk: Numbers,
-    kl: Numbers,
-    *,
-    num_samples: Numbers,
-    delta: Numbers,
+    empirical_risk: Numbers, kl: Numbers, *, num_samples: Numbers, delta: Numbers
 ) -> Floats:
     """The paper's bound on L_D itself: L_S + `generalization_gap_bound`.
 
@@ -81,11 +77,7 @@ def mcallester_bound(
 
 
 def dirac_bound(
-    empirical_risk: Numbers,
-    neg_log_prior: Numbers,
-    *,
-    num_samples: Numbers,
-    delta: Numbers,
+    empirical_risk: Numbers, neg_log_prior: Numbers, *, num_samples: Numbers, delta: Numbers
 ) -> Floats:
     """The paper's bound for one predictor, Q = Dirac, so that KL = -ln P(predictor).
 
@@ -113,11 +105,7 @@ def dirac_bound(
 
 
 def occam_bound(
-    empirical_risk: Numbers,
-    neg_log_prior: Numbers,
-    *,
-    num_samples: Numbers,
-    delta: Numbers,
+    empirical_risk: Numbers, neg_log_prior: Numbers, *, num_samples: Numbers, delta: Numbers
 ) -> Floats:
     """Hoeffding's inequality and a weighted union over the atoms of the prior.
 
@@ -145,11 +133,7 @@ def occam_bound(
 
 
 def maurer_pinsker_bound(
-    empirical_risk: Numbers,
-    kl: Numbers,
-    *,
-    num_samples: Numbers,
-    delta: Numbers,
+    empirical_risk: Numbers, kl: Numbers, *, num_samples: Numbers, delta: Numbers
 ) -> Floats:
     """Maurer's bound weakened by Pinsker's inequality; below the paper's for every n >= 2.
 
@@ -173,11 +157,7 @@ def maurer_pinsker_bound(
 
 
 def seeger_bound(
-    empirical_risk: Numbers,
-    kl: Numbers,
-    *,
-    num_samples: Numbers,
-    delta: Numbers,
+    empirical_risk: Numbers, kl: Numbers, *, num_samples: Numbers, delta: Numbers
 ) -> Floats:
     """The kl bound of Seeger with Maurer's constant; the sharpest here that needs no parameter.
 
@@ -203,12 +183,7 @@ def seeger_bound(
 
 
 def catoni_bound(
-    empirical_risk: Numbers,
-    kl: Numbers,
-    *,
-    num_samples: Numbers,
-    delta: Numbers,
-    c: Numbers,
+    empirical_risk: Numbers, kl: Numbers, *, num_samples: Numbers, delta: Numbers, c: Numbers
 ) -> Floats:
     """Catoni's bound for one constant chosen before the data.
 
@@ -276,11 +251,7 @@ def lambda_bound(
 
 
 def tolstikhin_seldin_bound(
-    empirical_risk: Numbers,
-    kl: Numbers,
-    *,
-    num_samples: Numbers,
-    delta: Numbers,
+    empirical_risk: Numbers, kl: Numbers, *, num_samples: Numbers, delta: Numbers
 ) -> Floats:
     """The kl bound with its inverse made explicit; fast where L_S is small.
 

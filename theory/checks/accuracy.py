@@ -17,12 +17,7 @@ from ..accuracy import (
     accuracy_lower_bound_union,
     coverage,
 )
-from .best_of_n import (
-    World,
-    misleading_world,
-    outcomes,
-    small_worlds,
-)
+from .best_of_n import World, misleading_world, outcomes, small_worlds
 from .double import double
 from .report import CheckReport, exact, judge, shares
 

@@ -12,9 +12,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
-from ..pac_bayes import (
-    generalization_gap_bound,
-)
+from ..pac_bayes import generalization_gap_bound
 from .binomials import worst_violations
 from .double import double
 from .memorisers import memoriser_gaps

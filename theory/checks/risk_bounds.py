@@ -8,12 +8,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from ..pac_bayes import (
-    generalization_gap_bound,
-    holdout_bound,
-    maurer_pinsker_bound,
-    seeger_bound,
-)
+from ..pac_bayes import generalization_gap_bound, holdout_bound, maurer_pinsker_bound, seeger_bound
 from .binomials import worst_violations
 from .report import CheckReport, exact, judge
 

@@ -46,9 +46,7 @@ class Searches(NamedTuple):
 
 
 def check_search_margin(
-    *,
-    seed: int = 0,
-    bound: Callable[..., Any] = accuracy_lower_bound_margin_dependent,
+    *, seed: int = 0, bound: Callable[..., Any] = accuracy_lower_bound_margin_dependent
 ) -> CheckReport:
     """Accuracy of simulated searches against the repaired theorem."""
     cases = [(world, n) for world in _WORLDS for n in _SIZES]

@@ -76,11 +76,7 @@ def brier_score(scores: Values, labels: Values, weights: Values | None = None) -
 
 
 def expected_calibration_error(
-    scores: Values,
-    labels: Values,
-    weights: Values | None = None,
-    *,
-    num_bins: int = 10,
+    scores: Values, labels: Values, weights: Values | None = None, *, num_bins: int = 10
 ) -> float:
     """Mean over pairs of |mean score - share of right ones| of the pair's bin, in [0, 1].
 
@@ -92,11 +88,7 @@ def expected_calibration_error(
 
 
 def reliability(
-    scores: Values,
-    labels: Values,
-    *,
-    num_bins: int = 10,
-    confidence: float = CONFIDENCE,
+    scores: Values, labels: Values, *, num_bins: int = 10, confidence: float = CONFIDENCE
 ) -> list[Reliability]:
     """The reliability table: what share is right among steps of about the same score.
 
@@ -141,10 +133,7 @@ def area_under_curve(scores: Values, labels: Values, weights: Values | None = No
 
 
 def pair_accuracy(
-    scores: Values,
-    labels: Values,
-    siblings: Values,
-    weights: Values | None = None,
+    scores: Values, labels: Values, siblings: Values, weights: Values | None = None
 ) -> float:
     """Of a right and a wrong child of one parent, how often the right one scores higher.
 

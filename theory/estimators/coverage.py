@@ -40,11 +40,7 @@ def pass_at_k(num_correct: Values, num_samples: Values, k: Values) -> np.ndarray
 
 
 def estimate_coverage(
-    num_correct: Values,
-    num_samples: Values,
-    num_candidates: int,
-    *,
-    confidence: float = CONFIDENCE,
+    num_correct: Values, num_samples: Values, num_candidates: int, *, confidence: float = CONFIDENCE
 ) -> Estimate:
     """Mean coverage p_N over questions, with an interval over questions (`bounded_mean`).
 
