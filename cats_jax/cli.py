@@ -96,12 +96,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
             description="Compute-Aware Tree Search and its baselines. Commands set "
             "JAX_PLATFORMS=cpu and OMP_NUM_THREADS=1 unless they are set already.",
         )
-    except BadInputError as error:
+    except (BadInputError, RunStoppedError) as error:
         print(f"cats-jax: {error}", file=sys.stderr)
-        return 2
-    except RunStoppedError as error:
-        print(f"cats-jax: {error}", file=sys.stderr)
-        return 1
+        return 2 if isinstance(error, BadInputError) else 1
     except KeyboardInterrupt:
         print(
             "cats-jax: interrupted; `evaluate` goes on where it stopped when started again",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import pathlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
@@ -86,35 +87,29 @@ def quality(
             f"PRM {twice!r} stands twice among {', '.join(names)}: rename its folder or its scores"
         )
     console = make_console()
+    say = functools.partial(console.print, markup=False, soft_wrap=True)
     if labelled.num_unlabelled:
-        console.print(
+        say(
             f"{labelled.num_unlabelled} of {labelled.num_rows} rows have no labelled step and are "
-            "left out",
-            soft_wrap=True,
+            "left out"
         )
     errors: list[str] = []
     if specs:
         labelled, errors = _score(labelled, specs)
         if errors:
-            console.print(
-                f"{len(errors)} paths can't be scored, their rows are left out: {errors[0]}",
-                markup=False,
-                soft_wrap=True,
-            )
+            say(f"{len(errors)} paths can't be scored, their rows are left out: {errors[0]}")
         if scored is not None:
             write_labelled(scored, labelled, by=by)
     groups = figures_of(labelled, level=level, clip=clip)
     for group in groups:
-        console.print(report.describe_group(group), markup=False, soft_wrap=True)
+        say(report.describe_group(group))
         for table in report.tables(group):
             show_table(console, table)
     infinite = sum(prm.certain_and_wrong for group in groups for prm in group.prms)
     if infinite and not clip:
-        console.print(
+        say(
             f"{infinite} scores are exactly 0 or 1 and wrong, which makes a cross-entropy "
-            "infinite: --clip 1e-6 bounds it",
-            markup=False,
-            soft_wrap=True,
+            "infinite: --clip 1e-6 bounds it"
         )
     if output is not None:
         with whole_text(output) as file:

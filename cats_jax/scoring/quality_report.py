@@ -138,15 +138,8 @@ def curve_table(group: GroupQuality) -> Table:
 
 def tables(group: GroupQuality) -> list[Table]:
     """All tables of a group."""
-    makers = (
-        loss_table,
-        ranking_table,
-        deviation_table,
-        bound_table,
-        transfer_table,
-        curve_table,
-    )
-    return [make(group) for make in makers]
+    by_prm = (loss_table, ranking_table, deviation_table, bound_table, transfer_table)
+    return [make(group) for make in (*by_prm, curve_table)]
 
 
 def as_json(groups: Sequence[GroupQuality]) -> list[dict[str, Any]]:

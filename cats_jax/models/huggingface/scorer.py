@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import pathlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 
@@ -166,15 +167,11 @@ class HuggingFaceScorer:
             computed[row.path] += len(row.chunk)
 
 
+@dataclass(frozen=True, slots=True)
 class _Row:
     """One chunk to compute, for the path that needed it first."""
 
-    __slots__ = ("chunk", "path", "prefix", "question")
-
-    def __init__(
-        self, path: int, question: Question, prefix: Segment | None, chunk: tuple[int, ...]
-    ):
-        self.path = path
-        self.question = question
-        self.prefix = prefix
-        self.chunk = chunk
+    path: int
+    question: Question
+    prefix: Segment | None
+    chunk: tuple[int, ...]
