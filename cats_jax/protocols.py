@@ -1,7 +1,8 @@
 """What the search asks of the outside world: continuations, scores, and sameness of answers.
 
 Three small protocols and the frozen values that pass through them. Everything is batched: one
-call carries the requests of every open question. A path is always a tuple of steps, from the
+call of a policy carries the requests of many questions, one call of a PRM the paths of many. The
+driver never calls one object twice at the same time. A path is always a tuple of steps, from the
 search to the scorer; it is never re-split from joined text. No value here has a field for a
 gold answer, so that nothing below this line can look at one.
 """
@@ -158,6 +159,9 @@ class Scoring:
 class StepGenerator(Protocol):
     """A policy: a frozen language model that writes candidate steps.
 
+    A call serves all open questions of a cohort. `Searcher` runs one cohort, and from 32 questions
+    in flight on two, which call the same policy in turn.
+
     Attributes:
         num_parameters: for the ledger's FLOP estimate.
         name: short name for tables and manifests.
@@ -183,6 +187,9 @@ class StepGenerator(Protocol):
 class StepScorer(Protocol):
     """A process reward model.
 
+    A call serves all open questions of a cohort, as a policy's does. If a call breaks the contract
+    its paths are scored again, question by question, so that only the guilty question fails.
+
     Attributes:
         num_parameters: for the ledger's FLOP estimate.
         name: short name for tables and manifests.
@@ -197,7 +204,8 @@ class StepScorer(Protocol):
     def score(self, questions: Sequence[Question], paths: Sequence[Path]) -> Scoring:
         """Score the last step of each path; `questions[i]` is the question of `paths[i]`.
 
-        Earlier steps were scored when they were last: a causal model can't change its mind.
+        Earlier steps were scored when they were last, if the strategy asked for it: a causal model
+        can't change its mind.
         Raises ScorerContractError naming question and step on NaN or a blank step.
         """
         ...

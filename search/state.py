@@ -106,6 +106,11 @@ def is_terminal(state: SearchState) -> Bool[Array, ""]:
     return ended & (state.phase == 0)
 
 
+def candidates_left(state: SearchState) -> Int[Array, ""]:
+    """Candidates that may still be sampled in this step: min(N - used, budget - spent), i32[]."""
+    return jnp.minimum(state.num_candidates - state.used, state.budget - state.spent)
+
+
 def count(paths: Paths) -> Int[Array, ""]:
     """Number of valid rows."""
     return jnp.sum(paths.valid, dtype=jnp.int32)

@@ -1,7 +1,7 @@
 """One tick of a search: `plan`, then somebody expands, then `commit`.
 
-The only impure thing in a search is asking the language model and the PRM. Every tick is cut
-there: `plan` says what to ask, `commit` takes in what came back. Both are pure, jitted by the
+Only the part between `plan` and `commit` may be impure: it asks the language model and the PRM, or
+a simulator. `plan` says what to ask, `commit` takes in what came back. Both are pure, jitted by the
 caller, and the same on the host (around a bridge) and in the graph (around a simulator).
 """
 
@@ -20,7 +20,17 @@ from .calibration import calibrate_children
 from .interface import Strategy
 from .ranking import prune
 from .shapes import check_expansion_shapes, check_memory, check_planned, check_request
-from .state import compact, count, empty_paths, is_terminal, pack, select, take, where_rows
+from .state import (
+    candidates_left,
+    compact,
+    count,
+    empty_paths,
+    is_terminal,
+    pack,
+    select,
+    take,
+    where_rows,
+)
 from .types import Expansion, Paths, Plan, SearchState, StepOutput
 
 
@@ -66,7 +76,7 @@ def plan(
         wanted.num_samples,
         path_keys(frontier, strategy.aggregation),
         frontier.valid & ~is_terminal(state),
-        jnp.minimum(state.num_candidates - state.used, state.budget - state.spent),
+        candidates_left(state),
     )
     return Plan(request=wanted.replace(num_samples=num_samples), memory=memory)
 

@@ -50,7 +50,7 @@ class Paths(struct.PyTreeNode):
     answer: jax.Array  # i32[N]; class of equal answers, -1 for none
     text: jax.Array  # i32[N]; equal for equal step texts under one parent
     weight: jax.Array  # f32[N]; 1 unless a strategy says otherwise
-    embedding: Any  # E[N, ...]; a text id on the host, a latent in the simulator
+    embedding: Any  # E[N, ...]; a candidate's id on the host, a latent in the simulator
 
 
 class SearchState(struct.PyTreeNode):

@@ -327,7 +327,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="the budget does not limit a step",
-        file="search/step.py",
+        file="search/state.py",
         original="jnp.minimum(state.num_candidates - state.used, state.budget - state.spent)",
         mutated="state.num_candidates - state.used",
         tests=_loop("beam"),

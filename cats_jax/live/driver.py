@@ -1,8 +1,9 @@
 """The host loop: the core's `plan` and `commit` around a real policy and a real PRM.
 
-A `Cohort` holds a fixed number of slots, one question each, as one batched `SearchState`. Each
-tick plans all slots, asks the policy once, the PRM once, and commits all slots. Keys and seeds
-derive from the question, never from its slot or its neighbours.
+A `Cohort` holds a fixed number of slots, one question each, as one batched `SearchState`. A tick
+plans all slots, calls the policy once, calls the PRM once if a candidate is to be scored, and
+commits all slots. If that call breaks the PRM's contract, the PRM is called once per question. Keys
+and seeds derive from the run seed and the question, never from its slot or its neighbours.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ from ..protocols import (
 )
 from . import ticks
 from .results import ROOT, Candidate, DecisionRow, SearchResult, Status, path_of
-from .seeds import stable_seed
+from .seeds import candidate_seed, stable_seed
 from .timings import Stopwatch, Timings
 from .tree import SearchTree
 
 _BUCKETS = (4, 16, 64, 256)
-"""Array capacities; one compilation serves every N and K up to a bucket."""
+"""Capacities of the arrays; one compilation serves every N and K with the same two capacities."""
 
 
 @dataclass(frozen=True)
@@ -244,7 +245,7 @@ class Cohort:
                 count = int(request.num_samples[index, parent_slot])
                 parent = int(request.embedding[index, parent_slot])
                 seeds = tuple(
-                    stable_seed(
+                    candidate_seed(
                         settings.seed, slot.tree.question.id, slot.step, slot.phase, row + offset
                     )
                     for offset in range(count)

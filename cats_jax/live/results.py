@@ -1,4 +1,4 @@
-"""What a search leaves behind: the answer, every path, the tree, the ledger, the status."""
+"""What a search leaves behind: the answer, the finished paths, the tree, the ledger, the status."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Candidate:
         token_ids: of the policy, as sampled; not written to tree files.
         num_tokens: sampled tokens.
         log_prob: of the step under the policy at temperature 1, nats.
-        score: PRM score of the step, or None if the PRM was not asked.
+        score: PRM score of the step, or None if the PRM was not asked or broke its contract.
         path_score: aggregated score of the path up to here, or None if `score` is None.
         invalid: why it may not be kept ("blank", "length", "context"), or None.
         done: it ends an answer.

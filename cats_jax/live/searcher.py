@@ -25,8 +25,11 @@ scored. Fewer stay together: two small batches cost more forward passes than tur
 class Searcher:
     """Searches many questions at once with one strategy and one N.
 
-    All questions advance together: a tick gathers the requests of every open question into one
-    call of the policy and one of the PRM, and a finished question is replaced by a waiting one.
+    The open questions advance together in a cohort: each tick makes one call of the policy for all
+    of them, and one of the PRM for the candidates whose scores the strategy reads. From 32
+    questions in flight on there are two cohorts with calls of their own. Waiting questions take the
+    places of finished ones when all open questions of a cohort are between two steps.
+
     A question's result depends on the seed and on the question alone, not on its neighbours.
     """
 

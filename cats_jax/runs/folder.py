@@ -30,7 +30,7 @@ from ..errors import BadInputError
 from ..live.ledger import Ledger
 from ..live.results import SearchResult, Status
 from ..storage import durable
-from ..storage.manifest import MANIFEST, SCHEMA, begin_folder
+from ..storage.manifest import MANIFEST, SCHEMA, begin_folder, with_current_names
 from .stored_trees import json_line, tree_from_lines, tree_to_lines
 
 RESULTS = "results.jsonl"
@@ -288,7 +288,7 @@ def _read_manifest(folder: pathlib.Path) -> dict[str, Any] | None:
     if not path.is_file():
         return None
     try:
-        manifest = json.loads(path.read_text())
+        manifest = with_current_names(json.loads(path.read_text()))
         schema = manifest["schema"]
     except (ValueError, KeyError, TypeError) as error:
         raise BadInputError(f"{str(path)!r} is no manifest of a run ({error})") from error

@@ -42,7 +42,7 @@ class PolicySpec:
         path: a model folder, "weak" or "strong" of the embedded world, or `module:function`: a
             function that is called with this spec and returns a `StepGenerator`.
         backend: "hf" (transformers), "vllm" (an engine started here), or a server's address.
-        recipe, step_separator, max_step_tokens, max_answer_tokens: how it is asked and where its
+        format, step_separator, max_step_tokens, max_answer_tokens: how it is asked and where its
             steps end, see `HuggingFaceGenerator`.
         device, batch_tokens, num_threads: of the backend "hf".
         dtype: "float32" or "bfloat16"; a server has its own.
@@ -51,7 +51,7 @@ class PolicySpec:
 
     path: str = "weak"
     backend: str = "hf"
-    recipe: str = "auto"
+    format: str = "auto"
     step_separator: str | None = None
     max_step_tokens: int = 256
     max_answer_tokens: int = 2048
@@ -386,7 +386,10 @@ def _known(value: Any, kind: type, where: str) -> dict[str, Any]:
         raise BadInputError(f"{where}: must be a mapping with the keys {', '.join(names)}")
     for key in value:
         if key not in names:
-            raise BadInputError(f"{where}: unknown key {key!r}: {known_names(key, names)}")
+            known = known_names(key, names)
+            if (where, key) == ("policy", "recipe"):
+                known = "it is now 'format'"
+            raise BadInputError(f"{where}: unknown key {key!r}: {known}")
     return dict(value)
 
 

@@ -94,6 +94,19 @@ def begin_folder(
     durable.replace_json(folder / MANIFEST, new)
 
 
+def with_current_names(value: Any, parent: str = "") -> Any:
+    """A manifest of an earlier version under today's names: a policy's `format` was `recipe`.
+
+    Args:
+        value: a manifest, or a JSON value in one.
+        parent: the key of `value`.
+    """
+    if not isinstance(value, dict):
+        return value
+    names = {name: "format" if (parent, name) == ("policy", "recipe") else name for name in value}
+    return {names[name]: with_current_names(entry, name) for name, entry in value.items()}
+
+
 def differences(old: Any, new: Any, name: str) -> list[str]:
     """Where two JSON values differ, as "name: old -> new"."""
     if isinstance(old, dict) and isinstance(new, dict):

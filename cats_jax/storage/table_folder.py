@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from ..errors import BadInputError
 from . import durable
-from .manifest import MANIFEST, begin_folder
+from .manifest import MANIFEST, begin_folder, with_current_names
 
 # What a folder that goes on need not share with its beginning; the seeds are in `config`, too.
 _FREE = ("schema", "created", "versions", "git", "seeds")
@@ -80,7 +80,7 @@ def read_manifest(folder: str | pathlib.Path, kind: FolderKind) -> dict[str, Any
             f"`{kind.command}`"
         )
     try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
+        manifest = with_current_names(json.loads(path.read_text(encoding="utf-8")))
         name, version = manifest["kind"], manifest["format"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise BadInputError(

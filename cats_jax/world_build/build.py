@@ -87,7 +87,7 @@ class Stage:
 class Build:
     """All stages of one recipe and seed, with their results below `work`."""
 
-    def __init__(self, numbers: recipe.WorldRecipe, seed: int, work: pathlib.Path):
+    def __init__(self, numbers: recipe.WorldSettings, seed: int, work: pathlib.Path):
         training.use_one_thread()
         self._recipe = numbers
         self._seed = seed

@@ -17,7 +17,7 @@ from .training import ModelSize, Schedule
 
 
 @dataclasses.dataclass(frozen=True)
-class WorldRecipe:
+class WorldSettings:
     """Everything a build does, apart from its seed.
 
     Attributes:
@@ -59,7 +59,7 @@ def _tune(num_steps: int, rate: float = 0.005) -> Schedule:
     return Schedule(num_steps, matrix_rate=rate, other_rate=rate / 5, warmup=20, flat=0.4)
 
 
-FULL = WorldRecipe(
+FULL = WorldSettings(
     policies={
         "weak": PolicyRecipe(ModelSize(num_layers=3, num_heads=3), Schedule(1400)),
         "strong": PolicyRecipe(
@@ -91,7 +91,7 @@ FULL = WorldRecipe(
     num_scored_samples=64,
 )
 
-QUICK = WorldRecipe(
+QUICK = WorldSettings(
     policies={
         "weak": PolicyRecipe(ModelSize(num_layers=1, num_heads=1), Schedule(150, batch_size=16)),
         "strong": PolicyRecipe(ModelSize(num_layers=2, num_heads=1), Schedule(200, batch_size=16)),

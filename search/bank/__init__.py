@@ -17,7 +17,6 @@ are right. Searching it replays the real policy and PRM at the speed of a simula
 from ..loop import Environment
 from .expansion import expand as expand
 from .expansion import expander as expander
-from .expansion import node_value as node_value
 from .expansion import scored_tokens as scored_tokens
 from .questions import check_sampling as check_sampling
 from .questions import question as question

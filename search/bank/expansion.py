@@ -96,11 +96,6 @@ def expand(
     )
 
 
-def node_value(params: Replay, node: Int[Array, "*B"]) -> Float[Array, "*B"]:
-    """Share of right completions from nodes, given as embeddings of paths."""
-    return params.bank.value[node]
-
-
 def scored_tokens(
     params: Replay, node: Int[Array, " N"], counted: Bool[Array, " N"]
 ) -> Int[Array, ""]:

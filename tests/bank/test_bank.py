@@ -508,6 +508,15 @@ def test_a_bank_of_format_1_goes_on(tmp_path, folder):
         pass
 
 
+def test_a_bank_whose_policy_has_a_recipe_goes_on(tmp_path, folder):
+    new = store.read_manifest(folder)
+    policy = dict(new["config"]["policy"])
+    policy["recipe"] = policy.pop("format")
+    old = _edited(folder, tmp_path, config={**new["config"], "policy": policy})
+    with table_folder.locked(old, new, store.KIND):
+        pass  # what was `recipe` is now `format`
+
+
 def test_another_world_or_model_is_refused_by_name(tmp_path, folder):
     _edited(folder, tmp_path, world="0123")
     with pytest.raises(BadInputError, match=r"version 0123 of the embedded world, this is 4567"):

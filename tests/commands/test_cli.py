@@ -150,6 +150,7 @@ def test_compiled_programs_are_kept_in_the_users_own_folder(monkeypatch):
         ("[exact]", "[{path: exact, backend: vlm}]", r"prms: backend='vlm': must be hf, vllm, or"),
         ("[exact]", "[]", r"'beam' reads PRM scores, but the recipe has no PRM: add 'prms'"),
         ("max_depth: 6", "policy: /no/such", r"policy folder '/no/such' does not exist"),
+        ("max_depth: 6", "policy: {path: weak, recipe: plain}", r"'recipe': it is now 'format'"),
         ("max_depth: 6", "max_deph: 6", r"'max_deph': did you mean 'max_depth'\? known are"),
         ("max_depth: 6", "max_depth: 0", r"max_depth=0: must be an integer of at least 1"),
         ("max_depth: 6", "seeds: [a]", r"seeds: 'a' must be an integer"),

@@ -8,7 +8,7 @@ block says what else is done with it:
     <!-- run: no (REASON) -->                nothing
     <!-- run: substituted (REASON) -->       python, with `_SUBSTITUTES` in place of hub and GPU
     <!-- run: as part of a recipe -->        yaml, its keys replace those of `_RECIPE`
-    <!-- run: as a prompt format -->         yaml, the file of a policy's `recipe`
+    <!-- run: as a prompt format -->         yaml, the file of a policy's `format`
     <!-- run: as a PRM format -->            yaml, the file of a PRM's `format`
 
 A python block whose first line is a comment with a file's name is also written to that file, so
@@ -41,7 +41,7 @@ import search
 from cats_jax import cli, world
 from cats_jax.controllers.strategies import build_strategy
 from cats_jax.models.prm.family import load_format
-from cats_jax.models.prompts.policy_format import choose_recipe
+from cats_jax.models.prompts.policy_format import choose_format
 from cats_jax.models.source import ModelFolders
 from cats_jax.protocols import StepGenerator, StepScorer
 from cats_jax.specs.functions import is_function_name, load_function
@@ -313,7 +313,7 @@ def _load_yaml(block: Block, folder: pathlib.Path) -> None:
     file = folder / "block.yaml"
     file.write_text(block.text)
     if block.mark == "as a prompt format":
-        choose_recipe(str(file), ())
+        choose_format(str(file), ())
         return
     if block.mark == "as a PRM format":
         load_format(file)

@@ -215,6 +215,22 @@ def test_other_versions_may_go_on(tmp_path):
     assert len(_keys(tmp_path)) == 2
 
 
+def test_a_policy_s_format_was_called_recipe(tmp_path):
+    def policy(key, value="auto"):
+        return {"name": "t", "policy": {"path": "weak", key: value}}
+
+    old, new = (
+        {"config": policy(key), "models": {"policy": {}, "bank": {"config": policy(key)}}}
+        for key in ("recipe", "format")
+    )
+    _write(tmp_path, range(1), **old)
+    assert read_run(tmp_path).manifest["config"] == new["config"]
+    _write(tmp_path, range(1, 2), **new)
+    assert len(_keys(tmp_path)) == 2
+    with pytest.raises(BadInputError, match=r'config\.policy\.format: "auto" -> "plain"'):
+        _write(tmp_path, range(2, 3), **{**new, "config": policy("format", "plain")})
+
+
 def test_another_schema_is_refused(tmp_path):
     _write(tmp_path, range(1))
     manifest = json.loads((tmp_path / MANIFEST).read_text())

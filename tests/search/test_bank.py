@@ -236,12 +236,6 @@ def test_scored_tokens_counts_each_step_once(nodes, counted):
     assert int(got) == expected
 
 
-def test_node_value(key):
-    params, *_ = bank.question(toy_bank(), 0, 0)
-    rows = jnp.array([3, 0, 5], jnp.int32)
-    np.testing.assert_array_equal(bank.node_value(params, rows), params.bank.value[rows])
-
-
 def test_strides_are_primes_above_the_number_of_draws():
     for stride in expansion._STRIDES.tolist():
         assert stride > search.MAX_CANDIDATES

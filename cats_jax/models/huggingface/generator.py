@@ -59,7 +59,7 @@ class HuggingFaceGenerator(StepPolicy):
         dtype: "float32" or "bfloat16".
         batch_tokens: tokens (rows x width) of one micro-batch; halved when memory runs out.
         num_threads: torch's threads, for the whole process (see `CausalModel`).
-        asked: `recipe`, `step_separator`, `max_step_tokens` and `max_answer_tokens`, see
+        asked: `format`, `step_separator`, `max_step_tokens` and `max_answer_tokens`, see
             `StepPolicy`.
 
     Raises:

@@ -35,7 +35,7 @@ from transformers.utils import logging as transformers_logging
 from ...errors import BadInputError
 from ...protocols import Question
 from ..prompts.policy_encoder import PromptEncoder
-from ..prompts.policy_format import AUTO, choose_recipe
+from ..prompts.policy_format import AUTO, choose_format
 from .prefix_cache import PrefixCache, Segment
 
 WIDTH = 32
@@ -67,12 +67,12 @@ class CausalModel:
         num_threads: torch's threads for work inside an operator. A setting of the whole process,
             made here and nowhere else: more than one slows tiny models down on a shared machine,
             and bitwise equality is only known for one.
-        recipe: how questions are put, see `choose_recipe`; None: none are, and the tokenizer needs
+        format: how questions are put, see `choose_format`; None: none are, and the tokenizer needs
             no chat template.
 
     Attributes:
         name: the folder's name.
-        recipe: that was chosen.
+        format: that was chosen.
         num_parameters: stored parameters, a tied tensor once.
         context: tokens a sequence may have.
         vocab_size: width of the logits.
@@ -89,7 +89,7 @@ class CausalModel:
         device: str,
         dtype: str,
         num_threads: int,
-        recipe: str | None = AUTO,
+        format: str | None = AUTO,
     ):
         folder = _check_folder(pathlib.Path(path))
         self.device = _check_device(device)
@@ -101,9 +101,9 @@ class CausalModel:
             self.tokenizer: Any = _load_tokenizer(folder)
             config: Any = AutoConfig.from_pretrained(folder, local_files_only=True)
         self._prompts: PromptEncoder | None = None
-        if recipe is not None:
-            self.recipe = choose_recipe(recipe, self.tokenizer.get_vocab())
-            self._prompts = PromptEncoder(self.recipe, self.tokenizer)
+        if format is not None:
+            self.format = choose_format(format, self.tokenizer.get_vocab())
+            self._prompts = PromptEncoder(self.format, self.tokenizer)
         self.config = config
         self.context = _context(config)
         self.vocab_size = int(config.vocab_size)
@@ -151,7 +151,7 @@ class CausalModel:
         )
 
     def prompt_ids(self, question: Question) -> tuple[int, ...]:
-        """The question as the recipe puts it, with the answer's turn opened."""
+        """The question as the format puts it, with the answer's turn opened."""
         assert self._prompts is not None
         ids = self._prompts.prompt_ids(question.text)
         if len(ids) < 2:
@@ -170,7 +170,7 @@ class CausalModel:
         return self.tokenizer.decode(list(ids), clean_up_tokenization_spaces=False)
 
     def end_ids(self) -> list[int]:
-        """Ids that end an answer: those of the recipe, the generation config and the config."""
+        """Ids that end an answer: those of the format, the generation config and the config."""
         found: set[int] = set() if self._prompts is None else set(self._prompts.end_ids)
         sources = [self.config]
         if (self._folder / "generation_config.json").is_file():

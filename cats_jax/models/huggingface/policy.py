@@ -17,9 +17,9 @@ class StepPolicy:
 
     Args:
         path: model folder.
-        recipe: how questions are put and where steps end: a name, a .yaml file, or auto, see
-            `choose_recipe`.
-        step_separator: what closes a step, in place of the recipe's; see `StepText`.
+        format: how questions are put and where steps end: a name, a .yaml file, or auto, see
+            `choose_format`.
+        step_separator: what closes a step, in place of the format's; see `StepText`.
         max_step_tokens: limit of one step; longer samples finish with "length".
         max_answer_tokens: the same for `to_end` requests.
         model: `device`, `dtype` and `num_threads` of the `CausalModel`.
@@ -35,7 +35,7 @@ class StepPolicy:
         self,
         path: str | pathlib.Path,
         *,
-        recipe: str = AUTO,
+        format: str = AUTO,
         step_separator: str | None = None,
         max_step_tokens: int = 256,
         max_answer_tokens: int = 2048,
@@ -44,8 +44,8 @@ class StepPolicy:
         check_positive(max_step_tokens=max_step_tokens, max_answer_tokens=max_answer_tokens)
         self._max_step_tokens = max_step_tokens
         self._max_answer_tokens = max_answer_tokens
-        self._model = CausalModel(path, recipe=recipe, **model)
-        separator = self._model.recipe.step_separator if step_separator is None else step_separator
+        self._model = CausalModel(path, format=format, **model)
+        separator = self._model.format.step_separator if step_separator is None else step_separator
         self._text = StepText(self._model, separator)
         self.name = self._model.name
 

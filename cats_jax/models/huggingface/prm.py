@@ -48,7 +48,7 @@ class RewardModel(CausalModel):
             device=device,
             dtype=dtype,
             num_threads=num_threads,
-            recipe=None,
+            format=None,
         )
         self.encoder = StepEncoder(prm_format, self.tokenizer)
         for token in (self.encoder.tag_id, *(self.encoder.pair_ids or ())):

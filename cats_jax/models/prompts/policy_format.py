@@ -17,11 +17,11 @@ from ...storage.yaml_file import checked_fields, load_mapping
 
 
 @dataclass(frozen=True, slots=True)
-class PolicyRecipe:
+class PolicyFormat:
     r"""One family of policies.
 
     Attributes:
-        name: key in `POLICY_RECIPES`.
+        name: key in `POLICY_FORMATS`.
         system: the chat's system message; empty: none.
         prompt: the user's message, with {question} once.
         step_separator: text that closes a step. Sampling stops at every token that contains it.
@@ -40,18 +40,18 @@ class PolicyRecipe:
     def __post_init__(self) -> None:
         if self.prompt.count("{question}") != 1:
             raise BadInputError(
-                f"policy recipe {self.name!r}: prompt={self.prompt!r} must have {{question}} once"
+                f"policy format {self.name!r}: prompt={self.prompt!r} must have {{question}} once"
             )
         if not self.step_separator:
             raise BadInputError(
-                f"policy recipe {self.name!r}: step_separator must not be empty: use '\\n\\n'"
+                f"policy format {self.name!r}: step_separator must not be empty: use '\\n\\n'"
             )
 
 
-PLAIN = PolicyRecipe(name="plain")
+PLAIN = PolicyFormat(name="plain")
 """The question alone, under the model's own chat template; the embedded world's policies."""
 
-LLAMA_3 = PolicyRecipe(
+LLAMA_3 = PolicyFormat(
     name="llama-3",
     system="""\
 Solve the following math problem efficiently and clearly:
@@ -80,7 +80,7 @@ Where [answer] is just the final number or expression that solves the problem.""
 )
 """Llama-3.1-8B-Instruct, Llama-3.2-1B-Instruct and their like."""
 
-QWEN_2_5 = PolicyRecipe(
+QWEN_2_5 = PolicyFormat(
     name="qwen2.5",
     system="Please reason step by step, and put your final answer within \\boxed{}.",
     end_tokens=("<|im_end|>", "<|endoftext|>"),
@@ -88,42 +88,40 @@ QWEN_2_5 = PolicyRecipe(
 )
 """Qwen2.5-0.5B-Instruct, -3B-Instruct, -7B-Instruct and their like."""
 
-POLICY_RECIPES: dict[str, PolicyRecipe] = {
-    recipe.name: recipe for recipe in (PLAIN, LLAMA_3, QWEN_2_5)
-}
+POLICY_FORMATS: dict[str, PolicyFormat] = {each.name: each for each in (PLAIN, LLAMA_3, QWEN_2_5)}
 
 AUTO = "auto"
-"""Asks for the recipe that the tokenizer points to."""
+"""Asks for the format that the tokenizer points to."""
 
 
-def choose_recipe(choice: str, vocabulary: Collection[str]) -> PolicyRecipe:
-    """The recipe a user asked for.
+def choose_format(choice: str, vocabulary: Collection[str]) -> PolicyFormat:
+    """The format a user asked for.
 
     Args:
-        choice: a key of `POLICY_RECIPES`, the path of a .yaml file, or "auto".
+        choice: a key of `POLICY_FORMATS`, the path of a .yaml file, or "auto".
         vocabulary: the tokens of the policy's tokenizer, which "auto" looks at.
 
     Raises:
-        BadInputError: an unknown name, or a file that is no recipe.
+        BadInputError: an unknown name, or a file that is no format.
     """
     if choice == AUTO:
-        return detect_recipe(vocabulary)
+        return detect_format(vocabulary)
     if choice.endswith((".yaml", ".yml")):
-        where = f"policy recipe file {choice!r}"
-        values = checked_fields(where, load_mapping(choice, "policy recipe"), PolicyRecipe)
-        return PolicyRecipe(**{"name": pathlib.Path(choice).stem, **values})
-    if choice not in POLICY_RECIPES:
-        known = known_names(choice, [*POLICY_RECIPES, AUTO])
-        raise BadInputError(f"policy recipe {choice!r} is unknown: {known}, or a .yaml file")
-    return POLICY_RECIPES[choice]
+        where = f"policy format file {choice!r}"
+        values = checked_fields(where, load_mapping(choice, "policy format"), PolicyFormat)
+        return PolicyFormat(**{"name": pathlib.Path(choice).stem, **values})
+    if choice not in POLICY_FORMATS:
+        known = known_names(choice, [*POLICY_FORMATS, AUTO])
+        raise BadInputError(f"policy format {choice!r} is unknown: {known}, or a .yaml file")
+    return POLICY_FORMATS[choice]
 
 
-def detect_recipe(vocabulary: Collection[str]) -> PolicyRecipe:
-    """The recipe of the family whose tokens a tokenizer has; `PLAIN` for any other.
+def detect_format(vocabulary: Collection[str]) -> PolicyFormat:
+    """The format of the family whose tokens a tokenizer has; `PLAIN` for any other.
 
     The size and the name of the model play no part.
     """
-    for recipe in POLICY_RECIPES.values():
-        if recipe.tokens and all(token in vocabulary for token in recipe.tokens):
-            return recipe
+    for each in POLICY_FORMATS.values():
+        if each.tokens and all(token in vocabulary for token in each.tokens):
+            return each
     return PLAIN

@@ -38,7 +38,7 @@ class EngineGenerator(StepPolicy):
         path: model folder: configuration, tokenizer with a chat template, safetensors (of which
             only the headers are read here).
         start: makes the engine, given the tokens a sequence may have.
-        asked: `recipe`, `step_separator`, `max_step_tokens` and `max_answer_tokens`, see
+        asked: `format`, `step_separator`, `max_step_tokens` and `max_answer_tokens`, see
             `StepPolicy`.
 
     Raises:

@@ -21,6 +21,7 @@ from ...aggregation import Aggregation, aggregation, path_keys, path_scores
 from ...answers import answer_rule
 from ...interface import Strategy, request, share_of_candidates
 from ...ranking import retain
+from ...state import candidates_left
 from ...types import Plan, Request, SearchState
 from .config import CATS, CatsConfig
 from .features import CALIBRATION_FEATURES, FEATURES, FeatureSet, num_children
@@ -85,7 +86,7 @@ def _make_plan(
     def plan(params: Any, key: jax.Array, state: SearchState) -> tuple[Request, CatsMemory]:
         mask = features.mask(config.excluded_features)
         seen = features.extract(state, aggregated) * mask[None, :]
-        available = jnp.minimum(state.num_candidates - state.used, state.budget - state.spent)
+        available = candidates_left(state)
         deciding = state.frontier.valid & (num_children(state) > 0) & state.memory.is_open
         legal = config.actions.legal(available)
         observation = Observation(features=seen, legal=legal, deciding=deciding, state=state)
