@@ -62,7 +62,7 @@ from .loop import (
 )
 from .ranking import prune, retain, segment_ranks
 from .selection import best, majority_vote, weighted_vote
-from .state import MAX_CANDIDATES, compact, count, init, is_terminal
+from .state import MAX_CANDIDATES, capacity_for, compact, count, init, is_terminal
 from .step import commit, plan
 from .strategy.cats.actions import ACTION_TABLES, MAX_ACTIONS, ActionTable, action_table
 from .strategy.cats.config import CATS, PAPER, CatsConfig
@@ -179,6 +179,7 @@ __all__ = [
     "best",
     "best_of_n",
     "calibrated_score",
+    "capacity_for",
     "cats",
     "check_expand_fn",
     "check_strategy",

@@ -16,7 +16,7 @@ def allocate(
     """Grant `wanted` samples greedily in order of path score, the last slot perhaps in part.
 
     Args:
-        wanted: samples each slot asks for, >= 0.
+        wanted: samples each slot asks for; a negative number counts as 0.
         keys: comparison keys; the best slot is served first (ties: lower slot).
         valid: slots that may ask at all.
         available: candidates left for this step and for the whole budget.
@@ -25,7 +25,8 @@ def allocate(
         Samples granted; their sum is at most `available`.
     """
     # Without the barrier XLA computes a slot's inputs anew for each of its pairs.
-    wanted, keys, valid = lax.optimization_barrier((jnp.where(valid, wanted, 0), keys, valid))
+    wanted = jnp.where(valid, jnp.maximum(wanted, 0), 0)
+    wanted, keys, valid = lax.optimization_barrier((wanted, keys, valid))
     rows = jnp.arange(keys.shape[0], dtype=jnp.int32)
     better = keys[None, :] > keys[:, None]
     tie = (keys[None, :] == keys[:, None]) & (rows[None, :] < rows[:, None])

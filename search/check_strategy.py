@@ -142,6 +142,7 @@ def _check_facts(
     if strategy.keeps_all_paths:
         paths = int(final.finished.valid.sum())
         require(paths == CAPACITY, f"keeps_all_paths, but {paths} of {CAPACITY} paths were kept")
+        require(bool(ticks.grows_all.all()), "keeps_all_paths, but a tick grew only some paths")
     if strategy.ignores_num_candidates:
         asked = ticks.request.num_samples, one_candidate[1].request.num_samples
         require(np.array_equal(*asked), "ignores_num_candidates, but N changes what it samples")
@@ -158,10 +159,11 @@ def _check_facts(
 
 
 class _Asked(NamedTuple):
-    """Of every tick: what was asked, and whether an ended search stayed as it was."""
+    """Of every tick: what was asked, whether an ended search stayed as it was, who got a child."""
 
     request: Request
     stays: Any
+    grows_all: Any
 
 
 _Outcome = tuple[SearchState, _Asked, Any]
@@ -170,7 +172,10 @@ _Outcome = tuple[SearchState, _Asked, Any]
 def _watch(memory: tuple[()], tick: Tick) -> tuple[tuple[()], _Asked]:
     same = jax.tree.map(lambda a, b: jnp.all(a == b), tick.after, tick.before)
     stays = jnp.all(jnp.stack(jax.tree.leaves(same)))
-    return memory, _Asked(tick.plan.request, stays | tick.output.active)
+    granted = tick.plan.request.num_samples > 0
+    grows_all = jnp.all(granted | ~tick.before.frontier.valid)
+    active = tick.output.active
+    return memory, _Asked(tick.plan.request, stays | active, grows_all | ~active)
 
 
 def _start(strategy: Strategy, n: int, budget: int) -> SearchState:

@@ -97,7 +97,7 @@ class Strategy:
     through the contract below.
 
     Attributes:
-        name: short name for tables and result keys.
+        name: short name for error messages and, by default, for tables and result keys.
         plan: `(params, key, state) -> (Request, M)`, each tick: what every frontier node asks for,
             before contention, and the new memory. `params` are those of the method's policy, `()`
             without one; `key` is consumed. Build the request with `search.request`.
@@ -120,8 +120,8 @@ class Strategy:
         sampling: all settings that requests may use. A step bank must have recorded them.
         uses_scores: False: the PRM is never asked. A method that asks for some nodes only says so
             in `Request.scored`.
-        keeps_all_paths: no path is ever dropped, so that the paths of a smaller N are among those
-            of a larger one, whatever the PRM.
+        keeps_all_paths: every path gets a child at every tick and none is ever dropped, so that
+            the paths of a smaller N are among those of a larger one, whatever the PRM.
         ignores_num_candidates: one deterministic path; neither N nor the seed changes it.
         weights_paths: `keep` sets `Paths.weight`. Stored trees do not hold it, so that a search
             cannot be answered anew from them.
@@ -149,6 +149,17 @@ class Strategy:
     needs_calibration: bool = False
     config: Any = None
 
+    def __post_init__(self) -> None:
+        for field, lookup in (
+            ("aggregation", 'search.aggregation("last")'),
+            ("answer", 'search.answer_rule("weighted")'),
+        ):
+            if isinstance(value := getattr(self, field), str):
+                raise TypeError(
+                    f"strategy {self.name!r}: {field} must be a function, got the name {value!r}: "
+                    f"look it up, as {lookup} does"
+                )
+
 
 def request(
     state: SearchState,
@@ -163,8 +174,8 @@ def request(
 
     Args:
         state: before the tick.
-        num_samples: children each frontier slot wants, >= 0; contention may grant fewer. Rows of
-            slots without a path are ignored.
+        num_samples: children each frontier slot wants; contention may grant fewer. A negative
+            number counts as 0, and rows of slots without a path are ignored.
         sampling: parameters of all nodes.
         scored: whether the PRM is asked for the children.
 

@@ -14,6 +14,19 @@ from .types import Context, Paths, SearchState
 MAX_CANDIDATES = 256
 """Largest N: the arrays are padded to at most this many candidates."""
 
+_CAPACITIES = (4, 16, 64, MAX_CANDIDATES)
+
+
+def capacity_for(size: int) -> int:
+    """The smallest of the capacities 4, 16, 64 and 256 with at least `size` rows.
+
+    Searches whose sizes share a capacity share a compiled program.
+
+    Args:
+        size: N or K, in 1..MAX_CANDIDATES.
+    """
+    return next(capacity for capacity in _CAPACITIES if capacity >= size)
+
 
 def init(
     root: Any,
@@ -39,7 +52,7 @@ def init(
             may be traced.
         budget: cap on all candidates; default `num_candidates * max_depth`.
         context: price, sparsity and calibration; numbers or f32[] arrays, may be traced.
-        capacity: rows of the pool, static; a small bucket (16, 64, 256) saves time.
+        capacity: rows of the pool, static; a small one saves time, see `capacity_for`.
         frontier_capacity: rows of frontier and finished, static, at least K; default `capacity`.
         depth_capacity: `T`, static; default `max_depth`, which must then be concrete.
 

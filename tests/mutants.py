@@ -326,6 +326,27 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=_parts("products or tenth or gradient"),
     ),
     Mutant(
+        name="a negative wish takes from others",
+        file="search/allocation.py",
+        original="jnp.where(valid, jnp.maximum(wanted, 0), 0)",
+        mutated="jnp.where(valid, wanted, 0)",
+        tests=_parts("allocate"),
+    ),
+    Mutant(
+        name="paths without a child pass for kept",
+        file="search/check_strategy.py",
+        original="grows_all = jnp.all(granted | ~tick.before.frontier.valid)",
+        mutated="grows_all = jnp.any(granted | ~tick.before.frontier.valid)",
+        tests=("tests/search/test_check_strategy.py", "-k", "child"),
+    ),
+    Mutant(
+        name="a capacity below the size",
+        file="search/state.py",
+        original="if capacity >= size)",
+        mutated="if 2 * capacity >= size)",
+        tests=("tests/search/test_parts.py", "-k", "capacity"),
+    ),
+    Mutant(
         name="the budget does not limit a step",
         file="search/state.py",
         original="jnp.minimum(state.num_candidates - state.used, state.budget - state.spent)",

@@ -69,7 +69,6 @@ def replay(
         price: per 100 candidates, that the policy is told.
         seed: of the draws.
     """
-    capacity = next(size for size in (4, 16, 64, 256) if num_candidates <= size)
     questions = bank.root.shape[0]
     numbers = np.arange(-(-questions // _BLOCK) * _BLOCK, dtype=np.int32) % questions
     blocks = _search_blocks(
@@ -81,7 +80,7 @@ def replay(
         jnp.float32(price),
         jax.random.key(seed),
         strategy=strategy,
-        capacity=capacity,
+        capacity=search.capacity_for(num_candidates),
         max_depth=int(bank.max_depth),
     )
     flat = jax.tree.map(

@@ -40,9 +40,6 @@ from .seeds import candidate_seed, stable_seed
 from .timings import Stopwatch, Timings
 from .tree import SearchTree
 
-_BUCKETS = (4, 16, 64, 256)
-"""Capacities of the arrays; one compilation serves every N and K with the same two capacities."""
-
 
 @dataclass(frozen=True)
 class Limits:
@@ -82,12 +79,12 @@ class SearchSettings:
     @property
     def capacity(self) -> int:
         """Pool rows."""
-        return _bucket(self.num_candidates)
+        return search.capacity_for(self.num_candidates)
 
     @property
     def frontier_capacity(self) -> int:
         """Rows of frontier and finished."""
-        return _bucket(self.strategy.width(self.num_candidates))
+        return search.capacity_for(self.strategy.width(self.num_candidates))
 
 
 class Locks:
@@ -582,7 +579,3 @@ def _decision_rows(slot: _Slot, observed: dict[str, Any], index: int) -> Iterato
             granted=int(request.num_samples[node_slot]),
             reward=float(decision.reward[node_slot]),
         )
-
-
-def _bucket(size: int) -> int:
-    return next(bucket for bucket in _BUCKETS if bucket >= size)

@@ -9,7 +9,7 @@
     final, outputs = search.rollout((), task.params, key, state, strategy=strategy,
                                     expand_fn=simulator(16))
 
-`ENVIRONMENT` is the pair for `search.Environment`'s users.
+`ENVIRONMENT` is the same as a `search.Environment`, for what plays batches of searches.
 """
 
 from ..loop import Environment

@@ -1,7 +1,6 @@
 """PRM formats as data: the known ones, those from files, and the ids they make."""
 
 import dataclasses
-import pathlib
 
 import pytest
 from hypothesis import given
@@ -238,11 +237,3 @@ def test_files_that_are_no_format_name_key_rule_and_way_out(tmp_path, text, mess
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(BadInputError, match=r"none\.yaml' does not exist"):
         choose_format(str(tmp_path / "none.yaml"), tmp_path)
-
-
-def test_the_format_in_the_documentation_can_be_read(tmp_path):
-    page = pathlib.Path(__file__).parents[2] / "docs" / "own" / "prm.md"
-    blocks = page.read_text(encoding="utf-8").split("```yaml\n")[1:]
-    assert blocks
-    for block in blocks:
-        load_format(write(tmp_path, block.split("```")[0]))

@@ -1,6 +1,8 @@
 """`search.check_strategy`: ours keep every rule, and each broken rule is named."""
 
 import dataclasses
+import subprocess
+import sys
 
 import jax.numpy as jnp
 import pytest
@@ -32,6 +34,13 @@ def _nothing(params, key, state):
 
 def _hot(params, key, state):
     return search.request(state, 1, search.Sampling(1.3)), state.memory
+
+
+def _best_path_only(params, key, state):
+    scores = search.path_scores(state.frontier, MAJORITY.aggregation)
+    best = jnp.argmax(jnp.where(state.frontier.valid, scores, -1.0))
+    slots = jnp.arange(state.frontier.valid.size, dtype=jnp.int32)
+    return search.request(state, jnp.where(slots == best, state.num_candidates, 0)), state.memory
 
 
 def _other_memory(state):
@@ -83,6 +92,12 @@ BROKEN = {
         dataclasses.replace(BEAM, keeps_all_paths=True),
         r"keeps_all_paths, but \d of 8 paths were kept",
     ),
+    "paths that get no child": (
+        dataclasses.replace(
+            BEAM, plan=_best_path_only, width=search.all_candidates, keeps_all_paths=True
+        ),
+        "keeps_all_paths, but a tick grew only some paths",
+    ),
     "an N that it says is ignored": (
         dataclasses.replace(MAJORITY, ignores_num_candidates=True),
         "ignores_num_candidates, but N changes what it samples",
@@ -99,3 +114,21 @@ def test_a_broken_rule_is_named(rule):
     strategy, message = BROKEN[rule]
     with pytest.raises(AssertionError, match=message):
         search.check_strategy(strategy)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "lookup"),
+    [
+        ("aggregation", "last", 'search.aggregation("last")'),
+        ("answer", "best", "search.answer_rule"),
+    ],
+)
+def test_names_in_place_of_functions_are_refused(field, value, lookup):
+    # In a process of its own, without the type checks of tests.
+    code = f"import search; search.Strategy(name='mine', plan=print, {field}={value!r})"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert run.returncode == 1
+    error = run.stderr.splitlines()[-1]
+    expected = f"TypeError: strategy 'mine': {field} must be a function, got the name {value!r}: "
+    assert error.startswith(expected)
+    assert lookup in error

@@ -137,11 +137,11 @@ def test_prune_keeps_the_best(scores, keep, width):
 # Allocation
 
 
-@hypothesis.given(rows(st.integers(0, 6)), rows(EIGHTHS), rows(st.booleans()), st.integers(-1, 30))
+@hypothesis.given(rows(st.integers(-2, 6)), rows(EIGHTHS), rows(st.booleans()), st.integers(-1, 30))
 def test_allocate_serves_the_best_first(wanted, keys, valid, available):
     expected, left = [0] * N, max(available, 0)
     for row in sorted((row for row in range(N) if valid[row]), key=lambda r: (-keys[r], r)):
-        expected[row] = min(wanted[row], left)
+        expected[row] = min(max(wanted[row], 0), left)
         left -= expected[row]
     actual = allocate(i32(wanted), f32(keys), jnp.asarray(valid), jnp.int32(available))
     np.testing.assert_array_equal(actual, expected)
@@ -477,3 +477,8 @@ def test_a_bad_option_is_named(build, message):
 def test_equal_options_give_the_same_strategy():
     assert search.beam(factor=4) is search.beam(factor=4)
     assert search.beam(factor=4) is not search.beam(factor=2)
+
+
+def test_a_capacity_is_the_smallest_that_holds_the_rows():
+    sizes = {1: 4, 4: 4, 5: 16, 16: 16, 17: 64, 64: 64, 65: 256, 256: 256}
+    assert {size: search.capacity_for(size) for size in sizes} == sizes

@@ -336,8 +336,8 @@ def test_many_pairs_are_permuted_at_random():
 
 
 # The table of docs/theory/statements.md, section 9: (Spearman, p), (Kendall, p), (Pearson, p) for
-# the five rows of tab:sparse, and Spearman and Pearson without the second of its two equal rows. The
-# p-values are counts: of 120 orders, and of 24.
+# the five rows of tab:sparse, and Spearman and Pearson without the second of its two equal rows.
+# The p-values are counts: of 120 orders, and of 24.
 @pytest.mark.parametrize(
     ("predictor", "rho", "tau", "r", "rho4", "r4"),
     [

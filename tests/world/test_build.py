@@ -114,7 +114,7 @@ def test_paths_of_models():
 
 def test_missing_assets_name_the_way_out(monkeypatch, tmp_path):
     monkeypatch.setattr(world, "ASSETS", tmp_path)
-    with pytest.raises(FileNotFoundError, match=r"python -m cats_jax\.world\.build"):
+    with pytest.raises(FileNotFoundError, match=r"python -m cats_jax\.world_build\.build"):
         world.policy_path("weak")
 
 
