@@ -1,54 +1,38 @@
 """Actor, critic and their training: networks, losses, updates, whole runs in the graph."""
 
-from .a2c import A2C
-from .awr import AWR
-from .episodes import Outcome, make_episodes
-from .learner import ALGORITHMS, Learner, LearnerConfig, make_learner
-from .losses import actor_loss, clipped_loss, critic_loss, entropy, regression_loss, td_error
-from .networks import Network, make_actor, make_critic
-from .offline import make_offline
-from .policy import legal_log_probs, make_policy
-from .ppo import PPO
-from .returns import add_terminal_reward, path_returns, question_returns
-from .train_config import CATS, OFFLINE, PAPER, TrainConfig
-from .training import COLLAPSE_SHARE, has_collapsed, make_train
-from .types import Curves, Episode, LearnerState, Metrics, TrainResult
-
-__all__ = [
-    "A2C",
-    "ALGORITHMS",
-    "AWR",
-    "CATS",
-    "COLLAPSE_SHARE",
-    "OFFLINE",
-    "PAPER",
-    "PPO",
-    "Curves",
-    "Episode",
-    "Learner",
-    "LearnerConfig",
-    "LearnerState",
-    "Metrics",
-    "Network",
-    "Outcome",
-    "TrainConfig",
-    "TrainResult",
-    "actor_loss",
-    "add_terminal_reward",
-    "clipped_loss",
-    "critic_loss",
-    "entropy",
-    "has_collapsed",
-    "legal_log_probs",
-    "make_actor",
-    "make_critic",
-    "make_episodes",
-    "make_learner",
-    "make_offline",
-    "make_policy",
-    "make_train",
-    "path_returns",
-    "question_returns",
-    "regression_loss",
-    "td_error",
-]
+from .a2c import A2C as A2C
+from .awr import AWR as AWR
+from .episodes import Outcome as Outcome
+from .episodes import make_episodes as make_episodes
+from .learner import ALGORITHMS as ALGORITHMS
+from .learner import Learner as Learner
+from .learner import LearnerConfig as LearnerConfig
+from .learner import make_learner as make_learner
+from .losses import actor_loss as actor_loss
+from .losses import clipped_loss as clipped_loss
+from .losses import critic_loss as critic_loss
+from .losses import entropy as entropy
+from .losses import regression_loss as regression_loss
+from .losses import td_error as td_error
+from .networks import Network as Network
+from .networks import make_actor as make_actor
+from .networks import make_critic as make_critic
+from .offline import make_offline as make_offline
+from .policy import legal_log_probs as legal_log_probs
+from .policy import make_policy as make_policy
+from .ppo import PPO as PPO
+from .returns import add_terminal_reward as add_terminal_reward
+from .returns import path_returns as path_returns
+from .returns import question_returns as question_returns
+from .train_config import CATS as CATS
+from .train_config import OFFLINE as OFFLINE
+from .train_config import PAPER as PAPER
+from .train_config import TrainConfig as TrainConfig
+from .training import COLLAPSE_SHARE as COLLAPSE_SHARE
+from .training import has_collapsed as has_collapsed
+from .training import make_train as make_train
+from .types import Curves as Curves
+from .types import Episode as Episode
+from .types import LearnerState as LearnerState
+from .types import Metrics as Metrics
+from .types import TrainResult as TrainResult

@@ -131,10 +131,11 @@ class TrainConfig:
 
 
 PAPER = TrainConfig()
-"""The paper's controller: its reward (eq. 9), one-step A2C (eq. 10 and 11), no entropy bonus.
+"""The controller of the paper, with its reward (eq. 9) and one-step A2C (eq. 10 and 11).
 
-N up to 64, the number of searches, one update per iteration, the cost as a share of N and the
-action table are our choice. It collapsed to one action in every seed trained on a step bank."""
+There is no entropy bonus. N up to 64, the number of searches, one update per iteration, the cost
+as a share of N and the action table are our choice. It collapsed to one action in every seed
+trained on a step bank."""
 
 CATS = TrainConfig(
     cats=search.CATS,
@@ -154,9 +155,9 @@ CATS = TrainConfig(
     num_episodes=128,
     searches_per_question=4,
 )
-"""Ours: is the answer right, and what did it cost, at five prices; PPO on Monte-Carlo returns
-relative to other searches of the question, normalised, with an entropy bonus. Smaller networks
-learn as well, several times faster."""
+"""Our controller. Its reward is whether the answer is right minus what it cost, at five prices. It
+learns by PPO on Monte-Carlo returns relative to other searches of the question, normalised, with an
+entropy bonus. Smaller networks learn as well, several times faster."""
 
 OFFLINE = dataclasses.replace(
     CATS,

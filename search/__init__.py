@@ -10,88 +10,107 @@ from importlib import import_module as _import_module
 from types import MappingProxyType as _MappingProxyType
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
-from .aggregation import (
-    AGGREGATIONS,
-    Aggregation,
-    aggregation,
-    last,
-    log_product,
-    mean,
-    minimum,
-    path_keys,
-    path_scores,
-    product,
-)
-from .allocation import allocate
-from .answers import (
-    ANSWER_RULES,
-    AnswerRule,
-    answer_best,
-    answer_majority,
-    answer_rule,
-    answer_weighted,
-)
-from .calibration import calibrated_score
-from .check_expand import check_expand_fn
-from .check_strategy import check_strategy
-from .children import children_of
-from .interface import (
-    Sampling,
-    Strategy,
-    all_candidates,
-    answer,
-    keep_children,
-    no_memory,
-    one_path,
-    path_length,
-    request,
-    same_for_all,
-    share_of_candidates,
-)
-from .loop import (
-    OUTPUTS,
-    Environment,
-    ExpandFn,
-    Recorder,
-    Task,
-    Tick,
-    play,
-    rollout,
-    tick,
-    tick_keys,
-)
-from .ranking import prune, retain, segment_ranks
-from .selection import best, majority_vote, weighted_vote
-from .state import MAX_CANDIDATES, capacity_for, compact, count, init, is_terminal
-from .step import commit, plan
-from .strategy.cats.actions import ACTION_TABLES, MAX_ACTIONS, ActionTable, action_table
-from .strategy.cats.config import CATS, PAPER, CatsConfig
-from .strategy.cats.features import (
-    CALIBRATION_FEATURES,
-    EXTRA_FEATURES,
-    FEATURE_NAMES,
-    FEATURES,
-    PAPER_FEATURES,
-    SPARSITY_FEATURES,
-    FeatureSet,
-    extract,
-)
-from .strategy.cats.policies import (
-    Policy,
-    RuleParams,
-    constant_policy,
-    random_policy,
-    sample_while_below,
-)
-from .strategy.cats.reward import RewardFn, RewardWeights, step_reward
-from .strategy.cats.search import cats
-from .strategy.cats.transitions import decision_recorder
-from .strategy.cats.types import Action, Decision, DecisionRecord, Observation, Transition
-from .strategy.dvts import dvts
-from .strategy.fixed import beam, best_of_n, greedy, majority
-from .strategy.mcts import mcts
-from .strategy.particle_filtering import particle_filtering
-from .types import Calibration, Context, Expansion, Paths, Plan, Request, SearchState, StepOutput
+from .aggregation import AGGREGATIONS as AGGREGATIONS
+from .aggregation import Aggregation as Aggregation
+from .aggregation import aggregation as aggregation
+from .aggregation import last as last
+from .aggregation import log_product as log_product
+from .aggregation import mean as mean
+from .aggregation import minimum as minimum
+from .aggregation import path_keys as path_keys
+from .aggregation import path_scores as path_scores
+from .aggregation import product as product
+from .allocation import allocate as allocate
+from .answers import ANSWER_RULES as ANSWER_RULES
+from .answers import AnswerRule as AnswerRule
+from .answers import answer_best as answer_best
+from .answers import answer_majority as answer_majority
+from .answers import answer_rule as answer_rule
+from .answers import answer_weighted as answer_weighted
+from .calibration import calibrated_score as calibrated_score
+from .check_expand import check_expand_fn as check_expand_fn
+from .check_strategy import check_strategy as check_strategy
+from .children import children_of as children_of
+from .interface import Sampling as Sampling
+from .interface import Strategy as Strategy
+from .interface import all_candidates as all_candidates
+from .interface import answer as answer
+from .interface import keep_children as keep_children
+from .interface import no_memory as no_memory
+from .interface import one_path as one_path
+from .interface import path_length as path_length
+from .interface import request as request
+from .interface import same_for_all as same_for_all
+from .interface import share_of_candidates as share_of_candidates
+from .loop import OUTPUTS as OUTPUTS
+from .loop import Environment as Environment
+from .loop import ExpandFn as ExpandFn
+from .loop import Recorder as Recorder
+from .loop import Task as Task
+from .loop import Tick as Tick
+from .loop import play as play
+from .loop import rollout as rollout
+from .loop import tick as tick
+from .loop import tick_keys as tick_keys
+from .ranking import prune as prune
+from .ranking import retain as retain
+from .ranking import segment_ranks as segment_ranks
+from .selection import best as best
+from .selection import majority_vote as majority_vote
+from .selection import weighted_vote as weighted_vote
+from .state import MAX_CANDIDATES as MAX_CANDIDATES
+from .state import capacity_for as capacity_for
+from .state import compact as compact
+from .state import count as count
+from .state import init as init
+from .state import is_terminal as is_terminal
+from .step import commit as commit
+from .step import plan as plan
+from .strategy.cats.actions import ACTION_TABLES as ACTION_TABLES
+from .strategy.cats.actions import MAX_ACTIONS as MAX_ACTIONS
+from .strategy.cats.actions import ActionTable as ActionTable
+from .strategy.cats.actions import action_table as action_table
+from .strategy.cats.config import CATS as CATS
+from .strategy.cats.config import PAPER as PAPER
+from .strategy.cats.config import CatsConfig as CatsConfig
+from .strategy.cats.features import CALIBRATION_FEATURES as CALIBRATION_FEATURES
+from .strategy.cats.features import EXTRA_FEATURES as EXTRA_FEATURES
+from .strategy.cats.features import FEATURE_NAMES as FEATURE_NAMES
+from .strategy.cats.features import FEATURES as FEATURES
+from .strategy.cats.features import PAPER_FEATURES as PAPER_FEATURES
+from .strategy.cats.features import SPARSITY_FEATURES as SPARSITY_FEATURES
+from .strategy.cats.features import FeatureSet as FeatureSet
+from .strategy.cats.features import extract as extract
+from .strategy.cats.policies import Policy as Policy
+from .strategy.cats.policies import RuleParams as RuleParams
+from .strategy.cats.policies import constant_policy as constant_policy
+from .strategy.cats.policies import random_policy as random_policy
+from .strategy.cats.policies import sample_while_below as sample_while_below
+from .strategy.cats.reward import RewardFn as RewardFn
+from .strategy.cats.reward import RewardWeights as RewardWeights
+from .strategy.cats.reward import step_reward as step_reward
+from .strategy.cats.search import cats as cats
+from .strategy.cats.transitions import decision_recorder as decision_recorder
+from .strategy.cats.types import Action as Action
+from .strategy.cats.types import Decision as Decision
+from .strategy.cats.types import DecisionRecord as DecisionRecord
+from .strategy.cats.types import Observation as Observation
+from .strategy.cats.types import Transition as Transition
+from .strategy.dvts import dvts as dvts
+from .strategy.fixed import beam as beam
+from .strategy.fixed import best_of_n as best_of_n
+from .strategy.fixed import greedy as greedy
+from .strategy.fixed import majority as majority
+from .strategy.mcts import mcts as mcts
+from .strategy.particle_filtering import particle_filtering as particle_filtering
+from .types import Calibration as Calibration
+from .types import Context as Context
+from .types import Expansion as Expansion
+from .types import Paths as Paths
+from .types import Plan as Plan
+from .types import Request as Request
+from .types import SearchState as SearchState
+from .types import StepOutput as StepOutput
 
 strategies: _Mapping[str, Strategy] = _MappingProxyType(
     {
@@ -111,7 +130,8 @@ strategies: _Mapping[str, Strategy] = _MappingProxyType(
 search with a learned policy is `cats(policy, config)`: it needs the policy's parameters."""
 
 if _TYPE_CHECKING:
-    from . import bank, simulation
+    from . import bank as bank
+    from . import simulation as simulation
 else:
 
     def __getattr__(name: str) -> object:
@@ -119,111 +139,3 @@ else:
         if name in ("bank", "simulation"):
             return _import_module(f".{name}", __name__)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-__all__ = [
-    "ACTION_TABLES",
-    "AGGREGATIONS",
-    "ANSWER_RULES",
-    "CALIBRATION_FEATURES",
-    "CATS",
-    "EXTRA_FEATURES",
-    "FEATURES",
-    "FEATURE_NAMES",
-    "MAX_ACTIONS",
-    "MAX_CANDIDATES",
-    "OUTPUTS",
-    "PAPER",
-    "PAPER_FEATURES",
-    "SPARSITY_FEATURES",
-    "Action",
-    "ActionTable",
-    "Aggregation",
-    "AnswerRule",
-    "Calibration",
-    "CatsConfig",
-    "Context",
-    "Decision",
-    "DecisionRecord",
-    "Environment",
-    "ExpandFn",
-    "Expansion",
-    "FeatureSet",
-    "Observation",
-    "Paths",
-    "Plan",
-    "Policy",
-    "Recorder",
-    "Request",
-    "RewardFn",
-    "RewardWeights",
-    "RuleParams",
-    "Sampling",
-    "SearchState",
-    "StepOutput",
-    "Strategy",
-    "Task",
-    "Tick",
-    "Transition",
-    "action_table",
-    "aggregation",
-    "all_candidates",
-    "allocate",
-    "answer",
-    "answer_best",
-    "answer_majority",
-    "answer_rule",
-    "answer_weighted",
-    "bank",
-    "beam",
-    "best",
-    "best_of_n",
-    "calibrated_score",
-    "capacity_for",
-    "cats",
-    "check_expand_fn",
-    "check_strategy",
-    "children_of",
-    "commit",
-    "compact",
-    "constant_policy",
-    "count",
-    "decision_recorder",
-    "dvts",
-    "extract",
-    "greedy",
-    "init",
-    "is_terminal",
-    "keep_children",
-    "last",
-    "log_product",
-    "majority",
-    "majority_vote",
-    "mcts",
-    "mean",
-    "minimum",
-    "no_memory",
-    "one_path",
-    "particle_filtering",
-    "path_keys",
-    "path_length",
-    "path_scores",
-    "plan",
-    "play",
-    "product",
-    "prune",
-    "random_policy",
-    "request",
-    "retain",
-    "rollout",
-    "same_for_all",
-    "sample_while_below",
-    "segment_ranks",
-    "share_of_candidates",
-    "simulation",
-    "step_reward",
-    "strategies",
-    "tick",
-    "tick_keys",
-    "weighted_vote",
-]

@@ -18,7 +18,7 @@ from .selection import best, majority_vote, weighted_vote
 from .types import Context, Paths
 
 AnswerRule = Callable[[Any, Paths, Context, Aggregation], jax.Array]
-"""`(params, finished [N], context, aggregation) -> i32[]`: a row, or -1 for no answer."""
+"""`(params, finished, context, aggregation) -> i32[]`, a row of `finished` or -1 for no answer."""
 
 
 def answer_best(

@@ -12,7 +12,7 @@ from .interface import Strategy
 from .types import Context, Paths, SearchState
 
 MAX_CANDIDATES = 256
-"""Largest N: the arrays are padded to at most this many candidates."""
+"""Largest N. The arrays are padded to at most this many candidates."""
 
 _CAPACITIES = (4, 16, 64, MAX_CANDIDATES)
 

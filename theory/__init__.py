@@ -17,111 +17,53 @@ from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from . import paper as paper
-from .accuracy import (
-    accuracy_lower_bound,
-    accuracy_lower_bound_averaged,
-    accuracy_lower_bound_margin,
-    accuracy_lower_bound_margin_dependent,
-    accuracy_lower_bound_pairs,
-    accuracy_lower_bound_threshold,
-    accuracy_lower_bound_union,
-    accuracy_two_level_rademacher,
-    accuracy_two_level_uniform,
-    coverage,
-)
-from .bernoulli import kl_bernoulli, kl_inverse
-from .budget import (
-    largest_budget,
-    optimal_num_candidates,
-    required_coverage,
-    smallest_budget,
-    smallest_budget_margin,
-)
-from .certificates import is_best_certified, is_correct_certified
-from .misranking import (
-    misranking_any_number,
-    misranking_bernstein,
-    misranking_hoeffding,
-    misranking_paper,
-    misranking_rademacher,
-    misranking_sum,
-    misranking_truncated_gaussian,
-    misranking_uniform,
-    misranking_worst_case,
-    misranking_worst_case_dependent,
-)
-from .pac_bayes import (
-    catoni_bound,
-    deviation_probability,
-    dirac_bound,
-    generalization_gap_bound,
-    holdout_bound,
-    lambda_bound,
-    maurer_pinsker_bound,
-    mcallester_bound,
-    occam_bound,
-    seeger_bound,
-    tolstikhin_seldin_bound,
-)
-from .sparsity import (
-    Sparsity,
-    measure_sparsity,
-    sparsity_bound,
-    support_code_c,
-    support_code_length,
-)
-from .vacuity import is_vacuous_lower, is_vacuous_upper
-
-# What the documentation lists.
-__all__ = [
-    "Sparsity",
-    "accuracy_lower_bound",
-    "accuracy_lower_bound_averaged",
-    "accuracy_lower_bound_margin",
-    "accuracy_lower_bound_margin_dependent",
-    "accuracy_lower_bound_pairs",
-    "accuracy_lower_bound_threshold",
-    "accuracy_lower_bound_union",
-    "accuracy_two_level_rademacher",
-    "accuracy_two_level_uniform",
-    "catoni_bound",
-    "coverage",
-    "deviation_probability",
-    "dirac_bound",
-    "generalization_gap_bound",
-    "holdout_bound",
-    "is_best_certified",
-    "is_correct_certified",
-    "is_vacuous_lower",
-    "is_vacuous_upper",
-    "kl_bernoulli",
-    "kl_inverse",
-    "lambda_bound",
-    "largest_budget",
-    "maurer_pinsker_bound",
-    "mcallester_bound",
-    "measure_sparsity",
-    "misranking_any_number",
-    "misranking_bernstein",
-    "misranking_hoeffding",
-    "misranking_paper",
-    "misranking_rademacher",
-    "misranking_sum",
-    "misranking_truncated_gaussian",
-    "misranking_uniform",
-    "misranking_worst_case",
-    "misranking_worst_case_dependent",
-    "occam_bound",
-    "optimal_num_candidates",
-    "required_coverage",
-    "seeger_bound",
-    "smallest_budget",
-    "smallest_budget_margin",
-    "sparsity_bound",
-    "support_code_c",
-    "support_code_length",
-    "tolstikhin_seldin_bound",
-]
+from .accuracy import accuracy_lower_bound as accuracy_lower_bound
+from .accuracy import accuracy_lower_bound_averaged as accuracy_lower_bound_averaged
+from .accuracy import accuracy_lower_bound_margin as accuracy_lower_bound_margin
+from .accuracy import accuracy_lower_bound_margin_dependent as accuracy_lower_bound_margin_dependent
+from .accuracy import accuracy_lower_bound_pairs as accuracy_lower_bound_pairs
+from .accuracy import accuracy_lower_bound_threshold as accuracy_lower_bound_threshold
+from .accuracy import accuracy_lower_bound_union as accuracy_lower_bound_union
+from .accuracy import accuracy_two_level_rademacher as accuracy_two_level_rademacher
+from .accuracy import accuracy_two_level_uniform as accuracy_two_level_uniform
+from .accuracy import coverage as coverage
+from .bernoulli import kl_bernoulli as kl_bernoulli
+from .bernoulli import kl_inverse as kl_inverse
+from .budget import largest_budget as largest_budget
+from .budget import optimal_num_candidates as optimal_num_candidates
+from .budget import required_coverage as required_coverage
+from .budget import smallest_budget as smallest_budget
+from .budget import smallest_budget_margin as smallest_budget_margin
+from .certificates import is_best_certified as is_best_certified
+from .certificates import is_correct_certified as is_correct_certified
+from .misranking import misranking_any_number as misranking_any_number
+from .misranking import misranking_bernstein as misranking_bernstein
+from .misranking import misranking_hoeffding as misranking_hoeffding
+from .misranking import misranking_paper as misranking_paper
+from .misranking import misranking_rademacher as misranking_rademacher
+from .misranking import misranking_sum as misranking_sum
+from .misranking import misranking_truncated_gaussian as misranking_truncated_gaussian
+from .misranking import misranking_uniform as misranking_uniform
+from .misranking import misranking_worst_case as misranking_worst_case
+from .misranking import misranking_worst_case_dependent as misranking_worst_case_dependent
+from .pac_bayes import catoni_bound as catoni_bound
+from .pac_bayes import deviation_probability as deviation_probability
+from .pac_bayes import dirac_bound as dirac_bound
+from .pac_bayes import generalization_gap_bound as generalization_gap_bound
+from .pac_bayes import holdout_bound as holdout_bound
+from .pac_bayes import lambda_bound as lambda_bound
+from .pac_bayes import maurer_pinsker_bound as maurer_pinsker_bound
+from .pac_bayes import mcallester_bound as mcallester_bound
+from .pac_bayes import occam_bound as occam_bound
+from .pac_bayes import seeger_bound as seeger_bound
+from .pac_bayes import tolstikhin_seldin_bound as tolstikhin_seldin_bound
+from .sparsity import Sparsity as Sparsity
+from .sparsity import measure_sparsity as measure_sparsity
+from .sparsity import sparsity_bound as sparsity_bound
+from .sparsity import support_code_c as support_code_c
+from .sparsity import support_code_length as support_code_length
+from .vacuity import is_vacuous_lower as is_vacuous_lower
+from .vacuity import is_vacuous_upper as is_vacuous_upper
 
 if not _TYPE_CHECKING:
 

@@ -4,7 +4,8 @@ math-verify does the comparing that text and exact numbers can't decide; it is a
 (`pip install 'cats-jax[eval]'`), and only the worker processes import it.
 """
 
-from .extraction import final_answer, given_answer, hash_answer
-from .judge import Grade, MathJudge
-
-__all__ = ["Grade", "MathJudge", "final_answer", "given_answer", "hash_answer"]
+from .extraction import final_answer as final_answer
+from .extraction import given_answer as given_answer
+from .extraction import hash_answer as hash_answer
+from .judge import Grade as Grade
+from .judge import MathJudge as MathJudge

@@ -32,4 +32,4 @@ from .types import ScoreTables as ScoreTables
 from .types import SimulatorParams as SimulatorParams
 
 ENVIRONMENT = Environment(reset=reset, expand=simulator)
-"""Questions of a world: its tables are `SimulatorParams`."""
+"""Questions of a world; its tables are `SimulatorParams`."""

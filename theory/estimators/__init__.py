@@ -4,49 +4,28 @@ The unit of every interval is an independent one, which for a PRM is the questio
 step: `units` says to which question each value belongs.
 """
 
-from .calibration import (
-    Reliability,
-    area_under_curve,
-    bootstrap,
-    brier_score,
-    expected_calibration_error,
-    mean_log_loss,
-    negative_log_likelihood,
-    pair_accuracy,
-    prm_quality,
-    reliability,
-)
-from .correlation import Correlation, kendall, pearson, rank_correlations, spearman
-from .coverage import estimate_coverage, pass_at_k
-from .deviation import estimate_epsilon, exceedance
-from .intervals import Estimate, bounded_mean, clopper_pearson
-from .risk import estimate_gap, estimate_risk
-from .sparsity_study import sparsity_against_error
-
-__all__ = [
-    "Correlation",
-    "Estimate",
-    "Reliability",
-    "area_under_curve",
-    "bootstrap",
-    "bounded_mean",
-    "brier_score",
-    "clopper_pearson",
-    "estimate_coverage",
-    "estimate_epsilon",
-    "estimate_gap",
-    "estimate_risk",
-    "exceedance",
-    "expected_calibration_error",
-    "kendall",
-    "mean_log_loss",
-    "negative_log_likelihood",
-    "pair_accuracy",
-    "pass_at_k",
-    "pearson",
-    "prm_quality",
-    "rank_correlations",
-    "reliability",
-    "sparsity_against_error",
-    "spearman",
-]
+from .calibration import Reliability as Reliability
+from .calibration import area_under_curve as area_under_curve
+from .calibration import bootstrap as bootstrap
+from .calibration import brier_score as brier_score
+from .calibration import expected_calibration_error as expected_calibration_error
+from .calibration import mean_log_loss as mean_log_loss
+from .calibration import negative_log_likelihood as negative_log_likelihood
+from .calibration import pair_accuracy as pair_accuracy
+from .calibration import prm_quality as prm_quality
+from .calibration import reliability as reliability
+from .correlation import Correlation as Correlation
+from .correlation import kendall as kendall
+from .correlation import pearson as pearson
+from .correlation import rank_correlations as rank_correlations
+from .correlation import spearman as spearman
+from .coverage import estimate_coverage as estimate_coverage
+from .coverage import pass_at_k as pass_at_k
+from .deviation import estimate_epsilon as estimate_epsilon
+from .deviation import exceedance as exceedance
+from .intervals import Estimate as Estimate
+from .intervals import bounded_mean as bounded_mean
+from .intervals import clopper_pearson as clopper_pearson
+from .risk import estimate_gap as estimate_gap
+from .risk import estimate_risk as estimate_risk
+from .sparsity_study import sparsity_against_error as sparsity_against_error

@@ -1,6 +1,4 @@
 """The Hugging Face bridge: `HuggingFaceGenerator` (policies) and `HuggingFaceScorer` (PRMs)."""
 
-from .generator import HuggingFaceGenerator
-from .scorer import HuggingFaceScorer
-
-__all__ = ["HuggingFaceGenerator", "HuggingFaceScorer"]
+from .generator import HuggingFaceGenerator as HuggingFaceGenerator
+from .scorer import HuggingFaceScorer as HuggingFaceScorer

@@ -67,8 +67,10 @@ class CatsConfig:
 
 
 PAPER = CatsConfig()
-"""The paper's method: one decision per step (Algorithms 1 and 2), the state of section 5.2, the
-reward of equation 9 with the weights of section 6.1, and gamma = .9 (`tab:gamma-ablation`).
+"""The method of the paper, with one decision per step (Algorithms 1 and 2).
+
+The state is that of section 5.2, the reward that of equation 9 with the weights of section 6.1, and
+gamma is .9 (`tab:gamma-ablation`).
 
 Our choices, where the paper prints nothing: the action table, two base children sampled at
 temperature 1, K = N // 4, and the minimum as path score. Finished paths compete for places, where
@@ -83,7 +85,8 @@ CATS = CatsConfig(
     excluded_features=(),
     actions=ACTION_TABLES["temperature"],
 )
-"""Ours: each node starts with its greedy child, then up to three rounds per step, with the extra
-features and the smallest action table: with 90 actions, most of a short training goes into finding
-out which are alike. Paths are ranked by raw scores; how far a PRM can be trusted is among the
-features."""
+"""Our method, with up to three rounds per step, the first of which sees a greedy child only.
+
+It has the extra features and the smallest action table, for with 90 actions most of a short
+training goes into finding out which are alike. Paths are ranked by raw scores; how far a PRM can be
+trusted is among the features."""

@@ -35,9 +35,11 @@ PAPER_FEATURES = (
     "step_left",
     "num_candidates",
 )
-"""The paper's state (section 5.2) without the sparsity: the number of candidates, here of the node,
-their scores, and "the maximum candidate paths that can be sampled", read both as N and as what is
-left of it. The statistics of the scores and the depth are our choice."""
+"""The paper's state (section 5.2) without the sparsity.
+
+The paper names the number of candidates, here of the node, their scores, and "the maximum candidate
+paths that can be sampled", read both as N and as what is left of it. The statistics of the scores
+and the depth are our choice."""
 
 SPARSITY_FEATURES = ("sparsity_total", "sparsity_last_layer")
 """The paper's stand-in for the PRM's generalisation error (section 5.1, appendix G)."""
@@ -58,13 +60,14 @@ EXTRA_FEATURES = (
     "finished_best",
     "vote_share",
 )
-"""Ours, not in the paper. Of the node: round of the step; share of children with the best child's
-text; rank among the frontier; own path score; 1 minus the product of (1 - path score) over children
-of distinct texts (the chance that any is right, were they independent and the scores calibrated);
-number of distinct texts. Of the search: shares of the places taken by finished and by growing
-paths; best path score in the pool and among finished paths; the leading answer's share of the
-finished paths' votes, weighted by path score. Of the setting: price, and how far the PRM ranks
-(slope, agreement)."""
+"""Features that the paper does not have.
+
+Of the node: round of the step; share of children with the best child's text; rank among the
+frontier; own path score; 1 minus the product of (1 - path score) over children of distinct texts
+(the chance that any is right, were they independent and the scores calibrated); number of distinct
+texts. Of the search: shares of the places taken by finished and by growing paths; best path score
+in the pool and among finished paths; the leading answer's share of the finished paths' votes,
+weighted by path score. Of the setting: price, and how far the PRM ranks (slope, agreement)."""
 
 CALIBRATION_FEATURES = ("calibration_slope", "calibration_agreement")
 """Those of the extra ones that say how far the PRM ranks, see `calibration`."""
