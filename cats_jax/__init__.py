@@ -25,8 +25,8 @@ _HOME = pathlib.Path(__file__).resolve().parents[1]
 def _check_neighbours() -> None:
     """Refuse to run with another module of the same name in the place of a sibling package.
 
-    The names are generic: a `search.py` in the working directory comes first on the path under
-    `python -c` and `python -m`, and what it breaks later would not name it.
+    The package names are generic. Under `python -c` and `python -m`, a `search.py` in the working
+    directory comes first on the import path, and later errors would not name that file.
     """
     for name in ("search", "learners", "theory"):
         spec = importlib.util.find_spec(name)

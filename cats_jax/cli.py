@@ -57,24 +57,25 @@ _ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "TOKENIZERS_PARALLELISM": "false",
 }
-"""Set unless the user has set them; read when JAX and torch are first imported."""
+"""Environment variables set unless the user has set them. JAX and torch read them on import."""
 
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""Errors of a disk or a quota that is full."""
+"""Error numbers of a full disk, a full quota, or a file larger than the limit."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Entry point; ends the process."""
+    """Entry point: run one command and end the process with its exit code."""
     for name, value in (_ENVIRONMENT | _compilation_cache()).items():
         os.environ.setdefault(name, value)
     sys.exit(run(arguments))
 
 
 def _compilation_cache() -> dict[str, str]:
-    """Where compiled programs are kept: the next run has the same ones.
+    """Environment variables that make JAX keep compiled programs in the user's cache folder.
 
-    What lies there is run, so that it is the user's own folder or none.
+    Cached programs are executed, so no folder but the user's own is used. The result is empty if
+    neither XDG_CACHE_HOME nor HOME is set.
     """
     home = os.environ.get("HOME")
     base = os.environ.get("XDG_CACHE_HOME") or (home and os.path.join(home, ".cache"))

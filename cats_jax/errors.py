@@ -14,7 +14,7 @@ class BadInputError(ValueError):
 
 
 class RunStoppedError(RuntimeError):
-    """A run can't go on, and can be gone on with later (exit code 1).
+    """A run has to stop; starting it again later continues it (exit code 1).
 
     The message is one line that says why and the way out.
     """
@@ -23,11 +23,12 @@ class RunStoppedError(RuntimeError):
 class ScorerContractError(RuntimeError):
     """A process reward model broke its contract: wrong number of scores, NaN, or outside [0, 1].
 
-    Names the question and the step. It fails that question; it is never turned into a score.
+    The message names the question and the step. The question fails; the broken output is never
+    turned into a score.
 
     Attributes:
-        question_id: of the question that fails, so that the others of its batch can go on.
-        step: index of the offending step in its path.
+        question_id: id of the question that fails, or None if it is not known.
+        step: index of the offending step in its path, or None if it is not known.
     """
 
     def __init__(self, message: str, *, question_id: str | None = None, step: int | None = None):
@@ -37,7 +38,7 @@ class ScorerContractError(RuntimeError):
 
 
 def known_names(name: object, known: Iterable[str]) -> str:
-    """The way out of a misspelt name: the nearest valid one, if any is near, and all of them."""
+    """Hint for a misspelt name: the nearest valid name, if one is near, and all valid names."""
     names = list(known)
     near = difflib.get_close_matches(str(name).lower(), names, n=1, cutoff=0.7)
     hint = f"did you mean {near[0]!r}? " if near else ""

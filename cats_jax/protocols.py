@@ -1,10 +1,9 @@
-"""What the search asks of the outside world: continuations, scores, and sameness of answers.
+"""Protocols of the policy, the PRM and the judge of answers, and the values they exchange.
 
-Three small protocols and the frozen values that pass through them. Everything is batched: one
-call of a policy carries the requests of many questions, one call of a PRM the paths of many. The
-driver never calls one object twice at the same time. A path is always a tuple of steps, from the
-search to the scorer; it is never re-split from joined text. No value here has a field for a
-gold answer, so that nothing below this line can look at one.
+Everything is batched: one call of a policy carries the requests of many questions, one call of a
+PRM the paths of many questions. The driver never calls one object twice at the same time. A path
+is always a tuple of steps, from the search to the scorer; it is never re-split from joined text.
+No value here has a field for a gold answer, so no implementation of a protocol can see one.
 """
 
 from __future__ import annotations
@@ -44,7 +43,11 @@ class Step:
 Path = tuple[Step, ...]
 
 Finish = Literal["step", "end", "length", "context"]
-"""Why sampling stopped: step separator, end of text, the step's token limit, the context's end."""
+"""Why sampling stopped.
+
+"step" is the step separator, "end" the end of the text, "length" the step's token limit, and
+"context" the end of the model's context.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +61,7 @@ class StepRequest:
         temperature: 0 means greedy, otherwise the softmax temperature, > 0.
         top_p: nucleus mass in (0, 1]; 1 switches it off.
         top_k: number of most likely tokens kept; 0 switches it off.
-        to_end: lift the step stop: the rest of the answer is one step.
+        to_end: sample the rest of the answer as one step, without stopping at step separators.
     """
 
     question: Question
@@ -75,8 +78,8 @@ class StepSample:
     """One sampled continuation.
 
     Attributes:
-        step: what was written.
-        finish: why it ended. Only "step" and "end" are usable; the others are cut text.
+        step: the sampled step.
+        finish: why sampling stopped. Only "step" and "end" are usable; the others are cut text.
         log_prob: summed log-probability of the step's tokens under the policy at temperature 1,
             untruncated, in nats.
     """
@@ -91,9 +94,10 @@ class TokenUsage:
     """Tokens one request cost.
 
     Attributes:
-        computed: went through the model.
-        cached: were reused, from an earlier call or from a sample with the same history.
-        generated: were sampled; each that was fed back also counts as computed or cached.
+        computed: number of tokens that went through the model.
+        cached: number of tokens reused from an earlier call or from a sample with the same history.
+        generated: number of sampled tokens. A sampled token that was fed back to the model also
+            counts as computed or cached.
     """
 
     computed: int = 0
@@ -102,7 +106,7 @@ class TokenUsage:
 
 
 def total_usage(usage: Sequence[TokenUsage]) -> TokenUsage:
-    """The sum of all."""
+    """The sum of several usages, field by field."""
     return TokenUsage(
         computed=sum(each.computed for each in usage),
         cached=sum(each.cached for each in usage),
@@ -111,7 +115,7 @@ def total_usage(usage: Sequence[TokenUsage]) -> TokenUsage:
 
 
 def shared_seconds(usage: Sequence[TokenUsage], seconds: float) -> list[float]:
-    """A call's seconds, divided by the tokens that were computed or sampled."""
+    """A call's seconds split over its requests in proportion to computed plus sampled tokens."""
     tokens = [each.computed + each.generated for each in usage]
     total = sum(tokens) or 1
     return [seconds * count / total for count in tokens]
@@ -123,12 +127,13 @@ class Generation:
 
     Attributes:
         samples: `samples[i][j]` belongs to request i and its seed j.
-        usage: one per request.
+        usage: tokens that each request cost, one entry per request.
         inside_seconds: time in forward passes and in sampling token ids, for the whole batch.
-        sample_usage: `usage` sample by sample: what sample j cost after those before it, the
-            request's path included in the first. A request for the first samples alone costs
-            their sum. None if the bridge can't tell.
-        seconds: each request's part of the time; None: by its share of the tokens.
+        sample_usage: `sample_usage[i][j]` is what sample j of request i cost in addition to samples
+            0..j-1; sample 0 includes the request's path. A request for the first samples alone
+            costs their sum. None if the bridge does not know.
+        seconds: part of `inside_seconds` that belongs to each request; None divides it by tokens,
+            see `shared_seconds`.
     """
 
     samples: list[list[StepSample]]
@@ -143,10 +148,11 @@ class Scoring:
     """Answer to a batch of paths.
 
     Attributes:
-        scores: one in [0, 1] per path: the score of its LAST step.
-        usage: one per path (`generated` is 0).
+        scores: score in [0, 1] of the LAST step of each path.
+        usage: tokens that each path cost, one entry per path (`generated` is 0).
         inside_seconds: time in forward passes, for the whole batch.
-        seconds: each path's part of the time; None: by its share of the tokens.
+        seconds: part of `inside_seconds` that belongs to each path; None divides it by tokens, see
+            `shared_seconds`.
     """
 
     scores: list[float]
@@ -159,11 +165,11 @@ class Scoring:
 class StepGenerator(Protocol):
     """A policy: a frozen language model that writes candidate steps.
 
-    A call serves all open questions of a cohort. `Searcher` runs one cohort, and from 32 questions
-    in flight on two, which call the same policy in turn.
+    A call serves all open questions of a cohort. `Searcher` runs one cohort, or two that call the
+    same policy in turn if 32 or more questions are in flight.
 
     Attributes:
-        num_parameters: for the ledger's FLOP estimate.
+        num_parameters: number of the model's parameters, for the ledger's FLOP estimate.
         name: short name for tables and manifests.
     """
 
@@ -187,11 +193,11 @@ class StepGenerator(Protocol):
 class StepScorer(Protocol):
     """A process reward model.
 
-    A call serves all open questions of a cohort, as a policy's does. If a call breaks the contract
-    its paths are scored again, question by question, so that only the guilty question fails.
+    A call serves all open questions of a cohort, as a policy's does. If a call breaks the contract,
+    its paths are scored again question by question, so that only the question at fault fails.
 
     Attributes:
-        num_parameters: for the ledger's FLOP estimate.
+        num_parameters: number of the model's parameters, for the ledger's FLOP estimate.
         name: short name for tables and manifests.
         sparsity_total, sparsity_last_layer: share of weights below 1e-4, in [0, 1].
     """
@@ -204,9 +210,12 @@ class StepScorer(Protocol):
     def score(self, questions: Sequence[Question], paths: Sequence[Path]) -> Scoring:
         """Score the last step of each path; `questions[i]` is the question of `paths[i]`.
 
-        Earlier steps were scored when they were last, if the strategy asked for it: a causal model
-        can't change its mind.
-        Raises ScorerContractError naming question and step on NaN or a blank step.
+        Earlier steps are not scored again: the score of a causal model for a step does not depend
+        on the steps after it.
+
+        Raises:
+            ScorerContractError: a step is blank or a score is NaN; the message names question and
+                step.
         """
         ...
 
@@ -223,5 +232,5 @@ class AnswerJudge(Protocol):
         ...
 
     def equivalent(self, first: str, second: str) -> bool:
-        """Whether two answers are the same; an equivalence relation."""
+        """Whether two answers are the same. The relation must be an equivalence relation."""
         ...

@@ -1,4 +1,4 @@
-"""Actor, critic and their training: networks, losses, updates, whole runs in the graph."""
+"""Actor, critic and their training: networks, losses, updates, and training runs in the graph."""
 
 from .a2c import A2C as A2C
 from .awr import AWR as AWR

@@ -24,10 +24,11 @@ class A2C:
     """The actor's loss is -log pi(a | s) A, see `learners.actor_loss`.
 
     Attributes:
-        normalize_advantages: bring the advantages (TD errors) to mean 0 and deviation 1 over the
-            batch first.
-        sequential: Algorithm 1's order: for each transition in turn a critic step and an actor
-            step. Slow; the default is one step of each over all of them.
+        normalize_advantages: whether to scale the advantages (TD errors) to mean 0 and standard
+            deviation 1 over the batch.
+        sequential: whether to update in the order of Algorithm 1: a critic step and an actor step
+            for each transition in turn, which is slow. Otherwise each network takes one step over
+            all transitions.
 
     Raises:
         ValueError: both are set.
@@ -48,7 +49,7 @@ class A2C:
         entropy_weight: Float[Array, ""],
         key: jax.Array | None,
     ) -> tuple[LearnerState, Metrics]:
-        """As `learners.Learner.update`; nothing is random."""
+        """See `learners.Learner.update`; the update is deterministic and needs no key."""
         del key
         if self.sequential:
             return _one_by_one(model, state, transitions, entropy_weight)

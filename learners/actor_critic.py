@@ -1,7 +1,7 @@
-"""Actor, critic and their optimiser as one value: gradients of both losses, and a step along them.
+"""Actor, critic and their optimiser: the gradients of both losses, and optimiser steps.
 
 The three algorithms differ in the actor's loss, in the errors that the critic minimises, and in
-which rows make up a step. Everything else that they do is here.
+the rows of an optimiser step. This module holds what they have in common.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .types import LearnerState, Metrics
 
 
 class Decisions(NamedTuple):
-    """What the actor and the critic are asked about; `N` rows."""
+    """The inputs of actor and critic, with the actions taken; `N` rows."""
 
     features: jax.Array  # f32[N, F]
     available: jax.Array  # i32[N]; candidates left when the action was taken
@@ -31,13 +31,13 @@ class Decisions(NamedTuple):
 
 
 class ActorCritic(NamedTuple):
-    """What is updated, and how a gradient becomes a step.
+    """Both networks, their action table and their optimiser.
 
     Attributes:
-        actor: logits of the actions.
-        critic: values of nodes.
-        actions: says which actions were legal; log pi is taken under that mask.
-        optimizer: of either network.
+        actor: network that gives the logits of the actions.
+        critic: network that gives the values of nodes.
+        actions: action table, which gives the mask of legal actions in log pi.
+        optimizer: optimiser of each network.
     """
 
     actor: Network
@@ -65,18 +65,18 @@ class ActorCritic(NamedTuple):
         actor_loss: Callable[[Float[Array, " N"], Float[Array, " N"]], Float[Array, " N"]],
         entropy_weight: Float[Array, ""],
     ) -> tuple[Any, Any, Metrics]:
-        """Gradients of sum_n share_n * loss_n for actor and critic, and the same sums of metrics.
+        """Gradients of sum_n share_n * loss_n for actor and critic, and metrics as such sums.
 
-        The errors come from the critic before its step, and serve both networks (Algorithm 1
-        computes its TD error once).
+        Both losses use the errors of the critic before its step (Algorithm 1 computes its TD error
+        once).
 
         Args:
-            state: parameters to differentiate at.
-            decisions: `N` rows.
-            share: of each row in the sum.
-            errors: the critic's parameters -> what it is off by in each row.
-            actor_loss: `(log_prob, errors) -> loss` of each row.
-            entropy_weight: of the entropy bonus.
+            state: parameters at which to differentiate.
+            decisions: `N` decisions.
+            share: weight of each row in the sum.
+            errors: function from the critic's parameters to the error of each row, f32[N].
+            actor_loss: `(log_prob, errors) -> loss`, row by row.
+            entropy_weight: weight of the entropy bonus.
         """
 
         def critic_objective(params: Any) -> tuple[jax.Array, jax.Array]:
@@ -104,13 +104,13 @@ class ActorCritic(NamedTuple):
         return actor_gradient, critic_gradient, metrics
 
     def no_gradients(self, state: LearnerState) -> tuple[Any, Any, Metrics]:
-        """What `gradients` returns for no rows at all: zeros."""
+        """The result of `gradients` without rows: zeros."""
         return jax.tree.map(jnp.zeros_like, (state.actor, state.critic, no_metrics()))
 
     def descend(
         self, state: LearnerState, actor_gradient: Any, critic_gradient: Any
     ) -> LearnerState:
-        """One step of the optimiser for each network."""
+        """The state after one optimiser step of each network."""
         # Adam's bias correction is a float to the power of an integer count.
         with jax.numpy_dtype_promotion("standard"):
             actor_change, actor_optimizer = self.optimizer.update(
@@ -128,7 +128,7 @@ class ActorCritic(NamedTuple):
 
 
 def no_metrics() -> Metrics:
-    """Metrics of no rows: zeros."""
+    """The metrics without rows: zeros."""
     zero = jnp.float32(0.0)
     return Metrics(td_error=zero, critic_loss=zero, actor_loss=zero, entropy=zero)
 

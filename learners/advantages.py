@@ -18,8 +18,8 @@ def td_errors(critic: Network, params: Any, block: search.Transition) -> Float[A
     """The TD error of each of N transitions; gradients reach the value of the first state only.
 
     Args:
-        critic: values of nodes.
-        params: of the critic.
+        critic: network that gives the values of nodes.
+        params: parameters of the critic.
         block: N transitions.
     """
     v_t = lax.stop_gradient(critic.apply(params, block.features_t))
@@ -28,12 +28,12 @@ def td_errors(critic: Network, params: Any, block: search.Transition) -> Float[A
 
 
 def total_weight(weight: Float[Array, " M"]) -> Float[Array, ""]:
-    """The sum of the positive weights; where there is none, the smallest number to divide by."""
+    """The sum of the positive weights; the smallest positive float32 if there are none."""
     return at_least_tiny(jnp.sum(jnp.where(weight > 0.0, weight, 0.0)))
 
 
 def at_least_tiny(total: Float[Array, ""]) -> Float[Array, ""]:
-    """The total, raised to the smallest positive float32: 0 / 0 becomes 0."""
+    """The maximum of the total and the smallest positive float32, so that 0 / total is 0."""
     return jnp.maximum(total, jnp.finfo(jnp.float32).tiny)
 
 
@@ -43,8 +43,8 @@ def moments(
     """Weighted mean and standard deviation; the latter is at least 1e-6.
 
     Args:
-        values: 0, or any finite number, in rows of weight 0.
-        weight: rows of weight 0 do not count.
+        values: finite numbers, also in rows of weight 0.
+        weight: weight of each row.
         total: `total_weight(weight)`.
     """
     share = jnp.where(weight > 0.0, weight, 0.0) / total

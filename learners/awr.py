@@ -20,12 +20,12 @@ from .types import LearnerState, Metrics
 class AWR:
     """The actor's loss is -log pi(a | s) min(exp(A / temperature), 20).
 
-    See `learners.regression_loss`. Any policy may have decided, deterministic ones too.
+    See `learners.regression_loss`. The decisions may come from any policy, deterministic or not.
 
     Attributes:
         temperature: > 0; towards 0 only the best decisions count.
-        normalize_advantages: bring the advantages (TD errors) to mean 0 and deviation 1 over the
-            batch first.
+        normalize_advantages: whether to scale the advantages (TD errors) to mean 0 and standard
+            deviation 1 over the batch.
 
     Raises:
         ValueError: the temperature is out of range.
@@ -46,7 +46,7 @@ class AWR:
         entropy_weight: Float[Array, ""],
         key: jax.Array | None,
     ) -> tuple[LearnerState, Metrics]:
-        """As `learners.Learner.update`; nothing is random."""
+        """See `learners.Learner.update`; the update is deterministic and needs no key."""
         del key
         return batch_step(
             model,

@@ -1,4 +1,4 @@
-"""One optimiser step over all transitions of an update: what A2C and AWR have in common."""
+"""One optimiser step over all transitions of an update, as A2C and AWR take it."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ def batch_step(
     actor_loss: Callable[[Float[Array, " N"], Float[Array, " N"]], Float[Array, " N"]],
     normalize_advantages: bool,
 ) -> tuple[LearnerState, Metrics]:
-    """Follow the gradient of the mean loss over `M` transitions, weighted by `weight_t`.
+    """One optimiser step on the mean loss over `M` transitions, weighted by `weight_t`.
 
     Args:
         model: networks and optimiser.
-        state: before the step.
-        transitions: `M` rows; those of weight 0 do not matter.
-        entropy_weight: of the entropy bonus.
-        actor_loss: `(log_prob, advantage) -> loss` of each row.
-        normalize_advantages: bring the advantages to mean 0 and deviation 1 first.
+        state: state before the step.
+        transitions: `M` rows; rows of weight 0 have no effect.
+        entropy_weight: weight of the entropy bonus.
+        actor_loss: `(log_prob, advantage) -> loss`, row by row.
+        normalize_advantages: whether to scale the advantages to mean 0 and standard deviation 1.
     """
     rows = pack(transitions.weight_t > 0.0)
     total = total_weight(transitions.weight_t)

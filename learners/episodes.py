@@ -1,8 +1,7 @@
-"""Batches of searches to learn from: play them in the graph, and keep what learning needs.
+"""Batches of searches to learn from, played in the graph.
 
-Padding costs as much as what it pads. Questions of small N are therefore searched in batches of
-their own, with pools of their own size, and a batch whose searches have all ended costs nothing
-more.
+A padding row costs as much as any other. Questions of small N are therefore searched in separate
+batches with smaller pools. A batch costs nothing more once all its searches have ended.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from .types import Episode
 
 
 class Outcome(NamedTuple):
-    """What each question's search came to; `B` questions."""
+    """The outcome of each search; `B` searches."""
 
     correct: jax.Array  # bool[B]
     candidates: jax.Array  # i32[B]
@@ -38,17 +37,17 @@ def make_episodes(
 ) -> Callable[..., tuple[Episode, Outcome]]:
     """`(policy params, tables, keys [Q], N i32[Q], prices f32[Q]) -> (Episode [B], Outcome)`, pure.
 
-    Question q is a function of its key, its N and its price alone, whatever the policy or the
-    capacity: other policies can be played on the same questions. Episode b is of question
+    Question q depends on its key, its N and its price only, not on policy or capacity, so that
+    several policies can be compared on the same questions. Episode b belongs to question
     b // rollouts.
 
     Args:
-        strategy: a CATS search, whose policy is given the params.
-        environment: draws questions, from the tables, and expands.
-        max_depth: bounds the depth of the questions.
+        strategy: CATS search; the policy params are those of its policy.
+        environment: environment of the questions; the tables are its tables.
+        max_depth: upper bound of the questions' `max_depth`.
         capacity: rows of the pool, at least the largest N.
-        terminal_weight: what a right answer is worth.
-        rollouts: searches of each question, from other random numbers; B = Q * rollouts.
+        terminal_weight: reward of a right answer.
+        rollouts: searches per question, each with its own random numbers; B = Q * rollouts.
     """
     config: search.CatsConfig = strategy.config
     recorder = _episode_recorder(config.reward.discount)
@@ -108,9 +107,9 @@ def _is_right(answer: jax.Array, row: jax.Array, right_answer: jax.Array) -> jax
 
 
 def _in_decisions(ticks: Episode) -> Episode:
-    """Ticks `[steps, num_phases, B, ...]` of searches -> decide ticks `[B, D, ...]`.
+    """Reshape ticks `[steps, num_phases, B, ...]` of searches to decide ticks `[B, D, ...]`.
 
-    The base children of a step are paid for in what the last decisions before it cost.
+    The base children of a step are added to `candidates` of the last decide tick before it.
     """
     base = ticks.candidates[:, 0]
     next_base = jnp.concatenate([base[1:], jnp.zeros_like(base[:1])])
@@ -121,7 +120,7 @@ def _in_decisions(ticks: Episode) -> Episode:
 
 
 def _episode_recorder(discount: float) -> search.Recorder:
-    """Records `Episode`s of one tick: decisions and transitions, and where paths went."""
+    """A recorder of one-tick `Episode`s: decisions, transitions, and the moves of paths."""
     decisions = search.decision_recorder(discount)
 
     def record(memory: Any, tick: search.Tick) -> tuple[Any, Episode]:

@@ -21,18 +21,18 @@ from .ppo import PPO
 from .types import LearnerState, Metrics
 
 ALGORITHMS = {"A2C": A2C, "PPO": PPO, "AWR": AWR}
-"""The algorithms by name, for settings and files."""
+"""The algorithms by name, as settings and checkpoint files use it."""
 
 
 @dataclass(frozen=True)
 class LearnerConfig:
-    """How to learn from transitions.
+    """Configuration of a learner.
 
     Attributes:
-        algorithm: `A2C`, `PPO` or `AWR` with the settings that are its own.
-        learning_rate: of both Adam optimisers.
-        max_gradient_norm: longer gradients are scaled down to this norm, each network's by
-            itself; None: never.
+        algorithm: `A2C`, `PPO` or `AWR`, with its own settings.
+        learning_rate: learning rate of both Adam optimisers.
+        max_gradient_norm: largest norm of each network's gradient; longer ones are scaled down.
+            None: no limit.
 
     Raises:
         ValueError: a value is out of range.
@@ -50,15 +50,15 @@ class LearnerConfig:
 
 
 class Learner(NamedTuple):
-    """A pair of pure functions.
+    """A learner: a pair of pure functions.
 
     Attributes:
         init: `key -> LearnerState`; consumes the key.
         update: `(state, transitions, entropy_weight=0.0, key=None) -> (state, Metrics)`. The loss
             is the mean of critic and actor losses weighted by `weight_t`, minus `entropy_weight`
-            times the mean entropy. Rows of weight 0 never matter; without any other nothing
-            changes. Rows may come in any order and number; leading axes must be flattened. The
-            key shuffles PPO's minibatches and is consumed; nothing else needs one.
+            times the mean entropy. Rows of weight 0 have no effect; if all rows have weight 0, the
+            state stays as it is. Transitions have one leading axis, of any length. PPO with
+            several minibatches needs the key and consumes it; nothing else does.
     """
 
     init: Callable[[jax.Array], LearnerState]
@@ -71,11 +71,11 @@ def make_learner(
     """A2C, PPO or AWR for the given networks.
 
     Args:
-        actor: logits of the actions.
-        critic: values of nodes.
-        actions: says which actions were legal when a transition's was chosen; log pi is taken
-            under that same mask.
-        config: everything else.
+        actor: network that gives the logits of the actions.
+        critic: network that gives the values of nodes.
+        actions: action table. With the candidates that were available it gives the mask of legal
+            actions in log pi.
+        config: algorithm and optimiser settings.
     """
     optimizer = optax.adam(config.learning_rate)
     if config.max_gradient_norm is not None:

@@ -1,8 +1,8 @@
-"""The losses of the paper's A2C, of PPO and of AWR, element by element; average them yourself.
+"""The losses of the paper's A2C, of PPO and of AWR, element by element, without averaging.
 
 Names and time suffixes are rlax's: `_tm1` is the state the action was taken in, `_t` the next
-one, and `discount_t` is gamma, or 0 where the path or the search ended. Arguments of other shapes
-than one another raise an AssertionError: `[B]` beside `[B, 1]` would broadcast to `[B, B]`.
+one, and `discount_t` is gamma, or 0 where the path or the search ended. Arguments whose shapes
+differ raise an AssertionError: `[B]` beside `[B, 1]` would broadcast to `[B, B]`.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def clipped_loss(
 
     Args:
         log_prob: log pi(a | s) under the policy being learnt.
-        log_prob_tm1: under the policy that acted; no gradient flows into it.
+        log_prob_tm1: log pi_old(a | s) under the policy that acted; no gradient flows into it.
         advantage: A; no gradient flows into it.
         clip: eps > 0.
     """
@@ -66,7 +66,7 @@ def clipped_loss(
 
 
 MAX_REGRESSION_WEIGHT = 20.0
-"""Of one decision in advantage-weighted regression, as in Peng et al. 2019."""
+"""Largest weight of a decision in advantage-weighted regression, as in Peng et al. 2019."""
 
 
 def regression_loss(
@@ -74,8 +74,8 @@ def regression_loss(
 ) -> Float[Array, "*B"]:
     """-log pi(a | s) min(exp(A / temperature), 20).
 
-    Advantage-weighted regression (Peng et al. 2019, eq. 10): its minimum over data of a policy mu
-    is mu exp(A / temperature), normalised, however far from mu that is. No importance weights.
+    Advantage-weighted regression (Peng et al. 2019, eq. 10): on data of a policy mu its
+    minimum is mu exp(A / temperature), normalised. No importance weights are needed.
 
     Args:
         log_prob: log pi(a | s) under the policy being learnt.

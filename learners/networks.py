@@ -1,6 +1,6 @@
 """Actor and critic: two multilayer perceptrons over the features of a node.
 
-The only module that knows flax.nnx. Outside, a network is a pair of pure functions and its
+This is the only module that uses flax.nnx. Elsewhere a network is a pair of pure functions whose
 parameters are nested dicts of arrays, `{layer: {"kernel": ..., "bias": ...}}`.
 """
 
@@ -18,7 +18,7 @@ import search
 
 
 class Network(NamedTuple):
-    """A pair of pure functions.
+    """A network: a pair of pure functions.
 
     Attributes:
         init: `key -> params`; consumes the key.
@@ -35,15 +35,15 @@ def make_actor(
     hidden: tuple[int, ...] = (128, 128),
     num_features: int = len(search.FEATURE_NAMES),
 ) -> Network:
-    """Logits f32[N, A] of the actions, before illegal ones are masked.
+    """The actor, a network whose result is the logits f32[N, A] before illegal actions are masked.
 
     The last layer starts near zero, so that training starts from the uniform policy.
 
     Args:
-        num_actions: entries of the action table.
-        hidden: widths of the hidden layers; by default the paper's, as two hidden layers
+        num_actions: A, number of entries of the action table.
+        hidden: widths of the hidden layers. The default is the paper's, read as two hidden layers
             (section 6.1 says "two-layer" and leaves open whether the output layer is counted).
-        num_features: F, of a node.
+        num_features: F, number of features of a node.
     """
     return _make_mlp((num_features, *hidden, num_actions), output_scale=0.01, squeeze=False)
 
@@ -52,11 +52,11 @@ def make_actor(
 def make_critic(
     hidden: tuple[int, ...] = (256, 256), num_features: int = len(search.FEATURE_NAMES)
 ) -> Network:
-    """Values f32[N] of nodes.
+    """The critic, a network whose result is the values f32[N] of nodes.
 
     Args:
-        hidden: widths of the hidden layers; by default the paper's, as in `make_actor`.
-        num_features: F, of a node.
+        hidden: widths of the hidden layers; the default is the paper's, as in `make_actor`.
+        num_features: F, number of features of a node.
     """
     return _make_mlp((num_features, *hidden, 1), output_scale=1.0, squeeze=True)
 

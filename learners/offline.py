@@ -1,4 +1,4 @@
-"""Learning from recorded decisions: the same updates, on rows drawn from a table."""
+"""Offline training: the same updates, on rows drawn from a table of recorded decisions."""
 
 from __future__ import annotations
 
@@ -16,26 +16,27 @@ from .train_config import TrainConfig
 from .types import LearnerState, Metrics
 
 _ROWS_PER_QUESTION = 16
-"""About as many decisions as a question has on line."""
+"""About the number of decisions of a question in online training."""
 
 
 def make_offline(
     config: TrainConfig,
 ) -> Callable[[jax.Array, search.Transition], tuple[LearnerState, Metrics]]:
-    """`train(key, table) -> (state, metrics [I])`: pure, consumes the key.
+    """The function `train(key, table) -> (state, metrics [I])`; pure, consumes the key.
 
-    `config.num_iterations` updates, each on `16 * config.num_episodes` rows of the table, drawn
-    with replacement; nothing is searched. What that means depends on the algorithm:
+    It makes `config.num_iterations` updates, each on `16 * config.num_episodes` rows of the table,
+    drawn with replacement. There are no searches. The algorithms treat the policy that took the
+    decisions, the behaviour policy, differently:
 
-    - `AWR`: any policy may have decided, deterministic ones too. The critic learns that policy's
-      values, the actor its decisions, the better the more; the result is one step of policy
-      improvement over whoever decided.
-    - `PPO`: `log_prob_tm1` must be the deciding policy's; the result stays near it.
-    - `A2C` takes the decisions for its own. Section 6.1 of the paper trains on collected
-      trajectories and does not say whose decisions they hold.
+    - `AWR`: the behaviour policy may be any policy, also a deterministic one. The critic learns
+      its values, the actor its decisions, weighted by their advantages. The result is one step of
+      policy improvement over the behaviour policy.
+    - `PPO`: `log_prob_tm1` must be that of the behaviour policy; the result stays near it.
+    - `A2C` treats the decisions as those of the actor. Section 6.1 of the paper trains on
+      collected trajectories and does not name the behaviour policy.
 
     Args:
-        config: static.
+        config: training configuration; static.
     """
     actor = make_actor(len(config.cats.actions), config.actor_hidden)
     critic = make_critic(config.critic_hidden)

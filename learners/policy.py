@@ -13,22 +13,22 @@ from jaxtyping import Array, Bool, Float, Int
 from search import Observation, Policy
 
 ILLEGAL_LOGIT = -1e9
-"""Stands for minus infinity. Finite, so that 0 times it is 0 in entropies and gradients."""
+"""Logit of illegal actions. It is finite, so that 0 times it is 0 in entropies and gradients."""
 
 
 @functools.cache
 def make_policy(apply: Callable[[Any, jax.Array], jax.Array], mode: str = "sample") -> Policy:
-    """`(params, key, observation) -> (action, log_prob)` for `search.cats`.
+    """A policy `(params, key, observation) -> (action, log_prob)` for `search.cats`.
 
-    Equal arguments give the same object, so that nothing recompiles.
+    Equal arguments give the same object, which avoids recompilations.
 
     Args:
-        apply: of an actor, see `make_actor`; its params are the policy's.
-        mode: "sample" to train, "argmax" to use. Either way `log_prob` is the chosen action's
-            under the stochastic policy, nats.
+        apply: `Network.apply` of an actor, see `make_actor`. The params are the actor's.
+        mode: "sample" (training) draws the action, "argmax" (use) takes the likeliest one. In both
+            modes `log_prob` is that of the action under the stochastic policy, in nats.
 
     Raises:
-        ValueError: unknown mode.
+        ValueError: the mode is unknown.
     """
     if mode not in ("sample", "argmax"):
         raise ValueError(f"mode must be 'sample' or 'argmax', got {mode!r}")
@@ -54,12 +54,12 @@ def legal_log_probs(logits: Float[Array, "N A"], legal: Bool[Array, "N A"]) -> F
 
 
 def log_prob_of(log_probs: Float[Array, "N A"], action: Int[Array, " N"]) -> Float[Array, " N"]:
-    """Each row's entry for its action."""
+    """The log-probability of each row's action."""
     return jnp.take_along_axis(log_probs, action[:, None], axis=1)[:, 0]
 
 
 def _sample(key: jax.Array, log_probs: Float[Array, "N A"]) -> Int[Array, " N"]:
-    """Inverse CDF: one random number a row, where the Gumbel trick takes one an action."""
+    """Sample by inverse CDF: one random number per row; the Gumbel trick needs one per action."""
     cumulative = jnp.cumsum(jnp.exp(log_probs), axis=1)
     # uniform < 1 is a multiple of 2**-23, so the product is below the total after rounding too;
     # an illegal action adds exactly 0 and is never the first to exceed it.

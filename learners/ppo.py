@@ -28,10 +28,10 @@ class PPO:
     Attributes:
         clip: epsilon, in (0, 1).
         num_epochs: passes over the transitions of one update.
-        num_minibatches: steps of one pass, each over as many transitions drawn without
-            replacement.
-        normalize_advantages: bring the advantages (TD errors) to mean 0 and deviation 1 over all
-            transitions of the update first.
+        num_minibatches: optimiser steps of one pass; each takes about an equal share of the
+            transitions, drawn without replacement.
+        normalize_advantages: whether to scale the advantages (TD errors) to mean 0 and standard
+            deviation 1 over all transitions of the update.
 
     Raises:
         ValueError: a value is out of range.
@@ -57,7 +57,7 @@ class PPO:
         entropy_weight: Float[Array, ""],
         key: jax.Array | None,
     ) -> tuple[LearnerState, Metrics]:
-        """As `learners.Learner.update`; the key shuffles the minibatches and is consumed.
+        """See `learners.Learner.update`; the key shuffles the minibatches and is consumed.
 
         Raises:
             ValueError: there are several minibatches, but no key.
@@ -95,7 +95,7 @@ class PPO:
         transitions: search.Transition,
         total: Float[Array, ""],
     ) -> _Experience:
-        """What the parameters before the update say about `M` transitions."""
+        """Quantities of `M` transitions, computed with the parameters before the update."""
         weight = transitions.weight_t
         td = map_blocks(
             lambda block: td_errors(model.critic, state.critic, block), rows, transitions
@@ -152,7 +152,7 @@ class PPO:
 
 
 class _Experience(NamedTuple):
-    """What is held fixed during an update; `M` rows."""
+    """The quantities that are held fixed during an update; `M` rows."""
 
     decisions: Decisions  # [M]
     log_prob: jax.Array  # f32[M]; when the action was taken

@@ -1,4 +1,4 @@
-r"""What a decision is to be credited with: lambda-returns along the paths, or over the question.
+r"""Returns of decisions: lambda-returns along the paths, or over the question.
 
 Both are truncated lambda-returns (Sutton & Barto 2018, section 12.3), written backwards:
 
@@ -8,15 +8,16 @@ with V' and G' of what follows, 0 behind an end. lambda = 0 is one-step TD, lamb
 truncation Monte Carlo, lambda = 1 with `num_steps` n the n-step return; G - V is the generalised
 advantage estimate of Schulman et al. 2016 (eq. 16), without their limit of an endless episode.
 
-*What follows* is where a tree search differs from a chain of states, and there are two answers:
+In a tree search, *what follows* a decision can be defined in two ways:
 
 - `path_returns`, for a reward that belongs to one decision (the paper's). A transition leads from
-  a decision to that of one surviving child, so that decisions form a tree. Behind a branching
-  stands the mean over its surviving children: G(d) is the mean, each branching dividing evenly,
-  of the lambda-returns of the paths through d. A decision without survivors has its reward alone.
-- `question_returns`, for a reward that belongs to the question (was the answer right, what did it
-  cost). The decisions of one tick act together; the next state is the next tick in which anything
-  is decided, and its V the mean of the critic's values of the nodes that decide then. gamma = 1.
+  a decision to that of one surviving child, so that decisions form a tree. At a branching, G'
+  is the mean over the surviving children, with equal weights. G(d) is thus a weighted mean of the
+  lambda-returns of the paths through d. The return of a decision without surviving children is
+  its reward.
+- `question_returns`, for a reward that belongs to the question (correctness of the answer minus
+  cost). The decisions of one tick are one joint decision. The next state is the next tick with a
+  decision; its V is the mean of the critic's values of the nodes that decide in it. gamma = 1.
 """
 
 from __future__ import annotations
@@ -42,14 +43,14 @@ def path_returns(
     The bonus is added where a path or the search ends, as in `add_terminal_reward`.
 
     Args:
-        episode: of one search; its transitions carry gamma.
-        values: the critic's, of every decision.
+        episode: episode of one search; its transitions hold gamma.
+        values: the critic's value of every decision's node.
         gae_lambda: lambda in [0, 1].
-        num_steps: rewards in a return at most; None: to the end of each path.
+        num_steps: most rewards in a return; None: all rewards to the end of each path.
 
     Returns:
-        One row per surviving child, `[D * 2 S]`: a step towards `reward_t` from the critic's value
-        is a step towards the return.
+        One row per surviving child, `[D * 2 S]`. Its TD error is the return minus the critic's
+        value.
     """
     slots = values.shape[1]
     num_kept = 1 if num_steps is None else num_steps  # of G^1 .. G^n
@@ -104,19 +105,19 @@ def question_returns(
     gae_lambda: float,
     num_steps: int | None = None,
 ) -> search.Transition:
-    """Every decision once, with its question's lambda-return as reward, and discount 0.
+    """One row per decision, with its question's lambda-return as reward, and discount 0.
 
-    The rewards are minus the price of the candidates that the whole search samples from a tick on
-    until the next decision, and at the end what the answer was worth.
+    The reward of a tick is minus the price of the candidates that the whole search samples from
+    this tick on until the next decision. The last reward includes the bonus of the episode.
 
     Args:
-        episode: of one search.
-        values: the critic's, of every decision.
-        gae_lambda: lambda in [0, 1]; 1 reads no values.
-        num_steps: ticks with decisions whose rewards are in a return at most; None: all.
+        episode: episode of one search.
+        values: the critic's value of every decision's node.
+        gae_lambda: lambda in [0, 1]; at 1 and without `num_steps`, `values` have no effect.
+        num_steps: most ticks with decisions whose rewards are in a return; None: all.
 
     Returns:
-        Rows `[D * S]`.
+        Transitions `[D * S]`; padding has weight 0.
     """
     decision = episode.decision
     decides = jnp.any(decision.valid, axis=1)
@@ -174,13 +175,13 @@ def _flat(rows: search.Transition) -> search.Transition:
 
 
 def mean_of_others(returns: Float[Array, " B"], rollouts: int) -> Float[Array, " B"]:
-    """Mean return of the other searches of the same question: a baseline that no action moves.
+    """Mean return of the other searches of the same question, a baseline independent of the action.
 
     Kool et al. 2019, https://openreview.net/forum?id=r1lgTGL5DE.
 
     Args:
-        returns: `rollouts` consecutive ones are of one question.
-        rollouts: at least 2.
+        returns: returns of searches; each `rollouts` consecutive ones share a question.
+        rollouts: number of searches per question, at least 2.
     """
     by_question = returns.reshape(-1, rollouts)
     others = jnp.sum(by_question, axis=1, keepdims=True) - by_question

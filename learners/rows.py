@@ -1,7 +1,7 @@
-"""Rows of experience with weight, packed: what is padding costs nothing.
+"""Blockwise evaluation of the rows with weight, without the cost of padding rows.
 
-A batch of searches leaves arrays that are mostly padding. Everything that asks a network about
-rows goes through them in blocks, in the order of `Rows`, and stops behind the last one.
+The arrays of a batch of searches are mostly padding. The functions here apply a network to blocks
+of rows in the order of `Rows`, and stop after the last row with weight.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 BLOCK_ROWS = 512
-"""Rows taken at once: enough for the matrix products to be fast, few enough that the last block
-is not mostly padding."""
+"""Rows in a block, enough for fast matrix products, and few enough that the last block holds little
+padding."""
 
 
 class Rows(NamedTuple):
-    """Where among `M` rows the ones with weight are.
+    """The positions of the rows with weight among `M` rows.
 
     Attributes:
-        order: their indices, first to last; then M, which is out of bounds.
-        num_rows: how many they are.
+        order: indices of the rows with weight, then M, which is out of bounds.
+        num_rows: number of rows with weight.
     """
 
     order: jax.Array  # i32[M]
     num_rows: jax.Array  # i32[]
 
     def take(self, values: Any, start: Int[Array, ""], size: int, stop: Int[Array, ""]) -> Any:
-        """Places start..start+size-1 of a pytree of `[M, ...]`; zeros from place `stop` on.
+        """Rows at places start..start+size-1 of `order`; zeros from place `stop` on.
 
-        Padding is never read, whatever it holds.
+        `values` is a pytree with leaves `[M, ...]`. Rows without weight are not read.
         """
         place = start + jnp.arange(size, dtype=jnp.int32)
         capacity = self.order.shape[0]
@@ -43,7 +43,7 @@ class Rows(NamedTuple):
 
 
 def pack(has_weight: Bool[Array, " M"]) -> Rows:
-    """The marked rows, in order."""
+    """The `Rows` of the marked rows, in ascending order."""
     size = has_weight.shape[0]
     place = jnp.where(has_weight, jnp.cumsum(has_weight, dtype=jnp.int32) - 1, size)
     rows = jnp.arange(size, dtype=jnp.int32)
@@ -69,15 +69,16 @@ def sum_blocks(
     start: Int[Array, ""] | int = 0,
     stop: Int[Array, ""] | None = None,
 ) -> Any:
-    """The sum of `function(block)` over blocks of places start..stop-1 (default: all).
+    """The sum of `function(block)` over the blocks of places start..stop-1 (default: all places).
 
     Args:
-        function: of `BLOCK_ROWS` rows of `values`, the last ones zeros; additive in its rows.
-        rows: says which.
-        values: pytree of `[M, ...]`.
-        blank: zeros of the function's result; what is returned if there are no rows.
+        function: function of a block of `BLOCK_ROWS` rows of `values`, additive in its rows; the
+            last block is filled up with zeros.
+        rows: rows to sum over.
+        values: pytree with leaves `[M, ...]`.
+        blank: zeros of the structure of the function's result; returned if there are no rows.
         start: first place.
-        stop: behind the last place.
+        stop: place after the last one.
     """
     stop = rows.num_rows if stop is None else stop
     start = jnp.asarray(start, jnp.int32)
@@ -93,7 +94,7 @@ def sum_blocks(
 def map_blocks(
     function: Callable[[Any], Float[Array, " N"]], rows: Rows, values: Any
 ) -> Float[Array, " M"]:
-    """`function(block)` for the rows with weight, 0 for the others; `[M]` by row."""
+    """Results of `function(block)` by row, f32[M]; 0 for rows without weight."""
     num_blocks = (rows.num_rows + BLOCK_ROWS - 1) // BLOCK_ROWS
     capacity = rows.order.shape[0]
 

@@ -1,4 +1,4 @@
-"""Configurations of training runs: what is fixed about a run beside its environment."""
+"""Configurations of training runs."""
 
 from __future__ import annotations
 
@@ -15,41 +15,42 @@ from .ppo import PPO
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """What is fixed about a training run beside its environment.
+    """Configuration of a training run: all settings other than its environment.
 
     Attributes:
-        cats: the search that is trained; its reward and discount are used by `reward="paper"`.
-        learner: the update.
+        cats: configuration of the search that is trained; `reward="paper"` uses its reward and
+            discount.
+        learner: configuration of the update.
         actor_hidden: widths of the actor's hidden layers.
-        critic_hidden: widths of the critic's.
-        reward: "paper": the decision's own, from the scores of its children, credited along the
-            paths below it, see `learners.path_returns`. "outcome": terminal_weight * correct
-            - price * candidates / 100 of the whole question, credited to all decisions from then
-            on, see `learners.question_returns`. It also learns from decisions none of whose
-            children survive.
+        critic_hidden: widths of the critic's hidden layers.
+        reward: "paper": reward of a decision from the scores of its children; the return is along
+            the paths below it, see `learners.path_returns`. "outcome": terminal_weight * correct
+            - price * candidates / 100 of the whole question; the return of a decision has the
+            cost from its tick on, see `learners.question_returns`. "outcome" also learns from
+            decisions without surviving children.
         gae_lambda: lambda of the truncated lambda-returns, in [0, 1]: 0 is one-step TD as in the
             paper, 1 Monte Carlo. A return minus the critic's value is the generalised advantage
-            estimate of Schulman et al. 2016, hence the name that this setting usually has.
-        num_steps: rewards in a return at most; None: to the end. With a gae_lambda of 1 it is the
-            n-step return.
-        terminal_weight: of the final answer's correctness. "paper" pays it where a path or the
-            search ends (discount 0). The only use of the right answers.
+            estimate of Schulman et al. 2016, hence the name.
+        num_steps: most rewards in a return; None: all to the end. With a gae_lambda of 1 the return
+            is the n-step return.
+        terminal_weight: reward of a right final answer. With "paper" it is added where a path or
+            the search ends (discount 0). Right answers have no other use.
         prices: prices per 100 candidates, in units of a right answer. Each question draws one of
-            them uniformly, and the policy sees it. "outcome" only; the paper's reward has its own
-            cost.
-        default_price: price that searches with the trained controller take if they name none.
-        entropy_weight: of the entropy bonus in the first iteration; falls linearly to 0.
+            them uniformly, and the policy sees it. For "outcome" only; the paper's reward has its
+            own cost.
+        default_price: price of searches with the trained controller that name none.
+        entropy_weight: weight of the entropy bonus in the first iteration; falls linearly to 0.
         num_candidates: values of N, drawn uniformly for every question.
-        max_depth: bounds the depth of the environment's questions.
-        num_iterations: of search and update.
+        max_depth: upper bound of the `max_depth` of the environment's questions.
+        num_iterations: number of iterations, each of searches and one update.
         num_episodes: searches per iteration.
         searches_per_question: a divisor of num_episodes. With more than one, a return is taken
             relative to the mean return of the question's other searches, see
-            `learners.returns.mean_of_others`: whether a question is hard is no news about the
-            policy. Monte-Carlo returns of "outcome" only.
+            `learners.returns.mean_of_others`; this removes the variance due to the difficulty of
+            questions. For Monte-Carlo returns of "outcome" only.
 
     Raises:
-        ValueError: a value is out of range, or has no effect with the others.
+        ValueError: a value is out of range, or has no effect together with the other values.
     """
 
     cats: search.CatsConfig = search.PAPER
@@ -165,4 +166,4 @@ OFFLINE = dataclasses.replace(
     learner=LearnerConfig(AWR(temperature=0.5, normalize_advantages=True), learning_rate=1e-3),
     entropy_weight=0.0,
 )
-"""Ours on recorded decisions of other policies, see `make_offline`."""
+"""Our controller, trained on recorded decisions of other policies, see `make_offline`."""

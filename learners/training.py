@@ -32,7 +32,7 @@ COLLAPSE_SHARE = 0.95
 """A controller that takes one action in more than this share of its decisions has collapsed."""
 
 BUCKETS = (16, 64, search.MAX_CANDIDATES)
-"""Sizes of the pools: a question goes to the smallest that holds its N."""
+"""Pool sizes of the batches. A question goes to the smallest one that is at least its N."""
 
 
 def make_train(
@@ -42,13 +42,13 @@ def make_train(
     features: search.FeatureSet = search.FEATURES,
     reward: search.RewardFn = search.step_reward,
 ) -> Callable[[Any, jax.Array], TrainResult]:
-    """`train(tables, key) -> TrainResult`: pure, consumes the key; jit it, or vmap it over seeds.
+    """The function `train(tables, key) -> TrainResult`; pure, consumes the key.
 
     Args:
-        config: static.
-        environment: draws questions from the tables, such as `search.simulation.ENVIRONMENT`.
-        features: what the policy sees of a node.
-        reward: of a decision, for `config.reward="paper"`.
+        config: training configuration; static.
+        environment: environment of the questions, such as `search.simulation.ENVIRONMENT`.
+        features: features that the policy sees of a node.
+        reward: reward function of a decision, for `config.reward="paper"`.
     """
     num_features = len(features.names)
     actor = make_actor(len(config.cats.actions), config.actor_hidden, num_features)
@@ -100,10 +100,10 @@ def has_collapsed(top_action: Float[Array, " I"]) -> Bool[Array, ""]:
 def buckets(
     num_candidates: tuple[int, ...], num_episodes: int
 ) -> list[tuple[int, tuple[int, ...], int]]:
-    """(rows of the pool, values of N, questions) of each batch of an iteration.
+    """(rows of the pool, values of N, number of questions) of each batch of an iteration.
 
-    The last bucket in use is only as large as its largest N. Questions are divided among the
-    buckets as the values of N are, at least one each.
+    A pool is no larger than the largest N of its batch. The questions are divided among the batches
+    in proportion to their numbers of values of N, at least one each.
     """
     found: dict[int, tuple[int, ...]] = {}
     for size in num_candidates:
@@ -122,9 +122,9 @@ class _Batch(NamedTuple):
     """The questions of an iteration whose pools have one size.
 
     Attributes:
-        num_questions: how many.
-        sizes: values of N, one of which each question draws.
-        play: searches them, see `learners.make_episodes`.
+        num_questions: number of questions.
+        sizes: values of N; each question draws one of them.
+        play: function that searches the questions, see `learners.make_episodes`.
     """
 
     num_questions: int
@@ -157,7 +157,7 @@ def _make_batches(
 def _search(
     config: TrainConfig, batch: _Batch, actor_params: Any, tables: Any, key: jax.Array
 ) -> tuple[Episode, Outcome]:
-    """New questions, each with an N and a price of its own; consumes the key."""
+    """Search new questions, each with a random N and a random price; consumes the key."""
     question_key, size_key, price_key = jax.random.split(key, 3)
     number = batch.num_questions
     return batch.play(
@@ -170,7 +170,7 @@ def _search(
 
 
 def _relative_to_others(config: TrainConfig, episodes: Episode, outcome: Outcome) -> Episode:
-    """The episodes, their bonus lowered by the mean return of the question's other searches."""
+    """The episodes with their bonus minus the mean return of the question's other searches."""
     cost = episodes.price * outcome.candidates.astype(jnp.float32) / 100.0
     others = mean_of_others(episodes.bonus - cost, config.searches_per_question)
     return episodes.replace(bonus=episodes.bonus - others)
@@ -179,7 +179,7 @@ def _relative_to_others(config: TrainConfig, episodes: Episode, outcome: Outcome
 def _experience(
     config: TrainConfig, critic: Network, critic_params: Any, episodes: Episode
 ) -> search.Transition:
-    """Rows to learn from. Time leads, as in Algorithm 1: in each step question by question."""
+    """Transitions of all episodes, by tick and then by question, as in Algorithm 1."""
     if config.reward == "paper" and config.gae_lambda == 0.0:
         rows = jax.vmap(one_step)(episodes)
     else:
@@ -199,7 +199,7 @@ def _experience(
 def _values(
     config: TrainConfig, critic: Network, critic_params: Any, episodes: Episode
 ) -> Float[Array, "B D S"]:
-    """The critic's values of the nodes that decide; zeros where the returns do not read them."""
+    """The critic's values of the deciding nodes; all zeros if the returns do not depend on them."""
     decision = episodes.decision
     if config.gae_lambda == 1.0 and config.num_steps is None:
         return jnp.zeros(decision.valid.shape, jnp.float32)

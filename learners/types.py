@@ -22,7 +22,7 @@ class LearnerState(struct.PyTreeNode):
 class Metrics(struct.PyTreeNode):
     """Weighted means over the transitions of one update; 0 if there were none.
 
-    With PPO: of its first epoch.
+    With PPO the means are those of the first epoch.
     """
 
     td_error: jax.Array  # f32[]; absolute
@@ -32,9 +32,9 @@ class Metrics(struct.PyTreeNode):
 
 
 class Episode(struct.PyTreeNode):
-    """What one search leaves to learn from; `D` decide ticks of `S` frontier slots.
+    """The decisions and transitions of one search; `D` decide ticks of `S` frontier slots.
 
-    The ticks are those in which the policy was asked, in order of time.
+    Decide ticks are those in which the policy is called, in order of time.
     """
 
     decision: search.Decision  # [D, S]
@@ -49,7 +49,7 @@ class Episode(struct.PyTreeNode):
 
 
 class Curves(struct.PyTreeNode):
-    """One value per iteration."""
+    """Learning curves, one value per iteration."""
 
     reward: jax.Array  # f32[I]; "paper": mean of the decisions' rewards; "outcome": of questions
     accuracy: jax.Array  # f32[I]; share of questions answered right
@@ -62,7 +62,7 @@ class Curves(struct.PyTreeNode):
 
 
 class TrainResult(struct.PyTreeNode):
-    """What a training run leaves."""
+    """The result of a training run."""
 
     learner_state: LearnerState
     curves: Curves

@@ -21,11 +21,12 @@ from .types import Paths
 
 
 class Aggregation(NamedTuple):
-    """A pair of pure functions of `(step_scores[*B, T], depth[*B])`.
+    """A path score as two pure functions of `(step_scores[*B, T], depth[*B])`.
 
     Attributes:
         value: path score in [0, 1].
-        key: increases with the exact path score; compares paths where `value` may underflow.
+        key: number that increases strictly with the exact path score; for comparisons, since
+            `value` may underflow.
     """
 
     value: Callable[[jax.Array, jax.Array], jax.Array]
@@ -68,8 +69,8 @@ def product(step_scores: Float[Array, "*B T"], depth: Int[Array, "*B"]) -> Float
 def log_product(step_scores: Float[Array, "*B T"], depth: Int[Array, "*B"]) -> Float[Array, "*B"]:
     """Sum of the logarithms of the step scores: the ranking key of `product`, nats.
 
-    A score of 0 counts as the smallest normal float, so that of two paths with a zero the one
-    with the better other steps still ranks first, and no infinity meets a subtraction.
+    A score of 0 counts as the smallest normal float. Two paths with a score of 0 are then ranked
+    by their other steps, and the key is finite.
     """
     smallest = jnp.finfo(step_scores.dtype).tiny
     # The guard is inside the logarithm: an outer one alone leaves NaN gradients at padding.

@@ -1,4 +1,4 @@
-"""Contention: who gets the candidates that are left."""
+"""Allocation of the remaining candidates among frontier slots that ask for more than there are."""
 
 from __future__ import annotations
 
@@ -13,16 +13,19 @@ def allocate(
     valid: Bool[Array, " N"],
     available: Int[Array, ""],
 ) -> Int[Array, " N"]:
-    """Grant `wanted` samples greedily in order of path score, the last slot perhaps in part.
+    """Grant the wanted samples slot by slot, best path first, until none are available.
+
+    The last slot served may get a part of what it wants.
 
     Args:
         wanted: samples each slot asks for; a negative number counts as 0.
-        keys: comparison keys; the best slot is served first (ties: lower slot).
-        valid: slots that may ask at all.
-        available: candidates left for this step and for the whole budget.
+        keys: comparison keys; the slot with the largest key is served first (ties: lower slot).
+        valid: slots that may get samples.
+        available: candidates that may still be sampled in this step, see
+            `state.candidates_left`.
 
     Returns:
-        Samples granted; their sum is at most `available`.
+        Samples granted to each slot; their sum is at most `available`.
     """
     # Without the barrier XLA computes a slot's inputs anew for each of its pairs.
     wanted = jnp.where(valid, jnp.maximum(wanted, 0), 0)

@@ -1,7 +1,7 @@
-"""Answer rules: which finished path speaks for the search.
+"""Answer rules: which finished path gives the answer of a search.
 
-A rule is `(params, finished, context, aggregation) -> row`: it may be learned (`params`), and it
-knows what the search was told (`context`). -1 stands for no answer.
+A rule is `(params, finished, context, aggregation) -> row`. `params` are the parameters of the
+strategy's policy, `context` is the search's `Context`. The row is -1 if there is no answer.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ AnswerRule = Callable[[Any, Paths, Context, Aggregation], jax.Array]
 def answer_best(
     params: Any, finished: Paths, context: Context, aggregation: Aggregation
 ) -> Int[Array, ""]:
-    """The path with the best path score."""
+    """The finished path with an answer that has the best path score."""
     del params, context
     return best(path_keys(finished, aggregation), finished.answer, finished.valid)
 
@@ -32,7 +32,7 @@ def answer_best(
 def answer_majority(
     params: Any, finished: Paths, context: Context, aggregation: Aggregation
 ) -> Int[Array, ""]:
-    """The most frequent answer."""
+    """The first finished path with the most frequent answer."""
     del params, context, aggregation
     return majority_vote(finished.answer, finished.valid)
 
@@ -40,7 +40,7 @@ def answer_majority(
 def answer_weighted(
     params: Any, finished: Paths, context: Context, aggregation: Aggregation
 ) -> Int[Array, ""]:
-    """The vote in which a path counts as much as its path score times its weight."""
+    """The first path with the winning answer; a path's vote is its path score times its weight."""
     del params, context
     weights = finished.weight * path_scores(finished, aggregation)
     return weighted_vote(weights, finished.answer, finished.valid)

@@ -7,9 +7,9 @@ one scale:
     P(step right | its parent is right) = sigmoid(intercept + slope * logit(s) + agreement * e)
 
 `s` is the PRM's score of the step, and `e` the log-odds of the step's text among its siblings,
-log((m + 1/2) / (n - m + 1/2)) for m of n children (the empirical logit; Haldane 1956). A PRM that
-can't rank has a slope near 0, and what is left is a vote among siblings. The product along a path
-is P(path right). Not in the paper, which compares raw scores.
+log((m + 1/2) / (n - m + 1/2)) for m of n children (the empirical logit; Haldane 1956). For a PRM
+that cannot rank steps the slope is near 0, and only the vote among siblings counts. The product
+along a path is P(path right). The paper has no calibration: it compares raw scores.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from jaxtyping import Array, Bool, Float, Int
 from .types import Calibration, Paths
 
 MIN_SCORE = 1e-2
-"""Scores are clipped to [.01, .99] before the logit: a saturated head is no surer than that, and on
-the embedded world the likelihood is best about here."""
+"""Scores are clipped to [.01, .99] before the logit. On the embedded world the likelihood is
+highest at about this value."""
 
 
 def calibrated_score(
@@ -36,9 +36,9 @@ def calibrated_score(
 
     Args:
         score: raw PRM score of the step, in [0, 1].
-        same_text: m >= 1, children of the parent with the step's text, itself included.
-        num_siblings: n >= m, children of the parent.
-        calibration: the PRM's.
+        same_text: m >= 1, number of the parent's children with the step's text, the step included.
+        num_siblings: n >= m, number of the parent's children, the step included.
+        calibration: calibration of the PRM.
     """
     clipped = jnp.clip(score, MIN_SCORE, 1.0 - MIN_SCORE)
     logit = jnp.log(clipped) - jnp.log1p(-clipped)
@@ -54,7 +54,7 @@ def calibrate_children(pool: Paths, calibration: Calibration) -> Paths:
     Args:
         pool: children of one step, with raw newest scores; `text` is equal for equal texts
             under one parent.
-        calibration: the PRM's.
+        calibration: calibration of the PRM.
     """
     same_text, num_siblings = sibling_counts(pool.parent, pool.text, pool.valid)
     newest = (
@@ -74,7 +74,10 @@ def calibrate_children(pool: Paths, calibration: Calibration) -> Paths:
 def sibling_counts(
     parent: Int[Array, " N"], text: Int[Array, " N"], valid: Bool[Array, " N"]
 ) -> tuple[Int[Array, " N"], Int[Array, " N"]]:
-    """For each valid row: siblings with its text (itself included), and siblings; else 0."""
+    """Counts per valid row: siblings with the row's text, and all siblings; the row is included.
+
+    Both counts are 0 for rows that are not valid.
+    """
     # Without the barrier XLA computes a row's inputs anew for each of its pairs.
     parent, text, valid = lax.optimization_barrier((parent, text, valid))
     sibling = (parent[None, :] == parent[:, None]) & valid[None, :] & valid[:, None]

@@ -1,4 +1,4 @@
-"""What every expand function owes the search, as checks that any implementation can be put to.
+"""Checks of the contract that every expand function must keep.
 
 The checks look at values, so they run outside `jit`, in tests.
 """
@@ -29,21 +29,22 @@ def check_expand_fn(
     seed: int = 0,
     uses_scores: bool = True,
 ) -> None:
-    """Put an expand function to requests of every shape and check what comes back.
+    """Call an expand function with requests of many kinds and check every expansion.
 
-    An empty request; then from the root, with several sampling parameters (greedy among them),
-    steps until `max_depth - 1`, each from the children of the one before, with ragged numbers of
-    samples, slots that ask for nothing and a full expansion; last a step to the end.
+    The requests are an empty one; then, from the root and with several sampling parameters (greedy
+    among them), steps until `max_depth - 1`, each from the children of the step before, with
+    different numbers of samples per slot, slots without samples and a full expansion; and last a
+    step to the end.
 
     Args:
-        expand_fn: what is checked.
-        params: its first argument.
+        expand_fn: function to check.
+        params: first argument of `expand_fn`.
         root: embedding of a question, without the leading `[N]`.
-        capacity: most rows it is asked for; the number of rows of its expansions.
-        max_depth: steps, the last of them to the end; >= 1.
+        capacity: rows of the expansions, and most samples of a request.
+        max_depth: number of steps, >= 1; the last one is a step to the end.
         num_slots: frontier slots of the requests, >= 1.
-        seed: of everything that is drawn.
-        uses_scores: whether the PRM is asked; if not, all scores must be 0.
+        seed: random seed of the requests and of the keys.
+        uses_scores: whether the requests ask for PRM scores; if not, all scores must be 0.
 
     Raises:
         AssertionError: a rule is broken; the message says which.

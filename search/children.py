@@ -1,4 +1,4 @@
-"""Allocation order: which frontier slot each row of an expansion belongs to."""
+"""Allocation order: the frontier slot that each row of an expansion belongs to."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ def children_of(
 ) -> tuple[Int[Array, " N"], Bool[Array, " N"]]:
     """The parent slot of each row of an expansion, for any expand function.
 
-    Slot by slot, `num_samples` consecutive rows each, then padding.
+    Each slot in turn has `num_samples` consecutive rows; padding follows.
 
     Args:
-        num_samples: children granted to each frontier slot, >= 0, `capacity` at most together.
+        num_samples: children granted to each frontier slot, >= 0; their sum is at most `capacity`.
         capacity: rows of the expansion, static.
 
     Returns:

@@ -16,18 +16,18 @@ from .step import commit, plan
 from .types import Expansion, Plan, Request, SearchState, StepOutput
 
 ExpandFn = Callable[[Any, jax.Array, Request], Expansion]
-"""`(params, key, request) -> expansion`; rows in allocation order, `key` is consumed."""
+"""`(params, key, request) -> expansion`. The rows are in allocation order; `key` is consumed."""
 
 
 class Task(NamedTuple):
-    """A question that an environment poses, and what its search is told.
+    """A question of an environment, with the inputs of its search.
 
     Attributes:
-        params: of the environment's expand function.
+        params: parameters of the environment's expand function.
         root: embedding of the question, for `search.init`.
         context: sparsity and calibration of the PRM; the caller sets the price.
-        max_depth: i32[]; steps of a path.
-        right_answer: i32[]; class of the right answer. Graders and oracles may look at it.
+        max_depth: i32[]; most steps of a path.
+        right_answer: i32[]; class of the right answer, for graders and oracles only.
     """
 
     params: Any
@@ -38,13 +38,13 @@ class Task(NamedTuple):
 
 
 class Environment(NamedTuple):
-    """Where searches in the graph take place.
+    """A source of questions with the expand function that answers their searches' requests.
 
     Attributes:
-        reset: `(tables, key) -> Task`: a random question. Consumes the key.
-        expand: `capacity -> ExpandFn`, whose expansions have `capacity` rows.
+        reset: `(tables, key) -> Task`, a random question; consumes the key.
+        expand: `capacity -> ExpandFn`; the expansions have `capacity` rows.
         axes: `jax.vmap` axes of `Task.params` in a batch of tasks: None for big tables that all
-            tasks share, which are then never copied, 0 for the rest.
+            tasks share, which are then not copied; 0 for the rest.
     """
 
     reset: Callable[[Any, jax.Array], Task]
@@ -52,13 +52,13 @@ class Environment(NamedTuple):
     axes: Any = 0
 
     def reset_many(self, tables: Any, keys: Key[Array, " B"]) -> Task:
-        """A batch of random questions; `axes` says which leaves of its params have a `[B]`."""
+        """A batch of random questions; params with `axes` 0 have leaves `[B, ...]`."""
         axes = Task(self.axes, 0, 0, 0, 0)
         return jax.vmap(self.reset, in_axes=(None, 0), out_axes=axes)(tables, keys)
 
 
 class Tick(NamedTuple):
-    """All that there is of one tick."""
+    """The states before and after one tick, its plan, its expansion and its output."""
 
     before: SearchState
     plan: Plan
@@ -68,10 +68,10 @@ class Tick(NamedTuple):
 
 
 class Recorder(NamedTuple):
-    """Follows a search tick by tick; a pair of pure functions.
+    """A pair of pure functions that records something of every tick of a search.
 
     Attributes:
-        init: `state -> memory` before the first tick.
+        init: `state -> memory`, called before the first tick.
         record: `(memory, tick) -> (memory, record)`; the loops stack the records.
     """
 
@@ -96,18 +96,18 @@ def rollout(
     """Run one search to its end.
 
     Args:
-        params: of the strategy's policy.
-        expand_params: of `expand_fn`.
-        key: consumed; tick t uses `tick_keys(key, t)`, as the host driver does.
+        params: parameters of the strategy's policy; `()` without one.
+        expand_params: parameters of `expand_fn`, such as `Task.params`.
+        key: PRNG key; consumed. Tick t uses `tick_keys(key, t)`, as the host driver does.
         state: from `search.init`; its capacities bound the number of ticks.
-        strategy: static.
-        expand_fn: static; a simulator, or a bank of recorded children.
-        recorder: static; what is kept of each tick.
+        strategy: search strategy; static.
+        expand_fn: expand function, such as `search.simulation.simulator(16)`; static.
+        recorder: what to record of each tick; static.
 
     Returns:
-        The final state, and the records of all ticks, stacked: `num_phases` ticks for each of
-        `strategy.num_steps(N, T)` steps, N and T the capacities. Ticks after the end change
-        nothing.
+        The final state, and the stacked records of all ticks: `num_phases` ticks for each of
+        `strategy.num_steps(N, T)` steps, where N and T are the capacities. A tick after the end of
+        the search leaves the state as it is.
     """
 
     def one_tick(carry: tuple[SearchState, Any], index: jax.Array) -> Any:
@@ -136,20 +136,22 @@ def play(
 ) -> tuple[SearchState, Any]:
     """Run a batch of searches to their ends: `rollout` of each, as one program.
 
-    All searches are in the same phase at every tick, so that phase 0 holds no policy, and a step
-    that finds all of them ended costs nothing.
+    All searches are in the same phase at every tick. The program of phase 0 therefore contains no
+    policy, and a step costs nothing once all searches have ended.
 
     Args:
-        params: of the strategy's policy, the same for all.
-        expand_params: of `expand_fn`, for B searches; `Task.params` of a batch of tasks.
-        keys: of B searches, consumed.
-        states: of B searches, leaves `[B, ...]`, each between two steps; usually from
+        params: parameters of the strategy's policy, shared by all searches; `()` without one.
+        expand_params: parameters of `expand_fn` for B searches, such as `Task.params` of a batch.
+        keys: PRNG keys [B], one per search; consumed.
+        states: states of B searches, leaves `[B, ...]`, each between two steps; usually from
             `jax.vmap` of `search.init`.
-        strategy: static.
-        expand_fn: static.
-        expand_axes: static; `jax.vmap` axes of `expand_params`: None for what the searches share.
-        recorder: static; what is kept of each tick. Its records must not depend on a search that
-            has ended: those of skipped ticks are zeros, `active` False.
+        strategy: search strategy; static.
+        expand_fn: expand function; static.
+        expand_axes: `jax.vmap` axes of `expand_params`, None for leaves that the searches share;
+            static.
+        recorder: what to record of each tick; static. Ticks are skipped once all searches have
+            ended, and their records are zeros (False). The records must therefore not depend on
+            the state of a search that has ended.
 
     Returns:
         The final states, and the records stacked `[steps, num_phases, B, ...]`.
@@ -213,7 +215,7 @@ def tick(
     expand_fn: ExpandFn,
     base_phase: bool | None = None,
 ) -> Tick:
-    """Tick number `index` of a search, `key` the whole search's: plan, expand, commit."""
+    """Tick number `index` of a search: plan, expand, commit. `key` is that of the whole search."""
     plan_key, expand_key = tick_keys(key, index)
     planned = plan(params, plan_key, state, strategy=strategy, base_phase=base_phase)
     expansion = expand_fn(expand_params, expand_key, planned.request)
@@ -222,12 +224,12 @@ def tick(
 
 
 def tick_keys(key: jax.Array, tick: jax.Array | int) -> tuple[jax.Array, jax.Array]:
-    """Keys of one tick of a search: for `plan` and for `expand_fn`."""
+    """The two keys of one tick of a search, for `plan` and for `expand_fn`."""
     plan_key, expand_key = jax.random.split(jax.random.fold_in(key, tick))
     return plan_key, expand_key
 
 
 def num_steps(state: SearchState, strategy: Strategy) -> int:
-    """Most steps that a search (or a batch of them) of this state's capacities can take."""
+    """Most reasoning steps of a search, or of a batch of searches, with this state's capacities."""
     capacity, depth_capacity = state.pool.step_scores.shape[-2:]
     return strategy.num_steps(capacity, depth_capacity)

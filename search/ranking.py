@@ -38,6 +38,6 @@ def retain(
 def prune(
     scores: Float[Array, " N"], keep: Bool[Array, " N"], width: Int[Array, ""]
 ) -> Bool[Array, " N"]:
-    """Of the rows marked in `keep`, mark the best `width` (ties: lower row)."""
+    """Mark the best `width` of the rows marked in `keep` (ties: lower row)."""
     one_segment = jnp.zeros(scores.shape, jnp.int32)
     return keep & (segment_ranks(scores, one_segment, keep) < width)

@@ -1,4 +1,4 @@
-"""The final answer: which of the finished paths speaks for the search.
+"""The final answer: which of the finished paths gives the answer of the search.
 
 Each function returns the row of the chosen path, or -1 when no valid row has an answer. Votes
 are over classes of equal answers, never over strings.
@@ -13,21 +13,21 @@ from jaxtyping import Array, Bool, Float, Int
 def best(
     keys: Float[Array, " N"], answer: Int[Array, " N"], valid: Bool[Array, " N"]
 ) -> Int[Array, ""]:
-    """The path with the largest key that has an answer (ties: lower row)."""
+    """The path with the largest key among those with an answer (ties: lower row)."""
     return _first_of_largest(keys, valid & (answer >= 0))
 
 
 def majority_vote(answer: Int[Array, " N"], valid: Bool[Array, " N"]) -> Int[Array, ""]:
-    """The most frequent answer's first path (ties: the class that appears first)."""
+    """The first path with the most frequent answer (ties: the answer that appears first)."""
     return weighted_vote(jnp.ones(answer.shape, jnp.float32), answer, valid)
 
 
 def weighted_vote(
     weights: Float[Array, " N"], answer: Int[Array, " N"], valid: Bool[Array, " N"]
 ) -> Int[Array, ""]:
-    """First path of the answer with the largest sum of weights (ties: the first class).
+    """The first path with the answer of the largest sum of weights (ties: the first answer).
 
-    Weights are >= 0; path scores, usually.
+    Weights are >= 0, usually path scores.
     """
     voter = valid & (answer >= 0)
     same = voter[None, :] & (answer[None, :] == answer[:, None])

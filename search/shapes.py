@@ -1,6 +1,7 @@
-"""Shapes and dtypes of what others hand to a tick, checked while the tick is traced.
+"""Checks of the shapes and dtypes that strategies and expand functions give to a tick.
 
-They cost nothing when the compiled program runs. What depends on values is in `check_expand`.
+The checks run while the tick is traced; the compiled program has no cost from them. The checks of
+values are in `check_expand`.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ REQUEST_DTYPES: Mapping[str, Any] = MappingProxyType(
         "depth": jnp.int32,
     }
 )
-"""Fields of `Request` beside its embedding, one value per frontier slot."""
+"""Dtypes of the fields of `Request` other than `embedding`; one value per frontier slot."""
 
 EXPANSION_DTYPES: Mapping[str, Any] = MappingProxyType(
     {
@@ -40,11 +41,15 @@ EXPANSION_DTYPES: Mapping[str, Any] = MappingProxyType(
         "num_tokens": jnp.int32,
     }
 )
-"""Fields of `Expansion` beside its embedding, one value per row."""
+"""Dtypes of the fields of `Expansion` other than `embedding`; one value per row."""
 
 
 def check_planned(planned: Any) -> tuple[Request, Any]:
-    """What a strategy's `plan` or `base` gave. Raises AssertionError if it is no such pair."""
+    """The `(Request, memory)` that a strategy's `plan` or `base` returned, after a check.
+
+    Raises:
+        AssertionError: the value is not such a pair.
+    """
     if isinstance(planned, tuple) and len(planned) == 2 and isinstance(planned[0], Request):
         return planned[0], planned[1]
     parts = [type(part).__name__ for part in planned] if isinstance(planned, tuple) else []
@@ -59,9 +64,9 @@ def check_request(request: Request, embedding: Any, num_slots: int) -> None:
     """Check the request that a strategy planned.
 
     Args:
-        request: what the strategy's `plan` or `base` gave.
-        embedding: of the frontier, E[N, ...].
-        num_slots: frontier slots.
+        request: request returned by the strategy's `plan` or `base`.
+        embedding: embedding of the frontier, E[N, ...].
+        num_slots: number of frontier slots.
 
     Raises:
         AssertionError: a field has another shape or dtype; the message names it.
@@ -71,7 +76,7 @@ def check_request(request: Request, embedding: Any, num_slots: int) -> None:
 
 
 def check_memory(memory: Any, before: Any) -> None:
-    """Raise AssertionError unless the memory has the structure, shapes and dtypes it had."""
+    """Raise AssertionError unless `memory` has the structure, shapes and dtypes of `before`."""
     chex.assert_trees_all_equal_shapes_and_dtypes(
         memory, before, custom_message="the strategy's memory must keep its structure"
     )
@@ -81,9 +86,10 @@ def check_expansion_shapes(expansion: Expansion, embedding: Any, num_rows: int) 
     """Check the fields of an expansion, and its embedding against that of the paths.
 
     Args:
-        expansion: of an expand function.
-        embedding: of the parents, E[N, ...]; rows of an expansion have the same trailing shapes.
-        num_rows: rows the expansion must have.
+        expansion: result of an expand function.
+        embedding: embedding of the paths, E[N, ...]; that of the expansion has the same trailing
+            shapes.
+        num_rows: number of rows the expansion must have.
 
     Raises:
         AssertionError: a field has another shape or dtype; the message names it.

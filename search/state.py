@@ -45,9 +45,9 @@ def init(
 
     Args:
         root: embedding of the question, a pytree without the leading `[N]`.
-        strategy: gives the width and the memory.
+        strategy: strategy of the search, which sets the default width and the memory.
         num_candidates: N in 1..capacity, cap on the candidates of one step; may be traced.
-        max_depth: steps, in 1..depth_capacity; may be traced.
+        max_depth: most steps of a path, in 1..depth_capacity; may be traced.
         width: K in 1..N, cap on finished + frontier; default `strategy.width(num_candidates)`;
             may be traced.
         budget: cap on all candidates; default `num_candidates * max_depth`.
@@ -106,9 +106,10 @@ def init(
 
 
 def is_terminal(state: SearchState) -> Bool[Array, ""]:
-    """Whether the search has ended; only ever between two steps (phase 0).
+    """Whether the search has ended. A search ends only between two steps (phase 0).
 
-    |finished| >= K, or nothing left to grow, or the budget is spent, or all steps are done.
+    It has ended if |finished| >= K, the frontier is empty, the budget is spent, or all steps are
+    done.
     """
     ended = (
         (count(state.finished) >= state.width)
@@ -161,10 +162,10 @@ def compact(paths: Paths, marked: Bool[Array, " N"], into: Paths) -> Paths:
 def pack(
     marked: Bool[Array, " N"], capacity: int, offset: int | Int[Array, ""] = 0
 ) -> tuple[Int[Array, " S"], Bool[Array, " S"]]:
-    """Where `capacity` slots take their rows from: slot offset + i is the i-th marked row.
+    """Row for each of `capacity` slots: slot offset + i takes the i-th marked row.
 
     Returns:
-        Row of each slot (0 where there is none), and which slots have one.
+        Row of each slot (0 for a slot without one), and which slots have a row.
     """
     rows = jnp.arange(marked.shape[0], dtype=jnp.int32)
     # Index `capacity` is out of bounds on purpose: mode="drop" then writes nothing. Only row

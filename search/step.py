@@ -1,8 +1,9 @@
-"""One tick of a search: `plan`, then somebody expands, then `commit`.
+"""One tick of a search: `plan`, an expansion, `commit`.
 
-Only the part between `plan` and `commit` may be impure: it asks the language model and the PRM, or
-a simulator. `plan` says what to ask, `commit` takes in what came back. Both are pure, jitted by the
-caller, and the same on the host (around a bridge) and in the graph (around a simulator).
+`plan` returns a request for children; the language model and the PRM, or a simulator, answer it
+with an expansion; `commit` adds the expansion to the state. Only the expansion may be impure.
+`plan` and `commit` are pure, jitted by the caller, and the same on the host (around a bridge) and
+in the graph (around a simulator).
 """
 
 from __future__ import annotations
@@ -42,17 +43,16 @@ def plan(
     strategy: Strategy,
     base_phase: bool | None = None,
 ) -> Plan:
-    """What this tick asks of the language model.
+    """The request of this tick, and the strategy's new memory.
 
     Args:
-        params: of the strategy's policy; passed through.
-        key: consumed.
-        state: before the tick. After the end of the search the request is empty.
-        strategy: static.
-        base_phase: static; the caller's promise that all searches of its batch which have not
-            ended are in phase 0 (True) or in a later one (False). Under `vmap` a phase per search
-            makes the plans of both be computed; with the promise the other drops out of the
-            program. None: no promise.
+        params: parameters of the strategy's policy; `()` without one.
+        key: PRNG key; consumed.
+        state: state before the tick. After the end of the search the request is empty.
+        strategy: search strategy; static.
+        base_phase: promise that all searches of a batch which have not ended are in phase 0 (True)
+            or in a later phase (False); None: no promise; static. Under `vmap`, the plans of both
+            kinds of phase are computed; the promise removes one of them from the program.
 
     Raises:
         AssertionError: the strategy's request or memory has a wrong shape or dtype; the message
@@ -89,17 +89,17 @@ def commit(
     strategy: Strategy,
     base_phase: bool | None = None,
 ) -> tuple[SearchState, StepOutput]:
-    """Take in the children; in the last phase of a step also settle the step.
+    """Add the children to the pool; in the last phase of a step, also end the step.
 
     A tick after the end of the search changes nothing, bit for bit.
 
     Args:
-        state: the state `plan` was made from.
-        plan: this tick's plan.
-        expansion: its children, in allocation order; at most as many rows as the pool.
-        strategy: static; the same as for `plan`.
-        base_phase: static; the promise of `plan`'s. With True the end of a step drops out of the
-            program of a strategy with several phases.
+        state: state that `plan` was computed from.
+        plan: plan of this tick.
+        expansion: children of this tick, in allocation order; at most as many rows as the pool.
+        strategy: search strategy, the same as for `plan`; static.
+        base_phase: promise as in `plan`; static. True removes the end of a step from the program
+            of a strategy with several phases.
 
     Raises:
         AssertionError: a field of the expansion has a wrong shape or dtype, or it has more rows
@@ -140,7 +140,7 @@ def commit(
 
 
 def _report(state: SearchState, plan: Plan, strategy: Strategy, base_phase: bool | None) -> Any:
-    """What the strategy reports; zeros in a phase 0 that knows no policy."""
+    """The strategy's report; zeros if `base_phase` is True and the strategy has a `base`."""
     if base_phase and strategy.base is not None:
         shapes = jax.eval_shape(strategy.report, state, plan)
         return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
@@ -148,7 +148,7 @@ def _report(state: SearchState, plan: Plan, strategy: Strategy, base_phase: bool
 
 
 def _judge(state: SearchState, strategy: Strategy) -> SearchState:
-    """The state as its strategy sees it: with calibrated step scores in the pool, or as it is."""
+    """The state, with calibrated step scores in the pool if the strategy is calibrated."""
     if not strategy.calibrated:
         return state
     return state.replace(pool=calibrate_children(state.pool, state.context.calibration))
@@ -193,11 +193,11 @@ def _append_children(
 
 
 def _end_step(state: SearchState, strategy: Strategy) -> tuple[SearchState, Int[Array, " N"]]:
-    """Keep, prune, move finished paths, empty the pool; and who ended, see `StepOutput.ended`.
+    """Keep, prune, move finished paths and empty the pool; also return `StepOutput.ended`.
 
-    Marked rows of all nodes, done or not, compete by path score for the K - |finished| free places
-    (ties: lower row). Algorithm 2 as printed lets finished children in without limit and can step
-    over |F| = K.
+    The rows kept by the strategy, done or not, compete by path score for the K - |finished| free
+    places (ties: lower row). Algorithm 2 as printed accepts finished children without limit, so
+    that |F| can exceed K.
     """
     paths, marked, memory = strategy.keep(state)
     check_memory(memory, state.memory)

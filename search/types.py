@@ -25,9 +25,10 @@ class Calibration(NamedTuple):
 
 
 class Context(NamedTuple):
-    """What a search is told beside its sizes; all of it traced, so that no value compiles anew.
+    """Price, PRM sparsity and PRM calibration of a search.
 
-    Strategies with a policy and calibrated strategies read it; `search.init` takes Python floats.
+    All fields are traced: another value needs no new compilation. `search.init` also takes Python
+    floats. Strategies with a policy and calibrated strategies read the context.
     """
 
     price: Any = 0.0  # f32[]; price per 100 candidates, in units of a right answer, >= 0
@@ -73,7 +74,7 @@ class SearchState(struct.PyTreeNode):
 
 
 class Request(struct.PyTreeNode):
-    """What the language model is asked for: `num_samples` children of each frontier slot."""
+    """A request to the language model for `num_samples` children of each frontier slot."""
 
     num_samples: jax.Array  # i32[N]; what a strategy wants, then what `plan` grants
     temperature: jax.Array  # f32[N]; 0 = greedy
@@ -86,10 +87,10 @@ class Request(struct.PyTreeNode):
 
 
 class Expansion(struct.PyTreeNode):
-    """Children in allocation order: slot by slot, `num_samples` rows each, then padding.
+    """Children in allocation order: `num_samples` rows for each slot in turn, then padding.
 
-    A granted row with `valid` False is an invalid candidate (blank, cut, over-long): it was
-    paid for and is never kept.
+    A granted row with `valid` False is an invalid candidate (blank, cut or over-long). It counts
+    as a candidate and is never kept.
     """
 
     valid: jax.Array  # bool[N]
@@ -104,17 +105,17 @@ class Expansion(struct.PyTreeNode):
 
 
 class Plan(struct.PyTreeNode):
-    """The pure half of a tick before the language model is asked."""
+    """The result of `plan`: the request of a tick and the strategy's new memory."""
 
     request: Request
     memory: Any  # M
 
 
 class StepOutput(struct.PyTreeNode):
-    """What one tick reports beside the new state.
+    """The outputs of one tick other than the new state.
 
-    A parent is a frontier slot; for a strategy whose `keep` returns nodes of its memory, a node.
-    In the ticks that `play` skips everything is 0, `active` is False.
+    A parent is a frontier slot, or a node for a strategy whose `keep` returns nodes of its memory.
+    In ticks that `play` skips, all numbers are 0 and `active` is False.
     """
 
     num_samples: jax.Array  # i32[N]; candidates granted to each frontier slot

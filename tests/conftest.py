@@ -2,7 +2,7 @@
 
 import os
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 # Tests compile many small programs and run each briefly: compile fast, not well. Before jax.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
@@ -50,6 +50,18 @@ hypothesis.settings.load_profile("ci" if IN_CI else "local")
 def key() -> jax.Array:
     """A typed random key, the same in every test."""
     return jax.random.key(0)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _few_memory_maps() -> Iterator[None]:
+    """Drop compiled programs before the process has more memory maps than Linux allows.
+
+    Each program takes several, 65 530 is the default limit, and XLA ends the process beyond it.
+    """
+    yield
+    maps = pathlib.Path("/proc/self/maps")
+    if maps.exists() and maps.read_bytes().count(b"\n") > 20_000:
+        jax.clear_caches()
 
 
 @pytest.fixture(autouse=True)

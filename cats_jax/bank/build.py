@@ -21,7 +21,7 @@ from .recipe import BankRecipe
 from .store import KIND, has_sparsity, missing_blocks, write_block, write_sparsity
 
 BLOCK_SIZE = 20
-"""Questions that are collected together, and lost at most when the process is killed."""
+"""Number of questions collected together. A killed process loses at most one such block."""
 
 
 def collect_bank(
@@ -33,18 +33,18 @@ def collect_bank(
     block_size: int = BLOCK_SIZE,
     report: Callable[[int, int], None] = lambda done, total: None,
 ) -> pathlib.Path:
-    """Collect what is not in the folder yet.
+    """Collect the blocks of a bank that are not in its folder yet.
 
-    A question's tree depends on the question and the recipe alone, so that a collection that was
-    killed and started again holds the same rows.
+    A question's tree depends on the question and the recipe only. A collection that was killed and
+    started again therefore holds the same rows.
 
     Args:
-        recipe: what to collect.
-        models: where its models come from.
-        folder: made, or gone on with.
-        judge: decides which answers are the same; default: as in `cats-jax evaluate`.
-        block_size: questions of one block.
-        report: called with the number of questions that are done, and of all.
+        recipe: recipe of the bank.
+        models: source of the recipe's models.
+        folder: folder of the bank, created if it does not exist.
+        judge: judge of whether two answers are equal; default: that of `cats-jax evaluate`.
+        block_size: questions per block.
+        report: called with the number of finished questions and the number of all questions.
 
     Raises:
         BadInputError: something in the recipe can't work, or the folder holds another bank.
@@ -115,7 +115,7 @@ def _collect_missing(
 def fingerprints(
     models: ModelSource, policy: PolicySpec, prms: tuple[PrmSpec, ...]
 ) -> dict[str, Any]:
-    """What identifies each model of a bank."""
+    """Fingerprints of a bank's models, by "policy" or "prm LABEL"."""
     found = {"policy": models.fingerprint(policy)}
     for spec in prms:
         found[f"prm {spec.label}"] = models.fingerprint(spec)
@@ -123,7 +123,7 @@ def fingerprints(
 
 
 def world_version(policy: PolicySpec, questions: tuple[QuestionSpec, ...]) -> str | None:
-    """Which embedded world this is: a digest of its measured figures; None outside of it."""
+    """Digest of the embedded world's figures; None if neither policy nor questions are from it."""
     if not is_world_policy(policy) and all(spec.world is None for spec in questions):
         return None
     try:

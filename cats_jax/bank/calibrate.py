@@ -1,6 +1,6 @@
-"""How far a PRM's scores, and siblings' agreement, tell whether a step is right: three numbers.
+"""Fit of the three numbers of a PRM's calibration to the training questions of a bank.
 
-Fitted on the training questions of a bank, where nobody looked at the steps themselves: a step
+Banks have no step labels: a step
 counts as right if some recorded completion from it is (the hard estimate of Wang et al., "Math-
 Shepherd", 2024). The model is that of `search.calibration`.
 """
@@ -24,7 +24,7 @@ from ..specs.calibrations import IDENTITY
 from .layout import LoadedBank, check_disjoint
 
 MAX_SIBLINGS = 16
-"""Children are looked at in groups of 1 to so many, as a search meets them."""
+"""Largest number of siblings in a group; groups have 1 to this many, as in a search."""
 
 _GROUPS = 4  # of each node and setting
 _RIDGE = 1e-6  # keeps coefficients finite where right and wrong can be told apart perfectly
@@ -32,15 +32,16 @@ _RIDGE = 1e-6  # keeps coefficients finite where right and wrong can be told apa
 
 @dataclass(frozen=True)
 class Candidates:
-    """Children of nodes from which a right answer was reached, in groups as a search meets them.
+    """Children of nodes from which a right answer was reached, in groups of siblings.
 
     Attributes:
         group: i[C]; number of the group; rows of a group are consecutive.
-        right: b[C]; a right answer was reached from the child, too.
-        same_text: i[C]; m, children of the group with this text, itself included.
+        right: b[C]; whether a right answer was reached from the child too.
+        same_text: i[C]; m, number of children of the group with this text, the child included.
         num_siblings: i[C]; n, size of the group.
-        score: f[C, P]; raw.
-        weight: f[C]; > 0, the same within a group, whose sum is the reach of the node.
+        score: f[C, P]; raw PRM scores.
+        weight: f[C]; > 0, equal within a group. The weights of a group sum to the reach of the
+            node.
     """
 
     group: np.ndarray
@@ -53,10 +54,10 @@ class Candidates:
 
 @dataclass(frozen=True)
 class Figures:
-    """What probabilities are worth.
+    """Figures of the quality of predicted probabilities.
 
     Attributes:
-        cross_entropy: mean, nats.
+        cross_entropy: mean cross-entropy, nats.
         pair: chance that of a right and a wrong sibling the right one has the higher probability;
             ties count half; NaN if there is no such pair.
     """
@@ -68,15 +69,15 @@ class Figures:
 def calibrate_bank(
     bank: LoadedBank, held_out: LoadedBank | None = None, *, seed: int = 0
 ) -> dict[str, Any]:
-    """Intercept, slope and agreement of every PRM, with figures before and after.
+    """Intercept, slope and agreement of every PRM, with figures before and after calibration.
 
     Args:
-        bank: of training questions.
-        held_out: on which the figures are taken; default: the same bank.
-        seed: of the groups.
+        bank: bank of training questions.
+        held_out: bank for the figures; default: `bank`.
+        seed: random seed of the groups of siblings.
 
     Returns:
-        For `calibrations.load_calibrations`, as JSON values.
+        JSON values of a calibration file, as `calibrations.load_calibrations` reads it.
 
     Raises:
         BadInputError: no right answer was ever reached, or always; the held-out bank has other
@@ -124,7 +125,7 @@ def calibrate_bank(
 
 
 def write_calibration(path: str | pathlib.Path, content: dict[str, Any]) -> None:
-    """Write the file that recipes name.
+    """Write a calibration file, which recipes can name.
 
     Raises:
         BadInputError: it can't be written.
@@ -140,8 +141,8 @@ def write_calibration(path: str | pathlib.Path, content: dict[str, Any]) -> None
 def sample_candidates(bank: LoadedBank, seed: int = 0) -> Candidates:
     """Groups of 1 to 16 recorded children under every setting that samples at random.
 
-    A node is met as often as a path of the setting reaches it. Children that are not valid are
-    left out; they have no score.
+    The weight of a node is the probability that a path of the setting reaches it. Invalid children
+    have no score and are left out.
     """
     nodes = bank.nodes
     parent, value, invalid = nodes["parent"], nodes["value"], nodes["invalid"]
@@ -183,9 +184,9 @@ def fit_logistic(inputs: np.ndarray, target: np.ndarray, weight: np.ndarray) -> 
     The mean negative log-likelihood is minimised, plus a ridge of 1e-6 around the identity.
 
     Args:
-        inputs: f[C, 3].
+        inputs: f[C, 3], one row per example.
         target: f[C], 0 or 1.
-        weight: f[C], >= 0.
+        weight: f[C], >= 0, weight of each example.
     """
     share = weight / weight.sum()
     centre = np.array(IDENTITY)
@@ -221,7 +222,7 @@ def figures(candidates: Candidates, logit: np.ndarray) -> Figures:
 
 
 def _inputs(candidates: Candidates, column: int) -> np.ndarray:
-    """[C, 3]: 1, the logit of the clipped score, and the siblings' votes."""
+    """Inputs of the regression, f[C, 3]: 1, the logit of the clipped score, the siblings' vote."""
     score = np.clip(candidates.score[:, column].astype(float), MIN_SCORE, 1 - MIN_SCORE)
     same, siblings = candidates.same_text, candidates.num_siblings
     votes = np.log((same + 0.5) / (siblings - same + 0.5))
@@ -239,7 +240,7 @@ def _children(parent: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _reach(parent: np.ndarray, draws: np.ndarray) -> np.ndarray:
-    """Chance that a path of one setting comes to each node, roots 1."""
+    """Probability that a path of one setting reaches each node; 1 for roots."""
     rows = np.flatnonzero(parent >= 0)
     total = np.bincount(parent[rows], weights=draws[rows], minlength=parent.size)
     reach = np.ones(parent.size)

@@ -1,12 +1,12 @@
-"""Growing the trees of a step bank: breadth first, many questions at once, over the bridges.
+"""Growing the trees of a step bank: breadth first, many questions at once.
 
 A tree's nodes are the distinct prefixes of a question, by text. Every node that may go on is drawn
 as often, under each sampling setting, as paths of that setting arrive at it: with R draws at the
-root a bank holds R independent paths of the setting, merged where they agree, and a search that
-takes its draws from them without replacement sees what it would have seen live. Nodes that
-searches come back to, because a mixture of the settings reaches them or a PRM likes them, get a few
-draws of every setting on top; a PRM's favourites of each depth, where a narrow search puts all of
-its candidates, are drawn like the root.
+root a bank holds R independent paths of the setting, merged where they agree. A search that
+takes its draws from them without replacement has the same distribution as a search of the real
+models. Nodes that searches revisit, because a mixture of the settings reaches them or a PRM ranks
+them high, get a few more draws of every setting. The nodes of each depth that a PRM ranks best, to
+which a narrow search gives all of its candidates, are drawn as often as the root.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from .types import ROOT, Allocation, Nodes, Tree, apart, fill_values
 
 
 def level_number(level: Any) -> int:
-    """A question's level as a number, also from MATH's "Level 5"; 0 where there is none."""
+    """A question's level as a number, also from a text such as MATH's "Level 5"; 0 for no level."""
     found = re.fullmatch(r"(?:level\s*)?(\d{1,9})(?:\.0)?", str(level).strip(), re.IGNORECASE)
     return int(found[1]) if found else 0
 
@@ -53,17 +53,17 @@ def grow(
     max_depth: int,
     seed: int,
 ) -> list[Tree]:
-    """The trees of some questions; each is a function of its question and the seed.
+    """The trees of some questions; each tree is a function of its question and the seed.
 
     Args:
-        questions: which.
-        known: their right answers.
-        policy: is sampled.
-        prms: by label; their order is that of the columns of scores.
-        judge: decides which answers are the same.
+        questions: questions whose trees are grown.
+        known: question set with their right answers.
+        policy: policy that is sampled.
+        prms: PRMs by label, in the order of the columns of scores.
+        judge: judge of whether two answers are equal.
         allocation: how often nodes are drawn.
-        max_depth: steps of a path; the last one is written to the end.
-        seed: of all samples.
+        max_depth: most steps of a path; the last one is written to the end.
+        seed: random seed of all samples.
     """
     trees = [_GrowingTree(question, known, judge, allocation, len(prms)) for question in questions]
     for depth in range(max_depth):
@@ -96,7 +96,7 @@ def grow(
 
 
 def _score(trees: Sequence[_GrowingTree], prms: Mapping[str, StepScorer]) -> None:
-    """Each new text once with each PRM."""
+    """Score each new text once with each PRM."""
     new = [(tree, node) for tree in trees for node in tree.unscored()]
     if not new:
         return
@@ -145,7 +145,7 @@ class _GrowingTree:
         return self._paths[node]
 
     def wanted(self, node: int) -> list[int]:
-        """Draws of each setting at a node of the frontier."""
+        """Number of draws of each setting at a node of the frontier."""
         *arrivals, mixed = self._arrivals[node].tolist()
         entries = self._allocation.draws
         wanted = [
@@ -187,7 +187,7 @@ class _GrowingTree:
         self._drawn.setdefault(node, []).append((setting, samples))
 
     def add_children(self) -> None:
-        """The distinct steps among the draws of each node of the frontier."""
+        """Add the distinct steps among the draws of each frontier node as its children."""
         for node, groups in self._drawn.items():
             rows: dict[tuple[str, str, bool], int] = {}
             texts: dict[str, int] = {}
@@ -204,7 +204,7 @@ class _GrowingTree:
         self._drawn.clear()
 
     def unscored(self) -> list[int]:
-        """New nodes to score: one of each text."""
+        """New nodes to score, one for each distinct text."""
         first: dict[tuple[int, int], int] = {}
         for row in self._new_rows():
             if not self.nodes.invalid[row]:
@@ -225,7 +225,7 @@ class _GrowingTree:
             self.nodes.prm_tokens[first][column] -= usage.cached
 
     def advance(self) -> None:
-        """From the new nodes, now scored, choose those that go on."""
+        """Make the new nodes that are to be drawn from, all scored by now, the frontier."""
         nodes = self.nodes
         scored = {self._twins(row): row for row in self.unscored()}
         for row in self._new_rows():
@@ -303,7 +303,7 @@ class _GrowingTree:
             self._drawn_most[row] = int(counts.argmax())
 
     def _best_by_each_prm(self, count: int) -> set[int]:
-        """Nodes of the frontier whose lowest step score is among a PRM's highest."""
+        """The frontier nodes that are among a PRM's `count` best by lowest step score, for any PRM."""
         if not self._num_prms:
             return set()
         lowest = {row: self._lowest_scores(row) for row in self.frontier}
@@ -327,7 +327,7 @@ class _GrowingTree:
         return range(self._first_new, len(self.nodes))
 
     def _answer_class(self, answer: str | None) -> int:
-        """0 for the right answer, -1 for none, from 1 on for classes of wrong ones."""
+        """The class of an answer: 0 if it is right, -1 for no answer, 1, 2, ... for wrong ones."""
         if answer is None:
             return -1
         if answer not in self._answers:

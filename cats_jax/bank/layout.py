@@ -1,4 +1,4 @@
-"""From a bank's folder to the arrays of `search.bank`."""
+"""Loading a bank's folder as the arrays of `search.bank`."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class LoadedBank:
     """A bank as training and replays use it.
 
     Attributes:
-        arrays: for `search.bank`.
-        ids: of the questions, in their order.
-        texts, gold: of the questions, likewise.
-        prms: labels, in the order of the PRM axis.
-        manifest: what it was collected from.
-        nodes: the table's columns, as stored; rows are those of `arrays`.
+        arrays: arrays for `search.bank`.
+        ids: ids of the questions, in the order of `arrays`.
+        texts, gold: texts and right answers of the questions, in the same order.
+        prms: labels of the PRMs, in the order of the PRM axis.
+        manifest: manifest of the folder, which says what the bank was collected from.
+        nodes: columns of the table of nodes, as stored, with the rows of `arrays`.
     """
 
     arrays: search_bank.Bank
@@ -51,20 +51,21 @@ def load_bank(
     expected: Mapping[str, Any] | None = None,
     world: str | None = None,
 ) -> LoadedBank:
-    """Read a bank, finished or still growing.
+    """Read a bank, complete or not.
 
     Args:
-        folder: of the bank.
+        folder: folder of the bank.
         prms: labels of the PRMs to keep, in that order; default: all.
-        calibrations: of the PRMs, for their features; the identity where there is none.
-        count: of questions, from the first one on; default: all.
-        expected: fingerprints that its models must have, as `collect.fingerprints` gives them;
-            models that are not named are not checked.
-        world: the embedded world's version it must be from, see `collect.world_version`.
+        calibrations: calibrations of PRMs; a PRM without one gets the identity.
+        count: number of questions, from the first one on; default: all.
+        expected: fingerprints that the bank's models must have, see `build.fingerprints`; other
+            models are not checked.
+        world: version that the bank's embedded world must have, see `build.world_version`.
 
     Raises:
-        BadInputError: no bank, another format, another world or model than expected, a PRM that
-            was not asked, fewer questions than `count`, or a damaged file.
+        BadInputError: the folder holds no bank or one of another format, the world or a model is
+            not the expected one, the bank lacks a PRM, it has fewer questions than `count`, or a
+            file is damaged.
     """
     manifest = read_manifest(folder)
     _check_origin(folder, manifest, expected or {}, world)
@@ -139,14 +140,15 @@ def load_bank(
 
 
 def check_disjoint(first: Sequence[str], second: Sequence[str], what: str) -> None:
-    """Refuse two lists of questions that share one.
+    """Check that two lists of questions have none in common.
 
     Args:
-        first, second: their texts, for ids may be mere numbers of rows; ids if there are no texts.
-        what: for the message.
+        first, second: texts of the questions, or ids if there are no texts. Ids may be mere row
+            numbers.
+        what: name of the lists for the message.
 
     Raises:
-        BadInputError: names the first question that is in both.
+        BadInputError: a question is in both lists; the message names the first one.
     """
     shared = set(first) & set(second)
     if shared:
@@ -182,12 +184,12 @@ def _check_origin(
 def _draw_lists(
     parent: np.ndarray, draws: np.ndarray, samplings: tuple[search.Sampling, ...]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The children that a node's draws of each setting gave, as lists one behind the other.
+    """The children drawn at each node under each setting, as concatenated lists.
 
-    A setting that was not drawn at a node takes the draws of the nearest one that was.
+    A setting without draws at a node takes those of the nearest setting with draws.
 
     Returns:
-        i[V S + 1], where each list begins, and the lists.
+        Starts of the lists, i[V S + 1], and the concatenated lists of rows.
     """
     size, settings = draws.shape
     totals = np.zeros((size, settings), np.int64)

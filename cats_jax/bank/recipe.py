@@ -1,4 +1,4 @@
-"""What a bank is collected from: a YAML file, checked before any model is loaded."""
+"""Recipes of step banks: YAML files, checked before any model is loaded."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _DRAWS = ("temperature", "top_p", "top_k", "root_draws", "revisit_draws")
 
 @dataclass(frozen=True)
 class BankRecipe:
-    """What to collect.
+    """Recipe of a step bank.
 
     Attributes:
         policy, prms, questions, max_depth: as in `config.Recipe`.
-        allocation: how often the nodes of a tree are drawn, under which settings.
-        seed: of all samples.
+        allocation: how often the nodes of a tree are drawn, and under which settings.
+        seed: random seed of all samples.
     """
 
     policy: PolicySpec
@@ -37,12 +37,12 @@ class BankRecipe:
     seed: int = 0
 
     def as_config(self) -> dict[str, Any]:
-        """Everything that can change a tree, as JSON values, for the manifest."""
+        """All settings that can change a tree, as JSON values for the manifest."""
         return dataclasses.asdict(self)
 
 
 def load_bank_recipe(path: str | pathlib.Path) -> BankRecipe:
-    """A recipe from a YAML file.
+    """Read the recipe of a step bank from a YAML file.
 
     Keys: `policy`, `prms`, `questions` and `max_depth` as in a recipe of `cats-jax evaluate`;
     `sampling`, a list of `{temperature, top_p, top_k, root_draws, revisit_draws}`, see `Draws`;
@@ -127,7 +127,7 @@ def _parse_draws(entries: Any) -> tuple[Draws, ...]:
 
 
 def _check_recorded(name: Any, draws: tuple[Draws, ...]) -> None:
-    """Raise BadInputError if an action of the table samples in a way that is not recorded."""
+    """Raise BadInputError if an action's sampling parameters are not among the recipe's."""
     try:
         table = search.action_table(str(name))
     except ValueError as error:

@@ -1,11 +1,11 @@
-"""A bank's folder: Parquet tables, question block by question block, and a manifest.
+"""A bank's folder: a manifest, and two Parquet tables per block of questions.
 
-    manifest.json             what was collected from what; see `collect_bank`
-    sparsity.json             of each PRM: total and last layer
+    manifest.json             recipe, models and world of the bank; see `collect_bank`
+    sparsity.json             share of small weights per PRM, in total and in the last layer
     questions-00000.parquet   a row per question, in order
-    nodes-00000.parquet       a row per node; of one question consecutive and breadth first
+    nodes-00000.parquet       a row per node; those of a question are consecutive, breadth first
 
-A block's nodes are on the disk before its questions: a block is there if its questions are.
+The nodes of a block are written before its questions. A block is complete if its questions exist.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .types import Tree, columns
 
 
 def _from_format_1(manifest: dict[str, Any]) -> dict[str, Any]:
-    """The manifest of format 1 in format 2: other names of what is sampled, the same tables."""
+    """Convert a manifest of format 1 to format 2: the sampling keys are renamed."""
     old = manifest["config"]["allocation"]
     allocation = {
         "draws": [
@@ -53,7 +53,7 @@ def write_block(folder: pathlib.Path, number: int, trees: Sequence[Tree]) -> Non
     """Write the trees of one block.
 
     Raises:
-        RunStoppedError: the disk does not take it.
+        RunStoppedError: the files can't be written.
     """
     questions = {
         "id": [tree.question.id for tree in trees],
@@ -73,7 +73,7 @@ def write_block(folder: pathlib.Path, number: int, trees: Sequence[Tree]) -> Non
 
 
 def write_sparsity(folder: pathlib.Path, sparsity: Mapping[str, tuple[float, float]]) -> None:
-    """Keep the PRMs' sparsities, which are known once they are loaded."""
+    """Write `sparsity.json` with the PRMs' sparsities."""
     durable.replace_json(folder / _SPARSITY, sparsity)
 
 
@@ -93,20 +93,20 @@ def read_sparsity(folder: str | pathlib.Path) -> dict[str, list[float]]:
 
 
 def has_sparsity(folder: pathlib.Path) -> bool:
-    """Whether `read_sparsity` has something to read."""
+    """Whether the folder has a `sparsity.json`."""
     return (folder / _SPARSITY).is_file()
 
 
 def missing_blocks(folder: pathlib.Path, count: int) -> list[int]:
-    """Of `count` blocks those that are not complete."""
+    """Numbers of the blocks 0..count-1 that are not complete."""
     return [number for number in range(count) if not _file(folder, "questions", number).is_file()]
 
 
 def _num_blocks(folder: pathlib.Path) -> int:
-    """Complete blocks, from the first one on.
+    """Number of complete blocks, which must be the first ones.
 
     Raises:
-        BadInputError: there are others behind a missing one.
+        BadInputError: a block is missing, but a later one is complete.
     """
     complete = len(list(folder.glob("questions-*.parquet")))
     missing = missing_blocks(folder, complete)
@@ -122,7 +122,7 @@ def read_manifest(folder: str | pathlib.Path) -> dict[str, Any]:
     """The manifest of a bank.
 
     Raises:
-        BadInputError: no bank, or one of another format.
+        BadInputError: the folder holds no bank, or a bank of another format.
     """
     return table_folder.read_manifest(folder, KIND)
 
@@ -131,7 +131,8 @@ def read_tables(folder: str | pathlib.Path) -> tuple[dict[str, Any], dict[str, n
     """The questions' and the nodes' columns of all complete blocks.
 
     Returns:
-        Columns of the questions as lists; of the nodes as arrays, lists as [V, S] or [V, P].
+        Columns of the questions, as lists, and columns of the nodes, as arrays. Columns with a list
+        per node are arrays [V, S] or [V, P].
 
     Raises:
         BadInputError: the bank has no block yet, or a file is damaged.

@@ -1,4 +1,4 @@
-"""What a step bank is made of on the host."""
+"""The types of a step bank on the host."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from search import Sampling
 from ..protocols import Question
 
 ROOT = 0
-"""A tree's first node: the question itself."""
+"""Row of a tree's root, which stands for the question."""
 
 
 @dataclass(frozen=True)
@@ -20,9 +20,9 @@ class Draws:
 
     Attributes:
         sampling: the setting.
-        root_draws: draws of a question's first step, >= 1. The bank then holds about this many
-            paths of the setting. No node is drawn more often.
-        revisit_draws: draws, at least, of a node that searches come back to.
+        root_draws: draws of a question's first step, >= 1, and most draws of any node. The bank
+            holds about this many paths of the setting.
+        revisit_draws: least number of draws of a node that searches revisit.
     """
 
     sampling: Sampling
@@ -35,13 +35,13 @@ class Allocation:
     """How often the nodes of a tree are drawn.
 
     Attributes:
-        draws: of each sampling setting.
-        revisits_per_prm: how many nodes of each depth count as revisited because a PRM ranks them
-            best, by their lowest step score; for each PRM.
-        revisit_arrivals: a node counts as revisited, too, if at least this many paths of a mixture
-            of the settings arrive there.
-        root_draws_per_prm: how many of the nodes that a PRM ranks best are drawn as often as the
-            root.
+        draws: numbers of draws, per sampling setting.
+        revisits_per_prm: number of nodes of each depth, per PRM, that count as revisited because
+            the PRM ranks them best by their lowest step score.
+        revisit_arrivals: number of paths of a mixture of the settings from which on a node that
+            they reach counts as revisited.
+        root_draws_per_prm: number of nodes of each depth, per PRM, that are drawn as often as the
+            root because the PRM ranks them best.
     """
 
     draws: tuple[Draws, ...]
@@ -55,19 +55,19 @@ class Nodes:
     """A tree's nodes by columns, breadth first; the children of a node are consecutive rows.
 
     Attributes:
-        parent: row; -1 of the root.
-        text: of the step that leads here.
-        text_class: number of the text among its siblings'. Siblings of one text differ in how they
-            end.
-        num_tokens: sampled, the step's end included.
-        log_prob: of the step under the policy at temperature 1, nats.
-        done: it ends an answer.
-        invalid: blank or cut; never goes on.
-        answer: class of equal answers of the question, 0 the right one's, -1 none.
-        draws: [S] how many of the parent's draws of each setting gave this row.
-        score: [P] of the step by each PRM, in [0, 1]; 0 where invalid.
-        prm_tokens: [P] what each PRM computed for the step, its prefix known.
-        value: share of right completions; filled in by `fill_values`.
+        parent: row of the parent; -1 for the root.
+        text: text of the node's newest step.
+        text_class: number of the text among the siblings' texts. Siblings with the same text differ
+            in how they end.
+        num_tokens: sampled tokens of the step, the step's end included.
+        log_prob: log-probability of the step under the policy at temperature 1, nats.
+        done: whether the step ends an answer.
+        invalid: whether the step is blank or cut; such a node has no children.
+        answer: class of equal answers of the question: 0 for the right answer, -1 for none.
+        draws: [S] number of the parent's draws of each setting that gave this node.
+        score: [P] score of the step by each PRM, in [0, 1]; 0 if the step is invalid.
+        prm_tokens: [P] tokens that each PRM computed for the step, without those of its prefix.
+        value: share of right completions, set by `fill_values`.
     """
 
     parent: list[int] = field(default_factory=list)
@@ -87,7 +87,7 @@ class Nodes:
         return len(self.parent)
 
     def add(self, *, settings: int, prms: int, **values: Any) -> int:
-        """Append a node that was neither drawn nor scored yet; returns its row."""
+        """Append a node without draws and scores; returns its row."""
         for name, value in values.items():
             getattr(self, name).append(value)
         self.draws.append([0] * settings)
@@ -102,11 +102,11 @@ class Tree:
     """A question with its tree.
 
     Attributes:
-        question: as the policy saw it.
-        gold: the right answer.
-        level: of difficulty, 0 if the question set says none.
-        prompt_tokens: [P] what each PRM computes before the first step.
-        nodes: of the tree.
+        question: question, as given to the policy.
+        gold: right answer.
+        level: level of difficulty; 0 if the question set has none.
+        prompt_tokens: [P] tokens of the prompt that each PRM computes before the first step.
+        nodes: nodes of the tree.
     """
 
     question: Question
@@ -117,13 +117,14 @@ class Tree:
 
 
 def fill_values(nodes: Nodes, setting: int) -> None:
-    """The value of each node: the mean over its draws, 1 and 0 at right and wrong ends.
+    """Set the value of each node: the mean over its draws, with 1 and 0 at right and wrong ends.
 
-    A node without draws of the setting takes all its draws; one that never went on is worth 0.
+    For a node without draws of the setting the mean is over all its draws. A node without draws
+    that ends no answer has value 0.
 
     Args:
-        nodes: of a tree; `value` is overwritten.
-        setting: whose draws count, the one nearest to temperature 1.
+        nodes: nodes of a tree; `value` is overwritten.
+        setting: index of the setting whose draws count, the one nearest to temperature 1.
     """
     size = len(nodes)
     total = [[0.0, 0.0] for _ in range(size)]  # of values of children: in the setting, in all
@@ -142,7 +143,7 @@ def fill_values(nodes: Nodes, setting: int) -> None:
 
 
 def apart(first: Sampling, second: Sampling) -> float:
-    """How much two settings differ; 1 / top-k stands for top-k. As `search.bank` counts it."""
+    """Difference of two sampling settings, as in `search.bank`; 1 / top-k stands for top-k."""
     cuts = [1.0 / k if k else 0.0 for k in (first.top_k, second.top_k)]
     return (
         abs(first.temperature - second.temperature)
@@ -152,5 +153,5 @@ def apart(first: Sampling, second: Sampling) -> float:
 
 
 def columns(nodes: Nodes) -> dict[str, list[Any]]:
-    """Column name -> values, one per node."""
+    """The columns of the nodes by name, each with one value per node."""
     return {entry.name: getattr(nodes, entry.name) for entry in dataclasses.fields(nodes)}

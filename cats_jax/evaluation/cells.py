@@ -1,4 +1,4 @@
-"""The grid of a recipe: one cell for each strategy, N, PRM and seed that are worth a run."""
+"""The grid of a recipe: one cell for each distinct search of a strategy, N, PRM and seed."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ from ..specs.recipe import PrmSpec, Recipe, StrategySpec
 
 @dataclass(frozen=True)
 class Cell:
-    """One strategy with one N, PRM and seed: a set of rows.
+    """One strategy with one N, PRM and seed: one result row per question.
 
     Attributes:
-        spec: the strategy as the recipe says.
-        strategy, params: what it was built into.
-        price: per 100 candidates, that the policy is told.
+        spec: the strategy as the recipe describes it.
+        strategy: the strategy built from `spec`.
+        params: parameters of the strategy's policy; `()` without one.
+        price: price of 100 candidates in units of a right answer, which the policy reads.
         num_candidates: N; 1 for strategies that ignore it.
-        prm: None for strategies that read no scores.
+        prm: the PRM; None for strategies that read no scores.
         seed: run seed.
-        calibration: of the PRM; the identity if nobody needs it.
+        calibration: intercept, slope and agreement of the PRM; the identity if the recipe has none.
     """
 
     spec: StrategySpec
@@ -39,15 +40,15 @@ class Cell:
 
     @property
     def title(self) -> str:
-        """Short text for progress and tables."""
+        """Strategy, N, PRM and seed in a short text for progress and tables."""
         prm = "" if self.prm is None else f" {self.prm.label}"
         return f"{self.spec.label} N={self.num_candidates}{prm} seed {self.seed}"
 
     @property
     def pool(self) -> str | None:
-        """Name of the pool of whole paths of which this cell takes the first N.
+        """Name of the pool of whole paths whose first N this cell reads.
 
-        None if its paths are its own: a strategy that prunes has others at each N.
+        None for a strategy that prunes, because its paths differ at each N.
         """
         strategy = self.strategy
         if not strategy.keeps_all_paths or strategy.width(256) != 256:
@@ -55,15 +56,16 @@ class Cell:
         return f"seed {self.seed}, {strategy.sampling}"
 
     def key(self, question_id: str) -> str:
-        """Key of a row."""
+        """Key of the result row of a question in this cell."""
         prm = None if self.prm is None else self.prm.label
         return row_key(self.spec.label, self.num_candidates, prm, self.seed, question_id)
 
 
 def grid(recipe: Recipe) -> tuple[Cell, ...]:
-    """The grid, without the cells that would repeat another one; ordered by PRM.
+    """The cells of a recipe ordered by PRM, without cells that would repeat another one.
 
-    Cells with a pool begin with the largest N, which fills it for the others.
+    A strategy that keeps all paths starts with the largest N, which fills the pool of whole paths
+    for the smaller ones.
 
     Raises:
         BadInputError: a strategy is unknown, or can't work with this recipe.

@@ -1,8 +1,8 @@
-"""Searches on a Ray cluster: actors that hold the models, questions streamed to them in batches.
+"""Searches on a Ray cluster: actors hold the models and get the questions in batches.
 
-Ray places the actors, restarts one that dies on whatever node has room, and gives it the questions
-it was at again (`max_restarts`, `max_task_retries`). A question's result depends on its seed alone,
-so the rows are those of a single machine. Gold answers never leave the driver.
+Ray places the actors, restarts an actor that dies on any node with room, and sends it its unfinished
+batch again (`max_restarts`, `max_task_retries`). A question's result depends on the question and
+the seed alone, so the rows are those of a single machine. Gold answers never leave the driver.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ _ENVIRONMENT = ("JAX_PLATFORMS", "OMP_NUM_THREADS", "TOKENIZERS_PARALLELISM", "H
 class RayRunner:
     """Searches questions in the actors of a cluster.
 
-    Use it as a context manager: leaving it ends the actors, and the cluster if it was made here.
+    Use the runner as a context manager. Leaving it ends the actors, and the cluster if the runner
+    started it.
     """
 
     def __init__(
@@ -49,14 +50,14 @@ class RayRunner:
         address: str,
         workers: int | None = None,
     ) -> None:
-        """Connect and place the actors; they load no model before their first question.
+        """Connect to the cluster and place the actors, which load models at their first batch.
 
         Args:
-            recipe: what is run; its `in_flight` holds for each actor.
-            models: where models come from; its folders must exist on every node.
-            judge: a copy goes to every actor.
-            address: of a running cluster, or "local" for a new one on this machine.
-            workers: actors; default: as many as the nodes have room for, see `needs`.
+            recipe: the recipe to run; its `in_flight` holds for each actor.
+            models: source of the models; model folders must exist on every node.
+            judge: decides which answers are the same; every actor gets a copy.
+            address: address of a running cluster, or "local" for a new one on this machine.
+            workers: number of actors; default: as many as the nodes have room for, see `needs`.
 
         Raises:
             BadInputError: Ray is not installed, does not answer, or has no room.
@@ -103,7 +104,7 @@ class RayRunner:
         self.close()
 
     def close(self) -> None:
-        """End the actors; disconnect if this object connected."""
+        """End the actors, and disconnect from Ray if this runner connected to it."""
         for actor in getattr(self, "_actors", ()):
             self._ray.kill(actor)
         if self._started:
@@ -112,7 +113,7 @@ class RayRunner:
     def search(
         self, cell: Cell, questions: Sequence[Question], on_result: Callable[[SearchResult], None]
     ) -> None:
-        """Search all questions; an actor that is free gets the batch it knows best."""
+        """Search all questions in batches; an actor prefers questions whose paths it remembers."""
         index = self._cells[_identity(cell)]
         size = min(self._in_flight, math.ceil(len(questions) / self.num_workers))
         batches = [questions[start : start + size] for start in range(0, len(questions), size)]
@@ -128,7 +129,11 @@ class RayRunner:
                 on_result(result)
 
     def _best_known(self, batches: Sequence[Sequence[Question]], actor: Any) -> int:
-        """The batch with most questions whose paths an actor remembers, and fewest of others'."""
+        """Index of the batch that suits an actor best.
+
+        That is the batch with the most questions whose paths the actor remembers; among equals, the
+        one with the fewest questions that other actors remember.
+        """
 
         def known(index: int) -> tuple[int, int]:
             homes = [self._homes.get(question.id) for question in batches[index]]
@@ -139,11 +144,12 @@ class RayRunner:
 
 
 def needs(recipe: Recipe) -> tuple[int, float]:
-    """CPUs and GPUs of one worker, which holds the policy and one PRM at a time.
+    """(CPUs, GPUs) that one worker reserves; it holds the policy and one PRM at a time.
 
-    Models of the backend "hf" take the CPU threads of their `num_threads`, or whole GPUs up to the
-    number in `device`. Engines of vLLM lie on one GPU together: the sum of their
-    `gpu_memory_utilization`, so that several workers may share it. A server's models take nothing.
+    A model of the backend "hf" takes `num_threads` CPUs on the device "cpu"; on "cuda:K" the worker
+    takes K + 1 whole GPUs. vLLM engines share one GPU, of which a worker takes the sum of the
+    policy's and the largest PRM's `gpu_memory_utilization`; several workers may share that GPU.
+    Models behind a server take nothing.
     """
     specs = (recipe.policy, *recipe.prms)
     local = [spec for spec in specs if spec.backend == "hf"]
@@ -157,7 +163,7 @@ def needs(recipe: Recipe) -> tuple[int, float]:
 
 
 def room_on(resources: Mapping[str, float], cpus: int, gpus: float) -> int:
-    """How many workers a node has room for; a part of a GPU lies on one device."""
+    """Number of workers that fit on a node; a worker's fraction of a GPU must be on one device."""
     by_cpu = int(resources.get("CPU", 0) // cpus)
     if gpus == 0:
         return by_cpu
@@ -167,7 +173,7 @@ def room_on(resources: Mapping[str, float], cpus: int, gpus: float) -> int:
 
 
 class _Worker:
-    """An actor: a runner of its own, and the grid made anew, so that nothing compiles twice."""
+    """An actor with its own runner and grid; cells go to it by index, so nothing compiles twice."""
 
     def __init__(self, recipe: Recipe, models: ModelSource, judge: AnswerJudge) -> None:
         self._cells = grid(recipe)
@@ -206,7 +212,7 @@ def _connect(ray: Any, address: str) -> None:
 
 @contextlib.contextmanager
 def _quiet_core() -> Iterator[None]:
-    """Ray's core writes to stderr past Python, a line a second while it is not let in."""
+    """Discards stderr, to which Ray's core writes every second while it is refused access."""
     kept = os.dup(2)
     with open(os.devnull, "w") as nowhere:
         os.dup2(nowhere.fileno(), 2)

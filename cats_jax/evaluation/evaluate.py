@@ -32,13 +32,13 @@ from .wall_times import WallTimes
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A checked recipe, ready to run: nothing in it can fail for bad input but the models.
+    """A checked recipe, ready to run. Only loading the models can still raise BadInputError.
 
     Attributes:
-        recipe: as given.
+        recipe: the recipe as given.
         questions: the question set.
-        cells: in order of running.
-        manifest: of the run folder.
+        cells: the cells of the grid, in order of running.
+        manifest: manifest of the run folder.
     """
 
     recipe: Recipe
@@ -54,7 +54,7 @@ class Evaluation:
 def cost_bounds(
     recipe: Recipe, cells: Sequence[Cell], num_questions: int
 ) -> list[tuple[Cell, int, int, int]]:
-    """(cell, rows, most candidates, most sampled tokens) for `--dry-run`."""
+    """(cell, rows, largest number of candidates, largest number of sampled tokens) per cell."""
     table = []
     for cell in cells:
         per_step, depth = cell.num_candidates, recipe.max_depth
@@ -72,11 +72,11 @@ def cost_bounds(
 
 
 def with_stand_ins(recipe: Recipe) -> tuple[Recipe, tuple[str, ...]]:
-    """A recipe whose cells can be counted before its controllers are trained.
+    """Replace missing controllers, so that a recipe's cells can be counted before training.
 
     Returns:
-        The recipe, with a random policy in place of each controller that is not there, and what
-        is missing, a line for each.
+        The recipe with a random policy in place of each missing controller, and one line of text
+        for each missing controller.
 
     Raises:
         BadInputError: a strategy is wrong in any other way.
@@ -103,11 +103,11 @@ def prepare(
     """Check everything that can be checked without loading a model.
 
     Args:
-        recipe: what to run.
-        models: where its models come from.
-        questions: default: those the recipe names.
-        seen: controllers may be asked the questions they were trained on: to collect more
-            trajectories, not to evaluate.
+        recipe: the recipe to run.
+        models: source of the recipe's models.
+        questions: the question set; default: the questions that the recipe names.
+        seen: whether controllers may get questions they were trained on, which is meant for
+            collecting more trajectories and not for evaluation.
 
     Raises:
         BadInputError: something in the recipe can't work.
@@ -159,18 +159,21 @@ def evaluate(
     judge: AnswerJudge | None = None,
     runner: CellRunner | None = None,
 ) -> tuple[Run, WallTimes]:
-    """Run the cells that are not in the folder yet, one after another.
+    """Search and grade all questions that have no row in the run folder yet, cell by cell.
 
-    Each cell has all its questions in flight; a question's tree and row go to the disk as it ends,
-    not with its cell. A failed question is a row and counts as wrong.
+    A question's tree and row are written when the question ends, not when its cell ends. A failed
+    question has a row and counts as wrong.
 
     Args:
-        evaluation: from `prepare`.
-        models: where its models come from.
-        folder: of the run; made, or gone on with.
-        observers: follow the run.
+        evaluation: result of `prepare`.
+        models: source of the recipe's models.
+        folder: the run folder, which is created or continued.
+        observers: objects told of each cell and row, such as progress bars.
         judge: decides which answers are the same; default: `default_judge`.
-        runner: search the questions; default: this process.
+        runner: searches the questions of a cell; default: `LocalRunner`, in this process.
+
+    Returns:
+        The run as read from its folder, and the wall times.
 
     Raises:
         BadInputError: the folder belongs to another run, or a model or question can't be used.

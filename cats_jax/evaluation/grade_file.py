@@ -17,12 +17,12 @@ from ..storage.durable import whole_text
 from ..storage.tables import numbered_rows
 
 _WAITING_PER_WORKER = 64
-"""Rows read ahead: enough that no worker waits, few enough that memory stays small."""
+"""Rows read ahead per worker, enough that no worker waits and few enough to keep memory small."""
 
 
 @dataclass
 class Tally:
-    """What a file came to."""
+    """Numbers of rows, of correct rows, and of rows that could not be graded."""
 
     rows: int = 0
     correct: int = 0
@@ -38,7 +38,7 @@ class _Task:
 
 
 def count_rows(path: str | pathlib.Path) -> int:
-    """Check every row of a file before anything is graded, and count them.
+    """Check every row of a file and return the number of rows; nothing is graded.
 
     Raises:
         BadInputError: no such file, a row that breaks a rule (named by line), or no row.
@@ -55,18 +55,18 @@ def grade_file(
     judge: MathJudge,
     on_row: Callable[[Grade], None] = lambda grade: None,
 ) -> Tally:
-    """Grade rows `{"prediction", "answer"}`; write the same rows with `correct`, or `error` too.
+    """Grade rows `{"prediction", "answer"}`, write them with `correct` added, and count them.
 
-    The target appears whole or not at all. A row that can't be graded within the judge's limits is
-    wrong and says why.
+    The target is written whole or not at all. A row that can't be graded within the judge's limits
+    counts as wrong and gets the reason as `error`.
 
     Args:
         source: JSONL. `prediction`: a solution, an answer alone, or null. `answer`: a text, a
             number, or a list of answers in any order. `tolerance`, or OlympiadBench's `error`:
             largest absolute difference of numbers that counts as none.
         target: JSONL, replaced if it exists.
-        judge: has the limits and the workers.
-        on_row: called after each row, in order.
+        judge: grades the rows within its limits, in its worker processes.
+        on_row: called with the grade of each row, in order.
 
     Raises:
         BadInputError: the source can't be read, or the target can't be written.

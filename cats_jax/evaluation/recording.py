@@ -1,4 +1,4 @@
-"""From the end of a search to its row: the only place where gold answers are known."""
+"""Grading of search results into rows, the only part of an evaluation that reads gold answers."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ class Observer(Protocol):
     """Follows an evaluation, for progress bars."""
 
     def begin_cell(self, title: str, total: int, rows: Sequence[Row]) -> None:
-        """A cell with `total` questions begins, of which `rows` are done already."""
+        """A cell of `total` questions begins; `rows` are the rows it has already."""
         ...
 
     def row(self, row: Row) -> None:
-        """One more question has ended; its row is on its way to the disk."""
+        """One more question has ended; its row is queued for writing."""
         ...
 
 
 class Recorder:
-    """Grades a result and writes it."""
+    """Grades results of one cell, writes them as rows, and tells the observers."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class Recorder:
         observers: Sequence[Observer],
         times: WallTimes,
     ) -> None:
-        """`with_trees` says whether the trees of this cell are written."""
+        """Store the arguments; `with_trees` says whether the cell's trees are written."""
         self._cell = cell
         self._questions = questions
         self._judge = judge
@@ -51,7 +51,7 @@ class Recorder:
         self._times = times
 
     def __call__(self, result: SearchResult) -> None:
-        """Take one result."""
+        """Grade one result and write its row, with its tree if `with_trees` was given."""
         started = time.perf_counter()
         cell, identity = self._cell, result.question.id
         gold = self._questions.answers[identity]

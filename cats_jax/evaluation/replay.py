@@ -1,8 +1,8 @@
-"""Whole searches in the graph over a step bank: every strategy, in seconds instead of minutes.
+"""Whole searches over a step bank inside compiled JAX code, in seconds instead of minutes.
 
-For choices on validation questions, for ablations, and for the ceiling that an oracle sets. What
-is replayed are recorded steps of the real policy with the real PRMs' scores; the tokens charged
-are those of a run alone over the Hugging Face bridge.
+Replays serve choices on validation questions, ablations, and the upper bound of an oracle. They
+read recorded steps of the real policy with the real PRMs' scores. The tokens charged are those of a
+search that runs alone over the Hugging Face bridge.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ..protocols import Question
 from .cells import Cell
 
 _BLOCK = 64
-"""Questions searched side by side: enough to fill the arrays, few enough to end together."""
+"""Questions searched in one batch, enough to fill the arrays and few enough to end together."""
 
 
 class Replayed(NamedTuple):
@@ -43,7 +43,7 @@ class Replayed(NamedTuple):
 
     @property
     def tokens(self) -> np.ndarray:
-        """i32[Q]; sampled by the policy plus computed by the PRM: the ledger's `tokens`."""
+        """i32[Q], tokens sampled by the policy plus computed by the PRM, as `Ledger.tokens`."""
         return self.generated + self.prm_tokens
 
 
@@ -57,17 +57,17 @@ def replay(
     price: float = 0.0,
     seed: int = 0,
 ) -> Replayed:
-    """Search every question of a bank.
+    """Search every question of a bank and return correctness and costs.
 
     Args:
-        bank: the questions.
-        strategy: any; its sampling settings should be in the bank, see
+        bank: the step bank.
+        strategy: any strategy whose sampling settings are in the bank, see
             `search.bank.check_sampling`.
-        params: of its policy.
-        prm: number of the PRM in the bank.
+        params: parameters of the strategy's policy; `()` without one.
+        prm: index of the PRM in the bank.
         num_candidates: N.
-        price: per 100 candidates, that the policy is told.
-        seed: of the draws.
+        price: price of 100 candidates in units of a right answer, which the policy reads.
+        seed: seed of the random draws.
     """
     questions = bank.root.shape[0]
     numbers = np.arange(-(-questions // _BLOCK) * _BLOCK, dtype=np.int32) % questions
@@ -90,22 +90,22 @@ def replay(
 
 
 class ReplayRunner:
-    """Searches the questions of a bank in the graph; for `evaluate`, in place of models.
+    """A `runners.CellRunner` that replays the questions of a bank and needs no models.
 
-    Results have answers, costs in candidates and tokens, and how often each action was taken;
-    they have no trees, no seconds, and a wrong answer is not told (None). Of the finished paths
-    they tell one that is right, if there is one.
+    A result has the costs in candidates and tokens and one decision per action taken, but no tree
+    and no seconds. Its answer is the gold answer if the search was right, otherwise None. Its paths
+    are one path with the gold answer if some finished path was right, otherwise none.
     """
 
     def __init__(self, bank: LoadedBank) -> None:
-        """The bank's calibrations should be those of the recipe, see `load_bank`."""
+        """Store the bank, whose calibrations should be those of the recipe, see `load_bank`."""
         self._bank = bank
         self._rows = {identity: row for row, identity in enumerate(bank.ids)}
 
     def search(
         self, cell: Cell, questions: Sequence[Question], on_result: Callable[[SearchResult], None]
     ) -> None:
-        """Replay a cell; as in `runners.CellRunner`.
+        """Replay all questions of a cell; see `runners.CellRunner.search`.
 
         Raises:
             BadInputError: a question, PRM or sampling setting is not in the bank.
@@ -167,12 +167,12 @@ def _right_path(answer: str) -> SearchPath:
 
 
 def _action_table(strategy: search.Strategy) -> search.ActionTable | None:
-    """What a policy can decide; None without one."""
+    """The action table of a strategy with a policy; None for other strategies."""
     return strategy.config.actions if isinstance(strategy.config, search.CatsConfig) else None
 
 
 def _decisions(strategy: search.Strategy, counts: np.ndarray) -> list[DecisionRow]:
-    """One row per decision, with its action alone."""
+    """One row per decision; only the fields of its action are set."""
     table = _action_table(strategy)
     if table is None:
         return []
@@ -197,14 +197,14 @@ def _decisions(strategy: search.Strategy, counts: np.ndarray) -> list[DecisionRo
 
 
 def allocation_oracle(config: search.CatsConfig, *, sample: int, stop: int) -> search.Strategy:
-    """Allocates with knowledge of the truth, ranks with the PRM: what such knowledge is worth.
+    """A CATS strategy that allocates by the bank's true values and ranks by the PRM's scores.
 
-    A node samples more while the child that the PRM ranks first does not lead to a right answer
-    (by the bank's value), unless the node itself does not. Its params are the bank.
+    A node samples more if it can lead to a right answer by the bank's value, but the child that the
+    PRM ranks first cannot. The strategy's params are the bank.
 
     Args:
-        config: of the search.
-        sample, stop: rows of its action table.
+        config: settings of the CATS search.
+        sample, stop: rows of the action table of `config` for sampling more and for stopping.
     """
     path_score = search.aggregation(config.path_score)
 
@@ -238,7 +238,7 @@ def _search_blocks(
     capacity: int,
     max_depth: int,
 ) -> tuple[jax.Array, ...]:
-    """The columns of `Replayed` for blocks of questions, i32[blocks, B], one after the other."""
+    """The columns of `Replayed`, each [blocks, B, ...], for the question numbers in `blocks`."""
     table = _action_table(strategy)
     recorder = _cost_recorder(1 if table is None else len(table))
 
@@ -285,7 +285,7 @@ def _search_blocks(
 
 
 class _Costs(NamedTuple):
-    """What is recorded of one tick of one search."""
+    """Costs of one tick of one search."""
 
     generated: jax.Array  # i32[]; tokens the policy sampled
     scored: jax.Array  # i32[N]; 1 + node of each step that the PRM scored, 0 for none

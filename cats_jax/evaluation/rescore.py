@@ -1,9 +1,10 @@
 """Rescoring: another aggregation, vote, PRM or grader on saved trees, without sampling.
 
-Only where that is exactly what a run with the other setting would have shown. Grading never touches
-a search, and a vote is taken over finished paths, so both can change for every strategy. Scores
-decide which paths a search keeps, unless it keeps all: with another aggregation or PRM only greedy,
-majority and best-of-N can be rescored; the rows of the others are left out.
+Rows are rescored only if the result equals that of a run with the other setting; all other rows are
+left out. The grader can change for every strategy. The vote can change for strategies with an
+option `vote` whose answer rule reads neither path weights nor calibrated scores. The aggregation or
+the PRM can change only for strategies that read scores and keep all paths (best-of-N, plain or
+weighted), because scores decide which paths the others keep.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ from ..storage.manifest import make_manifest
 
 @dataclass(frozen=True)
 class Change:
-    """What to do otherwise; None leaves it as it was.
+    """The settings that a rescoring changes; None leaves a setting as it was.
 
     Attributes:
-        path_score: aggregation of step scores.
+        path_score: name of the aggregation of step scores.
         vote: "best", "weighted" or "majority".
-        prm: scores every step of every finished path anew.
+        prm: PRM that scores again every step that the run scored.
     """
 
     path_score: str | None = None
@@ -49,17 +50,17 @@ class Change:
 
     @property
     def of_scores(self) -> bool:
-        """Whether path scores change."""
+        """Whether the change affects path scores."""
         return self.path_score is not None or self.prm is not None
 
 
 @dataclass(frozen=True)
 class Rescored:
-    """A rescored run, and what had to be left out of it.
+    """A rescored run, and the strategies that were left out of it.
 
     Attributes:
-        run: as read from its folder.
-        left_out: reason by strategy label.
+        run: the new run as read from its folder.
+        left_out: for the label of each strategy left out, the reason.
     """
 
     run: Run
@@ -75,16 +76,16 @@ def rescore(
     *,
     grader: str = "",
 ) -> Rescored:
-    """Write a run folder with the rows that a change leaves exact.
+    """Rescore a run's trees and write the rows to a new run folder.
 
-    Answers are found, voted on and graded anew by `judge`.
+    `judge` extracts the answers again, compares them for the vote, and grades the chosen one.
 
     Args:
-        run: as read.
-        folder: of the new run; another than the old one's.
-        change: what to do otherwise.
-        judge: decides which answers are the same.
-        scorer: the PRM of `change.prm`.
+        run: the run to rescore, as read.
+        folder: folder of the new run; must differ from the old run's.
+        change: the settings that change.
+        judge: extracts answers and decides which are the same.
+        scorer: the PRM of `change.prm`, loaded.
         grader: name of the judge, for the manifest.
 
     Raises:
@@ -124,7 +125,7 @@ def rescore(
 
 
 def _spec(entry: Mapping[str, Any]) -> StrategySpec:
-    """A strategy as the manifest tells it: JSON has lists for tuples."""
+    """The spec of a strategy from its entry in the manifest, where JSON lists stand for tuples."""
     return parse_strategy(
         {"name": entry["name"], "label": entry["label"], **dict(entry["options"])}
     )
@@ -146,7 +147,7 @@ def _why_not(spec: StrategySpec, change: Change) -> str:
 
 
 def _is_answered_by_tree(strategy: search.Strategy) -> bool:
-    """Whether a tree holds what the answer rule reads: no weights, and raw scores."""
+    """Whether the answer rule reads neither path weights nor calibrated scores; no tree has them."""
     return not (strategy.weights_paths or strategy.calibrated)
 
 
@@ -166,10 +167,9 @@ def _changed_method(spec: StrategySpec, change: Change) -> SearchMethod:
 
 
 def _score(result: SearchResult, scorer: StepScorer) -> None:
-    """Score what was scored, step by step as a search does; its cost replaces the old PRM's.
+    """Score all scored candidates again, step by step; the ledger gets the new PRM's cost.
 
-    Only for strategies whose search no score can change: the candidates are those of the other
-    PRM's search.
+    The result is exact only for strategies whose search does not depend on scores.
     """
     old = result.ledger
     if old.prm_computed and not old.prm_flops:
@@ -216,9 +216,9 @@ def _path_to(result: SearchResult, node: int) -> Path:
 
 
 def _choose(result: SearchResult, method: SearchMethod | None, judge: AnswerJudge) -> None:
-    """Find the answers anew, aggregate anew, and let the strategy choose among the paths.
+    """Extract the answers again, aggregate the scores and choose among the finished paths.
 
-    Without a method the choice stays.
+    Without a method the chosen path and the path scores stay as they were.
     """
     tree = SearchTree(result.question, judge)
     if not result.paths:
@@ -308,7 +308,7 @@ def _manifest(run: Run, change: Change, grader: str) -> dict[str, Any]:
 
 
 def check_scored(rows: Sequence[Row], change: Change) -> None:
-    """Raise BadInputError if several PRMs' rows would become one row."""
+    """Raise BadInputError if `change.prm` would give rows of several PRMs the same key."""
     if change.prm is None:
         return
     prms = {row.prm for row in rows if row.prm is not None}

@@ -1,4 +1,4 @@
-"""What searches the questions of a cell: this process, with its own models."""
+"""Runners, which search the questions of a cell; `LocalRunner` does so in this process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .wall_times import WallTimes
 
 
 class CellRunner(Protocol):
-    """Searches questions, here or elsewhere."""
+    """Searches the questions of a cell, in this process or elsewhere."""
 
     def search(
         self, cell: Cell, questions: Sequence[Question], on_result: Callable[[SearchResult], None]
@@ -27,12 +27,12 @@ class CellRunner(Protocol):
 
 
 class LocalRunner:
-    """Searches in this process: the policy, and one PRM at a time, for cells are ordered by PRM."""
+    """Searches in this process with the recipe's policy and one PRM in memory at a time."""
 
     def __init__(
         self, recipe: Recipe, models: ModelSource, judge: AnswerJudge, times: WallTimes
     ) -> None:
-        """Nothing is loaded before it is needed."""
+        """Store the arguments; models are loaded at the first cell that needs them."""
         self._recipe = recipe
         self._models = models
         self._judge = judge
@@ -46,7 +46,7 @@ class LocalRunner:
     def search(
         self, cell: Cell, questions: Sequence[Question], on_result: Callable[[SearchResult], None]
     ) -> None:
-        """Search all questions, as many at once as the recipe says."""
+        """Search all questions, `in_flight` of the recipe at once."""
         recipe = self._recipe
         policy = self._load_policy()
         scorer = None if cell.prm is None else self._load_prm(cell.prm)

@@ -1,11 +1,12 @@
-"""Whole paths shared between rows: sampled once, scored once by each PRM.
+"""Whole paths shared between cells: sampled once, and scored once by each PRM.
 
-Majority and best-of-N at any N and with any PRM read prefixes of one pool of paths, because seeds
-derive from run seed, question, step and row. The row with the largest N is searched first and
-remembered; the others run the same driver, and policy and PRM answer from memory. A row's ledger
-holds what the row costs alone: bridges tell what each sample cost after those before it.
+Majority and best-of-N at any N and with any PRM read the first N paths of one pool, because seeds
+derive from run seed, question, step and row. The cell with the largest N is searched first and its
+samples and scores are stored. The other cells run the same driver with a policy and a PRM that
+answer from the store. A row's ledger holds what the row would cost alone, because bridges report
+what each sample cost in addition to those before it.
 
-What is remembered lies in a temporary file; in memory is only what belongs to questions in flight.
+The store is a temporary file; only the samples and scores of questions in flight are in memory.
 """
 
 from __future__ import annotations
@@ -38,10 +39,10 @@ from .cells import Cell
 
 
 class SharedPaths:
-    """What was sampled and scored so far, by pool, PRM and question.
+    """Store of samples and scores by pool, PRM and question.
 
-    The file is SQLite's, private to this process and gone with it. If its disk is full, rows that
-    are not remembered are sampled again.
+    The store is a temporary SQLite file, private to this process and removed with it. Samples that
+    are not stored because the disk is full are sampled again.
     """
 
     def __init__(self) -> None:
@@ -61,14 +62,15 @@ class SharedPaths:
     def share(
         self, cell: Cell, policy: StepGenerator, scorer: StepScorer | None
     ) -> tuple[StepGenerator, StepScorer | None, Callable[[SearchResult], None]]:
-        """Policy and PRM that remember, for one cell.
+        """Wrap policy and PRM for one cell, so that they answer from the store where they can.
 
         Args:
-            cell: of a strategy that keeps all its paths: its `pool` is not None.
-            policy, scorer: asked for what is not known.
+            cell: a cell whose `pool` is not None.
+            policy, scorer: called for samples and scores that are not stored.
 
         Returns:
-            Policy, PRM, and what to call with each result as its question ends.
+            The wrapped policy, the wrapped PRM (None if `scorer` is None), and a function to call
+            with each result when its question ends.
         """
         assert cell.pool is not None
         parts = [_Parts(self, cell.pool, "", cell.num_candidates)]
@@ -88,7 +90,7 @@ class SharedPaths:
         return RememberingGenerator(policy, parts[0]), remembering, end
 
     def load(self, pool: str, prm: str, question: str, paths: int) -> dict[Any, Any] | None:
-        """What at least so many paths of a question gave, or None."""
+        """Stored samples or scores of a question with at least `paths` paths, or None."""
         with self._lock:
             found = self._file.execute(
                 "SELECT content FROM parts WHERE pool=? AND prm=? AND question=? AND paths>=?",
@@ -98,7 +100,7 @@ class SharedPaths:
         return None if found is None else pickle.loads(zlib.decompress(found[0]))
 
     def save(self, pool: str, prm: str, question: str, paths: int, known: dict[Any, Any]) -> None:
-        """Remember what so many paths of a question gave, in place of fewer."""
+        """Store samples or scores of a question with `paths` paths, replacing the stored ones."""
         content = zlib.compress(pickle.dumps(known, pickle.HIGHEST_PROTOCOL), 1)
         with self._lock:
             try:
@@ -110,7 +112,7 @@ class SharedPaths:
                 return  # no room: other rows sample anew
 
     def _forget_other_prms(self, label: str) -> None:
-        """PRMs take turns, and none comes back."""
+        """Delete stored scores of all PRMs but one; cells are ordered by PRM, so none returns."""
         if label == self._prm:
             return
         self._prm = label
@@ -123,9 +125,9 @@ class _Part:
     """One question's samples, or its scores.
 
     Attributes:
-        known: by what was asked; being filled, unless `recalled`.
-        recalled: it holds everything this search will ask.
-        told: how often a key was answered from it.
+        known: samples by request and seed, or lists of scores by path.
+        recalled: whether `known` was loaded from the store; otherwise this search fills it.
+        told: number of times each key was answered from `known`.
     """
 
     known: dict[Any, Any]
@@ -143,7 +145,7 @@ class _Parts:
         self._open: dict[str, _Part] = {}
 
     def open(self, question: Question) -> _Part:
-        """The question's part, looked for when it is first asked for."""
+        """The question's part, loaded from the store at its first use."""
         part = self._open.get(question.id)
         if part is None:
             known = self._store.load(*self._where, question.id, self._num_paths)
@@ -157,7 +159,7 @@ class _Parts:
         return part is not None and part.recalled
 
     def end(self, question: Question, *, keep: bool) -> None:
-        """The question's search is over; `keep` what it gave."""
+        """Close a question's part; `keep` says whether newly filled parts are stored."""
         part = self._open.pop(question.id, None)
         if keep and part is not None and part.known and not part.recalled:
             self._store.save(*self._where, question.id, self._num_paths, part.known)
@@ -171,7 +173,7 @@ class _Sampled:
 
 
 class RememberingGenerator:
-    """`StepGenerator` that answers from memory where it can, and asks another one where not."""
+    """`StepGenerator` that answers from stored samples and asks another one for the rest."""
 
     def __init__(self, policy: StepGenerator, parts: _Parts) -> None:
         self._policy = policy
@@ -180,16 +182,16 @@ class RememberingGenerator:
         self.num_parameters = policy.num_parameters
 
     def check_question(self, question: Question) -> None:
-        """As of the policy."""
+        """Check the question by the wrapped policy; see `StepGenerator.check_question`."""
         self._policy.check_question(question)
 
     def keep_only(self, question: Question, paths: Sequence[Path]) -> None:
-        """As of the policy, which has no state of a question answered from memory."""
+        """Pass the call on to the wrapped policy, except for questions answered from the store."""
         if not self._parts.is_recalled(question):
             self._policy.keep_only(question, paths)
 
     def generate(self, requests: Sequence[StepRequest]) -> Generation:
-        """Known samples with their cost, the others from the policy."""
+        """Stored samples with their stored cost; the other samples come from the policy."""
         answers = [self._recall(request) for request in requests]
         new = [i for i, answer in enumerate(answers) if answer is None]
         inside = 0.0
@@ -232,7 +234,7 @@ class RememberingGenerator:
 
 
 class RememberingScorer:
-    """`StepScorer` that answers from memory where it can, and asks another one where not."""
+    """`StepScorer` that answers from stored scores and asks another one for the rest."""
 
     def __init__(self, scorer: StepScorer, parts: _Parts) -> None:
         self._scorer = scorer
@@ -243,12 +245,12 @@ class RememberingScorer:
         self.sparsity_last_layer = scorer.sparsity_last_layer
 
     def keep_only(self, question: Question, paths: Sequence[Path]) -> None:
-        """As of the PRM, which has no state of a question answered from memory."""
+        """Pass the call on to the wrapped PRM, except for questions answered from the store."""
         if not self._parts.is_recalled(question):
             self._scorer.keep_only(question, paths)
 
     def score(self, questions: Sequence[Question], paths: Sequence[Path]) -> Scoring:
-        """Known scores with their cost, the others from the PRM."""
+        """Stored scores with their stored cost; the other scores come from the PRM."""
         parts = [self._parts.open(question) for question in questions]
         keys = [tuple(step.text for step in path) for path in paths]
         new = [
@@ -287,7 +289,7 @@ class RememberingScorer:
 
 
 def _sample_keys(request: StepRequest) -> list[Any]:
-    """Everything a sample depends on, beside its question."""
+    """One key per seed: everything that a sample depends on apart from its question."""
     path = tuple(step.token_ids for step in request.path)
     rest = (path, request.temperature, request.top_p, request.top_k, request.to_end)
     return [(seed, rest) for seed in request.seeds]

@@ -12,14 +12,14 @@ from ..errors import BadInputError
 from ..runs.folder import Row
 
 FOLDER = "tensorboard"
-"""In the run folder; `tensorboard --logdir runs` shows all runs."""
+"""Name of the folder of event files in a run folder; `tensorboard --logdir runs` shows all runs."""
 
 
 _SECONDS_BETWEEN_FLUSHES = 5.0
 
 
 class Sink(Protocol):
-    """Where curves go."""
+    """Destination of curves, such as TensorBoard files."""
 
     def scalar(self, name: str, value: float, step: int) -> None:
         """One point of a curve."""
@@ -70,10 +70,10 @@ class Tracker:
 
 
 class TensorBoard:
-    """Event files in a folder. If its disk is full the curves end; that stops no run."""
+    """TensorBoard event files. If they can't be written the curves end, but the run continues."""
 
     def __init__(self, folder: pathlib.Path) -> None:
-        """The folder is made if need be."""
+        """Open an event file in the folder `tensorboard` of the run folder `folder`."""
         from tensorboardX.event_file_writer import EventsWriter
 
         # Written in this thread: one of its own would end with a traceback when it can't write.
@@ -123,7 +123,7 @@ class WeightsAndBiases:
         self._run = wandb.init(project=project, name=name, config=dict(config))
 
     def scalar(self, name: str, value: float, step: int) -> None:
-        """One point of a curve; its x-axis is logged with it, because cells take turns."""
+        """One point of a curve, logged with its x value, because each cell has its own x-axis."""
         self._run.log({name: value, f"{name.split('/')[0]}/questions": step})
 
     def close(self) -> None:

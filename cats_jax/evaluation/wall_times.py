@@ -10,13 +10,15 @@ from dataclasses import dataclass, field
 class WallTimes:
     """Where an evaluation's wall time went, in seconds.
 
+    Only `LocalRunner` sets `loading`, `searching` and `parts`.
+
     Attributes:
-        loading: reading models.
-        searching: inside `Searcher.run`, without `recording`.
-        recording: grading, and making text of rows and trees, in the searches' threads.
-        writing: compressing and writing them, in a thread of its own.
-        parts: the searches' own account, summed over its two threads (`Searcher.timings`).
-        total: all of `evaluate`.
+        loading: loading models.
+        searching: `Searcher.run` without `recording`.
+        recording: grading results and serialising rows and trees.
+        writing: compressing and writing rows and trees, in a thread of its own.
+        parts: seconds by part of the searches (`Searcher.timings`), summed over threads.
+        total: the whole of `evaluate`.
     """
 
     loading: float = 0.0

@@ -65,7 +65,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class SearchSettings:
-    """What is fixed for all questions of a run; checked by `Searcher`."""
+    """Settings that all questions of a run share; `Searcher` checks them."""
 
     strategy: search.Strategy
     price: float
@@ -78,20 +78,20 @@ class SearchSettings:
 
     @property
     def capacity(self) -> int:
-        """Pool rows."""
+        """Number of rows of the pool."""
         return search.capacity_for(self.num_candidates)
 
     @property
     def frontier_capacity(self) -> int:
-        """Rows of frontier and finished."""
+        """Number of rows of the frontier and of the finished paths."""
         return search.capacity_for(self.strategy.width(self.num_candidates))
 
 
 class Locks:
-    """What the cohorts of a run share: each serves one cohort at a time.
+    """Locks that let the policy, the PRM and the core serve one cohort at a time.
 
-    While one cohort is sampled the other can be scored. The core is locked too, or both cohorts
-    would compile the same program at once.
+    While the policy samples for one cohort, the PRM can score for the other. The core has a lock
+    because both cohorts would otherwise compile the same program at once.
     """
 
     def __init__(self) -> None:
@@ -115,7 +115,7 @@ class _Slot:
 
 @dataclass(slots=True)
 class _Asked:
-    """A request sent to the policy, and where its children go."""
+    """A request sent to the policy, and the slot and pool rows of its children."""
 
     slot: int
     parent_slot: int
@@ -142,7 +142,7 @@ class Cohort:
         finish: Callable[[SearchResult], None],
         timings: Timings,
     ) -> None:
-        """`waiting` is shared with the other cohorts; `finish` gets each result."""
+        """Set up empty slots; `waiting` is shared with other cohorts, `finish` gets each result."""
         self._settings = settings
         self._params = params
         self._policy = policy
@@ -154,7 +154,7 @@ class Cohort:
         self._timings = timings
         self._stopped = threading.Event()
         self._slots: list[_Slot | None] = [None] * slots
-        # What the engines may forget, told them when this cohort next has their lock.
+        # The live paths of each question, handed over when this cohort next has the engine's lock.
         self._policy_forgets: dict[Question, list[Path]] = {}
         self._scorer_forgets: dict[Question, list[Path]] = {}
         sparsity = (
@@ -175,11 +175,11 @@ class Cohort:
         self._closed: set[int] = set()
 
     def stop(self) -> None:
-        """End `run` at the next tick."""
+        """Make `run` return after its current tick."""
         self._stopped.set()
 
     def run(self) -> None:
-        """Search until no question is left."""
+        """Search until no question is left or `stop` is called."""
         self._refill()
         while any(slot is not None for slot in self._slots) and not self._stopped.is_set():
             observed = self._tick()
@@ -330,8 +330,8 @@ class Cohort:
     def _score(self, usable: list[tuple[int, int, Candidate]], busy: Stopwatch) -> None:
         """Ask the PRM for the newest step of each candidate.
 
-        If the batch breaks the PRM's contract the questions are scored one by one, so that only
-        the guilty one fails.
+        If the batch breaks the PRM's contract, the questions are scored one by one, so that only
+        the question at fault fails.
         """
         assert self._scorer is not None
         with self._locked(self._locks.scorer, busy), busy("prm"):
@@ -377,7 +377,7 @@ class Cohort:
         return scoring.inside_seconds
 
     def _record(self, observed: dict[str, Any]) -> None:
-        """Write this tick's decisions and the fate of its candidates into the trees."""
+        """Add this tick's decisions, path scores and kept candidates to the trees."""
         for index, slot in enumerate(self._slots):
             if slot is None:
                 continue
@@ -398,7 +398,7 @@ class Cohort:
                     slot.tree.candidates[node - 1].kept = True
 
     def _charge(self, wall: float, busy: Stopwatch) -> None:
-        """Share what is not any one question's among the open ones."""
+        """Divide the tick's core and remaining time equally among the open questions."""
         waiting = busy.seconds("waiting")
         inside = busy.seconds("policy inside") + busy.seconds("prm inside")
         core = busy.seconds("core")
@@ -412,7 +412,10 @@ class Cohort:
         self._timings.add("host", wall - sum(seconds for _, seconds in busy.parts()))
 
     def _settle(self, observed: dict[str, Any]) -> list[SearchResult]:
-        """Close questions that ended, failed or hit a limit; free what the others don't need."""
+        """Close questions that ended, failed or hit a limit; release dead paths of the others.
+
+        Returns the results of the closed questions.
+        """
         results: list[SearchResult] = []
         for index, slot in enumerate(self._slots):
             if slot is None:
@@ -518,7 +521,7 @@ class Cohort:
 
     @staticmethod
     def _forget(engine: StepGenerator | StepScorer, forgets: dict[Question, list[Path]]) -> None:
-        """Hand an engine what it may forget; the caller holds its lock."""
+        """Tell an engine which paths to keep of each question; the caller holds its lock."""
         for question, live in forgets.items():
             engine.keep_only(question, live)
         forgets.clear()

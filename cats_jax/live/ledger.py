@@ -1,4 +1,4 @@
-"""What a question cost: one ledger for every strategy, the x-axis of every plot."""
+"""The cost of a question in tokens, calls, FLOPs and seconds, the same for every strategy."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ class Ledger:
         generated: policy tokens sampled.
         prm_computed: PRM tokens that went through the model.
         prm_cached: PRM tokens reused from the cache.
-        policy_calls: engine calls that carried a request of this question.
-        prm_calls: the same for the PRM.
+        policy_calls: policy calls that carried a request of this question.
+        prm_calls: PRM calls that carried a path of this question.
         flops: estimate, 2 * parameters * tokens computed, policy and PRM together.
-        prm_flops: the PRM's part of them.
-        policy_seconds: forward passes and sampling of token ids; of a shared call, the share of
-            this question's tokens.
-        prm_seconds: forward passes of the PRM, shared alike.
-        core_seconds: plan and commit, shared equally among the questions of the batch.
-        rest_seconds: everything else: tokenising, cache handling, splitting, bookkeeping.
+        prm_flops: the PRM's part of `flops`.
+        policy_seconds: time in the policy's forward passes and in sampling token ids. A shared call
+            is divided as the bridge says, or by tokens (`shared_seconds`).
+        prm_seconds: time in the PRM's forward passes, divided in the same way.
+        core_seconds: time of plan and commit, divided equally among the open questions.
+        rest_seconds: all other time, divided equally among the open questions: tokenising, cache
+            handling, splitting, bookkeeping.
     """
 
     candidates: int = 0
@@ -47,17 +48,17 @@ class Ledger:
     def tokens(self) -> int:
         """Tokens sampled by the policy plus tokens computed by the PRM: the x-axis of plots.
 
-        A bridge may run samples that still share all their tokens as one row, so that
-        `prompt_computed` says as much about the bridge as about the strategy; what was sampled
-        says what a strategy asked for.
+        `prompt_computed` is left out because it depends on the bridge: a bridge may compute samples
+        that share all their tokens as one row. The number of sampled tokens depends on the
+        strategy alone.
         """
         return self.generated + self.prm_computed
 
     @property
     def seconds(self) -> float:
-        """All seconds."""
+        """Total seconds: policy, PRM, core and rest."""
         return self.policy_seconds + self.prm_seconds + self.core_seconds + self.rest_seconds
 
     def as_dict(self) -> dict[str, int | float]:
-        """All fields by name, and `tokens`."""
+        """All fields by name, with `tokens` added."""
         return {**asdict(self), "tokens": self.tokens}

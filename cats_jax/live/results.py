@@ -1,4 +1,4 @@
-"""What a search leaves behind: the answer, the finished paths, the tree, the ledger, the status."""
+"""The result of a search: answer, finished paths, tree, decisions, ledger and status."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from .ledger import Ledger
 Status = Literal["answered", "no_answer", "budget", "max_tokens", "max_seconds", "failed"]
 """How a search ended.
 
-`answered` and `no_answer`: by itself, with and without an answer among the finished paths.
-`budget`, `max_tokens`, `max_seconds`: a limit stopped it while paths could still grow; there may
-be an answer all the same. `failed`: every candidate of a step was invalid, or the PRM broke its
-contract; such a question has no answer and counts as wrong.
+`answered` and `no_answer`: the search ended by itself, with or without an answer. `budget`,
+`max_tokens`, `max_seconds`: a limit stopped the search while paths could still grow; the result
+may have an answer. `failed`: every candidate of a step was invalid, or the PRM broke its contract;
+such a question has no answer and counts as wrong.
 """
 
 ROOT = 0
-"""Id of the tree's root, the question itself; candidates count from 1."""
+"""Id of the tree's root, which is the question; ids of candidates start at 1."""
 
 
 @dataclass(slots=True)
@@ -27,21 +27,21 @@ class Candidate:
     """One sampled step: a node of the search tree.
 
     Attributes:
-        id: counts from 1 within a question, in order of sampling.
-        parent: id of the candidate it continues; 0 is the question.
-        step: reasoning step of the search, from 0.
-        phase: tick within the step.
+        id: number of the candidate within its question, from 1 in order of sampling.
+        parent: id of the candidate that this one continues; 0 is the question.
+        step: index of the reasoning step of the search, from 0.
+        phase: index of the tick within the step, from 0.
         pool_row: row in the step's pool.
-        text: the step, without separator.
-        token_ids: of the policy, as sampled; not written to tree files.
-        num_tokens: sampled tokens.
-        log_prob: of the step under the policy at temperature 1, nats.
+        text: text of the step, without separator.
+        token_ids: the policy's token ids as sampled; not written to tree files.
+        num_tokens: number of sampled tokens.
+        log_prob: log-probability of the step under the policy at temperature 1, in nats.
         score: PRM score of the step, or None if the PRM was not asked or broke its contract.
         path_score: aggregated score of the path up to here, or None if `score` is None.
-        invalid: why it may not be kept ("blank", "length", "context"), or None.
-        done: it ends an answer.
-        answer: the path's final answer if done and one was found.
-        kept: it was in the frontier or among the finished paths after its step.
+        invalid: why the candidate may not be kept ("blank", "length", "context"), or None.
+        done: whether the candidate ends its path.
+        answer: the path's final answer if the path is done and has one, otherwise None.
+        kept: whether a path ending in this candidate was in the frontier or finished after a step.
     """
 
     id: int
@@ -66,14 +66,14 @@ class DecisionRow:
     """One decision of the policy.
 
     Attributes:
-        step, phase: when.
-        node: id of the candidate that decided (0: the question).
+        step, phase: reasoning step and tick within it, from 0.
+        node: id of the candidate at which the policy decided; 0 is the question.
         features: what the policy saw, in the order of `search.FEATURE_NAMES`.
         action: row of the action table.
-        num_extra: candidates the action asked for.
-        num_retain, temperature, top_p, top_k: the rest of the action.
-        granted: candidates it got.
-        reward: of the decision.
+        num_extra: number of candidates that the action asked for.
+        num_retain, temperature, top_p, top_k: the other values of the action.
+        granted: number of candidates that the node got.
+        reward: reward of the decision.
     """
 
     step: int
@@ -97,7 +97,7 @@ class SearchPath:
     Attributes:
         steps: texts of its steps.
         step_scores: PRM scores of those steps that were scored.
-        path_score: of the last step, or None if it was not scored.
+        path_score: `path_score` of the last step, or None if that step was not scored.
         answer: its final answer, or None.
         nodes: candidate ids of its steps.
     """
@@ -123,7 +123,7 @@ class SearchResult:
         paths: all finished paths, in the order in which they finished.
         candidates: the tree, in order of sampling.
         decisions: the policy's decisions, in order.
-        ledger: what it cost.
+        ledger: cost of the search.
     """
 
     question: Question
@@ -139,7 +139,7 @@ class SearchResult:
 
 
 def path_of(nodes: Sequence[int], candidates: Sequence[Candidate]) -> SearchPath:
-    """The path of the candidates of these ids, from the first step on; ids count from 1."""
+    """The finished path whose candidate ids, from the first step on, are `nodes`."""
     steps = [candidates[node - 1] for node in nodes]
     return SearchPath(
         steps=tuple(step.text for step in steps),

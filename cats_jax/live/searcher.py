@@ -1,4 +1,4 @@
-"""`Searcher`: the one host entry to a search. `solve`, `evaluate` and notebooks call it."""
+"""`Searcher`, the class that `solve`, `evaluate` and notebooks run searches with."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from .results import SearchResult
 from .timings import Timings
 
 _SPLIT_FROM = 32
-"""From so many questions in flight on, two halves take turns: one is sampled while the other is
-scored. Fewer stay together: two small batches cost more forward passes than turns save."""
+"""Smallest number of questions in flight that is split into two cohorts. One cohort is sampled
+while the other is scored; for fewer questions, the extra forward passes cost more than that saves.
+"""
 
 
 class Searcher:
@@ -54,23 +55,23 @@ class Searcher:
         """Check the settings; no model is called yet.
 
         Args:
-            policy: writes candidate steps.
-            scorer: scores them; needed by strategies with `uses_scores`.
-            strategy: from `search.strategies`, or a factory such as `search.beam(factor=8)`.
+            policy: language model that writes candidate steps.
+            scorer: PRM that scores the steps; needed by strategies with `uses_scores`.
+            strategy: search strategy, for example `search.beam(factor=8)`.
             num_candidates: N in 1..256, cap on the candidates of one reasoning step.
-            calibration: of the scorer: intercept, slope, agreement, see `search.calibration`. It
-                matters to strategies that are `calibrated`, and to features of a policy.
-            price: per 100 candidates, in units of a right answer, >= 0. A policy that was trained
-                at several prices samples less at a higher one.
+            calibration: intercept, slope and agreement of the scorer, see `search.calibration`.
+                Strategies that are `calibrated` and features of a policy read it.
+            price: price of 100 candidates in units of a right answer, >= 0. A policy that was
+                trained at several prices samples less at a higher one.
             seed: run seed.
-            params: of the strategy's policy (CATS).
-            judge: sameness of answers; default: integers in a box.
-            max_depth: reasoning steps; the last one runs to the end of the answer.
+            params: parameters of the strategy's policy (CATS); `()` without one.
+            judge: decides which answers are the same; default: `BoxedIntegerJudge`.
+            max_depth: number of reasoning steps; the last one runs to the end of the answer.
             budget: cap on all candidates of a question; default `num_candidates * max_depth`.
-            in_flight: questions searched at once.
+            in_flight: number of questions searched at once.
             max_tokens: cap on a question's tokens, sampled by the policy plus computed by the
                 PRM; checked after every tick.
-            max_seconds: cap on the seconds spent on a question, checked likewise.
+            max_seconds: cap on the seconds spent on a question; checked after every tick.
 
         Raises:
             BadInputError: a setting breaks its rule.
@@ -117,8 +118,8 @@ class Searcher:
         """Search all questions.
 
         Args:
-            questions: with distinct ids.
-            on_result: called as each question ends, by one thread at a time, in order of ending.
+            questions: questions with distinct ids.
+            on_result: called with each result when its question ends, by one thread at a time.
 
         Returns:
             Results in the order of `questions`.

@@ -1,4 +1,4 @@
-"""Seeds by stable hash: the same on every machine, version and batch."""
+"""Seeds by a stable hash, the same on every machine, in every version and in every batch."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import hashlib
 def candidate_seed(run_seed: int, question_id: str, step: int, phase: int, pool_row: int) -> int:
     """The unsigned 64-bit seed of one candidate, for the policy.
 
-    The strategy's name has no part in it, so that strategies share random numbers and comparisons
-    between them are paired.
+    The seed does not depend on the strategy, so that strategies share random numbers and
+    comparisons between them are paired.
 
     Args:
-        run_seed: of the run.
-        question_id: unique within the run.
+        run_seed: seed of the run.
+        question_id: id of the question, unique within the run.
         step: reasoning step of the search, from 0.
         phase: tick within the step, from 0.
-        pool_row: of the candidate among those of its step, from 0.
+        pool_row: row of the candidate in its step's pool, from 0.
     """
     return stable_seed(run_seed, question_id, step, phase, pool_row)
 

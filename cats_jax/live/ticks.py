@@ -1,4 +1,4 @@
-"""The core for a batch of slots: what the driver compiles, and the little it reads back."""
+"""The functions of the core that the driver compiles for a batch of slots."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .results import ROOT
 def first_states(
     slots: int, **arguments: Any
 ) -> tuple[search.SearchState, search.SearchState, jax.Array]:
-    """A question's state before its first tick; states and keys of slots without a question."""
+    """The state of a question before its first tick, and the states and keys of empty slots."""
     fresh = search.init(jnp.int32(ROOT), **arguments)
     # A budget of 0 makes a slot terminal from the start: an idle slot asks for nothing.
     idle = fresh.replace(budget=jnp.int32(0))
@@ -39,10 +39,14 @@ def replace_slots(
     """Start questions in the opened slots and empty the closed ones that stay without one.
 
     Args:
-        states, keys: of B slots.
-        fresh: a question's first state.
-        seeds: u32[B], of the opened slots' keys.
-        opened, closed: bool[B].
+        states, keys: states and keys of B slots.
+        fresh: state of a question before its first tick.
+        seeds: u32[B], seeds of the opened slots' keys; other entries are ignored.
+        opened: bool[B], slots that get a question.
+        closed: bool[B], slots whose question has ended.
+
+    Returns:
+        The new states and keys of the B slots.
     """
 
     def one(
@@ -68,7 +72,7 @@ def plan(
     strategy: search.Strategy,
     base_phase: bool | None,
 ) -> search.Plan:
-    """`search.plan` of B slots; `ticks` i32[B] count the phases since each question began."""
+    """`search.plan` of B slots; `ticks`, i32[B], counts the phases since each question began."""
 
     def one(key: jax.Array, tick: jax.Array, state: search.SearchState) -> search.Plan:
         plan_key, _ = search.tick_keys(key, tick)
@@ -86,7 +90,7 @@ def commit(
     strategy: search.Strategy,
     base_phase: bool | None,
 ) -> tuple[search.SearchState, dict[str, Any]]:
-    """`search.commit` of B slots, and what the host reads of it."""
+    """`search.commit` of B slots; returns the new states and the values that the host reads."""
     commit = functools.partial(search.commit, strategy=strategy, base_phase=base_phase)
     state, output = jax.vmap(commit)(state, plan, expansion)
     return state, _observe(params, plan, state, output, strategy)
@@ -99,7 +103,7 @@ def _observe(
     output: search.StepOutput,
     strategy: search.Strategy,
 ) -> dict[str, Any]:
-    """What the host reads of a tick, in one transfer."""
+    """The values of a tick that the host reads in one transfer, each with a leading axis B."""
 
     def answer(state: search.SearchState) -> jax.Array:
         return search.answer(params, state, strategy=strategy)
@@ -122,7 +126,7 @@ def _observe(
 
 
 def _cut_by_budget(state: search.SearchState) -> jax.Array:
-    """bool[B]: paths could still grow, had the budget not been spent."""
+    """bool[B], whether the budget is spent while paths could still grow."""
     can_grow = jnp.any(state.frontier.valid, axis=1) & (state.step < state.max_steps)
     full = jnp.sum(state.finished.valid, axis=1) >= state.width
     return (state.spent >= state.budget) & can_grow & ~full

@@ -12,18 +12,18 @@ from collections.abc import Iterator
 class Timings:
     """Seconds by part, summed over threads.
 
-    Parts: "policy inside" and "prm inside" are forward passes and sampling of token ids;
-    "policy outside" and "prm outside" the rest of the engine calls; "core" is plan and commit;
-    "host" is everything else of a tick. Waiting for the other cohort's engine is "waiting".
+    "policy inside" and "prm inside" are forward passes and sampling of token ids; "policy outside"
+    and "prm outside" are the rest of the engine calls. "core" is plan and commit. "waiting" is the
+    time until the other cohort releases the policy, the PRM or the core. "host" is everything else.
     """
 
     def __init__(self) -> None:
-        """All zero."""
+        """Start with no parts."""
         self._seconds: defaultdict[str, float] = defaultdict(float)
         self._lock = threading.Lock()
 
     def add(self, part: str, seconds: float) -> None:
-        """Add to a part; thread-safe."""
+        """Add seconds to a part; thread-safe."""
         with self._lock:
             self._seconds[part] += seconds
 
@@ -41,7 +41,7 @@ class Stopwatch:
 
     @contextlib.contextmanager
     def __call__(self, part: str) -> Iterator[None]:
-        """Add what the `with` takes."""
+        """Add the duration of the `with` block to a part."""
         started = time.perf_counter()
         try:
             yield
@@ -49,15 +49,15 @@ class Stopwatch:
             self._seconds[part] += time.perf_counter() - started
 
     def split(self, part: str, inside: float) -> None:
-        """Divide the seconds of an engine call into inside and outside."""
+        """Replace a part by "... inside", of `inside` seconds, and "... outside", the rest."""
         total = self._seconds.pop(part)
         self._seconds[f"{part} inside"] += inside
         self._seconds[f"{part} outside"] += total - inside
 
     def seconds(self, part: str) -> float:
-        """Of one part."""
+        """Seconds of one part; 0 if nothing was added to it."""
         return self._seconds[part]
 
     def parts(self) -> list[tuple[str, float]]:
-        """All of them."""
+        """(part, seconds) of all parts."""
         return list(self._seconds.items())

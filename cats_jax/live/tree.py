@@ -1,7 +1,8 @@
 """The host's side of one search: texts, ids and costs of the question's tree.
 
-The core knows a path by an integer, its `embedding`: the id of its newest candidate here. Pruning
-moves these ids about in the graph; nothing on the host is ever re-aligned.
+The core identifies a path by an integer, its `embedding`, which is the id of the path's newest
+candidate in the tree. Pruning moves these ids between rows of the core's arrays and changes nothing
+in the tree.
 """
 
 from __future__ import annotations
@@ -30,7 +31,11 @@ class SearchTree:
     def add(
         self, parent: int, sample: StepSample, *, step: int, phase: int, pool_row: int
     ) -> Candidate:
-        """Append a sampled step; says whether it is usable and whether it ends an answer."""
+        """Append a sampled step.
+
+        Returns:
+            The new candidate. `invalid` says whether it is usable, `done` whether it ends its path.
+        """
         candidate = Candidate(
             id=len(self.candidates) + 1,
             parent=parent,
@@ -66,7 +71,7 @@ class SearchTree:
         return ids[::-1]
 
     def text_class(self, text: str) -> int:
-        """Equal for equal step texts."""
+        """Number of a step text, from 0 in order of appearance; equal texts have equal numbers."""
         return self._text_class.setdefault(text, len(self._text_class))
 
     def answer_class(self, answer: str | None) -> int:
@@ -74,7 +79,7 @@ class SearchTree:
         return -1 if answer is None else self._answers.number(answer)
 
     def forget_steps_outside(self, live: Sequence[int]) -> list[Path]:
-        """Drop the step objects of paths that can't grow any more; returns the live paths."""
+        """Drop the stored paths of all nodes but `live` and their ancestors; returns live paths."""
         keep = {ROOT}
         for node in live:
             keep.update(self.nodes(node))
@@ -90,13 +95,13 @@ class AnswerClasses:
     """Numbers of classes of equivalent answers, in order of appearance."""
 
     def __init__(self, judge: AnswerJudge) -> None:
-        """No classes."""
+        """Start without classes."""
         self._judge = judge
         self._numbers: dict[str, int] = {}
         self._representatives: list[str] = []
 
     def number(self, answer: str) -> int:
-        """The answer's class, from 0; each new text meets one answer per class."""
+        """The answer's class, from 0; a new text is compared with one answer per class."""
         if answer not in self._numbers:
             for number, representative in enumerate(self._representatives):
                 if self._judge.equivalent(representative, answer):
@@ -116,7 +121,7 @@ def why_invalid(sample: StepSample) -> str | None:
 
 
 def answer_and_end(judge: AnswerJudge, path: Path, sample: StepSample) -> tuple[str | None, bool]:
-    """The answer of a path that a valid sample ends, and whether the path is done."""
+    """The answer, or None, of a path whose last step is a valid sample, and whether it is done."""
     answer = judge.extract([step.text for step in path])
     # A closed answer ends the path even where the model would go on talking.
     return answer, sample.finish == "end" or answer is not None

@@ -1,1 +1,1 @@
-"""Policies and process reward models: found, read, and run on transformers or a server."""
+"""Policies and process reward models: loading them, and running them on transformers or vLLM."""

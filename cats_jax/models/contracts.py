@@ -1,7 +1,7 @@
 """Contract tests for bridges: every generator and every scorer passes them.
 
-They are functions of the implementation, so that the project's own tests and the author of a new
-bridge run the same ones. A broken contract raises AssertionError with a line that says which.
+The tests take the implementation as an argument, so that this project and the author of a new
+bridge run the same tests. A broken contract raises AssertionError, whose message names the rule.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def check_generator(
 
     Args:
         generator: the implementation; its cached state of the questions is forgotten at the end.
-        questions: two or more that fit its context.
+        questions: two or more questions that fit the model's context.
         exact: whether a sample must be a function of path, parameters and seed alone, bit for bit
             (the Hugging Face bridge in float32). Otherwise only shapes and ranges are checked.
 
@@ -105,10 +105,10 @@ def check_scorer(
 
     Args:
         scorer: the implementation; its cached state of the questions is forgotten at the end.
-        questions, paths: pairs with non-blank steps that fit its context; some paths should have
-            several steps.
-        tolerance: how far two scores of one path may lie apart (0: bitwise equal, the Hugging
-            Face bridge in float32).
+        questions, paths: pairs of a question and a path that fits the model's context and has no
+            blank step; some paths should have several steps.
+        tolerance: largest difference allowed between two scores of one path; 0 means bitwise equal
+            (the Hugging Face bridge in float32).
 
     Raises:
         AssertionError: naming the rule that does not hold.

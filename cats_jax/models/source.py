@@ -1,7 +1,7 @@
-"""The models of a recipe: found and checked first, loaded when they are needed.
+"""The models of a recipe: checked before a run, loaded when they are needed.
 
-`ModelSource` is what `evaluate` asks; `ModelFolders` answers with model folders in Hugging Face
-format, on transformers or on a serving engine; their libraries are imported when needed.
+`evaluate` gets its models from a `ModelSource`. `ModelFolders` loads model folders in Hugging Face
+format on transformers or on a serving engine, whose libraries are imported when needed.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ class ModelSource(Protocol):
     """Where policies and PRMs come from."""
 
     def fingerprint(self, spec: PolicySpec | PrmSpec) -> dict[str, Any]:
-        """What identifies the model, as JSON values.
+        """JSON values that identify the model; the model is not loaded.
 
         Raises:
-            BadInputError: the model can't be there; nothing was loaded.
+            BadInputError: there is no such model.
         """
         ...
 
@@ -43,14 +43,17 @@ class ModelSource(Protocol):
 
 
 class ModelFolders:
-    """Model folders on this machine, the embedded world's models by name, and models of your own.
+    """Model folders on this machine, the embedded world's models by name, and users' own models.
 
     A path of the form `module:function` names a function that is called with the spec and returns
     a `StepGenerator` or a `StepScorer`.
     """
 
     def fingerprint(self, spec: PolicySpec | PrmSpec) -> dict[str, Any]:
-        """The folder's name and the SHA-256 of its configuration and weights, file by file."""
+        """The folder's name and the SHA-256 of its config.json and of each file of weights.
+
+        A model of a user's own is identified by the name of its function alone.
+        """
         if is_function_name(spec.path):
             load_function(spec.path)
             return {"function": spec.path}
@@ -92,12 +95,12 @@ _STARTED = ("dtype", "gpu_memory_utilization")
 
 
 def _settings(spec: PolicySpec | PrmSpec, *names: str) -> dict[str, Any]:
-    """The fields of a spec that a back end takes under the same names."""
+    """The named fields of a spec, as keyword arguments of a back end."""
     return {name: getattr(spec, name) for name in names}
 
 
 def _own_model(spec: PolicySpec | PrmSpec, protocol: type) -> Any:
-    """The model that a function of the user's own makes of the spec."""
+    """The model that the user's function returns for the spec, checked against the protocol."""
     model = load_function(spec.path)(spec)
     if not isinstance(model, protocol):
         raise BadInputError(
@@ -108,7 +111,7 @@ def _own_model(spec: PolicySpec | PrmSpec, protocol: type) -> Any:
 
 
 def _engine_policy(spec: PolicySpec, folder: pathlib.Path) -> StepGenerator:
-    """A policy on vLLM, here or behind a server."""
+    """A policy on vLLM, in an engine started here or behind a server."""
     from .serving.generator import EngineGenerator
     from .serving.token_engine import Sampler
 
@@ -125,7 +128,7 @@ def _engine_policy(spec: PolicySpec, folder: pathlib.Path) -> StepGenerator:
 
 
 def _engine_prm(spec: PrmSpec, folder: pathlib.Path) -> EngineScorer:
-    """A PRM on vLLM, here or behind a server."""
+    """A PRM on vLLM, in an engine started here or behind a server."""
     from .huggingface.prm import RewardModel
     from .serving.scorer import EngineScorer
     from .serving.token_engine import Classifier
@@ -150,7 +153,7 @@ def model_folder(spec: PolicySpec | PrmSpec) -> pathlib.Path:
     """The folder of a model, by path or by its name in the embedded world.
 
     Raises:
-        BadInputError: there is no such folder, or it holds no model.
+        BadInputError: there is no such folder, or it has no config.json or no safetensors file.
     """
     kind = "policy" if isinstance(spec, PolicySpec) else "PRM"
     names = world.POLICY_NAMES if isinstance(spec, PolicySpec) else world.PRM_NAMES
@@ -175,12 +178,12 @@ def model_folder(spec: PolicySpec | PrmSpec) -> pathlib.Path:
 
 
 def is_world_policy(spec: PolicySpec) -> bool:
-    """Whether this policy reads the embedded world's questions only."""
+    """Whether a policy is one of the embedded world's, which read only its questions."""
     return spec.path in world.POLICY_NAMES
 
 
 def silence_transformers() -> None:
-    """Its warnings, such as the one about long questions, are errors of our own in one line."""
+    """Set transformers to log errors only; this package has its own errors for its warnings."""
     from transformers.utils import logging
 
     logging.set_verbosity_error()

@@ -1,7 +1,7 @@
-"""Whether a folder's weights are all of a model's: asked before a serving engine starts.
+"""Check, before a serving engine starts, that a folder holds all weights of its model.
 
-vLLM (0.32) merges tensors as it reads them and does not notice when a part is missing: it runs on
-with whatever stood in its memory. transformers does notice, which the Hugging Face bridges rely on.
+vLLM (0.32) merges tensors as it reads them and does not notice a missing part: it goes on with
+uninitialised memory. transformers reports missing tensors, which the Hugging Face bridges rely on.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ _LANGUAGE_HEAD = "lm_head."
 
 
 def check_complete(folder: pathlib.Path, config: Any, head: Sequence[str] = ()) -> None:
-    """Refuses weights of which a tensor is missing or has another shape than config.json says.
+    """Check that no tensor is missing or has another shape than config.json says.
 
-    Where tensors are stored under names that transformers has not, nothing can be told, and the
-    engine has the last word.
+    Missing tensors are not reported if the folder also stores tensors under names that transformers
+    does not know, because these may be the missing ones under other names.
 
     Args:
-        folder: of the model.
-        config: its transformers configuration.
-        head: stored names of the layers that stand in the language-model head's place, if any.
+        folder: model folder.
+        config: the model's transformers configuration.
+        head: stored names of the layers that replace the language-model head, if any.
 
     Raises:
-        BadInputError: naming the tensor.
+        BadInputError: a tensor is missing or has a wrong shape; the message names the tensor.
     """
     own = tuple(f"{layer}." for layer in head)
     stored = {

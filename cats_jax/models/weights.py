@@ -1,4 +1,4 @@
-"""What a model folder's safetensors files hold, by their headers: no weight is read here."""
+"""Names, dtypes, shapes and places of stored tensors, read from safetensors headers alone."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class StoredTensor:
     """One tensor in a file.
 
     Attributes:
-        name: as stored.
-        dtype: as safetensors names it, "BF16" for example.
-        shape: its sizes.
-        file: that holds it.
-        start, stop: its bytes in the file.
+        name: name under which the tensor is stored.
+        dtype: name of the dtype in safetensors, for example "BF16".
+        shape: sizes of the tensor's axes.
+        file: file that holds the tensor.
+        start, stop: offsets in the file of the tensor's first byte and of the byte after its last.
     """
 
     name: str
@@ -35,7 +35,7 @@ class StoredTensor:
 
     @property
     def is_float(self) -> bool:
-        """Whether its values are plain floating-point numbers, 16 bits or more."""
+        """Whether the tensor's values are floating-point numbers of 16 bits or more."""
         return self.dtype in _FLOATS
 
 
@@ -43,7 +43,8 @@ def stored_tensors(folder: str | pathlib.Path) -> dict[str, StoredTensor]:
     """Every tensor of a model folder by name, in the order of files and bytes.
 
     Raises:
-        BadInputError: no safetensors file, a missing or broken one, or a tensor stored twice.
+        BadInputError: the folder has no safetensors file, a file is missing or broken, or a tensor
+            is stored twice.
     """
     found: dict[str, StoredTensor] = {}
     for file in weight_files(pathlib.Path(folder)):
@@ -58,10 +59,12 @@ def stored_tensors(folder: str | pathlib.Path) -> dict[str, StoredTensor]:
 
 
 def weight_files(folder: pathlib.Path) -> list[pathlib.Path]:
-    """The files transformers would load: those of the index, the single one, or all there are.
+    """The safetensors files of a model folder, as transformers would choose them.
+
+    These are the files of model.safetensors.index.json, or model.safetensors, or all that exist.
 
     Raises:
-        BadInputError: there is none, or the index names one that is not there.
+        BadInputError: there is no file, or the index names a file that does not exist.
     """
     if not folder.is_dir():
         raise BadInputError(f"model folder {str(folder)!r} does not exist: give a local folder")
@@ -82,7 +85,7 @@ def shard_names(index: pathlib.Path) -> list[str]:
     """The file names of an index of shards, sorted.
 
     Raises:
-        BadInputError: it is no such index, or a file it names is not beside it.
+        BadInputError: the file is no index of shards, or a file that it names does not exist.
     """
     try:
         names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
@@ -104,11 +107,11 @@ def shard_names(index: pathlib.Path) -> list[str]:
 
 
 def check_one_dtype(tensors: Iterable[StoredTensor], apart: Iterable[str] = ()) -> None:
-    """Refuses weights of several precisions, which come from shards of different releases.
+    """Check that weights have one precision; mixed ones come from shards of different releases.
 
     Args:
-        tensors: of one checkpoint.
-        apart: names of tensors that may differ: a small head is often kept in float32.
+        tensors: tensors of one checkpoint.
+        apart: names of tensors that may differ, such as a small head kept in float32.
 
     Raises:
         BadInputError: two floating-point tensors have different dtypes.

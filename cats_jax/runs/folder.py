@@ -6,9 +6,9 @@
     summary.json      aggregated figures, rewritten at the end
     *.png             plots
 
-A question's tree is on disk before its row, and the row says where the tree lies. So a process
-that is killed at any moment leaves at most one cut tail per file and some trees without rows: the
-reader passes over them, and the writer drops them when it goes on.
+A question's tree is on disk before its row, and the row says where the tree lies. A process that is
+killed leaves at most one incomplete end per file and some trees without rows. The reader skips
+them, and the writer removes them when the run is continued.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ _IDENTITY = ("schema", "config", "models", "questions")
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One question searched once.
+    """The result of one search of one question.
 
     Attributes:
-        key: unique in the run, from `row_key`.
-        question: its id.
+        key: key of the row, unique in the run, from `row_key`.
+        question: id of the question.
         strategy: label of the strategy.
         num_candidates: N.
         prm: label of the PRM, or None if it was not called.
@@ -57,12 +57,14 @@ class Row:
         answer: the final answer, or None.
         gold: the answer it was graded against.
         correct: whether the two are the same; a failed question is wrong.
-        status: of `SearchResult`.
-        reason: one line on a failure or a limit.
-        steps: reasoning steps completed.
-        ledger: what it cost.
-        actions: (num_extra, num_retain, temperature, top_p, top_k, times) of its decisions.
-        tree: offset and length of its member in the tree file, or None if none was written.
+        status: how the search ended, as in `SearchResult`.
+        reason: one line on a failure, a limit or an answer that could not be graded; else empty.
+        steps: number of reasoning steps completed.
+        ledger: cost of the search.
+        actions: (num_extra, num_retain, temperature, top_p, top_k, times) of each distinct action,
+            where `times` counts the decisions for it.
+        tree: offset and length in bytes of the tree's gzip member in the tree file, or None if no
+            tree was written.
         dataset: label of the question's data set in a run of several; "" in a run of one.
         tolerance: largest absolute difference to `gold` that counted as none, or None.
         covered: whether some finished path gives the right answer: what a perfect choice among
@@ -90,7 +92,7 @@ class Row:
     covered: bool = False
 
     def as_dict(self) -> dict[str, Any]:
-        """Flat, as it stands in the file; the ledger's fields are columns."""
+        """The row as a flat mapping for the results file; the ledger's fields are columns."""
         row = {
             field.name: getattr(self, field.name)
             for field in dataclasses.fields(self)
@@ -100,7 +102,7 @@ class Row:
 
     @classmethod
     def from_dict(cls, row: Mapping[str, Any]) -> Row:
-        """The inverse of `as_dict`; runs of earlier versions lack the PRM's part of the FLOPs."""
+        """The inverse of `as_dict`; `prm_flops`, which older runs do not have, defaults to 0."""
         row = {"prm_flops": 0.0, **row}
         names = {field.name for field in dataclasses.fields(cls)} - {"ledger", "actions", "tree"}
         return cls(
@@ -121,7 +123,7 @@ class Run:
     """A run folder as read.
 
     Attributes:
-        folder: where it is.
+        folder: path of the run folder.
         manifest: content of manifest.json.
         rows: complete result rows, in order of writing.
     """
@@ -131,7 +133,7 @@ class Run:
     rows: tuple[Row, ...]
 
     def tree(self, row: Row) -> SearchResult:
-        """The search behind a row; token ids and the answer's gold are not in the file.
+        """The search result behind a row; its candidates have no token ids, which are not stored.
 
         Raises:
             BadInputError: the row has no tree, or the file is damaged there.
@@ -161,7 +163,7 @@ class Run:
 
 
 def read_run(folder: str | pathlib.Path) -> Run:
-    """Read a run folder, finished, killed or still growing; nothing in it is changed.
+    """Read a run folder, whether finished, interrupted or in use; nothing in it is changed.
 
     Raises:
         BadInputError: not a run folder, another schema, or a damaged row (named by line).
@@ -174,19 +176,19 @@ def read_run(folder: str | pathlib.Path) -> Run:
 
 
 def write_summary(folder: str | pathlib.Path, summary: Mapping[str, Any]) -> None:
-    """Replace summary.json."""
+    """Write summary.json to a run folder, replacing an old one."""
     durable.replace_json(pathlib.Path(folder) / SUMMARY, {"schema": SCHEMA, **summary})
 
 
 class RunWriter:
-    """Appends rows and trees to a run folder; makes it, or goes on with it.
+    """Appends rows and trees to a run folder, which it creates or continues.
 
     Args:
-        folder: made if need be.
-        manifest: from `manifest.make_manifest`.
+        folder: path of the run folder.
+        manifest: manifest of the run, from `manifest.make_manifest`.
 
     Attributes:
-        keys: of the rows that are there; not to be searched again.
+        keys: keys of the rows in the folder, which need not be searched again.
 
     Raises:
         BadInputError: the folder is another run's, is not a run folder, or is in use.
@@ -214,12 +216,12 @@ class RunWriter:
         self.close()
 
     def add(self, row: Row, result: SearchResult | None) -> None:
-        """Append a row, and before it the tree of `result` if one is given.
+        """Queue a row for writing, and the tree of `result` before it if one is given.
 
-        The disk is left to a thread of its own; `close` waits for it.
+        A thread of its own writes the queue; `close` waits for it.
 
         Raises:
-            ValueError: a row of this key is there already.
+            ValueError: the folder has a row with this key already.
             RunStoppedError: an earlier row could not be written.
         """
         if row.key in self.keys:
@@ -229,11 +231,11 @@ class RunWriter:
 
     @property
     def seconds(self) -> float:
-        """Time that the thread which compresses and writes was at work."""
+        """Seconds that the writing thread spent compressing and writing."""
         return self._appender.seconds
 
     def close(self) -> None:
-        """Wait until everything is on the disk, and free the folder.
+        """Wait until everything is on the disk, and release the folder's lock.
 
         Raises:
             RunStoppedError: something could not be written.
@@ -244,7 +246,7 @@ class RunWriter:
             self._lock.close()
 
     def _repair(self) -> set[str]:
-        """Drop cut tails and trees without a row; returns the keys of the rows that stay."""
+        """Remove incomplete ends and trees without a row; returns the keys of the other rows."""
         results, trees = self.folder / RESULTS, self.folder / TREES
         kept = _complete_rows(self.folder)
         lines = b"".join(line for _, line in kept)
@@ -258,7 +260,7 @@ class RunWriter:
 
 
 def _complete_rows(folder: pathlib.Path) -> list[tuple[Row, bytes]]:
-    """Rows whose line and tree are complete, each with its line."""
+    """(row, line) of each row whose line and tree are complete."""
     path, trees = folder / RESULTS, folder / TREES
     if not path.exists():
         return []
@@ -303,8 +305,8 @@ def _read_manifest(folder: pathlib.Path) -> dict[str, Any] | None:
 class _Appender:
     """A thread that compresses and writes, so that searches do not wait for the disk.
 
-    Whatever has piled up goes out together: first the trees, then, once those are on the disk,
-    the rows that point at them.
+    All queued entries are written together: first the trees, then, once those are on the disk, the
+    rows that point at them.
     """
 
     def __init__(self, folder: pathlib.Path) -> None:

@@ -1,4 +1,4 @@
-"""Several run folders read as one, so that their strategies stand in one table, in pairs."""
+"""Merging of run folders, so that one table compares their strategies question by question."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ _FREE = ("name", "questions", "strategies", "prms", "num_candidates", "seeds", "
 
 
 def merge_runs(runs: Sequence[Run]) -> list[Run]:
-    """One run for all that asked the same questions of the same policy in the same way.
+    """Merge runs of the same questions, policy and settings into one run each.
 
     Args:
-        runs: at least one. Runs that differ in policy, questions, limits or rescoring stay apart.
+        runs: at least one run. Runs that differ in policy, questions, calibration, limits or
+            rescoring are not merged.
 
     Returns:
-        In order of first appearance; the folder of a merged run is that of its first.
+        The merged runs, in order of first appearance. A merged run has the folder of its first run.
 
     Raises:
         BadInputError: a row is in two runs, or a label stands for different things in two.
@@ -76,7 +77,7 @@ def _merged(family: Sequence[Run]) -> Run:
 
 
 def _labels(manifest: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
-    """(kind, label, what it stands for) of strategies and PRMs."""
+    """(kind, label, settings and model fingerprint) of each strategy and each PRM."""
     config, models = manifest["config"], manifest["models"]
     for spec in config["strategies"]:
         yield "strategy", spec["label"], [spec, models.get(f"controller {spec['label']}")]

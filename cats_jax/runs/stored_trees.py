@@ -1,4 +1,4 @@
-"""A search tree as lines of JSON, and back."""
+"""Conversion of search trees to lines of JSON and back."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def tree_from_lines(
     steps: int,
     ledger: Ledger,
 ) -> SearchResult:
-    """The search again, but for token ids; what the lines don't have is given."""
+    """The inverse of `tree_to_lines`, with empty token ids; other arguments are not in the lines."""
     head = lines[0]
     candidates = []
     for line in lines:
@@ -92,5 +92,5 @@ _encode = json.JSONEncoder(allow_nan=False, check_circular=False).encode
 
 
 def json_line(value: Any) -> bytes:
-    """With its end of line; NaN and infinities are refused."""
+    """A JSON value as one line with its newline; ValueError for NaN and infinities."""
     return _encode(value).encode() + b"\n"

@@ -1,4 +1,4 @@
-"""Files that survive a kill, and folders that one process writes at a time."""
+"""Files that stay whole if the process is killed, and locks on output folders."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ LOCK = ".lock"
 
 
 def hold(folder: pathlib.Path) -> TextIO:
-    """Make a folder if need be, and keep other processes out until the returned file is closed.
+    """Create a folder if needed and lock it until the returned file is closed.
 
     Raises:
-        BadInputError: it is a file, in use, or can't be written.
+        BadInputError: the folder is a file, is locked by another process, or can't be written.
     """
     if folder.exists() and not folder.is_dir():
         raise BadInputError(f"{str(folder)!r} is a file: choose another output folder")
@@ -40,7 +40,7 @@ def hold(folder: pathlib.Path) -> TextIO:
 
 
 def replace(path: pathlib.Path, data: bytes) -> None:
-    """Readers see the old content or the new, never a part."""
+    """Replace a file atomically: readers see the old content or the new one, never a part."""
     new = path.with_name(path.name + ".new")
     with new.open("wb") as file:
         file.write(data)
@@ -50,15 +50,15 @@ def replace(path: pathlib.Path, data: bytes) -> None:
 
 
 def replace_json(path: pathlib.Path, value: Mapping[str, Any]) -> None:
-    """The same with JSON, to be read by people too."""
+    """Replace a file atomically with `value` as indented JSON."""
     replace(path, json.dumps(value, indent=2).encode() + b"\n")
 
 
 def check_output(option: str, path: pathlib.Path) -> None:
-    """Check, before the work, that a file can be made at the path that an option names.
+    """Check, before expensive work, that a file can be created at the path given by an option.
 
     Raises:
-        BadInputError: the path is a folder, its folder is missing, or it can't be written.
+        BadInputError: the path is a folder, or its parent folder is missing or can't be written.
     """
     if path.is_dir():
         raise BadInputError(f"{option} {str(path)!r} is a folder: name a file")
@@ -70,10 +70,12 @@ def check_output(option: str, path: pathlib.Path) -> None:
 
 @contextlib.contextmanager
 def whole_text(path: pathlib.Path) -> Iterator[TextIO]:
-    """A text to be written bit by bit, which is at `path` when the `with` ends, and not before.
+    """Open a text file for writing that replaces `path` when the `with` block ends.
+
+    After any error the old content of `path` stays.
 
     Raises:
-        BadInputError: it can't be written. What was at `path` stays, as after any other error.
+        BadInputError: the file can't be written.
     """
     new = path.with_name(path.name + ".new")
     try:
@@ -91,12 +93,12 @@ def whole_text(path: pathlib.Path) -> Iterator[TextIO]:
 
 
 def open_to_append(path: pathlib.Path) -> int:
-    """A descriptor for `append`."""
+    """Open a file for `append`, creating it if needed, and return its descriptor."""
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
 
 
 def append(descriptor: int, data: bytes | bytearray) -> None:
-    """Write all of it, normally in one call, and wait until it is on the disk."""
+    """Append all of `data` to a file and wait until it is on the disk."""
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]
@@ -105,7 +107,7 @@ def append(descriptor: int, data: bytes | bytearray) -> None:
 
 
 def sync_folder(folder: pathlib.Path) -> None:
-    """New names are only safe once the folder itself is on the disk."""
+    """Write a folder to the disk, without which names of new files may be lost."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -114,7 +116,7 @@ def sync_folder(folder: pathlib.Path) -> None:
 
 
 def unwritable(folder: pathlib.Path, error: OSError) -> BadInputError:
-    """For a folder that was never written."""
+    """The error for an output folder that can't be written from the start."""
     return BadInputError(
         f"{str(folder)!r} can't be written ({error.strerror}): choose another output folder, or "
         "free space"
@@ -122,7 +124,7 @@ def unwritable(folder: pathlib.Path, error: OSError) -> BadInputError:
 
 
 def stopped(folder: pathlib.Path, error: OSError) -> RunStoppedError:
-    """For a folder that took writes before."""
+    """The error for an output folder that can't be written any more."""
     return RunStoppedError(
         f"{str(folder)!r} can't be written any more ({error.strerror}): free space, and the same "
         "command goes on where it stopped"

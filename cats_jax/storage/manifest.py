@@ -1,4 +1,4 @@
-"""What a folder of results says of how it was made, and where two of these differ."""
+"""Manifests, which record how a folder of results was made, and their comparison."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def make_manifest(
     questions: Mapping[str, Any],
     seeds: Sequence[int],
 ) -> dict[str, Any]:
-    """Everything needed to know what was run, and to refuse going on with something else."""
+    """The manifest of a run: configuration, models, questions, seeds, versions and git commit."""
     return {
         "schema": SCHEMA,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -60,14 +60,14 @@ def begin_folder(
     new: Mapping[str, Any],
     names: Iterable[str],
 ) -> None:
-    """Write the manifest of an empty folder, or check that a folder may be gone on with.
+    """Write the manifest of an empty folder, or check that a run may continue in the folder.
 
     Args:
-        folder: held by this process.
-        kind: of folder, for messages.
-        old: the manifest that is there; None: none.
-        new: of this run.
-        names: entries in which the two must agree.
+        folder: folder that this process has locked.
+        kind: name of the kind of folder, for messages.
+        old: manifest of the folder; None if it has none.
+        new: manifest of this run.
+        names: entries in which the two manifests must agree.
 
     Raises:
         BadInputError: the two differ, or the folder has files but no manifest.
@@ -95,7 +95,7 @@ def begin_folder(
 
 
 def with_current_names(value: Any, parent: str = "") -> Any:
-    """A manifest of an earlier version under today's names: a policy's `format` was `recipe`.
+    """Rename keys of a manifest of an earlier version: a policy's `recipe` is now `format`.
 
     Args:
         value: a manifest, or a JSON value in one.
@@ -140,7 +140,7 @@ def _versions() -> dict[str, str]:
 
 
 def _git_hash() -> str | None:
-    """Commit of the checkout this package runs from, "+" if changed; None outside a checkout."""
+    """Commit of the package's checkout, with "+" if it has changes; None outside a checkout."""
     root = pathlib.Path(__file__).resolve().parents[2]
     if not (root / ".git").exists():
         return None

@@ -1,7 +1,7 @@
 """Folders of Parquet tables with a manifest, which grow block by block and survive a kill.
 
-A table appears whole or not at all, and what is there is never changed, so that a process that was
-killed goes on with the first block that is missing.
+A table is written whole or not at all, and no table is changed once it is written. A process that
+was killed continues with the first missing block.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _FREE = ("schema", "created", "versions", "git", "seeds")
 
 @dataclass(frozen=True)
 class FolderKind:
-    """What is in a folder.
+    """A kind of folder of tables, such as a step bank.
 
     Attributes:
-        name: for messages.
-        format: version of the folder.
-        command: that makes one.
-        migrations: from an older version to a function that rewrites its manifest as that of the
-            current one. A reader refuses any other version.
+        name: name of the kind, for messages and manifests.
+        format: current version of the folder's format.
+        command: command that creates such a folder, for messages.
+        migrations: for each older version that can be read, a function that rewrites its manifest
+            as one of the current version. A reader refuses all other versions.
     """
 
     name: str
@@ -45,17 +45,17 @@ class FolderKind:
     )
 
     def stamp(self) -> dict[str, Any]:
-        """The entries of the manifest that say so."""
+        """The manifest entries `kind` and `format` of such a folder."""
         return {"kind": self.name, "format": self.format}
 
 
 @contextlib.contextmanager
 def locked(folder: pathlib.Path, manifest: Mapping[str, Any], kind: FolderKind) -> Iterator[None]:
-    """Make the folder or go on with it; nobody else writes until the end of the `with`.
+    """Create or continue a folder, and lock it until the end of the `with` block.
 
     Raises:
-        BadInputError: it was begun differently, is of no such kind, is in use, or can't be
-            written.
+        BadInputError: the folder was begun with other settings, is of another kind, is in use, or
+            can't be written.
     """
     with durable.hold(folder):
         old = read_manifest(folder, kind) if (folder / MANIFEST).exists() else None
@@ -102,7 +102,7 @@ def write_table(path: pathlib.Path, table: pa.Table) -> None:
     """Write a table; it is on the disk when this returns.
 
     Raises:
-        RunStoppedError: the disk does not take it.
+        RunStoppedError: the table can't be written.
     """
     buffer = pa.BufferOutputStream()
     pq.write_table(table, buffer, compression="zstd")
@@ -113,10 +113,10 @@ def write_table(path: pathlib.Path, table: pa.Table) -> None:
 
 
 def read_tables(paths: Sequence[pathlib.Path], kind: FolderKind) -> pa.Table:
-    """Tables of the same columns, one behind the other.
+    """Read tables of the same columns and return their rows as one table, in order.
 
     Raises:
-        BadInputError: one is missing or damaged.
+        BadInputError: a table is missing or damaged.
     """
     tables = []
     for path in paths:
@@ -132,7 +132,7 @@ def read_tables(paths: Sequence[pathlib.Path], kind: FolderKind) -> pa.Table:
 
 
 def column_array(column: pa.ChunkedArray) -> np.ndarray:
-    """A column as an array: [R], or [R, L] of lists of equal length."""
+    """A column of R rows as an array: [R], or [R, L] for a column of lists of length L."""
     if not pa.types.is_list(column.type):
         return column.to_numpy()
     flat = column.combine_chunks().flatten().to_numpy()

@@ -1,4 +1,4 @@
-"""Rows of a local table, JSONL or Parquet, each with the place it stands at."""
+"""Rows of a local JSONL or Parquet file, each with its place in the file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..errors import BadInputError
 
 
 def read_rows(path: str | pathlib.Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(place, row) of each row of a `.jsonl` or `.parquet` file, in order.
+    """(place, row) of each row of a JSONL or Parquet file, in order.
 
     Raises:
         BadInputError: no such file, no such format, or a line that is no JSON object.
@@ -30,7 +30,7 @@ def read_rows(path: str | pathlib.Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def numbered_rows(path: pathlib.Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(place, row) of each JSON object of a file with one a line, whatever its name.
+    """(place, row) of each line of a file with one JSON object per line, whatever its name.
 
     Raises:
         BadInputError: no such file, or a line that is no JSON object.

@@ -15,8 +15,8 @@ def load_mapping(path: str | pathlib.Path, what: str) -> Any:
     """The content of a YAML file.
 
     Args:
-        path: of the file.
-        what: it is, for messages.
+        path: path of the file.
+        what: name of the kind of file, for messages.
 
     Raises:
         BadInputError: no such file, or no YAML.
@@ -32,13 +32,14 @@ def load_mapping(path: str | pathlib.Path, what: str) -> Any:
 
 
 def checked_fields(where: str, content: Any, kind: type) -> dict[str, Any]:
-    """The keys and values of a mapping, if they are those of a dataclass; lists as tuples.
+    """Check a mapping against the fields of a dataclass and return it, with lists as tuples.
 
-    A name may be left out: it has a default elsewhere. Fields of other types than texts, numbers,
-    truth values and lists of texts are for the caller to check.
+    The key `name` may be missing, because callers supply a default. Only the types str, int (0 or
+    more), bool and tuple[str, ...] are checked; the caller checks fields of other types.
 
     Raises:
-        BadInputError: no mapping, a key that is unknown or missing, or a value of another type.
+        BadInputError: `content` is no mapping, a key is unknown or missing, or a value has the
+            wrong type.
     """
     fields = {field.name: field for field in dataclasses.fields(kind)}
     if not isinstance(content, dict):

@@ -1,8 +1,9 @@
 """The step bank in the graph: an expand function that draws recorded steps of a real policy.
 
-A bank holds trees of questions: every distinct prefix that was sampled is a node, with the draws
-its parent gave under each sampling setting, every PRM's score, and how often completions from it
-are right. Searching it replays the real policy and PRM at the speed of a simulation::
+A bank holds a tree for each question. A node is a distinct prefix that was sampled. It has the
+children drawn from it under each sampling setting, every PRM's score of its newest step, and the
+share of its completions that are right. Searching a bank replays the real policy and PRM at the
+speed of a simulation::
 
     task = bank.reset(tables, key)
     state = search.init(task.root, strategy=strategy, num_candidates=16, max_depth=task.max_depth,
@@ -10,8 +11,8 @@ are right. Searching it replays the real policy and PRM at the speed of a simula
     final, outputs = search.rollout((), task.params, key, state, strategy=strategy,
                                     expand_fn=bank.expander(16))
 
-`task.params` holds the whole bank. A batch of tasks shares it: `ENVIRONMENT.axes` says so to
-`search.play`. Hand the bank to `jax.jit` as an argument.
+`task.params` holds the whole bank. The tasks of a batch share it: pass `ENVIRONMENT.axes` as
+`expand_axes` to `search.play`. Pass the bank to `jax.jit` as an argument, not in a closure.
 """
 
 from ..loop import Environment
@@ -26,4 +27,4 @@ from .types import Bank as Bank
 from .types import Replay as Replay
 
 ENVIRONMENT = Environment(reset=reset, expand=expander, axes=Replay(None, 0))
-"""Questions of a bank; its tables are a `Bank`."""
+"""The environment that draws questions from a bank; its tables are a `Bank`."""

@@ -1,4 +1,4 @@
-"""Drawing recorded children: the bank as an `ExpandFn`."""
+"""An `ExpandFn` that draws recorded children from a bank."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _STRIDES = 65536 - np.array(
 
 @functools.cache
 def expander(capacity: int = MAX_CANDIDATES) -> ExpandFn:
-    """`expand` for a pool of `capacity` rows; the same object for the same capacity.
+    """`expand` with `capacity` bound, an `ExpandFn`; the same object for the same capacity.
 
-    So it can be a static argument of a jitted function without compiling anew.
+    It can therefore be a static argument of a jitted function without a new compilation.
 
     Args:
-        capacity: of the expansions; at least the largest N, usually the pool's capacity.
+        capacity: rows of the expansions; at least the largest N, usually the pool's capacity.
 
     Raises:
         ValueError: capacity < 1.
@@ -47,23 +47,24 @@ def expander(capacity: int = MAX_CANDIDATES) -> ExpandFn:
 def expand(
     params: Replay, key: jax.Array, request: Request, *, capacity: int = MAX_CANDIDATES
 ) -> Expansion:
-    """Children of one tick, drawn from what was recorded; an `ExpandFn` with `capacity` bound.
+    """Children of one tick, drawn from the recorded children; an `ExpandFn` with `capacity` bound.
 
-    Within a request a node's draws of a setting are taken without replacement, whichever slots
-    ask for them, and begin anew when all were taken: as long as they last, they are independent
-    samples of the policy. From tick to tick they are drawn anew. The setting is the recorded one
-    nearest to what is asked; a step to the end needs none of its own, since the bank's last step
-    was recorded to the end. A row is a function of the key, the node and the row's number among
-    the request's rows for that node: no valid row depends on a capacity.
+    A request's parameters are replaced by the nearest recorded sampling setting. Within a request,
+    a node's recorded draws under a setting are taken without replacement, also when several slots
+    hold the node: until all are taken, they are independent samples of the policy. After that
+    they are taken again. Every tick draws anew. Steps to the end use the same draws, since the
+    bank's last step was recorded to the end. A row is a function of the key, the node, the setting
+    and the row's number among the request's rows for that node and setting. No valid row depends
+    on a capacity.
 
     Args:
-        params: from `reset` or `question`.
-        key: consumed.
-        request: `embedding` is i32[S], the parents' rows in the bank.
+        params: `Replay` of a task from `reset` or `question`.
+        key: PRNG key; consumed.
+        request: request whose `embedding` is i32[S], the parents' rows in the bank.
         capacity: rows of the expansion, static; at least as many as are granted.
 
     Returns:
-        The expansion. Rows that are not valid have their tokens too: they were sampled.
+        The expansion. `num_tokens` counts invalid candidates too, since they were sampled.
     """
     bank = params.bank
     parent, granted = children_of(request.num_samples, capacity)
@@ -99,12 +100,14 @@ def expand(
 def scored_tokens(
     params: Replay, node: Int[Array, " N"], counted: Bool[Array, " N"]
 ) -> Int[Array, ""]:
-    """Tokens the PRM computes for some sampled steps: each distinct one once, no prompt.
+    """Number of tokens the PRM computes to score some sampled steps, i32[].
+
+    Each distinct step is counted once. The prompt is not counted.
 
     Args:
-        params: says which PRM.
+        params: bank and number of the PRM.
         node: embeddings of the steps, repeats included.
-        counted: which rows; those that are not valid are never scored.
+        counted: rows that are scored; leave out invalid candidates, which no PRM scores.
     """
     rows = jnp.sort(jnp.where(counted, node, -1))
     is_first = jnp.concatenate([jnp.ones((1,), bool), rows[1:] != rows[:-1]]) & (rows >= 0)
@@ -127,7 +130,7 @@ def _cut(top_k: Int[Array, " S"]) -> Float[Array, " S"]:
 
 
 def _asked_before(cell: Int[Array, " S"], num_samples: Int[Array, " S"]) -> Int[Array, " S"]:
-    """Samples that slots before this one ask of the same node and setting."""
+    """For each slot, the samples that earlier slots request of the same node and setting."""
     slots = jnp.arange(cell.shape[0], dtype=jnp.int32)
     same = (cell[None, :] == cell[:, None]) & (slots[None, :] < slots[:, None])
     return jnp.sum(jnp.where(same, num_samples[None, :], 0), axis=1, dtype=jnp.int32)

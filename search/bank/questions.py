@@ -1,4 +1,4 @@
-"""The bank's questions, and what they can be asked."""
+"""The questions of a bank, and the check of its recorded sampling settings."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from .types import RIGHT_ANSWER, Bank, Replay
 
 
 def reset(bank: Bank, key: jax.Array) -> Task:
-    """A random question of the bank, judged by a random PRM of it; see `question`.
+    """A random question of the bank, scored by a random PRM of the bank; see `question`.
 
     Args:
-        bank: the questions.
-        key: consumed.
+        bank: recorded trees of the questions.
+        key: PRNG key; consumed.
     """
     question_key, prm_key = jax.random.split(key)
     number = jax.random.randint(question_key, (), 0, bank.root.shape[0])
@@ -26,15 +26,15 @@ def reset(bank: Bank, key: jax.Array) -> Task:
 
 
 def question(bank: Bank, number: int | Int[Array, ""], prm: int | Int[Array, ""]) -> Task:
-    """A question of the bank, judged by a PRM of it.
+    """A question of the bank, scored by one of the bank's PRMs.
 
     Args:
-        bank: the questions.
-        number: of the question.
-        prm: number of the PRM.
+        bank: recorded trees of the questions.
+        number: index of the question.
+        prm: index of the PRM.
 
     Returns:
-        The task; its params are a `Replay`.
+        The task; its `params` are a `Replay`.
     """
     prm = jnp.asarray(prm, jnp.int32)
     context = jax.tree.map(lambda leaf: leaf[prm], bank.context)
@@ -43,7 +43,7 @@ def question(bank: Bank, number: int | Int[Array, ""], prm: int | Int[Array, ""]
 
 
 def check_sampling(bank: Bank, sampling: Sampling) -> None:
-    """Raise ValueError if the bank has not recorded this setting."""
+    """Raise ValueError if the bank has no draws of this sampling setting."""
     recorded = list(
         zip(
             np.asarray(bank.temperature).tolist(),

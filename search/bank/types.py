@@ -44,7 +44,7 @@ class Bank(struct.PyTreeNode):
 
 
 class Replay(NamedTuple):
-    """The params of `expand`: the bank, and which PRM scores."""
+    """The params of `expand`: the bank, and the index of the PRM whose scores are used."""
 
     bank: Any  # Bank
     prm: Any  # i32[]

@@ -1,6 +1,6 @@
-"""An in-graph stand-in for language model and PRM: `expand` of a world fitted to samples.
+"""A simulator of language model and PRM in the graph, with parameters fitted to samples.
 
-`reset` draws a question and slices the world's tables for it; `simulator(capacity)` is the
+`reset` draws a question and takes its slice of the parameters; `simulator(capacity)` is the
 `ExpandFn` for `search.rollout`. Training a controller then runs entirely in one compiled program::
 
     task = reset(world, key)
@@ -9,7 +9,7 @@
     final, outputs = search.rollout((), task.params, key, state, strategy=strategy,
                                     expand_fn=simulator(16))
 
-`ENVIRONMENT` is the same as a `search.Environment`, for what plays batches of searches.
+`ENVIRONMENT` holds both functions as a `search.Environment`, for batches of searches.
 """
 
 from ..loop import Environment
@@ -32,4 +32,4 @@ from .types import ScoreTables as ScoreTables
 from .types import SimulatorParams as SimulatorParams
 
 ENVIRONMENT = Environment(reset=reset, expand=simulator)
-"""Questions of a world; its tables are `SimulatorParams`."""
+"""The environment that draws questions of a world; its tables are `SimulatorParams`."""

@@ -16,38 +16,38 @@ _GOLDEN = 0x9E3779B9
 
 
 def absorb(state: UInt32[Array, "*B"], word: UInt32[Array, "*B"]) -> UInt32[Array, "*B"]:
-    """The state after one more word; the order of words matters."""
+    """The hash state after one more word. It depends on the order of the words."""
     return _scramble((state ^ word) + jnp.uint32(_GOLDEN))
 
 
 def branch(state: UInt32[Array, "*B"], purpose: int) -> UInt32[Array, "*B"]:
-    """An unrelated state for each purpose, a constant >= 0."""
+    """A hash state derived for one purpose, an integer constant >= 0; purposes are independent."""
     return _scramble(state + jnp.uint32((purpose + 1) * _GOLDEN & 0xFFFFFFFF))
 
 
 def words(key: jax.Array) -> UInt32[Array, ""]:
-    """32 bits of a key, which is consumed."""
+    """32 random bits of a PRNG key; consumes the key."""
     return jax.random.bits(key, (), jnp.uint32)
 
 
 def uniform(state: UInt32[Array, "*B"], purpose: int) -> Float[Array, "*B"]:
-    """In the open interval (0, 1), a multiple of 2**-24 plus 2**-25."""
+    """Uniform draw in the open interval (0, 1): a multiple of 2**-24, plus 2**-25."""
     bits = (branch(state, purpose) >> 8).astype(jnp.float32)
     return bits * jnp.float32(2.0**-24) + jnp.float32(2.0**-25)
 
 
 def normal(state: UInt32[Array, "*B"], purpose: int) -> Float[Array, "*B"]:
-    """Standard normal; within 5.5 of 0."""
+    """Standard normal draw, in [-5.5, 5.5]."""
     return jnp.float32(2.0**0.5) * lax.erf_inv(2.0 * uniform(state, purpose) - 1.0)
 
 
 def power_law(
     u: Float[Array, "*B"], exponent: Float[Array, "*B"], num_classes: int
 ) -> Int[Array, "*B"]:
-    """Class 0..K-1 of a bounded Pareto variable rounded down, by inverse CDF.
+    """Draw a class 0..K-1 from a power law, by the inverse CDF of a bounded Pareto variable.
 
-    X in [1, K + 1) has density proportional to x**-exponent; the class is floor(X) - 1. At u -> 0
-    it is class 0, the most likely one for any exponent >= 0.
+    X in [1, K + 1) has density proportional to x**-exponent; the class is floor(X) - 1. Class 0 is
+    the most likely one for any exponent >= 0, and the class at small u.
 
     Args:
         u: uniform in [0, 1).

@@ -1,9 +1,10 @@
 """The simulator as an expand function: one tick's children, in the graph.
 
-A child is made in two stages. *Sampling* depends on the tick's key, the parent's slot and the
-child's number among its siblings: is it cut, is it right, which text is it. All else (score,
-answer, end of the path, future) is a function of the parent's node seed and that text, so that
-siblings with the same text are the same step, as they are to a deterministic PRM.
+A child is made in two stages. *Sampling* decides whether the child is cut, whether it is right and
+which text it has; it depends on the tick's key, the parent's slot and the child's number among its
+siblings. All else (score, answer, end of the path, later steps) is a function of the parent's node
+seed and the text. Siblings with the same text are therefore the same step, as they are to a
+deterministic PRM.
 """
 
 from __future__ import annotations
@@ -24,19 +25,19 @@ from .draws import absorb, branch, normal, power_law, power_law_log_prob, unifor
 from .types import Latent, QuestionModel, SamplingTables, ScoreTables
 
 NUM_WRONG_TEXTS = 64
-"""Classes of wrong texts under one parent, K."""
+"""K, the number of classes of wrong texts under one parent."""
 
 NUM_POPULAR_ANSWERS = 8
-"""Wrong answers of a question that unrelated mistakes share."""
+"""Number of popular wrong answers of a question, which unrelated mistakes may lead to."""
 
 SCORE_GRID_END = 3.5
-"""The tables of scores go from minus this to plus this."""
+"""The tables of `ScoreTables` range from minus this value to plus this value."""
 
 POPULAR_EXPONENT = 1.0
-"""Of the power law by which one of them is chosen."""
+"""Exponent of the power law that chooses among the popular wrong answers."""
 
 NUM_KINDS = 8
-"""Kinds of a scored step; see `ScoreTables`."""
+"""Number of kinds of a scored step; see `ScoreTables`."""
 
 _MAX_EXPONENT = 16.0
 _FIRST_WRONG_CODE = 2  # texts 0 and 1 are right: the usual operation, another one first
@@ -44,12 +45,12 @@ _FIRST_WRONG_CODE = 2  # texts 0 and 1 are right: the usual operation, another o
 
 @functools.cache
 def simulator(capacity: int = MAX_CANDIDATES) -> ExpandFn:
-    """`expand` for a pool of `capacity` rows; the same object for the same capacity.
+    """`expand` with `capacity` bound, an `ExpandFn`; the same object for the same capacity.
 
-    So it can be a static argument of a jitted function without compiling anew.
+    It can therefore be a static argument of a jitted function without a new compilation.
 
     Args:
-        capacity: of the expansions; at least the largest N, usually the pool's capacity.
+        capacity: rows of the expansions; at least the largest N, usually the pool's capacity.
 
     Raises:
         ValueError: capacity < 1.
@@ -68,13 +69,13 @@ def expand(
 ) -> Expansion:
     """Children of one tick; an `ExpandFn` once `capacity` is bound (see `simulator`).
 
-    Row r's randomness comes from the key, its parent's slot and its number among the siblings:
-    no valid row changes with the capacity, of the expansion or of the frontier.
+    The random draws of a row depend on the key, the parent's slot and the row's number among its
+    siblings. No valid row depends on the capacity of the expansion or of the frontier.
 
     Args:
-        params: of the question, from `reset` or `question`.
-        key: consumed.
-        request: `embedding` is a `Latent` of the parents.
+        params: question model from `reset` or `question`.
+        key: PRNG key; consumed.
+        request: request whose `embedding` is a `Latent` of the parents.
         capacity: rows of the expansion, static; at least as many as are granted.
     """
     parent, granted = children_of(request.num_samples, capacity)
@@ -115,7 +116,7 @@ def expand(
 
 
 class _Nodes(NamedTuple):
-    """Frontier slots as their children need them; fields are [S], or [N] once gathered."""
+    """Parameters of the children of each frontier slot; [S], or [N] once gathered per child."""
 
     seed: UInt32[Array, " S"]
     answer_seed: UInt32[Array, " S"]
@@ -219,7 +220,7 @@ def _slot_states(key: jax.Array, slots: int) -> UInt32[Array, " S"]:
 
 
 def _texts(node: _Nodes, consistent: Bool[Array, " N"], u: Float[Array, " N"]) -> Int[Array, " N"]:
-    """Text ids: 0 or 1 for the two right steps, from 2 on the mistakes, most popular first."""
+    """Text ids: 0 and 1 are the two right steps; 2, 3, ... are mistakes, most popular first."""
     # The same u decides between the right texts: only one of the two is read.
     right_text = (u > 1.0 - node.alternative).astype(jnp.int32)
     mistake = power_law(u, node.exponent, NUM_WRONG_TEXTS)
@@ -229,7 +230,7 @@ def _texts(node: _Nodes, consistent: Bool[Array, " N"], u: Float[Array, " N"]) -
 def _wrong_answers(
     params: QuestionModel, answer_seed: UInt32[Array, " N"], u: Float[Array, " N"]
 ) -> Int[Array, " N"]:
-    """Answer classes of paths with a mistake; equal values give equal answers."""
+    """Answer classes of paths with a mistake; equal `answer_seed` gives equal classes."""
     which = uniform(answer_seed, 20)
     popular_class = power_law(
         uniform(answer_seed, 21),
@@ -247,14 +248,14 @@ def _wrong_answers(
 
 
 def answer_class(state: UInt32[Array, "*B"]) -> Int[Array, "*B"]:
-    """A class of equal answers, >= 0."""
+    """The answer class, >= 0, that a hash state stands for."""
     return (state >> 1).astype(jnp.int32)
 
 
 def _latent_scores(
     tables: ScoreTables, node: _Nodes, kind: Int[Array, " N"], own: Float[Array, " N"]
 ) -> Float[Array, " N"]:
-    """y of `ScoreTables`."""
+    """The latent scores y of `ScoreTables`."""
     # One gather for all that depends on the kind alone.
     own_share = jnp.sqrt(jnp.maximum(1.0 - tables.loading[:, 1:2] ** 2, 0.0))
     by_kind = jnp.concatenate([tables.offset[:, None], tables.loading, own_share], axis=1)[kind]
@@ -273,7 +274,10 @@ def _interpolated(table: Float[Array, " Z"], x: Float[Array, " N"]) -> Float[Arr
 def _table_position(
     x: Float[Array, " N"], points: int
 ) -> tuple[Int[Array, " N"], Float[Array, " N"]]:
-    """The table's point below x, and how far x is towards the next; beyond the ends, linear."""
+    """Index of the table point below x, and the weight of the next one, for linear interpolation.
+
+    Beyond the ends of the table the weight leaves [0, 1]: extrapolation is linear.
+    """
     position = (x + SCORE_GRID_END) * ((points - 1) / (2 * SCORE_GRID_END))
     index = jnp.clip(jnp.floor(position).astype(jnp.int32), 0, points - 2)
     return index, position - index.astype(jnp.float32)
@@ -282,7 +286,7 @@ def _table_position(
 def _log_probs(
     node: _Nodes, consistent: Bool[Array, " N"], text: Int[Array, " N"]
 ) -> Float[Array, " N"]:
-    """Of the text at temperature 1, whatever it was sampled with."""
+    """Log-probabilities of the texts at temperature 1, whatever the sampling parameters were."""
     share = jnp.where(text == 1, node.alternative, 1.0 - node.alternative)
     among_right = jnp.log(jnp.maximum(share, 1e-6))
     mistake = jnp.maximum(text - _FIRST_WRONG_CODE, 0)

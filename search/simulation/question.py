@@ -1,4 +1,4 @@
-"""The simulator's questions: drawing one, and slicing the world's tables for it."""
+"""Questions of the simulator: each is a slice of the world's tables with a random difficulty."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from .types import Latent, QuestionModel, SamplingTables, ScoreTables, Simulator
 
 
 def reset(params: SimulatorParams, key: jax.Array) -> Task:
-    """A random question, judged by a random PRM; every level and PRM has the same chance.
+    """A random question, scored by a random PRM; levels and PRMs are drawn uniformly.
 
     Args:
-        params: the world.
-        key: consumed.
+        params: parameters of the world.
+        key: PRNG key; consumed.
 
     Returns:
-        The task: its params are a `QuestionModel`, its root is a `Latent`. The class of the right
-        answer is a hash, so that no strategy could learn it.
+        The task. `params` is a `QuestionModel`, `root` a `Latent`. `right_answer` is a hash, so
+        that no strategy can learn it.
     """
     level_key, prm_key, question_key = jax.random.split(key, 3)
     num_levels, num_prms = params.margin.shape[0], params.sparsity_total.shape[0]
@@ -41,13 +41,13 @@ def question(
     level: int | Int[Array, ""],
     prm: int | Int[Array, ""],
 ) -> Task:
-    """A random question of a level, judged by a given PRM. As `reset` otherwise.
+    """A random question of a given level, scored by a given PRM; see `reset` for the result.
 
     Args:
-        params: the world.
-        key: consumed; the same key gives the same question whatever the PRM.
-        level: index into the tables, 0-based.
-        prm: index into the tables.
+        params: parameters of the world.
+        key: PRNG key; consumed. The same key gives the same question for every PRM.
+        level: index of the level, 0-based.
+        prm: index of the PRM, 0-based.
     """
     seed = words(key)
     question_scale, node_scale = params.question_scale[level], params.node_scale[level]
@@ -94,7 +94,7 @@ def question(
 
 
 def to_dict(params: SimulatorParams) -> dict[str, Any]:
-    """Nested lists of numbers by field name, for JSON."""
+    """The parameters as nested lists of numbers by field name, for JSON."""
 
     def plain(value: Any) -> Any:
         if dataclasses.is_dataclass(value):
@@ -109,7 +109,7 @@ def from_dict(values: Mapping[str, Any]) -> SimulatorParams:
     """The inverse of `to_dict`.
 
     Raises:
-        ValueError: a field is missing, unknown, or of another shape than the others say.
+        ValueError: a field is missing or unknown, or its shape does not fit the other fields.
     """
     nested = dict(values)
     sampling = SamplingTables(**_fields(SamplingTables, nested.pop("sampling", {}), "sampling"))
@@ -171,7 +171,7 @@ def _check_shapes(params: SimulatorParams) -> None:
 def _rest(
     margin: Float[Array, " T"], num_tokens: Float[Array, " T"], end: Float[Array, " T"]
 ) -> tuple[Float[Array, " T"], Float[Array, " T"]]:
-    """Log-odds that all steps behind each depth are right, and their mean tokens.
+    """Log-odds that all steps after each depth are right, and the mean tokens of these steps.
 
     A right path ends at the first depth where `end` is above one half.
     """

@@ -34,15 +34,15 @@ def toy_params(
 
     Args:
         num_steps: steps of a solution, one number per level; every path ends there.
-        step_probability: that a step after a right one is right, at a margin of mean difficulty.
-        question_scale, node_scale: sds of the margins; 0 makes steps independent.
-        separations: one PRM each: mean logit of a right step's score, minus that of a wrong one.
-        score_scale: sd of the residual of the score's logit; 0 makes the PRM a function of right
-            and wrong.
-        loading: a, b, g of every kind of step; see `ScoreTables`. y is the logit.
+        step_probability: probability that a step after right steps is right, at mean difficulty.
+        question_scale, node_scale: standard deviations of the margins; 0 makes steps independent.
+        separations: per PRM, the mean logit of a right step's score minus that of a wrong step's.
+        score_scale: standard deviation of the residual of the score's logit; with 0 a score
+            depends only on whether the step is right.
+        loading: a, b and g of `ScoreTables`, the same for every kind of step; y is the logit.
         alternative, exponent, exponent_slope, exponent_scale, invalid, lucky, popular, no_answer:
-            the same for every level, depth and sampling parameter; see `SimulatorParams`.
-        max_depth: steps a search may take, >= the largest `num_steps`.
+            one value for all levels, depths and sampling parameters; see `SimulatorParams`.
+        max_depth: most steps of a search, >= the largest `num_steps`.
 
     Returns:
         A world with one level per entry of `num_steps` and one PRM per entry of `separations`;

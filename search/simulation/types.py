@@ -1,4 +1,4 @@
-"""The pytrees of the simulator: its parameters, the slice one question needs, a path's latent.
+"""The pytrees of the simulator: its parameters, their slice for a question, a path's latent.
 
 `L` levels, `T` depths, `P` PRMs, `H` temperatures, `J` values of top-p, `C` kinds of scored steps,
 `Z` points of a table over -3.5..3.5, linear between them and beyond. A *margin* is the log-odds of
@@ -13,12 +13,11 @@ from flax import struct
 
 
 class SamplingTables(struct.PyTreeNode):
-    """What temperature, top-p and top-k do; linear between grid points, constant outside.
+    """Effects of temperature, top-p and top-k; linear between grid points, constant outside.
 
-    With sampling parameters x the log-odds of the right step are slope(x) * margin + shift(x):
-    lower temperatures sharpen what the policy leans to, higher ones let more of everything in.
+    With sampling parameters x the log-odds of the right step are slope(x) * margin + shift(x).
     At temperature 0 (or top-k 1) the step is right iff margin + shift > 0. Mistakes follow a power
-    law; with a large exponent there is one popular mistake, and that is so at easy nodes.
+    law; with a large exponent, as at easy nodes, most mistakes are the same text.
     """
 
     temperature: jax.Array  # f32[H]; ascending, the first is 0
@@ -34,7 +33,7 @@ class SamplingTables(struct.PyTreeNode):
 
 
 class ScoreTables(struct.PyTreeNode):
-    """How a PRM scores a step.
+    """Parameters of a PRM's scores.
 
     A step's *kind* is 2 c + e: c = 0 right, 1 the first wrong one, 2 consistent with a wrong path,
     3 a further mistake on it; e = 1 where the step ends the path. Its score is sigmoid(logit(y)),
@@ -96,7 +95,7 @@ class QuestionModel(struct.PyTreeNode):
 
 
 class Latent(struct.PyTreeNode):
-    """Embedding of a path: all that its future depends on beside the question."""
+    """Embedding of a path: with the question, it determines the distribution of all later steps."""
 
     seed: jax.Array  # u32; of the node: equal for equal texts
     answer_seed: jax.Array  # u32; of the value the written steps lead to; a slip changes it

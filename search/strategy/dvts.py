@@ -27,7 +27,10 @@ def dvts(
     vote: str = "best",
     sampling: Sampling = Sampling(),
 ) -> Strategy:
-    """K = max(1, N // factor) subtrees of one path each; a subtree never takes another's place."""
+    """Diverse verifier tree search with K = max(1, N // factor) subtrees of one path each.
+
+    Paths compete within their subtree only.
+    """
     aggregated = aggregation(path_score)
 
     def keep(state: SearchState) -> tuple[Paths, Bool[Array, " N"], Any]:

@@ -65,9 +65,9 @@ def beam(
     sampling: Sampling = Sampling(),
     calibrated: bool = False,
 ) -> Strategy:
-    """Beam search of width K = max(1, N // factor): N children at the root, then N // K each.
+    """Beam search of width K = max(1, N // factor): N children at the root, then N // K per path.
 
-    `calibrated` ranks by P(step right), see `search.calibration`; its `path_score` should then be
+    `calibrated` ranks paths by P(step right), see `search.calibration`; `path_score` should then be
     "product".
     """
     return Strategy(
@@ -83,7 +83,7 @@ def beam(
 
 
 def samples_then_share(state: SearchState) -> Int[Array, ""]:
-    """N at the root, then N // K per frontier node."""
+    """Numbers of samples: N at the root, then N // K per frontier node."""
     return jnp.where(state.step == 0, state.num_candidates, state.num_candidates // state.width)
 
 

@@ -1,9 +1,9 @@
-"""Monte-Carlo tree search in the one loop: its nodes live in the strategy's memory.
+"""Monte-Carlo tree search: a strategy that holds its tree in the search's memory.
 
-Each step descends L = max(1, N // branching) times by UCT from the root, with a virtual visit
-per descent so that the leaves differ, grows every leaf reached by `branching` children, and backs
-their path scores up. The frontier is whatever leaves the descents reached, at any depth; the
-tree holds up to `max_nodes` nodes, more than the frontier has slots.
+Each step descends L = max(1, N // branching) times from the root by UCT. A virtual visit per
+descent makes the leaves differ. Every leaf reached gets `branching` children, whose path scores are
+backed up. The frontier consists of the leaves reached, at any depth. The tree holds up to
+`max_nodes` nodes, more than the frontier has slots.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ def mcts(
 ) -> Strategy:
     """UCT over reasoning steps; K = max(1, N // branching) leaves per step.
 
-    Children beyond `max_nodes` do not enter the tree: make it at least the budget for a search
-    that must not lose any.
+    Children beyond `max_nodes` nodes do not enter the tree. To lose none, set `max_nodes` to more
+    than the budget.
     """
     aggregated = aggregation(path_score)
     return Strategy(
@@ -113,7 +113,7 @@ def _make_keep(path_score: Aggregation, exploration: float) -> Callable[..., Any
 
 
 def _back_up(tree: Tree, at: Bool[Array, " M"], values: Any) -> Tree:
-    """Add one visit and a value for each marked node to it and to all its ancestors."""
+    """Add one visit and the value of each marked node to the node and to all its ancestors."""
 
     def climb(carry: tuple[Tree, jax.Array, jax.Array]) -> tuple[Tree, jax.Array, jax.Array]:
         tree, node, alive = carry
@@ -128,7 +128,7 @@ def _back_up(tree: Tree, at: Bool[Array, " M"], values: Any) -> Tree:
 
 
 def _descend(tree: Tree, exploration: float) -> Int[Array, ""]:
-    """From the root along the best UCT child to a leaf; the root itself if there is none."""
+    """The leaf reached from the root along the best UCT children; the root if there is no leaf."""
     nodes = jnp.arange(tree.visits.shape[0], dtype=jnp.int32)
     has_leaf = (
         _back_up(

@@ -9,7 +9,7 @@ from ..types import Paths
 
 
 class Tree(struct.PyTreeNode):
-    """The strategy's memory: all nodes so far; node 0 is the root."""
+    """The memory of Monte-Carlo tree search: all nodes so far; node 0 is the root."""
 
     paths: Paths  # [M]; `parent` is the node's parent in this tree
     visits: jax.Array  # f32[M]

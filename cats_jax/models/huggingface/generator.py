@@ -6,8 +6,8 @@ tick of the next step. A step whose cache is gone is decoded again with its toke
 same widths as when it was sampled, so the result is the same to the last bit whether a prefix was
 kept, dropped, or comes from another process.
 
-While several samples of a node agree, they are one row of the batch: identical histories have
-identical logits, so a row splits only where its samples choose different tokens.
+Samples of a node are one row of the batch as long as they agree: identical histories have identical
+logits, so a row splits only where its samples choose different tokens.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class HuggingFaceGenerator(StepPolicy):
     r"""`StepGenerator` for a causal language model in a local folder.
 
     On the CPU in float32 a sample is a function of its path, parameters and seed alone, bit for
-    bit: batch, order, micro-batches and the state of the cache do not show.
+    bit. It does not depend on batch, order, micro-batches or the state of the cache.
 
     Args:
         path: model folder (config, tokenizer with a chat template, safetensors).
@@ -86,7 +86,7 @@ class HuggingFaceGenerator(StepPolicy):
         self._cache = self._model.new_cache()
 
     def keep_only(self, question: Question, paths: Sequence[Path]) -> None:
-        """Of this question, forgets cached state that is no prefix of `paths` (empty: all)."""
+        """Frees a question's cached state that is no prefix of `paths`; without paths, all of it."""
         self._cache.keep_only(question, [_keys(path) for path in paths])
 
     @torch.inference_mode()
@@ -94,9 +94,9 @@ class HuggingFaceGenerator(StepPolicy):
         """Samples every request; see `StepGenerator.generate`.
 
         `usage[i].computed` counts the tokens that went through the model for request i; a token
-        shared with an earlier sample of the call, or found in the cache, counts as cached. Where
-        micro-batches part samples of a node, their common tokens go through it once in each but
-        count once: what else is in a call does not show.
+        shared with an earlier sample of the call, or found in the cache, counts as cached. If
+        samples of a node fall into several micro-batches, their common tokens are computed in each
+        but counted once, so that the counts do not depend on other requests of the call.
 
         Raises:
             BadInputError: a sampling parameter outside its range.
@@ -141,11 +141,11 @@ class HuggingFaceGenerator(StepPolicy):
     def _ensure_cached(
         self, requests: Sequence[StepRequest]
     ) -> tuple[list[_Node], list[TokenUsage]]:
-        """The cached path of each request; what is missing is computed, shorter paths first.
+        """The cached path of each request; missing steps are computed, shorter paths first.
 
         Returns:
-            The ends of the paths, and what each path cost; a token is on the account of the first
-            request that needs it.
+            The ends of the paths, and what each path cost. A computed token is charged to the
+            first request that needs it.
         """
         new: dict[Question, int] = {}
         for i, request in enumerate(requests):
@@ -198,7 +198,7 @@ class HuggingFaceGenerator(StepPolicy):
         return nodes, paths
 
     def _prefill(self, questions: list[Question]) -> list[int]:
-        """Caches the prompts, each without its last token; returns the tokens of each."""
+        """Caches each prompt without its last token; returns the number of tokens of each."""
         prompts = [self._model.prompt_ids(question) for question in questions]
         widths: dict[int, list[int]] = {}
         for i, prompt in enumerate(prompts):
@@ -333,7 +333,7 @@ class HuggingFaceGenerator(StepPolicy):
 
 @dataclass(frozen=True, slots=True)
 class _Node:
-    """A path to continue: its cached part, and its last token, which is never cached."""
+    """A path to continue: `segment` is its cached part, `tail` its last token, never cached."""
 
     segment: Segment
     tail: int
@@ -372,7 +372,7 @@ class _Parameters:
 
 
 class _Samples:
-    """What was sampled so far: `drafts[i][j]` is (token ids, finish code, log-probability)."""
+    """The samples so far: `drafts[i][j]` is (token ids, finish code, log-probability)."""
 
     def __init__(self, requests: Sequence[StepRequest]):
         empty = ((), _CONTEXT, 0.0)
@@ -395,7 +395,7 @@ class _Histories:
         self._children: dict[tuple[int, int], int] = {}
 
     def add(self, segment: Segment, ids: tuple[int, ...]) -> int:
-        """How many histories of a sample are new: the path's end, and all but its last token."""
+        """Number of a sample's histories that are new: at its start and after all but its last id."""
         known = len(self._children)
         at = self._children.setdefault((-1, id(segment)), known)
         for token in ids[:-1]:
@@ -406,7 +406,7 @@ class _Histories:
 def _sample_usage(
     nodes: Sequence[_Node], paths: Sequence[TokenUsage], samples: _Samples
 ) -> list[list[TokenUsage]]:
-    """What each sample cost after those before it; a request's path is in its first sample's."""
+    """Cost of each sample in addition to those before it; the first includes the request's path."""
     histories = _Histories()
     answer = []
     for node, path, drafts in zip(nodes, paths, samples.drafts, strict=True):

@@ -39,10 +39,10 @@ from ..prompts.policy_format import AUTO, choose_format
 from .prefix_cache import PrefixCache, Segment
 
 WIDTH = 32
-"""Cached prefixes are padded to a multiple of this many columns, and buffers grow by as many."""
+"""Cached prefixes are padded to a multiple of this many columns, by which buffers grow, too."""
 
 CHUNK_WIDTH = 8
-"""Chunks of new tokens are padded to a multiple of this."""
+"""Chunks of new tokens are padded to a multiple of this many columns."""
 
 # BLAS takes other kernels for very few rows (measured with MKL on AVX-512: 1, 2 and 3 rows differ
 # from any larger number in the last bit), so that no product on the CPU has fewer rows than this.
@@ -53,7 +53,7 @@ _ATTENTION = "cats_jax_grouped_query"
 
 
 def padded(length: int, multiple: int) -> int:
-    """`length` rounded up to a multiple, in tokens."""
+    """`length` rounded up to a multiple of `multiple`."""
     return -(-length // multiple) * multiple
 
 
@@ -64,22 +64,22 @@ class CausalModel:
         path: a local model folder with safetensors weights; nothing is ever downloaded.
         device: "cpu", "cuda" or "cuda:N".
         dtype: "float32" or "bfloat16", of weights and cached keys and values.
-        num_threads: torch's threads for work inside an operator. A setting of the whole process,
-            made here and nowhere else: more than one slows tiny models down on a shared machine,
-            and bitwise equality is only known for one.
-        format: how questions are put, see `choose_format`; None: none are, and the tokenizer needs
-            no chat template.
+        num_threads: torch's threads for work inside an operator, set for the whole process. More
+            than one slows tiny models down on a shared machine, and bitwise equality is only known
+            for one.
+        format: policy format of the questions, see `choose_format`. None for a model that gets no
+            questions; its tokenizer needs no chat template.
 
     Attributes:
-        name: the folder's name.
-        format: that was chosen.
-        num_parameters: stored parameters, a tied tensor once.
-        context: tokens a sequence may have.
+        name: name of the folder.
+        format: the `PolicyFormat` that was chosen; not set if the argument is None.
+        num_parameters: number of parameters, a tied tensor counted once; set by `load_weights`.
+        context: largest number of tokens in a sequence.
         vocab_size: width of the logits.
-        seconds: time spent in forward passes (and in what callers add under `timed`).
+        seconds: time spent in forward passes and in blocks under `timed`.
 
     Raises:
-        BadInputError: before the weights are read, for a folder, device or dtype that can't work.
+        BadInputError: the folder, device, dtype or format can't work; no weight was read.
     """
 
     def __init__(
@@ -117,10 +117,14 @@ class CausalModel:
         self._folder = folder
 
     def load_weights(self, auto_class: Any = AutoModelForCausalLM) -> None:
-        """Reads the weights; apart from `__init__`, so that callers can check their input first.
+        """Reads the weights; a separate method, so that callers can check their input first.
 
         Args:
-            auto_class: of transformers; `AutoModel` leaves the language-model head out.
+            auto_class: class of transformers that loads the model; `AutoModel` leaves the
+                language-model head out.
+
+        Raises:
+            BadInputError: a tensor of the model is missing.
         """
         torch.set_num_threads(self._num_threads)
         with _reading(self._folder):
@@ -151,7 +155,7 @@ class CausalModel:
         )
 
     def prompt_ids(self, question: Question) -> tuple[int, ...]:
-        """The question as the format puts it, with the answer's turn opened."""
+        """Token ids of the question in the model's format, up to the start of the answer."""
         assert self._prompts is not None
         ids = self._prompts.prompt_ids(question.text)
         if len(ids) < 2:
@@ -170,7 +174,7 @@ class CausalModel:
         return self.tokenizer.decode(list(ids), clean_up_tokenization_spaces=False)
 
     def end_ids(self) -> list[int]:
-        """Ids that end an answer: those of the format, the generation config and the config."""
+        """Ids that end an answer, from the format, the generation config and the config; sorted."""
         found: set[int] = set() if self._prompts is None else set(self._prompts.end_ids)
         sources = [self.config]
         if (self._folder / "generation_config.json").is_file():
@@ -182,7 +186,7 @@ class CausalModel:
 
     @contextlib.contextmanager
     def timed(self) -> Iterator[None]:
-        """Adds the block's duration to `seconds`, the device's queue included."""
+        """Adds the block's duration to `seconds`; on a GPU, waits until its work is done."""
         start = time.perf_counter()
         yield
         if self.device.type == "cuda":
@@ -196,14 +200,14 @@ class CausalModel:
 
         Args:
             kv: [2 x layers, B, heads, W, dim]; columns `column`..`column + Q` are overwritten.
-            column: of the first new token.
-            tokens, positions: i64[B, Q].
-            mask: [B, 1, Q, W] in the model's dtype, 0 where seen and -inf elsewhere; every row
-                sees something.
-            keep: logits of the last `keep` columns are returned.
+            column: column of the first new token.
+            tokens, positions: i64[B, Q], the new tokens and their positions in the sequence.
+            mask: [B, 1, Q, W] in the model's dtype, 0 where a token is seen and -inf elsewhere;
+                every row must see a token.
+            keep: number of last columns whose logits are returned.
 
         Returns:
-            [B, keep, V] in the model's dtype.
+            Logits [B, keep, V] in the model's dtype.
         """
         layers: list[Any] = [
             _BufferLayer(kv[2 * i], kv[2 * i + 1], column) for i in range(self._num_layers)
@@ -227,7 +231,8 @@ class CausalModel:
         """Computes one chunk of tokens on top of each cached prefix, in one pass.
 
         Args:
-            prefixes: B cached paths of one padded width (None: empty).
+            cache: the cache that holds the prefixes.
+            prefixes: ends of B cached paths of one padded width; None is the empty path.
             chunks: B non-empty chunks of one padded chunk width.
 
         Returns:
@@ -323,7 +328,7 @@ class DecodingRows:
         return logits[: self.num_rows, -1]
 
     def select(self, rows: Tensor) -> None:
-        """Goes on with these rows, i64[B']; a row may be taken more than once."""
+        """Keeps only the rows with these indices, i64[B']; a row may be taken more than once."""
         self.num_rows = len(rows)
         index = F.pad(rows, (0, max(0, self._model.min_rows - len(rows))))
         self._kv = self._kv.index_select(1, index)
@@ -331,7 +336,7 @@ class DecodingRows:
         self._mask = self._mask[index]
 
     def own(self, rows: Tensor) -> list[Tensor]:
-        """Keys and values of the tokens fed so far, [planes, heads, ticks, dim] for each row."""
+        """Keys and values of the tokens fed so far to each of `rows`, [planes, heads, ticks, dim]."""
         columns = slice(self._prefix_width, self._prefix_width + self._tick)
         return list(self._kv[..., columns, :].index_select(1, rows).unbind(1))
 
@@ -357,18 +362,18 @@ class _BufferLayer(CacheLayerMixin):
         return self.keys, self.values
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        """The buffer is there from the start."""
+        """Does nothing: the buffer exists from the start."""
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        """Width and offset for a mask made by transformers; ours are ready-made."""
+        """Width and offset of masks made by transformers; this package passes its own masks."""
         return self.get_max_length(), 0
 
     def get_seq_length(self) -> int:
-        """Columns before the new ones."""
+        """Number of columns before the new ones."""
         return self._column
 
     def get_max_length(self) -> int:
-        """Columns of the buffer."""
+        """Number of columns of the buffer."""
         assert self.keys is not None
         return self.keys.shape[2]
 

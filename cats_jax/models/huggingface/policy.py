@@ -1,4 +1,4 @@
-"""What the policy bridges of a model folder have in common: prompts, limits, and ends of steps."""
+"""The common part of the policy bridges: prompts, limits, and ends of steps."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ class StepPolicy:
 
     Args:
         path: model folder.
-        format: how questions are put and where steps end: a name, a .yaml file, or auto, see
-            `choose_format`.
-        step_separator: what closes a step, in place of the format's; see `StepText`.
-        max_step_tokens: limit of one step; longer samples finish with "length".
-        max_answer_tokens: the same for `to_end` requests.
+        format: prompt and step separator of the policy: the name of a format, a .yaml file, or
+            "auto", see `choose_format`.
+        step_separator: text that closes a step, in place of the format's; see `StepText`.
+        max_step_tokens: largest number of tokens of a step; longer samples finish with "length".
+        max_answer_tokens: largest number of tokens of a sample of a `to_end` request.
         model: `device`, `dtype` and `num_threads` of the `CausalModel`.
 
     Attributes:
-        name: of the model.
+        name: name of the model.
 
     Raises:
         BadInputError: the folder or a setting can't work.
@@ -50,7 +50,7 @@ class StepPolicy:
         self.name = self._model.name
 
     def check_question(self, question: Question) -> None:
-        """Raises BadInputError if the prompt leaves no room for a single token of an answer."""
+        """Raises BadInputError if the question's prompt fills the context or can't be built."""
         length, context = len(self._model.prompt_ids(question)), self._model.context
         if length >= context:
             raise BadInputError(
@@ -59,7 +59,7 @@ class StepPolicy:
             )
 
     def _limit(self, request: StepRequest) -> int:
-        """Tokens that one sample may have, if the context has room for them."""
+        """Largest number of tokens of a sample, whatever room the context leaves."""
         return self._max_answer_tokens if request.to_end else self._max_step_tokens
 
 

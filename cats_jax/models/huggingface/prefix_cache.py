@@ -24,10 +24,11 @@ class Segment:
     """One cached segment.
 
     Attributes:
-        tokens: the ids that address it below its parent.
-        slots: i64[length], pool slots of the whole path from the root to here.
-        own: how many of `slots`, the last ones, are this segment's.
-        score: what a PRM read off at the segment's end; None where nothing was read.
+        tokens: token ids of the segment, its key among the children of its parent.
+        slots: i64[length], pool slots of the whole path from the root to this segment.
+        own: number of slots at the end of `slots` that belong to this segment.
+        score: a PRM's score at the segment's end; None for a policy's segment.
+        children: segments that continue this one, by their tokens.
     """
 
     __slots__ = ("children", "own", "score", "slots", "tokens")
@@ -40,11 +41,11 @@ class Segment:
         self.children: dict[tuple[int, ...], Segment] = {}
 
     def __len__(self) -> int:
-        """Cached tokens from the root to here."""
+        """Number of cached tokens from the root to this segment's end."""
         return len(self.slots)
 
     def subtree(self) -> Iterator[Segment]:
-        """This segment and all below it."""
+        """This segment and all its descendants."""
         stack: list[Segment] = [self]
         while stack:
             segment = stack.pop()
@@ -57,8 +58,8 @@ class PrefixCache:
 
     Args:
         num_planes: 2 x layers; planes 2l and 2l + 1 hold layer l's keys and values.
-        num_heads, head_dim: of keys and values, the same in every layer.
-        dtype, device: of the pool.
+        num_heads, head_dim: number of key-value heads and their size, the same in every layer.
+        dtype, device: dtype and device of the pool.
     """
 
     def __init__(
@@ -75,17 +76,17 @@ class PrefixCache:
         self._roots: dict[Question, Segment] = {}
 
     def __len__(self) -> int:
-        """Tokens held."""
+        """Number of tokens in the cache."""
         return self._pool.shape[1] - 1 - len(self._free)
 
     def root(self, question: Question) -> Segment | None:
-        """The question's prompt, if it is held."""
+        """The segment of the question's prompt, or None if it is not cached."""
         return self._roots.get(question)
 
     def add_roots(
         self, questions: Sequence[Question], prompts: Sequence[tuple[int, ...]], kv: list[Tensor]
     ) -> list[Segment]:
-        """Stores prompts, or finds them; `kv[i]` is [planes, heads, tokens, dim]."""
+        """The prompts' segments, stored if new; `kv[i]` is [planes, heads, tokens, dim]."""
         new = [i for i, q in enumerate(questions) if q not in self._roots]
         for i, slots in zip(new, self._store([kv[i] for i in new]), strict=True):
             self._roots[questions[i]] = Segment(prompts[i], slots, len(slots))
@@ -97,7 +98,7 @@ class PrefixCache:
         """Stores one segment below each parent, or finds the one with these tokens.
 
         Args:
-            parents, tokens: pairs, each at most once.
+            parents, tokens: pairs of a parent and the new segment's tokens, each pair at most once.
             kv: [planes, heads, tokens, dim] per segment. The number of cached tokens need not be
                 `len(tokens)`: a policy's segment lags one token behind.
         """
@@ -130,7 +131,10 @@ class PrefixCache:
         return paths.transpose(2, 3)
 
     def keep_only(self, question: Question, paths: Sequence[Sequence[tuple[int, ...]]]) -> None:
-        """Of this question, frees what is no prefix of `paths`, given as the segments' tokens."""
+        """Frees a question's segments that are in none of `paths`; without paths, frees all.
+
+        A path is the tokens of each of its segments below the prompt.
+        """
         root = self._roots.get(question)
         if root is None:
             return

@@ -19,19 +19,19 @@ from .model import CausalModel
 
 
 class RewardModel(CausalModel):
-    """A model whose outputs at a token become a score.
+    """A causal model, or its backbone under a head, whose outputs at a token become a score.
 
     Args:
         path: a local model folder.
-        prm_format: of the PRM.
+        prm_format: how the PRM reads a path.
         device, dtype, num_threads: as for `CausalModel`.
 
     Attributes:
         encoder: the format's rules with this model's tokenizer.
 
     Raises:
-        BadInputError: before the weights are read, if folder, format and tokenizer do not go
-            together, or if the head's tensors are missing or of the wrong shape.
+        BadInputError: folder, format and tokenizer do not fit together, or the head's tensors are
+            missing or have a wrong shape; no weight was read.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class RewardModel(CausalModel):
         check_one_dtype(tensors.values(), apart=apart)
 
     def load_weights(self, auto_class: Any = None) -> None:
-        """Reads the weights; apart from `__init__`, so that callers can check their input first."""
+        """Reads the weights; a separate method, so that callers can check their input first."""
         if self._head is None:
             super().load_weights()
             return
@@ -102,7 +102,7 @@ class RewardModel(CausalModel):
 
 
 class _BackboneWithHead(torch.nn.Module):
-    """Takes the place of a causal model: the head's outputs are the logits."""
+    """A module with a causal model's interface whose logits are the outputs of the PRM's head."""
 
     def __init__(self, backbone: torch.nn.Module, layers: list[torch.nn.Linear]):
         super().__init__()
@@ -124,7 +124,7 @@ class _BackboneWithHead(torch.nn.Module):
 def _head_layers(
     folder: pathlib.Path, head: Head, tensors: dict[str, StoredTensor], hidden_size: int
 ) -> list[tuple[StoredTensor, StoredTensor | None]]:
-    """Weight and bias of each of the head's layers, whose shapes fit one another."""
+    """(weight, bias or None) of each layer of the head, after a check of their shapes."""
     layers = []
     width = hidden_size
     for layer in head.layers:

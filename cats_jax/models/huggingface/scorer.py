@@ -64,13 +64,13 @@ class HuggingFaceScorer:
         self._cache = self._model.new_cache()
 
     def keep_only(self, question: Question, paths: Sequence[Path]) -> None:
-        """Of this question, forgets cached state that is no prefix of `paths` (empty: all)."""
+        """Frees a question's cached state that is no prefix of `paths`; without paths, all of it."""
         encode = self._model.encoder.chunks
         keys = [encode(question.text, [s.text for s in path])[1:] if path else [] for path in paths]
         self._cache.keep_only(question, keys)
 
     def count_tokens(self, question: Question, path: Path) -> int:
-        """Tokens of a path as the model reads it.
+        """Number of tokens of a path as the model reads it, prompt included.
 
         Raises:
             ScorerContractError: a path without steps, a blank step, or a path longer than the
@@ -121,7 +121,7 @@ class HuggingFaceScorer:
         chunks: list[list[tuple[int, ...]]],
         computed: list[int],
     ) -> list[Segment]:
-        """The segment at the end of each path; what is missing is computed, level by level."""
+        """The segment at the end of each path; missing segments are computed, level by level."""
         at: list[Segment | None] = [None] * len(chunks)
         depth = [0] * len(chunks)  # chunks found so far
         while True:

@@ -11,7 +11,7 @@ Item = TypeVar("Item")
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an allocation failed, on any device. The CPU has no exception type of its own."""
+    """Whether an error is a failed allocation on any device; on the CPU, its message tells."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
     message = str(error)
@@ -24,7 +24,7 @@ class TokenBudget:
     """How many tokens (rows x width) one micro-batch may hold.
 
     Attributes:
-        tokens: the present limit. It only ever falls: what failed once would fail again.
+        tokens: the present limit, which never rises, because a size that failed would fail again.
     """
 
     def __init__(self, tokens: int):
@@ -35,10 +35,9 @@ class TokenBudget:
     def run(self, items: Sequence[Item], width: int, run: Callable[[Sequence[Item]], None]) -> None:
         """Calls `run` on consecutive slices of `items`, each of at most `tokens // width` items.
 
-        When `run` fails for want of memory, the budget becomes half of what that slice held and
-        the same items are tried again in smaller slices; so `run` must keep no partial result of
-        a failed call. One item alone is tried whatever the budget; if even that fails, the error
-        goes to the caller.
+        If `run` runs out of memory, the budget becomes half of that slice's tokens and the same
+        items are tried again in smaller slices, so `run` must keep no partial result of a failed
+        call. A single item is tried whatever the budget; if it fails, the error is raised.
         """
         start = 0
         while start < len(items):

@@ -29,20 +29,20 @@ from .token_engine import Sampled, Sampler, SampleRequest
 class EngineGenerator(StepPolicy):
     r"""`StepGenerator` on a serving engine (`vllm_engine.py`, `http_engine.py`).
 
-    A prompt is the chat template's ids and the ids of the steps as they were sampled: no text is
-    ever encoded a second time. Samples are equal within intervals to those of
-    `HuggingFaceGenerator`, greedy ones token for token; another batch may change the last bits of
-    a logit and with them, rarely, a token.
+    A prompt is the chat template's ids followed by the ids of the steps as they were sampled; no
+    text is encoded a second time. Samples have the same distribution as those of
+    `HuggingFaceGenerator` but are other draws; greedy samples are the same token for token. Another
+    batch may change the last bits of a logit and, rarely, a token.
 
     Args:
         path: model folder: configuration, tokenizer with a chat template, safetensors (of which
             only the headers are read here).
-        start: makes the engine, given the tokens a sequence may have.
+        start: makes the engine, given the largest number of tokens in a sequence.
         asked: `format`, `step_separator`, `max_step_tokens` and `max_answer_tokens`, see
             `StepPolicy`.
 
     Raises:
-        BadInputError: before the engine starts, if the folder or a setting can't work; or if the
+        BadInputError: the folder or a setting can't work (raised before the engine starts), or the
             engine does not start.
     """
 
@@ -62,13 +62,14 @@ class EngineGenerator(StepPolicy):
         self._engine = start(self._model.context)
 
     def keep_only(self, question: Question, paths: Sequence[Path]) -> None:
-        """Nothing to do: an engine drops the blocks that were not used for longest."""
+        """Does nothing: an engine drops the least recently used blocks of its cache by itself."""
 
     def generate(self, requests: Sequence[StepRequest]) -> Generation:
         """Samples every request in one call of the engine; see `StepGenerator.generate`.
 
-        `usage[i].cached` is what the engine says of its prefix cache, or 0 where it says nothing.
-        `inside_seconds` is the call's time: scheduling, and the way to the engine, included.
+        `usage[i].cached` counts the prompt tokens that the engine reports as cached, 0 if it
+        reports none. `inside_seconds` is the time of the call to the engine, which includes
+        scheduling and transfer.
 
         Raises:
             BadInputError: a sampling parameter outside its range.
@@ -121,7 +122,7 @@ class EngineGenerator(StepPolicy):
 
 
 def _usage(request: SampleRequest, sampled: Sampled) -> TokenUsage:
-    """What one sample cost; its last token is sampled and not fed."""
+    """Tokens that one sample cost; its last token is sampled but not fed to the model."""
     fed = len(request.prompt) + len(sampled.ids) - 1
     cached = sampled.cached
     return TokenUsage(computed=fed - cached, cached=cached, generated=len(sampled.ids))

@@ -4,8 +4,9 @@ Start one with, for example,
 
     python -m vllm.entrypoints.openai.api_server --model FOLDER --enable-prompt-tokens-details
 
-A call that fails on the way, meets a busy or restarting server, or brings a broken reply is made
-again; seeds make that harmless. When patience is at an end the run stops and can be gone on with.
+A call is repeated if the connection fails, the server is busy or restarting, or the reply is broken.
+Samples have seeds, so a repeated call gives the same result. When `patience` has run out, the run
+stops; starting it again continues it.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from ...errors import BadInputError, RunStoppedError
 from .token_engine import Classified, Sampled, SampleRequest
 
 _PROMPTS_PER_CALL = 64
-"""Prompts of one call to `/classify`."""
+"""Largest number of prompts in one call to `/classify`."""
 
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 15.0
-"""Seconds before the second try, and between later ones."""
+"""Seconds before the second try, and the longest time between later tries."""
 
 _TRIES = 3
-"""A call is made so often before it is given up, however long that takes."""
+"""Least number of tries before a call is given up, however long they take."""
 
 T = TypeVar("T")
 
@@ -38,16 +39,16 @@ class Server:
     """Calls to one server, many at a time.
 
     Args:
-        url: without a path, "http://localhost:8000".
-        model: its name there; None: the only one served.
-        context: tokens a sequence of ours may have.
-        concurrency: calls at a time, each on a kept connection.
-        timeout: seconds for one call.
-        patience: seconds of tries, at least, before a call is given up.
+        url: address of the server without a path, such as "http://localhost:8000".
+        model: name of the model on the server; None: the only model served.
+        context: largest number of tokens in a sequence that this package sends.
+        concurrency: largest number of calls at a time, each on its own connection.
+        timeout: limit in seconds for each network operation of a call.
+        patience: least number of seconds of tries before a call is given up.
 
     Attributes:
-        url: its address.
-        model: its name there.
+        url: address of the server, without a slash at the end.
+        model: name of the model on the server.
 
     Raises:
         BadInputError: the server can't be reached, does not serve the model, or serves it with
@@ -90,19 +91,19 @@ class Server:
         read: Callable[[Any, dict[str, Any]], T],
         hint: str,
     ) -> list[T]:
-        """Post every body, in any order, and read the replies, in order.
+        """Post all bodies concurrently and return the values read from the replies, in order.
 
         Args:
-            path: of the route.
-            bodies: JSON values; the model's name is added.
-            read: `(reply, body) -> value`, where the body has the model's name, too; raises
-                KeyError, TypeError, IndexError or ValueError on a reply that is not whole, and
-                BadInputError on one that no other try would mend.
-            hint: how a server that has no such route must be started.
+            path: path of the route.
+            bodies: JSON objects to post; the model's name is added to each.
+            read: `(reply, body) -> value`, where `body` is one of `bodies`. It raises KeyError,
+                TypeError, IndexError or ValueError for a broken reply, which is asked for again,
+                and BadInputError for a reply that another try would not change.
+            hint: how to start a server that has this route, for the error message.
 
         Raises:
             BadInputError: the server refuses a call.
-            RunStoppedError: a call failed until patience was at an end.
+            RunStoppedError: a call failed until `patience` had run out.
         """
         return list(self._pool.map(lambda body: self._post(path, body, read, hint), bodies))
 
@@ -173,8 +174,8 @@ class Server:
 class HTTPSampler:
     """`Sampler` on a server's `/v1/completions`, with vLLM's additions for token ids.
 
-    The samples of a prompt are one call with one seed, from which the server derives theirs, so
-    that the first ones do not depend on how many there are.
+    All samples of a prompt are one call with one seed, from which the server derives the seed of
+    each sample, so the first samples do not depend on the number of samples.
     """
 
     def __init__(self, server: Server):
@@ -199,8 +200,9 @@ class HTTPClassifier:
     """`Classifier` on vLLM's `/classify`.
 
     Args:
-        server: that serves the PRM.
-        overrides: what its `--hf-overrides` must say, see `vllm_engine.classifier_overrides`.
+        server: the server of the PRM.
+        overrides: value that the server's `--hf-overrides` must have, see
+            `vllm_engine.classifier_overrides`; quoted in error messages.
     """
 
     def __init__(self, server: Server, overrides: dict[str, Any]):
@@ -235,7 +237,7 @@ class HTTPClassifier:
 
 
 class _TryAgainError(RuntimeError):
-    """The next try may go well."""
+    """A call failed in a way that another try may mend."""
 
 
 def _completion(request: SampleRequest) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """A process reward model on a serving engine: only the newest step of a path is scored.
 
-A path's prefix comes from the engine's cache: the score is read off at the last position, the one
-kind of pooling that reads the cache, so that each token is computed about once.
+The score is read at the last position, the only kind of pooling for which the engine uses its prefix
+cache, so that each token is computed about once.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from .token_engine import Classifier
 class EngineScorer:
     """`StepScorer` on a serving engine.
 
-    In float32 a score is that of `HuggingFaceScorer` to about 1e-5.
+    In float32 a score differs from that of `HuggingFaceScorer` by about 1e-5 at most.
 
     Args:
         path: model folder: configuration, tokenizer, safetensors (read here for the sparsity).
         prm_format: how the PRM reads a path.
-        start: makes the engine, given the model (tokenizer and configuration).
+        start: makes the engine, given the model without weights (tokenizer and configuration).
 
     Attributes:
-        engine: what `start` made.
+        engine: the engine that `start` made.
 
     Raises:
-        BadInputError: before the engine starts, if the folder or the format can't work; or if the
-            engine does not start.
+        BadInputError: the folder or the format can't work (raised before the engine starts), or
+            the engine does not start.
     """
 
     def __init__(
@@ -60,10 +60,10 @@ class EngineScorer:
         self.engine = start(self._model)
 
     def keep_only(self, question: Question, paths: Sequence[Path]) -> None:
-        """Nothing to do: an engine drops the blocks that were not used for longest."""
+        """Does nothing: an engine drops the least recently used blocks of its cache by itself."""
 
     def count_tokens(self, question: Question, path: Path) -> int:
-        """Tokens of a path as the model reads it.
+        """Number of tokens of a path as the model reads it, prompt included.
 
         Raises:
             ScorerContractError: a path without steps, a blank step, or a path longer than the
@@ -74,9 +74,10 @@ class EngineScorer:
     def score(self, questions: Sequence[Question], paths: Sequence[Path]) -> Scoring:
         """Scores the last step of each path in one call; see `StepScorer.score`.
 
-        Equal paths are one request. `usage[i].cached` counts what the engine says of its prefix
-        cache (0 where it says nothing), and a path that equals an earlier one of the call.
-        `inside_seconds` is the call's time: scheduling, and the way to the engine, included.
+        Equal paths are one request. `usage[i].cached` counts the tokens that the engine reports as
+        cached (0 if it reports none), or all tokens of a path that equals an earlier one of the
+        call. `inside_seconds` is the time of the call to the engine, which includes scheduling and
+        transfer.
 
         Raises:
             ValueError: not one question per path.

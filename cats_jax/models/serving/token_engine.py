@@ -1,4 +1,4 @@
-"""What a serving engine does for the bridges: token ids in, token ids or scores out."""
+"""Interfaces of serving engines: token ids in, token ids or scores out."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ class SampleRequest:
     """Samples that continue one prompt with the same parameters.
 
     Attributes:
-        prompt: token ids.
+        prompt: token ids of the prompt.
         seeds: in 0..2**64 - 1, one per sample.
         temperature: >= 0; 0 is greedy.
         top_p: in (0, 1].
         top_k: >= 0; 0 switches it off.
-        max_tokens: of a sample, >= 1.
-        stop_ids: tokens that end a sample; they belong to it.
+        max_tokens: largest number of tokens of a sample, >= 1.
+        stop_ids: tokens that end a sample; the sample includes the token that ended it.
     """
 
     prompt: tuple[int, ...]
@@ -35,10 +35,10 @@ class Sampled:
     """One sample.
 
     Attributes:
-        ids: its tokens; where it `stopped`, the last one is a stop id.
-        stopped: False if it was cut at `max_tokens`.
-        log_prob: summed log-probability of its tokens at temperature 1, untruncated, nats.
-        cached: tokens of the prompt that the engine did not compute for it.
+        ids: token ids of the sample; if `stopped`, the last one is a stop id.
+        stopped: whether a stop id ended the sample; False if it was cut at `max_tokens`.
+        log_prob: summed log-probability of the tokens at temperature 1, untruncated, in nats.
+        cached: number of prompt tokens that the engine did not compute for this sample.
     """
 
     ids: tuple[int, ...]
@@ -52,8 +52,8 @@ class Classified:
     """The score of one prompt, read off at its last token.
 
     Attributes:
-        score: in [0, 1] if the model is sound.
-        cached: tokens of the prompt that the engine did not compute.
+        score: score of the prompt; the caller checks that it is in [0, 1].
+        cached: number of prompt tokens that the engine did not compute.
     """
 
     score: float

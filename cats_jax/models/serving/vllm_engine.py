@@ -1,8 +1,8 @@
-"""vLLM engines started by this process, and all that depends on vLLM's version.
+"""vLLM engines started by this process.
 
-Written for vLLM 0.32: another version that changes a name is met here and nowhere else but in the
-class that vLLM itself loads (`vllm_head.py`). An engine runs in a process of its own, which imports
-the main module again, so that a script must make it under `if __name__ == "__main__":`.
+Only this module and `vllm_head.py`, which vLLM itself loads, depend on vLLM's version; both are
+written for vLLM 0.32. An engine runs in a process of its own, which imports the main module again,
+so a script must make the engine under `if __name__ == "__main__":`.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from . import vllm_head
 from .token_engine import Classified, Sampled, SampleRequest
 
 _BLOCK_SIZE = 32
-"""Tokens of a block of the prefix cache; the CPU engine wants a multiple of 32."""
+"""Tokens in a block of the prefix cache; the CPU engine needs a multiple of 32."""
 
 _MAX_BATCHED_TOKENS = 8192
-"""Tokens of one forward pass, or the context where that is longer."""
+"""Largest number of tokens in a forward pass, unless the context is longer."""
 
 
 class VLLMSampler:
     """`Sampler` on `vllm.LLM`.
 
-    Every sample is a request of its own with its own seed, so that the first samples of a prompt do
-    not depend on how many there are.
+    Every sample is a request of its own with its own seed, so the first samples of a prompt do not
+    depend on the number of samples.
 
     Args:
         path: a local model folder with safetensors weights.
-        context: tokens a sequence may have.
+        context: largest number of tokens in a sequence.
         dtype: "float32" or "bfloat16".
         gpu_memory_utilization: share of a GPU's memory for this engine; a CPU engine takes
             VLLM_CPU_KVCACHE_SPACE GiB instead (1 unless set).
@@ -73,7 +73,7 @@ class VLLMSampler:
 
 
 def sampling_inputs(requests: Sequence[SampleRequest]) -> tuple[list[Any], list[Any]]:
-    """Prompts and parameters as `vllm.LLM.generate` takes them, one of each for a sample."""
+    """Prompts and sampling parameters for `vllm.LLM.generate`, one of each per sample."""
     from vllm import SamplingParams  # pyright: ignore[reportMissingImports]
 
     prompts, parameters = [], []
@@ -98,11 +98,11 @@ def sampling_inputs(requests: Sequence[SampleRequest]) -> tuple[list[Any], list[
 
 
 class VLLMClassifier:
-    """`Classifier` on `vllm.LLM`: the score is read off at the last position.
+    """`Classifier` on `vllm.LLM`, which reads the score at the last position.
 
     Args:
         path, context, dtype, gpu_memory_utilization: as for `VLLMSampler`.
-        overrides: of config.json, see `classifier_overrides`.
+        overrides: values that replace those of config.json, see `classifier_overrides`.
 
     Attributes:
         engine: the `vllm.LLM`.
@@ -143,12 +143,12 @@ class VLLMClassifier:
 
 
 def classifier_overrides(model_type: str, read_out: TokenPair | Head) -> dict[str, Any]:
-    """What config.json must say for vLLM to give a PRM's score; for `--hf-overrides`, too.
+    """Values for config.json that make vLLM compute a PRM's score, also for `--hf-overrides`.
 
     Args:
-        model_type: of config.json.
-        read_out: two tokens are vLLM's own affair; a head is that of `vllm_head.py`, which the
-            process that runs vLLM must be able to import.
+        model_type: `model_type` of config.json.
+        read_out: read-out of the PRM. vLLM supports two tokens by itself; a head needs
+            `vllm_head.py`, which the process that runs vLLM must be able to import.
 
     Raises:
         BadInputError: transformers has no causal language model of this type.
@@ -173,7 +173,7 @@ def classifier_overrides(model_type: str, read_out: TokenPair | Head) -> dict[st
 
 @contextlib.contextmanager
 def _stops_if_it_dies() -> Iterator[None]:
-    """An engine whose process is gone, for want of memory for one, can't go on."""
+    """Turns vLLM's error for a dead engine process into RunStoppedError."""
     from vllm.v1.engine.exceptions import EngineDeadError  # pyright: ignore[reportMissingImports]
 
     try:
@@ -226,7 +226,7 @@ def _start(path: str | pathlib.Path, *, context: int, **options: Any) -> Any:
 
 
 def _wake_when_it_dies(engine: Any) -> None:
-    """A call in flight would wait for ever for an engine's process that is gone (vLLM 0.32)."""
+    """Makes calls in flight fail when the engine's process dies; vLLM 0.32 would wait for ever."""
     from vllm.v1.engine.exceptions import EngineDeadError  # pyright: ignore[reportMissingImports]
 
     core = engine.llm_engine.engine_core

@@ -11,14 +11,17 @@ from collections.abc import Iterable
 from typing import Any
 
 PREFIX, SUFFIX = "CatsJax", "ForSequenceClassification"
-"""Around the backbone's name, "Qwen2" for one: the architecture that `register` makes known."""
+"""Prefix and suffix of the architectures that `register` adds, around names such as "Qwen2"."""
 
 HEAD_KEY = "cats_jax_head"
-"""In the model's configuration: {"layers": stored names, "label": index or null}."""
+"""Key of the head in the model's configuration.
+
+The value is {"layers": stored names, "label": index or null}.
+"""
 
 
 def register() -> None:
-    """Make an architecture under a head known to vLLM for each causal one it has."""
+    """Register an architecture with a PRM's head for each causal architecture of vLLM."""
     from vllm import ModelRegistry  # pyright: ignore[reportMissingImports]
 
     for name in list(ModelRegistry.get_supported_archs()):
@@ -107,7 +110,7 @@ def _under_head(causal: Any) -> Any:
 
 
 def _log_odds(outputs: Any, label: int | None) -> Any:
-    """What a sigmoid makes the score of: one output as it is, or one label against the others."""
+    """Log-odds of the score: the only output, or one label's against all the others'."""
     if label is None:
         return outputs
     others = [index for index in range(outputs.shape[-1]) if index != label]

@@ -1,4 +1,4 @@
-"""The discrete actions of the controller: how much more to sample, how, and what to keep.
+"""The discrete actions of the controller: how many children to sample and keep, and how to sample.
 
 Section 5.2 of the paper says what an action consists of: the number of additional candidates, the
 number of retained ones, and sampling parameters such as top-p, top-k and temperature. It prints no
@@ -67,15 +67,15 @@ class ActionTable:
         top_p: tuple[float, ...] = (0.9, 1.0),
         top_k: tuple[int, ...] = (0,),
     ) -> ActionTable:
-        """All combinations of the given values, in that order; 90 entries by default."""
+        """The table of all combinations of the given values, last one fastest; 90 by default."""
         return cls(tuple(itertools.product(num_extra, num_retain, temperature, top_p, top_k)))
 
     def num_extra(self) -> Int[Array, " A"]:
-        """Column `num_extra`."""
+        """The column `num_extra`: children to sample, i32[A]."""
         return jnp.asarray([row[0] for row in self.rows], jnp.int32)
 
     def lookup(self, index: Int[Array, " N"]) -> Action:
-        """The action of each row's index."""
+        """The actions with the given indices."""
         columns = list(zip(*self.rows, strict=True))
         return Action(
             num_extra=jnp.asarray(columns[0], jnp.int32)[index],
@@ -86,11 +86,11 @@ class ActionTable:
         )
 
     def legal(self, available: Int[Array, ""]) -> Bool[Array, " A"]:
-        """Actions whose num_extra is still affordable; num_extra = 0 always is."""
+        """Mask of the actions with num_extra <= available; num_extra = 0 is always legal."""
         return self.num_extra() <= jnp.maximum(available, 0)
 
     def sampling_settings(self) -> tuple[Sampling, ...]:
-        """The different sampling parameters of actions that sample, in order."""
+        """The distinct sampling parameters of the actions with num_extra > 0, in table order."""
         return tuple(dict.fromkeys(Sampling(*row[2:]) for row in self.rows if row[0] > 0))
 
 
@@ -107,15 +107,15 @@ ACTION_TABLES: Mapping[str, ActionTable] = MappingProxyType(
         ),
     }
 )
-"""Name -> table; our choices.
+"""Action tables by name. The paper prints none; these are our choices.
 
 - `temperature`: 30 rows. Temperatures .6 and 1. The configuration `CATS` and the shipped
   controllers have it, and the shipped bank recipes record its settings.
 - `top-p`: 90 rows. Temperatures .6, 1 and 1.4; top-p .9 and 1. The configuration `PAPER` has it.
 - `top-k`: 99 rows. Temperatures .6 and 1; top-p .9 and 1; top-k 20 and off. All three sampling
-  parameters that the paper names vary. For policies with a large vocabulary.
+  parameters that the paper names vary. It is meant for policies with a large vocabulary.
 
-In each an action samples 0, 1, 2, 4 or 8 more and keeps 1, 2 or 4.
+In each table an action samples 0, 1, 2, 4 or 8 more children and keeps 1, 2 or 4.
 """
 
 

@@ -1,4 +1,4 @@
-"""What is fixed about a CATS search beside its policy, and the two named configurations."""
+"""Configurations of CATS searches, and the two named ones."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from .reward import RewardWeights
 
 @dataclass(frozen=True)
 class CatsConfig:
-    """What is fixed about a CATS search beside its policy.
+    """Configuration of a CATS search: all settings other than its policy.
 
     Attributes:
-        rounds: R >= 1, decisions a node may take per step; 1 in Algorithms 1 and 2.
-        num_base: children each node gets before its first decision, >= 1 (at most N).
-        base: how those are sampled.
-        factor: width K = max(1, N // factor).
-        path_score: name of the aggregation.
+        rounds: R >= 1, most decisions of a node per step; 1 in Algorithms 1 and 2.
+        num_base: children that each node gets before its first decision, >= 1 (at most N).
+        base: sampling parameters of these children.
+        factor: divisor of N that gives the width, K = max(1, N // factor).
+        path_score: name of the aggregation of step scores.
         vote: answer rule, "best", "weighted" or "majority".
-        reward: weights of the reward and the discount.
-        excluded_features: names of features the policy sees as 0.
-        actions: the action table.
-        calibrated: rank and see by P(step right) instead of raw scores, see
+        reward: weights of the reward, and the discount.
+        excluded_features: names of the features that are 0 for the policy.
+        actions: action table.
+        calibrated: whether ranking and features use P(step right) in place of raw scores, see
             `search.calibration`; `path_score` should then be "product".
 
     Raises:
-        ValueError: a value is out of range, or a name unknown.
+        ValueError: a value is out of range, or a name is unknown.
     """
 
     rounds: int = 1
@@ -57,12 +57,12 @@ class CatsConfig:
 
     @property
     def sampling(self) -> tuple[Sampling, ...]:
-        """All settings that a search may ask for."""
+        """All sampling parameters that a search with this configuration may request."""
         return tuple(dict.fromkeys((self.base, *self.actions.sampling_settings())))
 
     @property
     def sees_calibration(self) -> bool:
-        """Whether the PRM's calibration is among what a policy sees."""
+        """Whether a feature of the PRM's calibration is not excluded."""
         return not set(CALIBRATION_FEATURES) <= set(self.excluded_features)
 
 
@@ -85,8 +85,8 @@ CATS = CatsConfig(
     excluded_features=(),
     actions=ACTION_TABLES["temperature"],
 )
-"""Our method, with up to three rounds per step, the first of which sees a greedy child only.
+"""Our method, with up to three rounds per step and one greedy base child.
 
-It has the extra features and the smallest action table, for with 90 actions most of a short
-training goes into finding out which are alike. Paths are ranked by raw scores; how far a PRM can be
-trusted is among the features."""
+It has the extra features and the smallest action table: with 90 actions, most of a short training
+is spent on finding out which of them are alike. Paths are ranked by raw scores; the slope and the
+agreement of the PRM's calibration are features."""

@@ -1,8 +1,8 @@
-"""What the policy sees of a node: numbers about its children, the budget and the PRM.
+"""Features of a node, the policy's input: numbers about its children, the budget and the PRM.
 
 A *node* is a frontier slot; its *children* are the valid rows of the pool that grew from it.
-Features are fixed in number and order; `FEATURE_NAMES` goes into every checkpoint, which is
-refused when the names differ.
+Number and order of the features are fixed. Every checkpoint holds `FEATURE_NAMES`; a checkpoint
+with other names is refused.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ...ranking import segment_ranks
 from ...types import Paths, SearchState
 
 NUM_SORTED_SCORES = 16
-"""Children beyond the best 16 are seen through count, mean and standard deviation only."""
+"""Number of children whose scores are features. The others enter count, mean and deviation only."""
 
 PAPER_FEATURES = (
     "num_children",
@@ -70,7 +70,7 @@ in the pool and among finished paths; the leading answer's share of the finished
 weighted by path score. Of the setting: price, and how far the PRM ranks (slope, agreement)."""
 
 CALIBRATION_FEATURES = ("calibration_slope", "calibration_agreement")
-"""Those of the extra ones that say how far the PRM ranks, see `calibration`."""
+"""The extra features with slope and agreement of the PRM's calibration, see `calibration`."""
 
 FEATURE_NAMES = PAPER_FEATURES + SPARSITY_FEATURES + EXTRA_FEATURES
 
@@ -161,10 +161,10 @@ def extract(
 
 
 class FeatureSet(NamedTuple):
-    """What a policy sees of a node.
+    """The features that a policy sees of a node.
 
     Attributes:
-        names: of the features, in order; a checkpoint keeps them.
+        names: names of the features, in order; every checkpoint holds them.
         extract: `(state, aggregation) -> f32[N, F]`, one row per frontier slot.
     """
 
@@ -172,18 +172,18 @@ class FeatureSet(NamedTuple):
     extract: Callable[[SearchState, Aggregation], jax.Array]
 
     def column(self, name: str) -> int:
-        """Column of a feature. Raises ValueError naming the known ones."""
+        """Column of a feature. Raises ValueError, naming the known features, if it is unknown."""
         self.check((name,))
         return self.names.index(name)
 
     def check(self, names: tuple[str, ...]) -> None:
-        """Raise ValueError if one of the names is no feature."""
+        """Raise ValueError if one of the names is not the name of a feature."""
         unknown = [name for name in names if name not in self.names]
         if unknown:
             raise ValueError(f"unknown features {unknown}: choose among {', '.join(self.names)}")
 
     def mask(self, excluded: tuple[str, ...]) -> Float[Array, " F"]:
-        """1 for each feature kept, 0 for the excluded ones."""
+        """f32[F] mask with 1 for each feature that is kept and 0 for each excluded one."""
         return jnp.asarray([name not in excluded for name in self.names], jnp.float32)
 
 
@@ -218,7 +218,7 @@ def _first_of_its_text(pool: Paths) -> Bool[Array, " N"]:
 
 
 def _leading_share(finished: Paths, scores: Float[Array, " N"]) -> Float[Array, ""]:
-    """Largest share of the votes that one answer has; 0 without votes."""
+    """The leading answer's share of the votes; 0 without votes."""
     weight = jnp.where(finished.valid & (finished.answer >= 0), scores, 0.0)
     same = finished.answer[None, :] == finished.answer[:, None]
     votes = jnp.sum(jnp.where(same, weight[None, :], 0.0), axis=1)

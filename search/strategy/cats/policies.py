@@ -1,6 +1,6 @@
-"""Policies that need no training: random, constant, and hand-made rules.
+"""Policies without training: random, constant, and threshold rules.
 
-A learned one has to beat the rules; `learners.make_policy` makes a policy of an actor.
+They are baselines of learned policies, which `learners.make_policy` makes from an actor.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .types import Observation
 Policy = Callable[[Any, jax.Array, Observation], tuple[jax.Array, jax.Array]]
 """`(params, key, observation) -> (action i32[N], log_prob f32[N])`; consumes `key`.
 
-The rows of slots that do not decide are ignored.
+Results of slots that do not decide are ignored.
 """
 
 
@@ -60,17 +60,17 @@ class RuleParams(struct.PyTreeNode):
 
 @functools.cache
 def sample_while_below(feature: str, features: FeatureSet = FEATURES) -> Policy:
-    """Sample more while a feature of the node is below a threshold, in as many rounds as there are.
+    """A policy that samples more, in every round, while a feature of the node is below a threshold.
 
-    With "max" (the best child's path score) it is a threshold rule, with "gap" a rule on how far
-    the best child leads. Parameters are `RuleParams`.
+    Feature "max" is the best child's path score, "gap" its lead over the second best child. The
+    policy's parameters are `RuleParams`.
 
     Args:
         feature: name of the feature.
-        features: those of the search.
+        features: feature set of the search.
 
     Raises:
-        ValueError: there is no such feature.
+        ValueError: the feature set has no such feature.
     """
     column = features.column(feature)
 

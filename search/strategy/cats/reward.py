@@ -16,9 +16,9 @@ class RewardWeights:
     """Weights of the reward and the discount.
 
     Attributes:
-        cost: lambda_c, of the share of N that the decision sampled.
-        margin: lambda_m, of the gap between kept and discarded children.
-        score: lambda_r, of the best child's path score.
+        cost: lambda_c, weight of the candidates that the decision sampled, as a share of N.
+        margin: lambda_m, weight of the score gap between kept and discarded children.
+        score: lambda_r, weight of the best child's path score.
         discount: gamma of the TD target, in [0, 1].
 
     Raises:
@@ -72,4 +72,4 @@ def step_reward(
 
 
 RewardFn = Callable[..., jax.Array]
-"""A reward with the arguments and the result of `step_reward`."""
+"""A reward function with the arguments and the result of `step_reward`."""

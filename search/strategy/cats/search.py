@@ -41,11 +41,12 @@ def cats(
     """Compute-aware tree search with the given policy.
 
     Args:
-        policy: for example `learners.make_policy(actor, mode="argmax")`.
-        config: everything else.
-        features: what the policy sees of a node. `config.excluded_features` are zeroed by name
-            among these, too.
-        reward: of a decision, reported for learning; the search itself does not read it.
+        policy: policy that decides, for example `learners.make_policy(actor.apply, "argmax")`.
+        config: all other settings of the search.
+        features: features that the policy sees of a node; those named in
+            `config.excluded_features` are set to 0.
+        reward: reward function of a decision. The rewards are reported for learning; the search
+            does not read them.
     """
     aggregated = aggregation(config.path_score)
     return Strategy(
@@ -117,7 +118,7 @@ def _make_report(
     config: CatsConfig, aggregated: Aggregation, reward: RewardFn
 ) -> Callable[[SearchState, Plan], Decision]:
     def report(state: SearchState, plan: Plan) -> Decision:
-        """The tick's decisions with their rewards: of all children so far, before the prune."""
+        """The tick's decisions with their rewards, from all children before the prune."""
         decision, pool = state.memory.decision, state.pool
         rewards = reward(
             path_scores(pool, aggregated),
@@ -150,7 +151,7 @@ def _open_all(state: SearchState, features: FeatureSet) -> CatsMemory:
 
 
 def empty_decision(num_slots: int, num_features: int) -> Decision:
-    """`num_slots` frontier slots that decided nothing."""
+    """A `Decision` of `num_slots` frontier slots, none of which decided."""
     zeros, nothing = jnp.zeros((num_slots,), jnp.float32), jnp.zeros((num_slots,), jnp.int32)
     return Decision(
         features=jnp.zeros((num_slots, num_features), jnp.float32),

@@ -1,7 +1,7 @@
-"""From the decisions of a CATS search to transitions: what learners attach to a search.
+"""A recorder that turns the decisions of a CATS search into transitions for learners.
 
-A decision is closed when a child on its path decides, because the child's features need its own
-base children. Until then it is *pending* in the slot of the path.
+The transition of a decision is complete when the next decision on its path is taken, or when the
+path ends. Until then the decision is *pending* in the slot of the path.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def decision_recorder(discount: float) -> Recorder:
     """A recorder of `DecisionRecord`s.
 
     Args:
-        discount: gamma of transitions whose path decides again, in [0, 1].
+        discount: gamma, in [0, 1], of transitions to another decision; those to an end have 0.
     """
 
     def record(pending: Decision, tick: Tick) -> tuple[Decision, DecisionRecord]:
@@ -55,7 +55,7 @@ def _nothing_pending(state: SearchState) -> Decision:
 def _continue(
     pending: Decision, decision: Decision, before: SearchState, discount: float
 ) -> Transition:
-    """Transitions from each slot's pending decision to the one it takes now.
+    """Transitions from each slot's pending decision to the decision it takes in this tick.
 
     A path that was kept but takes no decision (no base child was granted or valid) ends here
     with discount 0. In later rounds a closed node's decision stays pending for its children.
@@ -71,14 +71,14 @@ def _continue(
 
 
 def _hold(pending: Decision, decision: Decision, before: SearchState) -> Decision:
-    """The newest decision of each slot that no transition has left yet."""
+    """The newest decision of each slot whose transition is not complete."""
     decided = decision.valid
     still_pending = pending.valid & ~(decided | (before.phase == 1))
     return where_rows(decided, decision, pending.replace(valid=still_pending))
 
 
 def _inherit(held: Decision, after: SearchState) -> Decision:
-    """What is pending in the slots of the next step; nothing after the end of the search."""
+    """The pending decisions by slot of the next step; none after the end of the search."""
     inherited = take(held, after.frontier.parent)
     stays = inherited.valid & after.frontier.valid & ~is_terminal(after)
     return where_rows(stays, inherited, jax.tree.map(jnp.zeros_like, inherited))

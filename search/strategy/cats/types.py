@@ -1,4 +1,4 @@
-"""The pytrees of a CATS search: what its policy sees and decides, and what is learned from that."""
+"""The pytrees of a CATS search: observations and decisions of its policy, and transitions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ...types import SearchState
 
 
 class Observation(struct.PyTreeNode):
-    """What a policy sees: all nodes of the frontier at once."""
+    """The input of a policy: all nodes of the frontier at once."""
 
     features: jax.Array  # f32[N, F]; zeros for slots without a valid child
     legal: jax.Array  # bool[A]; actions that can still be afforded
@@ -41,7 +41,7 @@ class Decision(struct.PyTreeNode):
 
 
 class CatsMemory(struct.PyTreeNode):
-    """Per frontier slot, within one step."""
+    """Memory of a CATS search within one step, per frontier slot."""
 
     is_open: jax.Array  # bool[N]; may decide again in this step
     num_retain: jax.Array  # i32[N]; of the latest decision
@@ -49,7 +49,7 @@ class CatsMemory(struct.PyTreeNode):
 
 
 class Transition(struct.PyTreeNode):
-    """Steps of experience in rlax's time suffixes: decide at t-1, next decision at t.
+    """Transitions between decisions, with rlax's time suffixes: one at t-1, the next at t.
 
     Rows of weight 0 are zeros.
     """
