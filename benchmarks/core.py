@@ -6,8 +6,9 @@
 spends one whole reasoning step. CATS does that in two ticks (two base children per node, then the
 actor, 2x128, decides about the rest), beam in one. The time of all `plan`s and `commit`s of the
 step is divided by the *valid* candidates that came of it, never by padding; asking the language
-model is not part of it. CATS also makes transitions to learn from, which a recorder does: its time
-is the column "record". Beside each stands a plain-Python loop that does the same: the oracle of
+model is not part of it. In training a recorder makes transitions of CATS' decisions in the same
+program as `commit`: the column "commit, record", which is part of "together". Beside each stands a
+plain-Python loop that does the same, the oracle of
 the tests, with the actor in numpy. Times are CPU seconds of the process (a shared machine changes
 wall time, not these), median over the repetitions.
 
@@ -72,7 +73,14 @@ class Config:
 
 @dataclasses.dataclass(frozen=True)
 class Timing:
-    """CPU seconds of one reasoning step of all questions, and what came of it."""
+    """CPU seconds of one reasoning step of all questions, and what came of it.
+
+    Attributes:
+        plan: all `plan`s.
+        commit: all `commit`s.
+        record: all `commit`s, with the recorder in the same program.
+        valid: number of valid candidates.
+    """
 
     plan: float
     commit: float
@@ -81,7 +89,7 @@ class Timing:
 
     @property
     def together(self) -> float:
-        return self.plan + self.commit + self.record
+        return self.plan + self.record
 
 
 def main(config: Config) -> None:
@@ -98,7 +106,7 @@ def _step_table(config: Config, console: rich.console.Console) -> rich.table.Tab
         "valid",
         "plan",
         "commit",
-        "record",
+        "commit, record",
         "together",
         "plain Python",
         "ratio",
@@ -247,16 +255,20 @@ def _time_core(
         one = functools.partial(search.commit, strategy=strategy, base_phase=base_phase)
         return jax.vmap(one)(states, planned, expansion)
 
-    commit = jax.jit(commit, static_argnames="base_phase", donate_argnums=(0, 1))
+    def record(memory: Any, states: Any, planned: Any, expansion: Any, base_phase: bool) -> Any:
+        after, output = commit(states, planned, expansion, base_phase)
+        tick = search.Tick(states, planned, expansion, output, after)
+        return after, jax.vmap(recorder.record)(memory, tick)
+
     recorder = _recorder(strategy)
+    record = jax.jit(record, static_argnames="base_phase", donate_argnums=(0, 1, 2))
+    commit_alone = jax.jit(commit, static_argnames="base_phase", donate_argnums=(0, 1))
     states = _first_states(strategy, num_candidates, config.seed)
     keys = jax.random.split(jax.random.key(config.seed), QUESTIONS)
     rng = np.random.default_rng(config.seed)
     plan_seconds = commit_seconds = record_seconds = 0.0
     valid = 0
-    if recorder is not None:
-        record = jax.jit(jax.vmap(recorder.record))
-        memory = jax.vmap(recorder.init)(states)
+    memory = jax.vmap(recorder.init)(states)
     for phase in range(strategy.num_phases):
         # As the host driver does: questions in lockstep, the base phase has its own program.
         base_phase = phase == 0 and strategy.num_phases > 1
@@ -269,26 +281,26 @@ def _time_core(
         expansion = _expand(planned.request.num_samples, num_candidates, rng)
         valid += int(np.asarray(expansion.valid).sum())
         # Donated buffers are gone after a call: every repetition gets copies, off the clock.
-        before = (states, planned)
-        (states, output), seconds = _median_time(
-            functools.partial(commit, base_phase=base_phase),
-            lambda state=before, new=expansion: (*jax.tree.map(jnp.copy, state), new),
+        before = (memory, states, planned)
+        _, seconds = _median_time(
+            functools.partial(commit_alone, base_phase=base_phase),
+            lambda before=before, new=expansion: (*jax.tree.map(jnp.copy, before[1:]), new),
             config.repeats,
         )
         commit_seconds += seconds
-        if recorder is not None:
-            tick = search.Tick(*before, expansion, output, states)
-            (memory, _), seconds = _median_time(
-                record, lambda memory=memory, tick=tick: (memory, tick), config.repeats
-            )
-            record_seconds += seconds
+        (states, (memory, _)), seconds = _median_time(
+            functools.partial(record, base_phase=base_phase),
+            lambda before=before, new=expansion: (*jax.tree.map(jnp.copy, before), new),
+            config.repeats,
+        )
+        record_seconds += seconds
     return Timing(plan_seconds, commit_seconds, record_seconds, valid)
 
 
-def _recorder(strategy: search.Strategy) -> search.Recorder | None:
+def _recorder(strategy: search.Strategy) -> search.Recorder:
     """What makes transitions of the strategy's decisions, if it takes any."""
     if strategy.config is None:
-        return None
+        return search.OUTPUTS
     return search.decision_recorder(strategy.config.reward.discount)
 
 

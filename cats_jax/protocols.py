@@ -185,7 +185,7 @@ class StepGenerator(Protocol):
         ...
 
     def keep_only(self, question: Question, paths: Sequence[Path]) -> None:
-        """Of this question, forget cached state that is no prefix of `paths` (empty: all)."""
+        """Free a question's cached state except prefixes of `paths`; without paths, all of it."""
         ...
 
 
@@ -220,7 +220,7 @@ class StepScorer(Protocol):
         ...
 
     def keep_only(self, question: Question, paths: Sequence[Path]) -> None:
-        """Of this question, forget cached state that is no prefix of `paths` (empty: all)."""
+        """Free a question's cached state except prefixes of `paths`; without paths, all of it."""
         ...
 
 

@@ -24,7 +24,7 @@ AnswerRule = Callable[[Any, Paths, Context, Aggregation], jax.Array]
 def answer_best(
     params: Any, finished: Paths, context: Context, aggregation: Aggregation
 ) -> Int[Array, ""]:
-    """The finished path with an answer that has the best path score."""
+    """The path with the best path score among the finished paths with an answer."""
     del params, context
     return best(path_keys(finished, aggregation), finished.answer, finished.valid)
 

@@ -99,7 +99,7 @@ def rollout(
         params: parameters of the strategy's policy; `()` without one.
         expand_params: parameters of `expand_fn`, such as `Task.params`.
         key: PRNG key; consumed. Tick t uses `tick_keys(key, t)`, as the host driver does.
-        state: from `search.init`; its capacities bound the number of ticks.
+        state: state from `search.init`; its capacities bound the number of ticks.
         strategy: search strategy; static.
         expand_fn: expand function, such as `search.simulation.simulator(16)`; static.
         recorder: what to record of each tick; static.

@@ -180,16 +180,16 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="every CATS search is said to see the calibration",
-        file="search/strategy/cats/config.py",
-        original="not set(CALIBRATION_FEATURES) <= set(self.excluded_features)",
-        mutated="True",
+        file="search/strategy/cats/search.py",
+        original="name in CALIBRATION_FEATURES and name not in config.excluded_features",
+        mutated="name in CALIBRATION_FEATURES",
         tests=("tests/specs/test_calibrations.py", "-k", "sees_the_calibration"),
     ),
     Mutant(
         name="controllers are trained without the calibration they will see",
         file="cats_jax/training/train.py",
-        original="if calibration is None and (config",
-        mutated="if calibration == '' and (config",
+        original="if calibration is None and strategy.needs",
+        mutated="if calibration == '' and strategy.needs",
         tests=("tests/specs/test_calibrations.py", "-k", "training_on_a_bank"),
     ),
     Mutant(

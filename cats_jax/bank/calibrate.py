@@ -1,8 +1,7 @@
 """Fit of the three numbers of a PRM's calibration to the training questions of a bank.
 
-Banks have no step labels: a step
-counts as right if some recorded completion from it is (the hard estimate of Wang et al., "Math-
-Shepherd", 2024). The model is that of `search.calibration`.
+Banks have no step labels: a step counts as right if some recorded completion from it is (the hard
+estimate of Wang et al., "Math-Shepherd", 2024). The model is that of `search.calibration`.
 """
 
 from __future__ import annotations

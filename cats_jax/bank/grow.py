@@ -225,7 +225,7 @@ class _GrowingTree:
             self.nodes.prm_tokens[first][column] -= usage.cached
 
     def advance(self) -> None:
-        """Make the new nodes that are to be drawn from, all scored by now, the frontier."""
+        """Make the new nodes that are neither invalid nor done the frontier; all have scores."""
         nodes = self.nodes
         scored = {self._twins(row): row for row in self.unscored()}
         for row in self._new_rows():
@@ -303,7 +303,7 @@ class _GrowingTree:
             self._drawn_most[row] = int(counts.argmax())
 
     def _best_by_each_prm(self, count: int) -> set[int]:
-        """The frontier nodes that are among a PRM's `count` best by lowest step score, for any PRM."""
+        """The union over PRMs of the `count` frontier nodes with the highest lowest step scores."""
         if not self._num_prms:
             return set()
         lowest = {row: self._lowest_scores(row) for row in self.frontier}

@@ -24,7 +24,7 @@ from .types import Tree, columns
 
 
 def _from_format_1(manifest: dict[str, Any]) -> dict[str, Any]:
-    """Convert a manifest of format 1 to format 2: the sampling keys are renamed."""
+    """Convert a manifest of format 1 to format 2: keys of the allocation are renamed."""
     old = manifest["config"]["allocation"]
     allocation = {
         "draws": [

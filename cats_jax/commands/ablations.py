@@ -25,17 +25,18 @@ def ablations(
     A study that was killed goes on with the row it was at when the same command is given again.
 
     Args:
-        tables: names; none: all.
+        tables: names of tables; none: all tables.
         output: folder for results and checkpoints.
         bank: step bank to train on.
         test: step bank of the questions that the rows are compared on.
-        calibration: of the PRMs: a file of `cats-jax calibrate`, or a policy's name such as "weak".
+        calibration: calibration of the PRMs: a file of `cats-jax calibrate`, or a policy's name
+            such as "weak".
         actions: action table of every row, in place of the configurations' own: "temperature",
             "top-p" or "top-k".
-        num_seeds: controllers of each row.
-        num_iterations: of each training, in place of the configurations' own.
-        set: NAME=VALUE for every row, as of `cats-jax train --set`.
-        seed: of everything.
+        num_seeds: controllers per row.
+        num_iterations: iterations of each training, in place of the configurations' own.
+        set: NAME=VALUE for every row, as in `cats-jax train --set`.
+        seed: random seed of the trainings and of the play.
     """
     from rich.table import Table
 

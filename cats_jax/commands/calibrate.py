@@ -1,4 +1,4 @@
-"""`cats-jax calibrate`: what PRM scores are worth, from the training questions of a bank."""
+"""`cats-jax calibrate`: calibrations of PRMs, from the training questions of a bank."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def calibrate(
     Args:
         bank: step bank of training questions.
         output: JSON file, replaced if it exists.
-        held_out: bank of other questions on which to take the figures.
-        seed: of the groups of siblings that are looked at.
+        held_out: step bank of other questions, for the figures; default: --bank.
+        seed: random seed of the groups of siblings.
     """
     from rich.table import Table
 

@@ -19,10 +19,10 @@ def collect(
     A collection that was killed goes on where it stopped when the same command is given again.
 
     Args:
-        recipe: YAML file as of `cats-jax evaluate`; its strategies decide node by node: cats (with
+        recipe: YAML file as for `cats-jax evaluate`; its strategies decide node by node: cats (with
             mode: sample to explore), cats_random, cats_constant, cats_rule.
         output: folder of the trajectories.
-        questions: how many questions, in place of the recipe's count.
+        questions: number of questions, in place of the recipe's count.
     """
     from ..models.source import ModelFolders
     from ..specs.recipe import load_recipe

@@ -1,4 +1,4 @@
-"""`cats-jax demo`: seven strategies on the embedded world, in minutes; it resumes nothing."""
+"""`cats-jax demo`: seven strategies on the embedded world, in minutes. It cannot be resumed."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ if TYPE_CHECKING:
     from ..specs.recipe import Recipe
 
 _CONSTANT_ACTION = {"num_extra": 4, "num_retain": 2, "temperature": 0.6, "top_p": 1.0}
-"""The best of eight in accuracy at N = 16 on the validation set (`recipes/choose.yaml`)."""
+"""The most accurate of eight constant actions on the validation set at N = 16
+(`recipes/choose.yaml`)."""
 
 _MAX_STEP_TOKENS, _MAX_ANSWER_TOKENS = 32, 64
-"""The longest steps of the task have about half as many."""
+"""Limits in tokens. The longest steps of the task have about half as many."""
 
 
 def demo(
@@ -33,8 +34,8 @@ def demo(
     """Search the embedded world with seven strategies; print accuracy, compute and one tree.
 
     Args:
-        seed: of the questions and of the searches: another seed searches other questions.
-        questions: how many, of the test set, levels taking turns.
+        seed: random seed of the questions and of the searches.
+        questions: number of questions from the test set, with equal shares of the levels.
         num_candidates: values of N.
         prms: process reward models of the embedded world.
         output: run folder; default: a new one under runs/.
@@ -74,7 +75,7 @@ def demo(
 def demo_recipe(
     seed: int, questions: int, num_candidates: tuple[int, ...], prms: tuple[str, ...]
 ) -> Recipe:
-    """What the demo runs. CATS is the shipped controller."""
+    """The recipe of the demo. CATS is the shipped controller."""
     from ..specs.recipe import parse_recipe
 
     strategies: list[Any] = ["greedy", "majority", "best_of_n", "beam", "cats"]
@@ -98,7 +99,7 @@ def demo_recipe(
 
 
 def _show_tree(console: Console, run: Run) -> None:
-    """Draw one search of this run: of a policy's at the smallest N, the first right answer."""
+    """Draw one search: by preference one of CATS, with a right answer, at the smallest N."""
     from rich.markup import escape
 
     from ..reporting.draw import LEGEND, describe_result, draw_search

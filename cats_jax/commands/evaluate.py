@@ -50,18 +50,18 @@ def evaluate(
     Args:
         recipe: YAML file, such as recipes/world.yaml.
         output: run folder; default: runs/ and the recipe's name.
-        strategies: only these of the recipe's, by label.
+        strategies: labels of the recipe's strategies to run; default: all.
         num_candidates: values of N, in place of the recipe's.
-        prms: only these of the recipe's, by label.
+        prms: labels of the recipe's PRMs to use; default: all.
         seeds: run seeds, in place of the recipe's.
-        questions: how many questions, in place of the recipe's count.
-        in_flight: questions searched at once; changes no result.
+        questions: number of questions, in place of the recipe's count.
+        in_flight: number of questions searched at once, which does not affect results.
         dry_run: print rows, candidates and a bound on sampled tokens, and stop; models,
             controllers and hub data need not be there.
         timings: print where the wall time went.
         wandb: also log to this Weights & Biases project.
         ray: search on a Ray cluster: its address, or "local" for one on this machine.
-        ray_workers: workers there; default: one for each GPU or core.
+        ray_workers: workers on the cluster; default: one for each GPU or core.
         bank: replay a step bank of these questions in the graph, in place of asking the models.
         held_out, level: tell which answers are certified, as `cats-jax report` does.
         fresh: refuse a folder that has rows already.
@@ -118,7 +118,7 @@ def evaluate(
 
 
 def model_source() -> ModelSource:
-    """Where the commands get their models: local folders."""
+    """The source of the commands' models: local folders."""
     from ..models.source import ModelFolders
 
     return ModelFolders()
@@ -135,7 +135,7 @@ def run_evaluation(
     ray_workers: int | None = None,
     runner: CellRunner | None = None,
 ) -> tuple[Run, WallTimes]:
-    """Run with progress bars and curves, here, on a cluster, or by the runner that is given."""
+    """Run with progress bars and curves: locally, on a cluster, or by the given runner."""
     from ..evaluation.cluster import RayRunner
     from ..evaluation.evaluate import evaluate as evaluate_cells
     from ..evaluation.tracking import Sink, TensorBoard, Tracker, WeightsAndBiases

@@ -16,14 +16,15 @@ class PrmOptions:
     """How PRMs are loaded.
 
     Attributes:
-        family: how a PRM reads a solution: the name of a format, a .yaml file, or auto, which goes
-            by the model's configuration, head and tokenizer.
+        family: format in which a PRM reads a solution: its name, a .yaml file, or auto, which
+            infers it from the model's configuration, head and tokenizer.
         backend: hf (transformers), vllm (an engine started here), or the address of a server of
             vLLM that has this PRM.
-        device: cpu, cuda or cuda:N; of the back end hf.
+        device: cpu, cuda or cuda:N; for the back end hf.
         dtype: float32 or bfloat16; a server has its own.
-        batch_tokens: rows are scored together up to so many tokens, which the back end hf holds.
-        num_threads: of torch; of the back end hf.
+        batch_tokens: most tokens of the rows that are scored together; the back end hf holds them
+            in memory.
+        num_threads: threads of torch; for the back end hf.
         gpu_memory_utilization: share of a GPU's memory for the engine of the back end vllm.
     """
 

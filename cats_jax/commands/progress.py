@@ -1,4 +1,4 @@
-"""How far one long piece of work is, on stderr: a bar, or a line now and then."""
+"""Progress of one long task on stderr: a bar, or a line every 20 seconds."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class ProgressBar:
     """A bar with the share that is done; without a terminal, a line every 20 seconds.
 
     Args:
-        console: to draw on.
-        title: what is being done.
-        total: of the numbers given to `show`.
+        console: console to draw on.
+        title: name of the task.
+        total: value of `show` at which the task is done.
     """
 
     def __init__(self, console: Console, title: str, total: float) -> None:
@@ -41,7 +41,7 @@ class ProgressBar:
         self._bar.stop()
 
     def show(self, done: float) -> None:
-        """So much of the total is done."""
+        """Show how much of the total is done."""
         self._bar.update(self._task, completed=done)
         waited = time.monotonic() - self._printed
         if not self._console.is_terminal and waited > _SECONDS_BETWEEN_LINES:

@@ -30,7 +30,7 @@ def rescore(
         path_score: aggregation of step scores.
         vote: how the answer is chosen among the finished paths.
         prm: score every path with this PRM, a folder or a name of the embedded world.
-        prm_format: of that PRM.
+        prm_format: format in which that PRM reads a solution.
         grader: "math" for LaTeX, "integer" for integers in a box; default: as in the run.
     """
     from ..evaluation.rescore import Change, check_scored

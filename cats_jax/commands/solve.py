@@ -37,22 +37,22 @@ def solve(
     "((50*4)-21)+15=?".
 
     Args:
-        question: its text.
+        question: text of the question.
         strategy: greedy, majority, best_of_n, beam, cats, ... (any of `search.strategies`).
         num_candidates: N, candidates per reasoning step at most.
         policy: model folder, or a policy of the embedded world.
         prm: model folder, or a PRM of the embedded world.
-        prm_format: how that PRM reads a solution.
-        checkpoint: of the controller, for --strategy cats; default: the one shipped for the world.
-        calibration: of the PRM, a file of `cats-jax calibrate` or "none"; default: the one shipped
-            for the world's models.
+        prm_format: format in which the PRM reads a solution.
+        checkpoint: checkpoint of the controller, for --strategy cats; default: the shipped one.
+        calibration: calibration of the PRM, a file of `cats-jax calibrate` or "none"; default: the
+            one shipped for the world's models.
         width: K, the number of paths kept; default: the strategy's.
         path_score: aggregation of step scores: min, last, mean or product.
-        max_depth: reasoning steps.
+        max_depth: most reasoning steps of a path.
         max_step_tokens: a longer step is cut and dropped.
-        budget: candidates in all.
-        seed: of the search.
-        show_dropped: different steps that led to nothing drawn per node.
+        budget: most candidates of the search.
+        seed: random seed of the search.
+        show_dropped: most dropped steps drawn per node.
         epsilon: largest deviation of a path's score from the truth (`cats-jax report --held-out`
             estimates one): also say whether the answer is certified.
     """

@@ -16,11 +16,11 @@ def sparsity(
 ) -> int:
     """Share of weights with |w| < 1e-4, in all and in the last layer, from safetensors files.
 
-    The last layer is what a PRM's score is read from: its head, or the language-model head.
+    The last layer is the layer that gives a PRM's score: its head, or the language-model head.
 
     Args:
         path: model folder, or a PRM of the embedded world.
-        family: whose head is the last layer: a PRM format, a .yaml file, or auto.
+        family: PRM format that says which head is the last layer: its name, a .yaml file, or auto.
         as_json: print one JSON object in place of the table.
     """
     import json

@@ -1,4 +1,4 @@
-"""Output for people: a console that is plain when it is no terminal, and progress."""
+"""Console, tables and progress bars; plain text if the output is not a terminal."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def make_console(*, stderr: bool = False) -> Console:
 
 
 def show_table(console: Console, table: Table) -> None:
-    """Print a table; in plain ASCII when this is no terminal."""
+    """Print a table, in plain ASCII if the output is not a terminal."""
     table.box = box.SIMPLE_HEAD if console.is_terminal else box.ASCII2
     console.print(table)
 
@@ -63,7 +63,7 @@ class ProgressBars:
         self._bars.stop()
 
     def begin_cell(self, title: str, total: int, rows: Sequence[Row]) -> None:
-        """A new bar."""
+        """Add a bar for a cell."""
         self._cell += 1
         self._title, self._total = title, total
         self._right, self._done = sum(row.correct for row in rows), len(rows)
@@ -80,7 +80,7 @@ class ProgressBars:
             self._line("already there")
 
     def row(self, row: Row) -> None:
-        """One more question is done."""
+        """Count one more finished question."""
         assert self._task is not None
         self._right += row.correct
         self._done += 1

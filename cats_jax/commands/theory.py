@@ -19,7 +19,7 @@ def theory(*, seed: int = 0, only: tuple[str, ...] = ()) -> int:
     the one the analysis expects.
 
     Args:
-        seed: of the sampled checks.
+        seed: random seed of the sampled checks.
         only: names of checks to run, or beginnings of names, such as "margin".
     """
     import time

@@ -11,7 +11,7 @@ def train(training: tyro.conf.OmitArgPrefixes[TrainingOptions]) -> int:
     """Train controllers and write them as checkpoints, with learning curves and rivals.
 
     Args:
-        training: what is trained, on what, and what it is compared with.
+        training: configuration, questions and rivals of the training.
     """
     from ..training.train import run
     from .terminal import make_console

@@ -1,8 +1,8 @@
 """Checkpoints of controllers: orbax for the arrays, a JSON beside them for what they mean.
 
 A checkpoint is a folder: `params/` (orbax) and `checkpoint.json` (format version, names of the
-features, action table, configurations). What cannot be right is refused before anything is
-searched: an actor reads features and writes actions by position only.
+features, action table, configurations). An actor identifies features and actions by position only.
+A checkpoint whose features or action table do not fit is therefore refused when it is read.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class Checkpoint(NamedTuple):
     Attributes:
         actor: parameters of `learners.make_actor(len(config.actions), train_config.actor_hidden)`.
         critic: parameters of `learners.make_critic(train_config.critic_hidden)`.
-        config: of the search it was trained for, action table included.
-        train_config: how it was trained.
-        info: what the caller of `save` added (seed, question set, figures).
+        config: configuration of the search it was trained for, action table included.
+        train_config: configuration of its training.
+        info: JSON values added by the caller of `save` (seed, question set, figures).
     """
 
     actor: Any
@@ -61,10 +61,10 @@ def save(
 
     Args:
         path: folder to create.
-        state: of one seed; index into the result of a vmapped run first.
-        train_config: its `cats` is the search the controller belongs to.
-        info: JSON values to keep with it.
-        overwrite: replace an existing checkpoint.
+        state: learner state of one seed, without a leading axis of seeds.
+        train_config: training configuration; its `cats` is the search of the controller.
+        info: further JSON values to write.
+        overwrite: whether to replace an existing checkpoint.
 
     Raises:
         BadInputError: the folder holds a checkpoint already, or the state's shapes are not
@@ -151,11 +151,11 @@ def load(path: str | pathlib.Path) -> Checkpoint:
 
 
 def make_strategy(checkpoint: Checkpoint, mode: str = "argmax") -> search.Strategy:
-    """The search of a trained controller; its params are `checkpoint.actor`.
+    """The search of a trained controller; the params of its policy are `checkpoint.actor`.
 
     Args:
-        checkpoint: from `load`.
-        mode: of the policy, "sample" or "argmax", see `learners.make_policy`.
+        checkpoint: checkpoint from `load`.
+        mode: mode of the policy, "sample" or "argmax", see `learners.make_policy`.
     """
     hidden = checkpoint.train_config.actor_hidden
     actor = learners.make_actor(len(checkpoint.config.actions), hidden)
@@ -163,7 +163,7 @@ def make_strategy(checkpoint: Checkpoint, mode: str = "argmax") -> search.Strate
 
 
 def read_info(path: str | pathlib.Path) -> dict[str, Any]:
-    """The info of a checkpoint alone.
+    """Read only the info of a checkpoint.
 
     Raises:
         BadInputError: there is no checkpoint.

@@ -16,7 +16,7 @@ def from_format_2(train_config: dict[str, Any]) -> dict[str, Any]:
     format 2; an unknown one stays and is refused later.
 
     Args:
-        train_config: JSON value of "train_config"; not changed.
+        train_config: JSON value of "train_config"; it is not modified.
 
     Raises:
         KeyError, TypeError, ValueError: the value is no configuration.

@@ -1,4 +1,4 @@
-"""Strategies by name and options: what a recipe or a command line says, as values of `search`."""
+"""Building strategies from the names and options of a recipe or a command line."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..specs.functions import is_function_name, load_function
 from ..specs.recipe import StrategySpec
 
 DEFAULT_CONTROLLER = "cats"
-"""Shipped with the embedded world, for its policy "weak"."""
+"""Name of the default controller, shipped with the embedded world for its policy "weak"."""
 
 _CONFIG_OPTIONS = (
     "rounds",
@@ -32,16 +32,16 @@ _CONFIG_OPTIONS = (
     "calibrated",
     "actions",
 )
-"""Fields of `search.CatsConfig` that a recipe may set; `actions` by the name of a table."""
+"""Fields of `search.CatsConfig` that a recipe may set; `actions` is the name of a table."""
 
 
 class SearchMethod(NamedTuple):
     """A strategy, ready to search.
 
     Attributes:
-        strategy: what a recipe's name and options were built into.
-        params: of its policy, `()` without one.
-        price: per 100 candidates, that the policy is told.
+        strategy: strategy of the search.
+        params: parameters of the strategy's policy; `()` without one.
+        price: price per 100 candidates in the context of the search.
     """
 
     strategy: search.Strategy
@@ -50,20 +50,20 @@ class SearchMethod(NamedTuple):
 
 
 class MissingControllerError(BadInputError):
-    """A strategy plays a controller that is not there, or not yet."""
+    """The folder of a strategy's controller does not exist."""
 
 
 def build_strategy(spec: StrategySpec, path_score: str | None = None) -> SearchMethod:
-    """A strategy by name and options.
+    """Build a strategy from its name and options.
 
     Args:
-        spec: name and options. The name is one of `FACTORIES`, or `module:function` for a function
-            of the user's own that returns a `search.Strategy` or a `SearchMethod`. Beside the
-            factory's own options each takes `width`, the number of paths kept, K.
-        path_score: aggregation if the options name none and the factory takes one.
+        spec: name and options of the strategy. The name is one of `FACTORIES`, or
+            `module:function` for a function of the user's own that returns a `search.Strategy` or a
+            `SearchMethod`. Each takes `width`, the number K of paths kept, beside its own options.
+        path_score: name of the aggregation, if the factory takes one and the options name none.
 
     Raises:
-        BadInputError: unknown name or option, or an option's value breaks its rule.
+        BadInputError: a name or option is unknown, or the value of an option breaks its rule.
     """
     factory = _factory(spec)
     options = dict(spec.options)
@@ -132,7 +132,7 @@ def _with_width(strategy: search.Strategy, width: int) -> search.Strategy:
 
 
 def _plain(factory: Callable[..., Any], label: str = "") -> Callable[..., SearchMethod]:
-    """A factory of strategies, as one of search methods without parameters."""
+    """Turn a factory of strategies into a factory of search methods without parameters."""
 
     @functools.wraps(factory)
     def build(**options: Any) -> SearchMethod:
@@ -187,7 +187,7 @@ def _cats_random(*, config: str = "cats", price: float = 0.0, **changes: Any) ->
 
 
 def _reads_calibration(strategy: search.Strategy, policy_does: bool) -> search.Strategy:
-    """The strategy, which needs a calibration only if it ranks by it or its policy looks at it."""
+    """Set `needs_calibration`: whether the strategy's ranking or its policy uses a calibration."""
     return dataclasses.replace(strategy, needs_calibration=strategy.calibrated or policy_does)
 
 
@@ -205,7 +205,7 @@ def _cats_constant(
 
 
 def _action_row(action: tuple[tuple[str, Any], ...], settings: search.CatsConfig) -> int:
-    """Row of an action in a configuration's table."""
+    """Index of an action in a configuration's action table."""
     names = ("num_extra", "num_retain", "temperature", "top_p", "top_k")
     wanted = {"num_retain": 1, "temperature": 1.0, "top_p": 1.0, "top_k": 0, **dict(action)}
     if set(wanted) != set(names):
@@ -264,7 +264,7 @@ def _cats_config(name: str, changes: Mapping[str, Any]) -> search.CatsConfig:
 
 
 def controller_of(spec: StrategySpec) -> pathlib.Path | None:
-    """The folder of the controller that a strategy plays, if it plays one.
+    """The folder of the controller of a strategy; None for strategies other than "cats".
 
     Raises:
         MissingControllerError: there is no such folder.
@@ -275,7 +275,7 @@ def controller_of(spec: StrategySpec) -> pathlib.Path | None:
 
 
 def _controller(name: str) -> pathlib.Path:
-    """The folder of a controller: a path, or a name among those shipped with the world."""
+    """The folder of a controller, given by path or by the name of a shipped controller."""
     shipped = world.ASSETS / "controllers" / name
     path = shipped if shipped.is_dir() else pathlib.Path(name)
     if not path.is_dir():
@@ -308,4 +308,4 @@ FACTORIES: Mapping[str, Callable[..., SearchMethod]] = MappingProxyType(
         "cats_rule": _cats_rule,
     }
 )
-"""The strategies that a recipe can name."""
+"""The factories of strategies by the names that recipes use."""

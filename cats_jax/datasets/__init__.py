@@ -1,4 +1,4 @@
-"""Questions and, apart from them, their gold answers: published data sets, files, the world."""
+"""Question sets from published data sets, files or the embedded world; gold answers stay apart."""
 
 from .loading import count_questions as count_questions
 from .loading import load_questions as load_questions

@@ -10,10 +10,10 @@ from .published import Published
 
 
 def chosen_split(published: Published, split: str | None) -> str:
-    """The split on the hub that is asked for, or the default one.
+    """The split named `split`, or the data set's default split if `split` is None.
 
     Raises:
-        BadInputError: there is none of this name, or the set is not on the hub.
+        BadInputError: the data set has no such split or is not on the hub.
     """
     if not published.on_hub:
         raise BadInputError(
@@ -33,7 +33,7 @@ def hub_rows(published: Published, split: str | None) -> Iterator[tuple[str, dic
     """(place, row) of each row, downloaded or from the cache of `datasets`.
 
     Raises:
-        BadInputError: unknown split, `datasets` is not installed, or it can't load the set.
+        BadInputError: the split is unknown, or `datasets` is not installed or can't load the set.
     """
     split = chosen_split(published, split)
     try:

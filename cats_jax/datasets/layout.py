@@ -1,4 +1,4 @@
-"""How a table of questions is read: which columns, and how the gold answer is written in them."""
+"""Layouts, which say how a table of questions is read: its columns and its gold answers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..protocols import Question
 from .question_set import QuestionSet
 
 _MAX_META_CHARS = 100
-"""Longer texts (reference solutions) have no place in a result row."""
+"""Longest text of a column that is copied to result rows, which excludes reference solutions."""
 
 Row = Mapping[str, Any]
 
@@ -26,7 +26,7 @@ class Gold:
 
 
 class BadRowError(ValueError):
-    """A row breaks a rule; whoever knows where it stands turns this into a BadInputError."""
+    """A row breaks a rule; callers add the row's place and raise a BadInputError."""
 
 
 @dataclass(frozen=True)
@@ -34,13 +34,13 @@ class Layout:
     """Columns of a table of questions.
 
     Attributes:
-        gold: the gold answer of a row.
-        question: names the question's column may have; the first one present counts.
-        id: column of the id; where there is none the row's number, from 0, is the id.
-        prefix: begins every id, so that data sets don't collide.
-        context: column of a text that belongs before the question, or None.
-        keep: which rows belong to the data set.
-        check: raises `BadRowError` for a row that must not be in it.
+        gold: function from a row to its gold answer.
+        question: possible names of the question's column; the first with a value is used.
+        id: column of the id, or None. A row without an id gets its number, from 0, as id.
+        prefix: text at the beginning of every id, which keeps ids of data sets distinct.
+        context: column of a text that is put before the question, or None.
+        keep: function that says whether a row belongs to the data set.
+        check: function that raises `BadRowError` for a row that must not be in the data set.
     """
 
     gold: Callable[[Row], Gold]
@@ -53,10 +53,16 @@ class Layout:
 
 
 def to_question_set(rows: Iterable[tuple[str, Row]], layout: Layout, source: str) -> QuestionSet:
-    """Questions from rows, each with the place it stands at.
+    """The question set of a table's rows.
+
+    Args:
+        rows: (place, row) of each row; places are for error messages.
+        layout: layout of the rows.
+        source: where the rows come from, for manifests and messages.
 
     Raises:
-        BadInputError: a row breaks a rule (named by its place), an id occurs twice, or no row.
+        BadInputError: a row breaks a rule (named by its place), an id occurs twice, or there is no
+            row.
     """
     questions: list[Question] = []
     answers: dict[str, str] = {}
@@ -89,10 +95,10 @@ def to_question_set(rows: Iterable[tuple[str, Row]], layout: Layout, source: str
 
 
 def column(row: Row, *names: str) -> Any:
-    """The value of the first of these columns that a row has; one that is not null if it can be.
+    """The first value that is not None among a row's columns `names`, or None if all are None.
 
     Raises:
-        BadRowError: none is there; the message names the nearest that is.
+        BadRowError: the row has none of the columns; the message names the nearest one it has.
     """
     present = [name for name in names if name in row]
     if present:
@@ -104,10 +110,10 @@ def column(row: Row, *names: str) -> Any:
 
 
 def answer_text(value: Any, name: str) -> str:
-    """An answer column's value as a text; a list of answers is written with commas.
+    """An answer column's value as a text; the answers of a list are joined by commas.
 
     Raises:
-        BadRowError: it is neither a text, a number nor a list of them, or it is empty.
+        BadRowError: the value is not a text, a number or a list of these, or it is empty.
     """
     if isinstance(value, list | tuple) and value:
         return ", ".join(answer_text(one, name) for one in value)

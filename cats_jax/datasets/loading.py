@@ -1,4 +1,4 @@
-"""The questions a recipe names."""
+"""Loading of the questions that a recipe names."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from .world import world_questions
 
 
 def load_questions(specs: Sequence[QuestionSpec]) -> QuestionSet:
-    """The questions of all data sets of a recipe.
+    """The questions of all data sets of a recipe, as one set.
 
     Raises:
-        BadInputError: one can't be read, or an id occurs in two of them.
+        BadInputError: a data set can't be read, or an id occurs in two of them.
     """
     return joined([(spec.label, _load(spec)) for spec in specs])
 
 
 def count_questions(spec: QuestionSpec) -> int:
-    """How many questions a spec selects, without downloading anything.
+    """Number of questions that a spec selects; nothing is downloaded.
 
     Raises:
         BadInputError: a file can't be read, or the data set is unknown.
@@ -42,11 +42,13 @@ def read_questions(path: str | pathlib.Path, *, layout: str | None = None) -> Qu
     """Questions from a JSONL or Parquet file.
 
     Args:
-        path: of the file.
-        layout: a name of `PUBLISHED`; None: columns question and answer, perhaps id.
+        path: path of the file.
+        layout: a key of `PUBLISHED`, whose layout the file has. None for a file with the columns
+            `question`, `answer` and optionally `id`.
 
     Raises:
-        BadInputError: no such file or layout, a row that breaks a rule (named by line), or no row.
+        BadInputError: there is no such file or layout, a row breaks a rule (named by its place),
+            or there is no row.
     """
     return _load(QuestionSpec(file=str(path), dataset=layout))
 
@@ -71,7 +73,7 @@ def find_published(name: str) -> Published:
     """A published data set by its name in recipes, or by its name on the hub.
 
     Raises:
-        BadInputError: unknown; the message names the nearest.
+        BadInputError: the name is unknown; the message has the nearest known name.
     """
     known = {**PUBLISHED, **{one.path: one for one in PUBLISHED.values() if one.on_hub}}
     if name in known:
@@ -80,7 +82,7 @@ def find_published(name: str) -> Published:
 
 
 def _file_layout(spec: QuestionSpec) -> Layout:
-    """Of a user's file, by the names of its columns."""
+    """The layout of a user's file, by the names of its columns."""
 
     def gold(row: Row) -> Gold:
         return Gold(answer_text(column(row, spec.answer_column), spec.answer_column))

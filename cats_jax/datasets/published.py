@@ -24,12 +24,11 @@ class Published:
     """A data set on the hub, or one that is published as a file elsewhere.
 
     Attributes:
-        path: of `datasets.load_dataset`; where the file is, if it is not on the hub.
-        configs: its configurations, one after another; None is the default one.
-        splits: rows of each split it has, as published; the first is used unless another is asked
-            for.
-        layout: of its rows.
-        on_hub: False: it is read from a copy on disk only.
+        path: name of the data set on the hub; if it is not on the hub, where its file is.
+        configs: configurations that are read one after another; None is the default one.
+        splits: number of rows of each split, as published; the first split is the default.
+        layout: layout of the rows.
+        on_hub: whether the data set is on the hub; otherwise it is read from a copy on disk only.
     """
 
     path: str
@@ -163,4 +162,4 @@ PUBLISHED: Mapping[str, Published] = MappingProxyType(
         ),
     }
 )
-"""Name in recipes -> data set."""
+"""Published data sets by their names in recipes."""

@@ -1,4 +1,4 @@
-"""`QuestionSet`: what searches receive, and apart from it what only grading may see."""
+"""`QuestionSet`, the questions that searches receive and, apart from them, their gold answers."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from ..protocols import Question
 
 @dataclass(frozen=True)
 class QuestionSet:
-    """Questions with what is known about them.
+    """Questions with their gold answers and other columns.
 
     Attributes:
-        source: where they come from, for manifests and titles.
-        questions: as searches see them.
+        source: where the questions come from, for manifests and titles.
+        questions: the questions as searches see them.
         answers: gold answer by question id.
         meta: other columns by question id, such as the level.
-        tolerances: largest absolute difference to the gold answer that counts as none, by id of
-            the questions that allow one.
+        tolerances: largest absolute difference to the gold answer that counts as none, by question
+            id; only for questions that allow a difference.
         datasets: label of the data set by question id; empty where there is only one.
     """
 
@@ -51,10 +51,10 @@ class QuestionSet:
     def select(
         self, *, shuffle: int | None = None, start: int = 0, count: int | None = None
     ) -> QuestionSet:
-        """A part of the set: shuffled by a seed if one is given, then `count` from `start` on.
+        """`count` questions from index `start` on, after a shuffle by the seed `shuffle` if given.
 
         Raises:
-            BadInputError: nothing is left.
+            BadInputError: no question is selected.
         """
         chosen = list(self.questions)
         source = self.source
@@ -85,10 +85,10 @@ class QuestionSet:
 
 
 def joined(sets: Sequence[tuple[str, QuestionSet]]) -> QuestionSet:
-    """One set of several, each with its label.
+    """Join (label, set) pairs into one set; its `datasets` has the labels of several sets.
 
     Raises:
-        BadInputError: a question id occurs in two of them.
+        BadInputError: a question id occurs in two sets.
     """
     if len(sets) == 1:
         return sets[0][1]

@@ -12,7 +12,7 @@ from .question_set import QuestionSet
 def world_questions(
     split: str, count: int, *, seed: int = 0, levels: Sequence[int] | None = None
 ) -> QuestionSet:
-    """Questions of the embedded world.
+    """Draw `count` questions of a set of the embedded world.
 
     Raises:
         BadInputError: unknown split or level, or a count below 1.

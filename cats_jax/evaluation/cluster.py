@@ -1,8 +1,9 @@
 """Searches on a Ray cluster: actors hold the models and get the questions in batches.
 
-Ray places the actors, restarts an actor that dies on any node with room, and sends it its unfinished
-batch again (`max_restarts`, `max_task_retries`). A question's result depends on the question and
-the seed alone, so the rows are those of a single machine. Gold answers never leave the driver.
+Ray places the actors, restarts an actor that dies on any node with room, and sends it its
+unfinished batch again (`max_restarts`, `max_task_retries`). A question's result depends on the
+question and the seed alone, so the rows are those of a single machine. Gold answers never leave the
+driver.
 """
 
 from __future__ import annotations

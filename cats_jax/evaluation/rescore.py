@@ -147,7 +147,7 @@ def _why_not(spec: StrategySpec, change: Change) -> str:
 
 
 def _is_answered_by_tree(strategy: search.Strategy) -> bool:
-    """Whether the answer rule reads neither path weights nor calibrated scores; no tree has them."""
+    """Whether the answer rule needs neither path weights nor calibrated scores, not in trees."""
     return not (strategy.weights_paths or strategy.calibrated)
 
 

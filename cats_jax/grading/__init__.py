@@ -1,7 +1,7 @@
-"""Grading of mathematical answers: found in texts, brought to one spelling, compared within limits.
+"""Grading of mathematical answers: extraction, normalisation, and comparison within limits.
 
-math-verify does the comparing that text and exact numbers can't decide; it is an extra
-(`pip install 'cats-jax[eval]'`), and only the worker processes import it.
+math-verify compares answers that neither text nor exact numbers decide. It belongs to the extra
+`eval` (`pip install 'cats-jax[eval]'`), and only the worker processes import it.
 """
 
 from .extraction import final_answer as final_answer

@@ -1,6 +1,6 @@
-"""Final answers: finding the one a path gives, and telling whether two are the same.
+"""Extraction of boxed answers, and comparison of integers.
 
-Text written by a language model is hostile: it is only ever scanned and compared here.
+Text written by a language model is untrusted. It is only scanned and compared here, never run.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 
 _MAX_INTEGER_DIGITS = 100
-"""Longer digit strings are compared as text: turning them into integers takes quadratic time."""
+"""Longer digit strings are compared as text, because their conversion takes quadratic time."""
 
 _BOX = re.compile(r"\\(?:boxed|fbox|framebox)\s*\{")
 # `\{` and `\}` are characters of a set, `\\` is a line break: none opens or closes a group.
@@ -34,7 +34,7 @@ def extract_boxed(text: str) -> str | None:
 
 
 class BoxedIntegerJudge:
-    r"""Judge for tasks whose answers are integers in `\boxed{}`: the embedded world.
+    r"""Judge for tasks whose answers are integers in `\boxed{}`, such as the embedded world's.
 
     Two answers are the same if they are the same integer in ASCII digits, or the same text.
     """

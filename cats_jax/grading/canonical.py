@@ -1,7 +1,8 @@
-r"""One spelling for the many spellings of an answer: text in, text out, nothing is parsed.
+r"""Canonical spelling of answers, by text replacement without parsing.
 
-Only what is the same answer in any context becomes the same text. Units, currency and the percent
-sign are dropped (a question fixes them): 90^\circ is 90 and 5\% is 5, not 0.05.
+Two spellings become the same text only if they are the same answer in any context. Units, currency
+and the percent sign are dropped, because the question fixes them: 90^\circ is 90, and 5\% is 5, not
+0.05.
 """
 
 from __future__ import annotations
@@ -94,9 +95,9 @@ _ENDS = ".,;:"
 
 
 def canonical(answer: str) -> str:
-    r"""The one spelling of an answer; "" if nothing is left.
+    r"""The canonical spelling of an answer; "" if nothing is left.
 
-    It is idempotent: a canonical text is its own canonical text. The caller bounds the length.
+    The function is idempotent. The caller bounds the length of the text.
     """
     text = _plain_characters(answer)
     # Each round may uncover what another can take: `$5\text{ cm}.$`

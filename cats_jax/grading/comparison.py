@@ -1,16 +1,16 @@
-r"""Whether two answers are the same: structure by their brackets, the rest by math-verify.
+r"""Comparison of two answers: structure by their brackets, single answers by math-verify.
 
-Runs in a worker process only (`worker`), where a hang or a flood of memory ends that process and
-nothing else. Text reaches mathematics through latex2sympy's grammar; no Python is ever made of it.
+The comparison runs in a worker process only (`worker`), where a hang or a lack of memory ends only
+that process. latex2sympy's grammar parses the text; the text is never evaluated as Python.
 
-math-verify is lenient where a wrong answer could pass. What holds here instead:
+math-verify is lenient in ways that could pass a wrong answer. The rules here are stricter:
 
 - a decimal is exactly the number it says (math-verify rounds to six places, so that 0.0000672 is
   0.0000671 to it), unless a data set gives a tolerance;
-- equal means equal both ways round, with `x` and `X` apart;
+- equality is symmetric, and `x` and `X` differ;
 - brackets count: a point or an interval is not a list, and (1,2) is not [1,2];
-- numbers in a base are equal if digits and base are (math-verify drops the base);
-- units are dropped by `canonical`, which knows units from variables (math-verify makes 6 of 6m).
+- numbers in a base are equal if both digits and base are equal (math-verify drops the base);
+- `canonical` drops units, which it tells from variables (math-verify reads 6m as 6).
 """
 
 from __future__ import annotations
@@ -51,14 +51,13 @@ _NAME = re.compile(r"\\?[a-zA-Z]+(?:_(?:\{[^{}]*\}|\w))?(?:\([a-zA-Z, ]*\))?")
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What comparing two answers showed.
+    """The result of comparing two answers.
 
     Attributes:
-        equal: whether they are the same.
-        values: real and imaginary part of a number for the first and for the second, or None
-            where there is none: the values of expressions at one fixed choice of their variables.
-            Equal expressions have equal values, so that a vote need not compare answers whose
-            values differ.
+        equal: whether the answers are the same.
+        values: for each answer, real and imaginary part of its value at one fixed choice of its
+            variables, or None if it has no value. Equal expressions have equal values, so a vote
+            need not compare answers whose values differ.
     """
 
     equal: bool
@@ -70,8 +69,8 @@ def compare(first: str, second: str, tolerance: float | None = None) -> Comparis
 
     Args:
         first, second: canonical texts; the relation is symmetric.
-        tolerance: largest absolute difference of two numbers that counts as none, as data sets
-            give it; None: equal means exactly equal.
+        tolerance: largest absolute difference of two numbers that counts as none, as given by the
+            data set; None requires exact equality.
     """
     one, two = structure(first), structure(second)
     if {one.kind, two.kind} == {"one", "list"}:
@@ -168,13 +167,13 @@ def _parse(text: str, imaginary: bool) -> Any | None:
 
 
 def _exact(parsed: Any) -> Any:
-    """Decimals as the fractions they are."""
+    """A parsed expression with its decimals replaced by exact fractions."""
     floats = {number: sympy.Rational(str(number)) for number in parsed.atoms(sympy.Float)}
     return parsed.xreplace(floats) if floats else parsed
 
 
 def _value(parsed: Any) -> Any | None:
-    """The number an expression is where each variable has a value fixed by its name."""
+    """Value of an expression if each variable has a value derived from its name; None without."""
     if not isinstance(parsed, sympy.Expr):
         return None
     try:

@@ -1,4 +1,4 @@
-r"""Where a text says what its final answer is: a box, "final answer is", or GSM8K's `####`."""
+r"""Extraction of the final answer of a text: a box, "final answer is", or GSM8K's `####`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections import deque
 from .boxed_integer import extract_boxed
 
 MAX_BARE_CHARS = 2000
-"""A text without any mark is taken for an answer up to this length."""
+"""Longest text without any mark that is taken for an answer."""
 
 _FINAL = re.compile(r"\bfinal answer(?: is\b|\s*:)", re.IGNORECASE)
 _ANSWER = re.compile(r"\banswer(?: is\b|\s*:)", re.IGNORECASE)
@@ -27,10 +27,10 @@ _SENTENCE_END = re.compile(r"\.(?=\s|$)|\*\*")
 
 
 def final_answer(text: str) -> str | None:
-    r"""The answer a text marks as final, or None.
+    r"""The answer that a text marks as final, or None.
 
-    The last closed box counts before the last "final answer is ...", and this before a last line
-    `#### 42`. Nothing is parsed; the time is linear in the length of the text.
+    The last closed box takes precedence over the last "final answer is ...", which takes precedence
+    over the last line of the form `#### 42`. The time is linear in the length of the text.
     """
     boxed = extract_boxed(text)
     if boxed is not None:
@@ -39,10 +39,10 @@ def final_answer(text: str) -> str | None:
 
 
 def given_answer(text: str) -> str | None:
-    """The answer of a text that is a whole solution, or an answer and nothing else; or None.
+    """The answer of a text that is a whole solution or a bare answer, or None.
 
-    Beside what `final_answer` finds: the last "answer is ...", or the text itself if it has one
-    line of at most `MAX_BARE_CHARS` characters.
+    The result is that of `final_answer`, otherwise the last "answer is ...", otherwise the text
+    itself if it is one line of at most `MAX_BARE_CHARS` characters.
     """
     found = final_answer(text) or _announced(text, _ANSWER)
     if found is not None:
@@ -52,14 +52,14 @@ def given_answer(text: str) -> str | None:
 
 
 def hash_answer(text: str) -> str | None:
-    """The number behind the last `####` that has a line of its own, or None."""
+    """The number in the last line of the form `#### NUMBER`, or None."""
     match = _last(_HASHES, text)
     number = match.group(1).strip() if match else ""
     return number if _NUMBER.fullmatch(number) else None
 
 
 def _announced(text: str, announcement: re.Pattern[str]) -> str | None:
-    """What stands behind the last announcement, up to the end of its formula or sentence."""
+    """The text after the last announcement, up to the end of its formula or sentence, or None."""
     found = _last(announcement, text)
     if found is None:
         return None

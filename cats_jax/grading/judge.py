@@ -1,4 +1,4 @@
-"""`MathJudge`: the answers of a mathematical text, and which of them are the same."""
+"""`MathJudge`, which extracts, compares and grades mathematical answers."""
 
 from __future__ import annotations
 
@@ -17,16 +17,19 @@ from .structure import depth
 from .workers import WorkerFailure, WorkerPool
 
 MAX_ANSWER_CHARS = 2000
-"""Longer answers are compared as text."""
+"""Longer answers are the same only if their texts are equal."""
 
 MAX_DEPTH = 50
-"""Brackets nested deeper are compared as text: the grammar takes exponential time for them."""
+"""Answers with deeper nested brackets are not compared, because parsing takes exponential time.
+
+They are the same only if their spellings or their numbers are.
+"""
 
 _MEMORY = 1 << 14
-"""Answers and comparisons remembered."""
+"""Size of each cache of spellings, values and comparisons."""
 
 _APART = 1e-9
-"""Values of equal expressions agree to far more digits than this relative difference asks."""
+"""Relative difference of values above which two expressions are certainly not equal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +37,8 @@ class Grade:
     """The verdict on one prediction.
 
     Attributes:
-        correct: whether it is the gold answer; False if that could not be found out.
-        error: why it could not, in one line; "" if it could.
+        correct: whether the prediction is the gold answer; False if this could not be decided.
+        error: why it could not be decided, in one line; "" if it was decided.
     """
 
     correct: bool
@@ -45,21 +48,21 @@ class Grade:
 class MathJudge:
     """Judge of mathematical answers in LaTeX or plain text, with hard limits on every comparison.
 
-    Texts are brought to one spelling first, and plain numbers are compared exactly; only what is
-    left is parsed, in worker processes, by math-verify with the stricter rules of `comparison`.
-    Whatever a text holds, it is never run, and it can cost no more than the limits.
+    Texts are first brought to one spelling, and plain numbers are compared exactly. All other
+    answers are parsed in worker processes by math-verify, with the stricter rules of `comparison`.
+    A text is never run as code, and its comparison can cost no more than the limits.
 
     One object may be used from many threads; a copy sent to another process has workers of its
     own. `close` ends the workers; so does the end of the process.
     """
 
     def __init__(self, *, workers: int = 2, seconds: float = 5.0, memory_mb: int = 1024) -> None:
-        """Nothing is started yet.
+        """Store the limits; worker processes are started when they are first needed.
 
         Args:
-            workers: most comparing processes at a time.
-            seconds: CPU time for one comparison.
-            memory_mb: address space of a comparing process, in MiB.
+            workers: largest number of worker processes at a time.
+            seconds: limit of CPU time for one comparison, in seconds.
+            memory_mb: limit of the address space of a worker process, in MiB.
         """
         self._settings = {"workers": workers, "seconds": seconds, "memory_mb": memory_mb}
         self.workers = workers
@@ -79,7 +82,7 @@ class MathJudge:
         self.close()
 
     def close(self) -> None:
-        """End the comparing processes; a later comparison starts new ones."""
+        """End the worker processes; a later comparison starts new ones."""
         self._pool.close()
 
     def extract(self, steps: Sequence[str]) -> str | None:
@@ -87,16 +90,17 @@ class MathJudge:
         return final_answer(steps[-1]) if steps else None
 
     def equivalent(self, first: str, second: str) -> bool:
-        """Whether two answers are the same; False if a limit kept that from being found out."""
+        """Whether two answers are the same; False if the comparison hit a limit."""
         return self.compare(first, second).correct
 
     def grade(self, prediction: str, gold: str, tolerance: float | None = None) -> Grade:
         """Grade a solution, or an answer alone, against a gold answer.
 
         Args:
-            prediction: its final answer is extracted; none is wrong.
-            gold: a bare answer, or a text that marks one as final.
-            tolerance: largest absolute difference between numbers, if the data set allows one.
+            prediction: text whose answer is extracted; a text without an answer is wrong.
+            gold: a bare answer, or a text that marks its answer as final.
+            tolerance: largest absolute difference of numbers that counts as none, if the data set
+                allows one.
         """
         answer = given_answer(prediction)
         return (
@@ -106,7 +110,7 @@ class MathJudge:
         )
 
     def compare(self, first: str, second: str, tolerance: float | None = None) -> Grade:
-        """Compare two bare answers; symmetric, and remembered."""
+        """Grade whether two bare answers are the same; symmetric, with cached results."""
         if first.strip() == second.strip():
             return Grade(True)
         for text in (first, second):

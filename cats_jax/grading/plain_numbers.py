@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 MAX_DIGITS = 1000
-"""Longer numbers are compared as text: Python refuses some of them, and all take quadratic time."""
+"""Longest text that is read as a number. Python refuses some longer ones, and they are slow."""
 
 _UNSIGNED = r"(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d*)?|\.\d+"
 _DECIMAL = re.compile(rf"([+-]?)({_UNSIGNED})")
@@ -21,7 +21,7 @@ _BASED = re.compile(r"([+-]?)([0-9A-Fa-f]+)_(?:\{(\d{1,2})\}|(\d))")
 
 @dataclass(frozen=True, slots=True)
 class BasedNumber:
-    """A number written in a base, such as 52_8. The digits and the base are what counts."""
+    """A number written in a base, such as 52_8; equal if digits (with sign) and base are equal."""
 
     digits: str
     base: int
@@ -31,10 +31,10 @@ PlainNumber = Fraction | BasedNumber
 
 
 def plain_number(text: str) -> PlainNumber | None:
-    r"""The number a canonical text is, or None.
+    r"""The exact number that a canonical text is, or None.
 
-    Integers with or without thousands separators, decimals (exactly as written), `a/b`,
-    `\frac{a}{b}`, mixed numbers, and digits with a base as subscript.
+    Numbers are integers with or without thousands separators, decimals, `a/b`, `\frac{a}{b}`,
+    mixed numbers, and digits with a base as subscript.
     """
     if len(text) > MAX_DIGITS:
         return None

@@ -10,7 +10,11 @@ from .plain_numbers import plain_number
 _OPENING, _CLOSING = "([{", ")]}"
 
 Kind = Literal["one", "list", "()", "[]", "(]", "[)"]
-"""A single answer; answers in any order; a tuple or interval with these brackets."""
+"""Structure of an answer.
+
+"one" is a single answer, "list" several answers in any order, and the others are a tuple or an
+interval with these brackets.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,8 +22,8 @@ class Structure:
     """An answer as its items.
 
     Attributes:
-        kind: what holds them together.
-        items: canonical texts; one item for "one".
+        kind: structure of the answer.
+        items: canonical texts of the items; one item for "one".
     """
 
     kind: Kind
@@ -29,9 +33,8 @@ class Structure:
 def structure(text: str, *, separators: bool = True) -> Structure:
     r"""The outermost structure of a canonical text.
 
-    `1,2` and `\{1,2\}` are the same list, in any order. `(1,2)` is ordered, and its brackets
-    count. `1\pm2` is the list of both values. `1,234` is a number if `separators` says that a
-    comma may separate thousands.
+    `1,2` and `\{1,2\}` are the same list. `(1,2)` is ordered, and its brackets count. `1\pm2` is
+    the list of both values. `1,234` is a number if `separators` is true, otherwise a list.
     """
     if plain_number(text) is not None and (separators or "," not in text):
         return Structure("one", (text,))
@@ -51,7 +54,7 @@ def structure(text: str, *, separators: bool = True) -> Structure:
 
 
 def depth(text: str) -> int:
-    """How deep brackets of any kind are nested; unbalanced ones count as opened."""
+    """Largest number of brackets of any kind that are open at a time."""
     deepest = level = 0
     for character in text:
         level += (character in _OPENING) - (character in _CLOSING)

@@ -1,4 +1,4 @@
-"""Verdicts on the answers of a search: which judge gives them, and what is right."""
+"""Choice of the judge of a run, and verdicts on the answers of a search."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .judge import Grade, MathJudge
 
 
 def needs_math(questions: Iterable[QuestionSpec]) -> bool:
-    """Whether answers are mathematics in general; the embedded world's are integers in a box."""
+    """Whether any question is not the embedded world's, whose answers are integers in a box."""
     return any(spec.world is None for spec in questions)
 
 
@@ -36,7 +36,7 @@ def make_judge(grader: str) -> AnswerJudge:
 def grade_answer(
     judge: AnswerJudge, answer: str | None, gold: str, tolerance: float | None
 ) -> Grade:
-    """The verdict on one answer; none is wrong."""
+    """The verdict on one answer; a missing answer (None) is wrong."""
     if answer is None:
         return Grade(False)
     if isinstance(judge, MathJudge):
@@ -47,7 +47,7 @@ def grade_answer(
 def is_covered(
     judge: AnswerJudge, answers: Iterable[str | None], gold: str, tolerance: float | None
 ) -> bool:
-    """Whether some answer, one of each finished path, is right."""
+    """Whether any of `answers`, those of the finished paths, is right."""
     return any(
         grade_answer(judge, answer, gold, tolerance).correct for answer in dict.fromkeys(answers)
     )

@@ -1,8 +1,8 @@
 """A process that compares answers: one JSON line in, one JSON line out, within hard limits.
 
-Started by `workers`. The kernel ends it at its limit of CPU time, whatever it is busy with; it
-can neither write a file nor grow beyond its memory; and sympy's own parser, which evaluates Python,
-is replaced by one that knows numbers only (latex2sympy calls it for every number in a formula).
+`workers` starts the process. The kernel ends it at its limit of CPU time, and it can neither write
+a file nor grow beyond its limit of memory. sympy's own parser evaluates Python; it is replaced by a
+parser of numbers alone, which latex2sympy calls for every number in a formula.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import sys
 from typing import Any
 
 MEMORY = "memory"
-"""Reply of a worker that ran out of memory, and ends."""
+"""Error in the last reply of a worker that ran out of memory; the worker then ends."""
 
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)")
 
 
 def main() -> None:
-    """Serve until standard input ends. Arguments: CPU seconds a request, bytes of memory."""
+    """Serve until standard input ends; `sys.argv` has CPU seconds a request and bytes of memory."""
     seconds, memory = float(sys.argv[1]), int(sys.argv[2])
     # Nothing but replies may go to the pipe.
     replies = os.fdopen(os.dup(1), "w", buffering=1)

@@ -1,9 +1,9 @@
 """A pool of processes that compare answers, each killed and replaced when it breaks a limit.
 
-Processes of their own program (`worker`), not forks and not `multiprocessing`: a fork of a process
-that runs JAX may deadlock, and a spawned one runs the user's main module again. They work from any
-thread, in notebooks, in Ray actors and under asyncio, and they end when their owner dies, because
-their standard input does.
+The processes run a program of their own (`worker`). They are not forks, because a fork of a process
+that runs JAX may deadlock, and not made by `multiprocessing`, which would run the user's main
+module again. The pool works from any thread, in notebooks, in Ray actors and under asyncio. A
+worker ends when its owner dies, because its standard input is closed.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ from typing import Any
 from .worker import MEMORY
 
 _REQUESTS_PER_WORKER = 5000
-"""A worker is replaced after so many, so that what sympy caches stays small."""
+"""Requests after which a worker is replaced, which keeps sympy's caches small."""
 
 _START_SECONDS = 60.0
 _WALL_FACTOR = 6.0
-"""The limit is CPU time, so that a busy machine changes no grade. In wall time it is this many
-times as long, against what waits without computing."""
+"""Limit of wall time per request, as a multiple of the limit of CPU time. The CPU limit makes
+grades independent of the machine's load; the wall limit ends workers that wait without computing.
+"""
 
 _PROGRAM = (
     "import json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); "
@@ -41,16 +42,16 @@ class WorkerFailure(RuntimeError):
 
 
 class _OutOfMemory(WorkerFailure):
-    """The limit was memory, of which earlier requests may have left little."""
+    """A request ran out of memory, perhaps because earlier ones had left little."""
 
 
 class WorkerPool:
     """Worker processes, started when they are first needed.
 
     Args:
-        workers: most processes at a time.
-        seconds: CPU seconds for one request.
-        memory_mb: address space of a process, in MiB.
+        workers: largest number of processes at a time.
+        seconds: limit of CPU time for one request, in seconds.
+        memory_mb: limit of the address space of a process, in MiB.
     """
 
     def __init__(self, workers: int, seconds: float, memory_mb: int) -> None:
@@ -64,7 +65,7 @@ class WorkerPool:
         """Reply to one request; waits while all workers are busy. Safe in any thread.
 
         Raises:
-            WorkerFailure: it broke a limit.
+            WorkerFailure: the request broke a limit, or its worker ended without a reply.
         """
         idle = self._idle_workers()
         worker = idle.get()
@@ -106,7 +107,7 @@ class WorkerPool:
 
 
 class _Worker:
-    """One process, or the place of one."""
+    """A worker process, which `prepare` starts and replaces."""
 
     def __init__(self, seconds: float, memory_mb: int) -> None:
         self._seconds = seconds
@@ -116,7 +117,7 @@ class _Worker:
         self.served = 0
 
     def prepare(self) -> None:
-        """Have a process that is alive and not worn out."""
+        """Start a process if there is none, or replace one that has ended or served enough."""
         if self.served >= _REQUESTS_PER_WORKER or (
             self._process is not None and self._process.poll() is not None
         ):
@@ -165,7 +166,7 @@ class _Worker:
         return answer
 
     def kill(self) -> None:
-        """End the process, if there is one and it is ours."""
+        """End the process if there is one and this process started it."""
         process, self._process = self._process, None
         self.served = 0
         if process is None or self._owner != os.getpid():

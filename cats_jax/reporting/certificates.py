@@ -31,8 +31,8 @@ from .statistics import Interval
 from .tables import new_table
 
 LEVEL = 0.5
-"""Of the quantile, unless said otherwise: with binary truths a PRM that is certainly wrong about
-one path in most questions certifies nothing at a higher one."""
+"""Default level of the quantile. Truths are 0 or 1. If most questions have a path whose score is
+near 1 minus its truth, a higher level certifies nothing."""
 
 
 @dataclass(frozen=True)
@@ -40,13 +40,13 @@ class CertifiedGroup:
     """The certificates of one strategy, N and PRM.
 
     Attributes:
-        group: its rows in the run.
-        epsilon: from the held-out run, with its distribution-free interval.
-        exceeded: share of the run's own questions on which some path deviates by more.
+        group: rows of the run.
+        epsilon: epsilon of the held-out run, with its distribution-free interval.
+        exceeded: share of the run's questions on which some path deviates by more than epsilon.
         certified: share of questions whose answer is certified.
-        accuracy: among those; None if there are none.
-        others: accuracy of the rest; None if there are none.
-        wrong: share of questions that are certified and wrong; at most `exceeded`.
+        accuracy: accuracy of certified answers; None if there are none.
+        others: accuracy of the other answers; None if there are none.
+        wrong: share of questions with a certified, wrong answer; at most `exceeded`.
     """
 
     group: Group
@@ -62,8 +62,8 @@ def observed_gap(result: SearchResult, judge: AnswerJudge) -> float | None:
     """Score of the best path minus that of the best path with another answer.
 
     Returns:
-        In [0, 1]; None if there is no such lead: no path with an answer and a score, only one
-        answer, or the search selected another answer than the best path's.
+        The lead, in [0, 1]. None if no path has an answer and a score, if all have the same answer,
+        or if the search selected another answer than the best path's.
     """
     paths = _scored(result)
     if not paths or result.answer is None:
@@ -96,10 +96,10 @@ def certify(
     """Certificates of every group of `run` that `held_out` has too and that has scores and trees.
 
     Args:
-        run: whose answers are certified.
-        held_out: other questions, searched by the same strategies, N and PRMs.
+        run: run whose answers are certified.
+        held_out: run of the same strategies, N and PRMs on other questions.
         level: share of held-out questions on which epsilon holds, in (0, 1].
-        judge: sameness of answers; default: that of the run's kind of questions.
+        judge: judge of whether two answers are equal; default: that of the run's questions.
 
     Raises:
         BadInputError: the runs share questions, or no group can be certified.
@@ -197,7 +197,7 @@ def _share_or_none(flags: Sequence[tuple[Row, bool]]) -> Interval | None:
 def _deviations(
     run: Run, rows: Sequence[Row], judge: AnswerJudge
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(scores, truths, questions) of all finished paths with an answer, of rows with a tree."""
+    """(scores, truths, questions) of the paths with answer and score in rows with a tree."""
     found = [
         (min(max(score, 0.0), 1.0), grade_answer(judge, answer, row.gold, row.tolerance), row)
         for row in rows
@@ -212,7 +212,7 @@ def _deviations(
 
 
 def _scored(result: SearchResult) -> list[tuple[str, float]]:
-    """(answer, score) of the paths a search selects among."""
+    """(answer, score) of the finished paths that have both."""
 
     def usable(path: SearchPath) -> bool:
         return path.answer is not None and path.path_score is not None

@@ -18,15 +18,15 @@ LEGEND = (
 
 _MAX_TEXT = 60
 _MAX_DROPPED = 2
-"""Different dropped steps drawn of each node; the rest is one line."""
+"""Default number of distinct dropped steps drawn per node; the rest is one line."""
 
 
 def draw_search(result: SearchResult, max_dropped: int = _MAX_DROPPED) -> Tree:
     """The tree of a search.
 
     Args:
-        result: of `Searcher.run` or `Run.tree`.
-        max_dropped: different steps that led to nothing drawn per node.
+        result: search result of `Searcher.run` or `Run.tree`.
+        max_dropped: most dropped steps, distinct by text, drawn per node.
 
     Returns:
         A renderable. A node's line has its mark, the score of its path, its text and, for a
@@ -131,7 +131,7 @@ def _describe_hidden(hidden: Sequence[Candidate]) -> str:
 
 
 def _clean(text: str) -> str:
-    """Text of a language model on one line, without anything a terminal would obey."""
+    """Text of a language model on one line, without control characters for the terminal."""
     line = " ".join(text.split())
     printable = "".join(
         char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in line

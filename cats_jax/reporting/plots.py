@@ -17,7 +17,7 @@ STYLES = (
     ("X", "-.", "#a8325e"),
     ("*", ":", "#8a7a1f"),
 )
-"""Marker, line and colour of each series, which differ together: readable without colour."""
+"""Marker, line and colour of each series. Marker and line alone tell the series apart."""
 
 _TOKENS = "tokens"
 
@@ -27,15 +27,15 @@ _PANELS_PER_ROW = 3
 def plot_accuracy(found: Sequence[Group], path: str | pathlib.Path, title: str) -> pathlib.Path:
     """Write a PNG of accuracy, with 95 % intervals, against tokens per question.
 
-    Strategies without a PRM stand in every panel.
+    Strategies without a PRM are in every panel.
 
     Args:
         found: groups of one run.
-        path: of the PNG.
-        title: above the panels.
+        path: path of the PNG.
+        title: title above the panels.
 
     Returns:
-        The path.
+        `path`.
     """
     # Not through pyplot: no global state, no display.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -106,7 +106,7 @@ def _draw_series(axes, line: Sequence[Group], marker: str, style: str, color: st
 
 
 def _label_series(axes, found: Sequence[Group], prm: str | None, series: Sequence[str]) -> None:
-    """Names beside the last point of each line, pushed apart where they would overlap."""
+    """Write each line's name beside its last point; names that would overlap are moved apart."""
     from matplotlib.patheffects import withStroke
 
     halo = [withStroke(linewidth=2.5, foreground="white")]

@@ -1,4 +1,4 @@
-"""What a run showed: groups of rows, their figures, and the tables made of them."""
+"""Groups of a run's rows, their figures, and the tables of these figures."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .statistics import Interval, Paired
 from .tables import new_table
 
 SIMILAR_COMPUTE = 1.25
-"""A baseline counts as of similar compute up to this many times the tokens of the other."""
+"""Most cost of a baseline of similar compute, as a multiple of the policy's cost."""
 
 CATS_PAIRS_TITLE = (
     "policies against the best fixed baseline of at most "
@@ -30,9 +30,9 @@ class Group:
     """The rows of one strategy, N and PRM on one data set: all its questions and seeds.
 
     Attributes:
-        strategy, num_candidates, prm, dataset: as in the rows; prm is None if none was called,
-            dataset is "" in a run of one.
-        rows: at least one.
+        strategy, num_candidates, prm, dataset: values in the rows; prm is None if no PRM was
+            called, dataset is "" in a run on one data set.
+        rows: rows of the group, at least one.
     """
 
     strategy: str
@@ -43,12 +43,12 @@ class Group:
 
     @property
     def name(self) -> str:
-        """Short text for sentences."""
+        """Short name of the group for use in sentences."""
         return f"{self.strategy} N={self.num_candidates}"
 
     @property
     def has_policy(self) -> bool:
-        """Whether something decided node by node; a fixed baseline takes no actions."""
+        """Whether a policy took actions; fixed baselines take none."""
         return any(row.actions for row in self.rows)
 
     def by_question(self, value: str = "correct") -> dict[str, float]:
@@ -66,9 +66,9 @@ class Group:
     def accuracy_over_seeds(self) -> Interval | None:
         """Mean of the run seeds' accuracies with Student's interval, cut off at 0 and 1.
 
-        It says where the accuracy on these questions lies for any seed. The interval of `accuracy`
-        is for any questions: however many seeds there are, it is not narrower than the questions
-        allow. A seed that lacks questions, in a run that was stopped, is left out.
+        The interval covers the variation over seeds on these questions. That of `accuracy` covers
+        the variation over questions, which more seeds do not remove. Seeds without rows for all
+        questions, as in a run that was stopped, are left out.
 
         Returns:
             The interval; None with fewer than two seeds.
@@ -116,7 +116,7 @@ def by_dataset(found: Sequence[Group]) -> dict[str, list[Group]]:
 
 
 def compare(first: Group, second: Group) -> Paired | None:
-    """Two groups on the questions both have; None if there is none."""
+    """Paired comparison of two groups on their common questions; None if there are none."""
     one, two = first.by_question(), second.by_question()
     shared = [question for question in one if question in two]
     if not shared:
@@ -129,16 +129,16 @@ def best_at_similar_compute(
 ) -> Group | None:
     """The most accurate baseline that costs at most `SIMILAR_COMPUTE` times as much.
 
-    Chosen on the very questions it is compared on, which favours it. If all baselines cost more
-    the cheapest is returned.
+    The baseline is chosen on the questions of the comparison, which favours it. If all baselines
+    cost more, the cheapest one is returned.
 
     Args:
-        target: the group to find a rival for.
-        baselines: those with the target's PRM or none are considered.
+        target: group to compare with.
+        baselines: groups to choose from; only those with the target's PRM or none are considered.
         cost: column of the ledger.
 
     Returns:
-        The baseline; None if none is considered.
+        The baseline; None if no baseline is considered.
     """
     usable = [group for group in baselines if group.prm in (None, target.prm)]
     if not usable:
@@ -249,7 +249,7 @@ def paired_table(pairs: Sequence[tuple[Group, Group]], title: str) -> Table:
 
 
 def action_table(found: Sequence[Group], title: str) -> Table | None:
-    """How often a policy asked for how many more children, and how varied it was."""
+    """Shares of the actions by number of extra children, and their entropy, per group."""
     deciding = [group for group in found if group.has_policy]
     if not deciding:
         return None
@@ -292,7 +292,7 @@ def action_entropy(counts: Mapping[Any, int]) -> float:
 def describe_action(
     num_extra: int, num_retain: int, temperature: float, top_p: float, top_k: int
 ) -> str:
-    """An action in a few words."""
+    """A short text that describes an action."""
     if num_extra == 0:
         return f"+0, keep {num_retain}"
     text = f"+{num_extra}, keep {num_retain}, T={temperature:g}"
@@ -335,10 +335,10 @@ def _action_counts(group: Group) -> Counter[tuple[int, int, float, float, int]]:
 
 
 def timing_table(times: WallTimes, title: str = "where the time went") -> Table:
-    """All parts of an evaluation's time: first the work, then the wall time it took.
+    """All parts of an evaluation's time: first the work, then the wall time.
 
-    Searches work in two threads, one sampling while the other scores, so the work may be more
-    than the wall time. The share outside is of the work: overlapping hides nothing of it.
+    Searches use two threads, one of which samples while the other scores, so that the work may
+    exceed the wall time. The share outside is a share of the work.
     """
     work: dict[str, float] = {**times.parts, "recording": times.recording, "writing": times.writing}
     waiting = work.pop("waiting", 0.0)

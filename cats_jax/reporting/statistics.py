@@ -29,15 +29,15 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Paired:
-    """Two strategies on the same questions.
+    """Comparison of two strategies on the same questions.
 
     Attributes:
         difference: mean accuracy of the first minus the second, with its interval.
         wins: questions on which the first was better.
         losses: questions on which the second was better.
-        questions: how many both answered.
-        p_value: two-sided, of no difference: McNemar's exact test with one run a question, else
-            the sign-flip test over questions, which it is a case of.
+        questions: number of questions that both have.
+        p_value: two-sided p-value of no difference: McNemar's exact test with one run per question,
+            else the sign-flip test over questions, of which McNemar's is a special case.
     """
 
     difference: Interval
@@ -48,7 +48,7 @@ class Paired:
 
     @property
     def verdict(self) -> str:
-        """Whether the interval of the difference leaves out 0: "wins", "loses" or "ties"."""
+        """Verdict: "ties" if the interval of the difference includes 0, else "wins" or "loses"."""
         if self.difference.low > 0:
             return "wins"
         return "loses" if self.difference.high < 0 else "ties"
@@ -58,7 +58,7 @@ def wilson(successes: int, trials: int) -> Interval:
     """Share of successes with Wilson's interval.
 
     Raises:
-        ValueError: no trials, or more successes than trials.
+        ValueError: there are no trials, or more successes than trials.
     """
     if trials < 1:
         raise ValueError(f"trials={trials}: an interval needs at least one trial")
@@ -67,9 +67,9 @@ def wilson(successes: int, trials: int) -> Interval:
 
 
 def accuracy(shares: Sequence[float]) -> Interval:
-    """Mean of one share of right answers per question.
+    """Mean of the shares of right answers, one per question, with its interval.
 
-    Wilson's interval if all are 0 or 1, else the bootstrap over questions.
+    The interval is Wilson's if all shares are 0 or 1, else the bootstrap over questions.
     """
     if all(share in (0.0, 1.0) for share in shares):
         return wilson(round(sum(shares)), len(shares))
@@ -103,7 +103,7 @@ def bootstrap_mean(values: Sequence[float]) -> Interval:
 
 
 def mean_of_seeds(values: Sequence[float] | np.ndarray) -> Interval:
-    """Mean of one figure per seed, of trainings or of runs, with Student's interval.
+    """Mean of figures, one per seed of a training or a run, with Student's interval.
 
     Raises:
         ValueError: fewer than two seeds.
@@ -120,8 +120,8 @@ def paired(first: Sequence[float], second: Sequence[float]) -> Paired:
     """Compare two strategies question by question.
 
     Args:
-        first: share of right answers per question.
-        second: the same questions in the same order.
+        first: the first strategy's share of right answers per question.
+        second: the second strategy's, for the same questions in the same order.
 
     Raises:
         ValueError: the lengths differ or are 0.

@@ -9,9 +9,9 @@ def new_table(title: str, *columns: str) -> Table:
     """A table without rows, whose columns are never wrapped.
 
     Args:
-        title: above it.
-        columns: their names. Columns are aligned on the right, as numbers are, but for those whose
-            name has a "<" in front, which is not shown.
+        title: title above the table.
+        columns: names of the columns. Columns are right-aligned; those whose name begins with "<",
+            which is not shown, are left-aligned.
     """
     table = Table(title=title, title_justify="left")
     for column in columns:

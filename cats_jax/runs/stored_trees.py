@@ -54,7 +54,7 @@ def tree_from_lines(
     steps: int,
     ledger: Ledger,
 ) -> SearchResult:
-    """The inverse of `tree_to_lines`, with empty token ids; other arguments are not in the lines."""
+    """The inverse of `tree_to_lines`, without token ids; other arguments are not in the lines."""
     head = lines[0]
     candidates = []
     for line in lines:

@@ -17,7 +17,7 @@ from ..errors import BadInputError
 from ..storage.tables import numbered_rows
 
 Neutral = Literal["right", "wrong", "out"]
-"""What PRM800K's rating 0 counts as; "out": as no label."""
+"""The label that PRM800K's rating 0 counts as; "out" is no label."""
 
 UNNAMED = "scores"
 """Name of the PRM whose scores stand in the rows as a plain list."""
@@ -30,14 +30,14 @@ _NEUTRAL: Mapping[Neutral, int | None] = {"right": 1, "wrong": 0, "out": None}
 
 @dataclass(frozen=True, slots=True)
 class LabelledSteps:
-    """A question and steps, some of them labelled, the last one always.
+    """A path of steps, of which some, always including the last, are labelled.
 
     Attributes:
-        row: where its row stands, FILE:LINE; paths of one row belong to one solution.
-        question: its text.
-        steps: at least one.
-        labels: one for each step: 1 right, 0 wrong, None not labelled.
-        scores: name of a PRM -> one score in [0, 1] for each step.
+        row: place of its row, FILE:LINE; paths of one row belong to one solution.
+        question: text of the question.
+        steps: texts of the steps, at least one.
+        labels: label of each step: 1 right, 0 wrong, None not labelled.
+        scores: scores in [0, 1], one for each step, by name of the PRM.
         group: value of the column by which rows are grouped, as text.
     """
 
@@ -51,12 +51,12 @@ class LabelledSteps:
 
 @dataclass(frozen=True)
 class LabelledData:
-    """What files of labelled steps hold.
+    """The contents of files of labelled steps.
 
     Attributes:
-        paths: in the order of the rows.
-        num_rows: rows read.
-        num_unlabelled: of these, without a labelled step; they have no path.
+        paths: paths, in the order of the rows.
+        num_rows: number of rows read.
+        num_unlabelled: number of these rows without a labelled step; they have no path.
         prms: names of the PRMs that every path has scores of, in the order of the first row.
     """
 
@@ -234,7 +234,7 @@ def _processbench(where: str, row: dict[str, Any], num_steps: int) -> list[int]:
 
 
 def _scores(where: str, row: dict[str, Any], num_steps: int) -> dict[str, tuple[float, ...]]:
-    """Name of a PRM -> its scores."""
+    """Scores of a row, by name of the PRM."""
     if row.get("scores") is None:
         return {}
     scores = row["scores"] if isinstance(row["scores"], dict) else {UNNAMED: row["scores"]}

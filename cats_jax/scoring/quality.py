@@ -1,4 +1,4 @@
-"""How good a PRM's scores are on labelled steps, and what the paper's bounds are worth there.
+"""Figures of a PRM's scores on labelled steps, and the values of the paper's bounds there.
 
 The paper's "test error" (appendix G, `tab:sparse`) is a cross-entropy of scores against step
 labels; it does not say whether a mean or a sum. Both are here. The unit of every interval is the
@@ -33,18 +33,18 @@ from ..errors import BadInputError
 from .labelled import LabelledData, LabelledSteps
 
 LEVEL = 0.9
-"""Share of questions on which epsilon holds, unless said otherwise."""
+"""Default share of questions on which epsilon holds."""
 
 NUM_CANDIDATES = (2, 4, 16, 64, 256)
 """Values of N at which the bounds are evaluated."""
 
 LARGEST_GAP = 1.0
-"""Of true values in [0, 1]: what the bounds of the accuracy are most favourable at."""
+"""The largest gap between true values in [0, 1], the most favourable one for the bounds."""
 
 HALF = "constant .5"
 BASE_RATE = "constant share right"
 CONSTANTS = (HALF, BASE_RATE)
-"""Scores that look at nothing, for comparison; the second knows the labels' mean."""
+"""Names of constant scores, for comparison. The second is the mean of the labels."""
 
 _DELTA = 0.05  # of the hold-out bound
 
@@ -84,12 +84,12 @@ class PrmQuality:
         calibration_error: expected calibration error, bins of equal width.
         auc: chance that a right step scores above a wrong one, of any question; None if all
             labels are the same.
-        pair: the same of a right and a wrong sibling, which are different steps after the same
-            earlier ones; None without such pairs.
+        pair: chance that a right step scores above a wrong sibling, a different step after the
+            same earlier ones; None without such pairs.
         risk: mean over questions of the mean |score - label|.
         risk_bound: hold-out bound on the risk, with probability .95 (`theory.holdout_bound`).
         epsilon: level-quantile over questions of the largest |score - label| of a question.
-        epsilon_solution: the same of a solution, over solutions.
+        epsilon_solution: level-quantile over solutions of a solution's largest |score - label|.
         beyond_half: share of questions with some |score - label| above 1/2.
         misranking: the paper's bound on the probability that one path overtakes another at the
             largest gap, exp(-1 / (8 epsilon^2)).
@@ -125,9 +125,9 @@ class GroupQuality:
 
     Attributes:
         group: value of the column by which rows were grouped, or "all".
-        questions, solutions, steps: how many, of those with labels.
-        share_right: of the labelled steps.
-        pairs: of a right and a wrong sibling.
+        questions, solutions, steps: numbers of those with labels.
+        share_right: share of right steps among the labelled steps.
+        pairs: number of pairs of a right and a wrong sibling.
         level: share of questions on which epsilon holds.
         prms: the PRMs in the order of the rows, then `CONSTANTS`.
     """
@@ -158,16 +158,16 @@ def quality(
     are told apart by their text.
 
     Args:
-        labelled: from `read_labelled`, with scores.
+        labelled: labelled steps from `read_labelled`, with scores.
         level: share of questions on which epsilon is to hold, in (0, 1].
         clip: scores are moved into [clip, 1 - clip] for the cross-entropies, and only for these;
             in [0, .5). 0: a step that is certain and wrong makes them infinite.
-        num_bins: of the calibration error and the curve.
-        num_resamples: of the bootstrap.
-        seed: of the bootstrap.
+        num_bins: number of bins of the calibration error and the curve.
+        num_resamples: number of resamples of the bootstrap.
+        seed: random seed of the bootstrap.
 
     Raises:
-        BadInputError: an argument outside its range, or no scores.
+        BadInputError: an argument is outside its range, or there are no scores.
     """
     check_settings(level, clip)
     if not labelled.prms:
@@ -209,8 +209,8 @@ class _Steps(NamedTuple):
         label: f64[n], 0 or 1.
         question: i64[n], 0..Q-1.
         solution: i64[n], 0..S-1.
-        siblings: i64[n], the earlier steps; -1: not to be paired.
-        pairs: of a right and a wrong sibling.
+        siblings: i64[n], number of the sequence of earlier steps; -1: not to be paired.
+        pairs: number of pairs of a right and a wrong sibling.
     """
 
     label: np.ndarray
@@ -338,7 +338,7 @@ def _informative_up_to(level: float, misranking: float) -> float:
 def _figures(
     score: np.ndarray, loss: np.ndarray, steps: _Steps, num_bins: int
 ) -> dict[str, Callable[[np.ndarray], float]]:
-    """What is resampled: each figure takes the weights of the questions, f64[Q]."""
+    """The figures that are bootstrapped, as functions of the questions' weights, f64[Q]."""
     label, question = steps.label, steps.question
     counts = np.bincount(question)
     first = np.unique(steps.solution, return_index=True)[1]
@@ -368,7 +368,7 @@ def _ratio(values: np.ndarray, counts: np.ndarray, weights: np.ndarray) -> float
     """Sum of the questions' values over the sum of their counts.
 
     Raises:
-        ValueError: nothing is counted.
+        ValueError: the sum of the counts is 0.
     """
     # Without those of weight 0: 0 times infinity is no number.
     used = weights > 0
@@ -379,7 +379,7 @@ def _ratio(values: np.ndarray, counts: np.ndarray, weights: np.ndarray) -> float
 
 
 def _pair_wins(score: np.ndarray, steps: _Steps) -> tuple[np.ndarray, np.ndarray]:
-    """Of each question: pairs whose right sibling scores higher (ties one half), and pairs."""
+    """Per question: pairs whose right sibling scores higher (ties one half), and all pairs."""
     wins, pairs = (np.zeros(int(steps.question.max()) + 1) for _ in range(2))
     kept = np.flatnonzero(steps.siblings >= 0)
     kept = kept[np.argsort(steps.question[kept], kind="stable")]

@@ -23,7 +23,7 @@ _FEWEST = 10
 
 
 def describe_group(group: GroupQuality) -> str:
-    """One line on what the figures of a group are taken from."""
+    """One line with the numbers of questions, solutions and steps behind a group's figures."""
     share = f"{group.share_right:.3f} of them right"
     if group.share_right in (0.0, 1.0):
         kind = "right" if group.share_right else "wrong"
@@ -105,7 +105,7 @@ def bound_table(group: GroupQuality) -> Table:
 
 
 def transfer_table(group: GroupQuality) -> Table:
-    """What the bound on the risk says of the largest of N deviations."""
+    """The bound on the probability that one of N scores deviates by more than epsilon."""
     table = _table(
         f"{group.group}: bound on Pr[one of N scores deviates by more than epsilon]",
         *(f"N = {bound.num_candidates}" for bound in group.prms[0].bounds),
@@ -153,7 +153,7 @@ def plot_calibration(groups: Sequence[GroupQuality], path: str | pathlib.Path) -
     Bins with fewer than 10 steps are left out.
 
     Returns:
-        The path.
+        `path`.
     """
     # Not through pyplot: no global state, no display.
     from matplotlib.backends.backend_agg import FigureCanvasAgg

@@ -17,11 +17,11 @@ from .score_rows import CountingScorer, score_file
 
 
 class Scored(NamedTuple):
-    """Labelled steps with one PRM's scores more.
+    """Labelled steps with the scores of one more PRM.
 
     Attributes:
-        labelled: without the rows that could not be scored.
-        errors: the row and the reason of each path that could not be scored.
+        labelled: labelled steps, without the rows that could not be scored.
+        errors: row and reason of each path that could not be scored.
     """
 
     labelled: LabelledData
@@ -42,10 +42,10 @@ def add_scores(
     is left out, so that all PRMs are compared on the same steps.
 
     Args:
-        labelled: from `read_labelled`.
-        scorer: the PRM.
-        name: of the PRM; not yet among `labelled.prms`.
-        held_tokens: paths are scored together up to so many tokens.
+        labelled: labelled steps from `read_labelled`.
+        scorer: PRM that scores the paths.
+        name: name of the PRM, which is not among `labelled.prms`.
+        held_tokens: most tokens of the paths that are scored together.
         on_paths: called with the number of paths done so far.
 
     Raises:
@@ -78,8 +78,8 @@ def write_labelled(path: pathlib.Path, labelled: LabelledData, *, by: str | None
 
     Args:
         path: JSONL file, replaced if it exists; it appears whole or not at all.
-        labelled: with scores.
-        by: column that gets each path's group.
+        labelled: labelled steps with scores.
+        by: name of the column for each path's group.
 
     Raises:
         BadInputError: it can't be written.

@@ -24,7 +24,7 @@ class CountingScorer(StepScorer, Protocol):
 
 @dataclass
 class Tally:
-    """What a file came to; `tokens` went through the model."""
+    """Counts of a scored file; `tokens` are those the model computed."""
 
     rows: int = 0
     errors: int = 0
@@ -65,11 +65,11 @@ def score_file(
     The target appears whole or not at all.
 
     Args:
-        source: JSONL.
-        target: JSONL, replaced if it exists.
-        scorer: the PRM.
-        held_tokens: rows are worked on together up to so many tokens, whose keys and values the
-            model holds so long.
+        source: JSONL file.
+        target: JSONL file, replaced if it exists.
+        scorer: PRM that scores the rows.
+        held_tokens: most tokens of the rows that are scored together. The model holds their keys
+            and values meanwhile.
         on_rows: called with the number of rows done so far.
 
     Raises:

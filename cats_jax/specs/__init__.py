@@ -1,1 +1,1 @@
-"""What a recipe asks for: the checked contents of YAML files, and named calibrations."""
+"""Recipes as checked contents of YAML files, calibrations, and functions named in recipes."""

@@ -11,25 +11,26 @@ from .. import world
 from ..errors import BadInputError, known_names
 
 Calibrations = tuple[tuple[str, tuple[float, float, float]], ...]
-"""Pairs of a PRM's label and its intercept, slope, agreement; see `search.calibration`."""
+"""Pairs of a PRM's label and its (intercept, slope, agreement); see `search.calibration`."""
 
 IDENTITY = (0.0, 1.0, 0.0)
-"""Leaves scores as they are; the same as `search.IDENTITY_CALIBRATION`, which would bring JAX."""
+"""Calibration that leaves scores as they are, a copy of `search.IDENTITY_CALIBRATION`. Importing
+`search` would load JAX."""
 
 _SHIPPED = world.ASSETS / "calibrations"
 
 
 def load_calibrations(name: str | pathlib.Path, labels: Sequence[str] = ()) -> Calibrations:
-    """The calibrations of a file written by `cats-jax calibrate`.
+    """The calibrations in a file written by `cats-jax calibrate`.
 
     Args:
-        name: the file, or a policy's name of the embedded world for those that are shipped:
-            how much siblings' votes are worth depends on the policy that samples them. "none"
-            leaves the scores of `labels` as they are.
-        labels: of PRMs.
+        name: path of the file; or the name of a policy of the embedded world, for the calibrations
+            shipped for it; or "none", for the identity for all `labels`. Calibrations depend on
+            the policy, because the value of siblings' votes does.
+        labels: labels of PRMs, read for "none" only.
 
     Raises:
-        BadInputError: no such file, or not of that kind.
+        BadInputError: there is no such file, or it was not written by `cats-jax calibrate`.
     """
     if name == "none":
         return tuple((label, IDENTITY) for label in labels)
@@ -63,15 +64,15 @@ def shipped_calibrations() -> tuple[str, ...]:
 def calibration_of(
     label: str, calibrations: Calibrations, *, required: bool
 ) -> tuple[float, float, float]:
-    """A PRM's calibration; the identity if there are none and none is required.
+    """A PRM's calibration; the identity if the PRM has none and none is required.
 
     Args:
-        label: of the PRM.
-        calibrations: of a recipe.
-        required: whether the strategy ranks by calibrated scores, or sees the calibration.
+        label: label of the PRM.
+        calibrations: calibrations of the recipe.
+        required: whether the strategy reads the calibration.
 
     Raises:
-        BadInputError: required, but missing.
+        BadInputError: the calibration is required but missing.
     """
     known = dict(calibrations)
     if label in known:

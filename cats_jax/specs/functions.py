@@ -1,4 +1,4 @@
-"""Functions of the user's own, named in a recipe as `module:function`."""
+"""Loading of a user's functions, which recipes name as `module:function`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What to run: recipes from YAML, checked as far as is possible without loading a model.
+"""Recipes: the settings of a run, read from YAML and checked without loading a model.
 
-Every rule is checked here with the name of the key that breaks it, so that a typing error costs a
-second and not the minutes until the models are loaded.
+Errors name the key that breaks a rule. They are found in a second, not after the minutes that
+loading the models takes.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from ..errors import BadInputError, known_names
 from .calibrations import Calibrations, load_calibrations
 
 MAX_CANDIDATES = 256
-"""Largest N; the same as `search.MAX_CANDIDATES`, which would bring JAX along."""
+"""Largest N, equal to `search.MAX_CANDIDATES`. A copy, because importing `search` loads JAX."""
 
 MAX_TREE_CANDIDATES = 64
-"""Trees are written by default up to this N."""
+"""Largest N for which trees are written by default."""
 
 
 def _check_backend(value: Any, where: str) -> None:
@@ -39,14 +39,16 @@ class PolicySpec:
     """A policy to load.
 
     Attributes:
-        path: a model folder, "weak" or "strong" of the embedded world, or `module:function`: a
-            function that is called with this spec and returns a `StepGenerator`.
+        path: a model folder, a policy of the embedded world ("weak" or "strong"), or
+            `module:function`, a function that is called with this spec and returns a
+            `StepGenerator`.
         backend: "hf" (transformers), "vllm" (an engine started here), or a server's address.
-        format, step_separator, max_step_tokens, max_answer_tokens: how it is asked and where its
-            steps end, see `HuggingFaceGenerator`.
-        device, batch_tokens, num_threads: of the backend "hf".
-        dtype: "float32" or "bfloat16"; a server has its own.
-        gpu_memory_utilization: of the backend "vllm".
+        format, step_separator, max_step_tokens, max_answer_tokens: prompt, end of steps and limits
+            of tokens, see `StepPolicy`.
+        device, batch_tokens, num_threads: settings of the backend "hf", see
+            `HuggingFaceGenerator`; other backends ignore them.
+        dtype: "float32" or "bfloat16"; a server uses its own dtype.
+        gpu_memory_utilization: share of a GPU's memory, for the backend "vllm" only.
     """
 
     path: str = "weak"
@@ -70,13 +72,13 @@ class PrmSpec:
     """A process reward model to load.
 
     Attributes:
-        path: a model folder, a name of `cats_jax.world.PRM_NAMES`, or `module:function`: a
+        path: a model folder, a name of `cats_jax.world.PRM_NAMES`, or `module:function`, a
             function that is called with this spec and returns a `StepScorer`.
-        backend: as of a policy.
-        format: how it reads a path: the name of a PRM format, a .yaml file, or "auto".
-        label: name in tables and row keys; default: the folder's name.
-        path_score: aggregation of its step scores, for strategies that don't name one.
-        device, batch_tokens, num_threads, dtype, gpu_memory_utilization: as of a policy.
+        backend: as in `PolicySpec`.
+        format: how the PRM reads a path: the name of a PRM format, a .yaml file, or "auto".
+        label: name in tables and row keys; default: the last part of `path`.
+        path_score: aggregation of the PRM's step scores, for strategies that don't name one.
+        device, batch_tokens, num_threads, dtype, gpu_memory_utilization: as in `PolicySpec`.
     """
 
     path: str
@@ -101,7 +103,7 @@ class StrategySpec:
     """A strategy with its options.
 
     Attributes:
-        name: key of `cats_jax.controllers.strategies.FACTORIES`, or `module:function`: a function
+        name: key of `cats_jax.controllers.strategies.FACTORIES`, or `module:function`, a function
             that takes the options and returns a `search.Strategy`.
         label: name in tables and row keys; default: `name`.
         options: arguments of the factory, as sorted pairs.
@@ -118,23 +120,24 @@ class StrategySpec:
 
 @dataclass(frozen=True)
 class QuestionSpec:
-    """Which questions: a set of the embedded world, a published data set, or a file.
+    """A selection of questions from the embedded world, a published data set, or a file.
 
     Attributes:
-        world: a set of the embedded world: prm, controller, validation or test.
-        dataset: a name of `cats_jax.datasets.PUBLISHED`; from the Hugging Face hub, or from
+        world: a set of the embedded world: "prm", "controller", "validation" or "test".
+        dataset: a name of `cats_jax.datasets.PUBLISHED`, read from the Hugging Face hub, or from
             `file` if that is given too.
-        file: a JSONL or Parquet file; in the layout of `dataset`, or with the columns below.
-        label: name in tables when a recipe has several; default: what `world`, `dataset` or
-            `file` says.
-        split: of a published data set; its test set by default, if it has one.
-        question_column, answer_column, id_column: of a user's file; without ids the row's number
-            is the id.
-        count: how many; all by default (the world's sets are endless: give it there).
-        start: rows to leave out at the beginning, after shuffling.
-        shuffle: seed of a shuffle; the published order by default.
-        seed: of the embedded world's questions.
-        levels: of the embedded world's questions; all by default.
+        file: a JSONL or Parquet file in the layout of `dataset`, or with the columns below.
+        label: name in tables if a recipe has several question sets; default: `dataset`, the name
+            of `file`, or "world-" and `world`.
+        split: split of a published data set; by default its test split, if it has one.
+        question_column, answer_column, id_column: columns of a user's file. A row without an id
+            gets its number as id.
+        count: number of questions; all by default. The embedded world's sets are endless and need
+            a count.
+        start: number of rows to skip at the beginning, after shuffling.
+        shuffle: seed of a shuffle; without one, the published order is kept.
+        seed: seed of the embedded world's questions.
+        levels: levels of the embedded world's questions; all by default.
     """
 
     world: str | None = None
@@ -163,17 +166,18 @@ class Recipe:
     """A grid of searches: strategies x N x PRMs x seeds x question sets, with one policy.
 
     Attributes:
-        name: of the run, and of its default folder.
-        policy, prms, strategies, questions: see their classes.
-        calibration: of the PRMs, by label; in YAML the name of a file, see
-            `calibrations.load_calibrations`, or "none": scores are taken as they are.
+        name: name of the run and of its default folder.
+        policy, prms, strategies, questions: see `PolicySpec`, `PrmSpec`, `StrategySpec` and
+            `QuestionSpec`.
+        calibration: calibrations by the labels of PRMs. In YAML, the name of a file, or "none",
+            which leaves scores as they are; see `calibrations.load_calibrations`.
         num_candidates: values of N.
         seeds: run seeds.
-        max_depth: reasoning steps of a search.
+        max_depth: number of reasoning steps of a search.
         budget: cap on the candidates of a question; default N * max_depth.
-        max_tokens, max_seconds: limits per question; none by default.
-        in_flight: questions searched at once; it changes no result.
-        trees: write search trees; default: for N <= 64.
+        max_tokens, max_seconds: limits per question, as in `Searcher`; none by default.
+        in_flight: number of questions searched at once; results do not depend on it.
+        trees: whether search trees are written; by default for N <= 64 only.
     """
 
     name: str
@@ -195,7 +199,7 @@ class Recipe:
         _check(self)
 
     def as_config(self) -> dict[str, Any]:
-        """Everything that can change a result, as JSON values, for the manifest."""
+        """All settings but `in_flight`, which changes no result, as values for the manifest."""
         config = dataclasses.asdict(self)
         del config["in_flight"]
         return config
@@ -209,12 +213,13 @@ def load_recipe(path: str | pathlib.Path, overrides: Mapping[str, Any] | None = 
     """A recipe from a YAML file.
 
     Args:
-        path: of the file. A relative path of a question file in it is relative to the working
+        path: path of the YAML file. Relative paths in the file are relative to the working
             directory.
-        overrides: top-level keys that replace those of the file.
+        overrides: top-level keys and values that replace those of the file.
 
     Raises:
-        BadInputError: no such file, no YAML, an unknown key, or a value that breaks its rule.
+        BadInputError: the file does not exist or is no YAML, a key is unknown or missing, or a
+            value breaks its rule.
     """
     path = pathlib.Path(path)
     if not path.is_file():
@@ -234,7 +239,7 @@ def load_recipe(path: str | pathlib.Path, overrides: Mapping[str, Any] | None = 
 
 
 def parse_recipe(content: Mapping[str, Any]) -> Recipe:
-    """A recipe from YAML values.
+    """A recipe from the content of a YAML file.
 
     Raises:
         BadInputError: an unknown or missing key, or a value that breaks its rule.
@@ -290,7 +295,7 @@ def _parse_questions(entry: Any) -> QuestionSpec:
 
 
 def check_num_candidates(value: Any) -> None:
-    """Raise BadInputError if `value` is no N."""
+    """Raise BadInputError unless `value` is an integer in 1..`MAX_CANDIDATES`."""
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_CANDIDATES:
         raise BadInputError(
             f"num_candidates={value!r}: N must be an integer in 1..{MAX_CANDIDATES}; choose one "
@@ -380,7 +385,7 @@ def _nested(value: Any, kind: type, where: str, short: str | None = None) -> Any
 
 
 def _known(value: Any, kind: type, where: str) -> dict[str, Any]:
-    """A mapping's content, if all its keys are fields of `kind`."""
+    """A mapping as a dictionary; BadInputError if a key is no field of `kind`."""
     names = [field.name for field in dataclasses.fields(kind)]
     if not isinstance(value, Mapping):
         raise BadInputError(f"{where}: must be a mapping with the keys {', '.join(names)}")
@@ -394,14 +399,14 @@ def _known(value: Any, kind: type, where: str) -> dict[str, Any]:
 
 
 def _items(value: Any, name: str) -> list[Any]:
-    """A list, or one value standing for a list of one."""
+    """A value as a list: None is empty, and any other single value is a list of one."""
     if isinstance(value, list | tuple):
         return list(value)
     return [] if value is None else [value]
 
 
 def _frozen(value: Any) -> Any:
-    """YAML values as hashable ones."""
+    """A YAML value made hashable: mappings and lists become tuples."""
     if isinstance(value, dict):
         return tuple(sorted((key, _frozen(entry)) for key, entry in value.items()))
     if isinstance(value, list):

@@ -24,12 +24,12 @@ def study(
     """Make the tables and figures of the study from its kept rows.
 
     Args:
-        keep: folders of finished runs of `cats-jax evaluate` or `cats-jax ablations`, whose rows
-            are kept first.
-        measure: `weak` or `strong`; the PRMs and their ceilings are first measured on the step
-            banks of this policy, in minutes.
+        keep: folders of finished runs of `cats-jax evaluate` or `cats-jax ablations`. Their rows
+            are added to the kept rows first.
+        measure: policy, `weak` or `strong`, on whose step banks the PRMs and their ceilings are
+            measured first, which takes minutes.
         banks: folder with the banks `POLICY-controller` and `POLICY-test`.
-        results: folder with `rows`; gets `tables` and `figures`.
+        results: folder that has `rows`, and to which `tables` and `figures` are written.
 
     Raises:
         BadInputError: `results` has no `rows`, a folder to keep is no run, or a bank is missing.

@@ -1,4 +1,4 @@
-"""What the step banks of a policy say of each PRM, and its tables: sparsity, errors, ceilings."""
+"""Figures of each PRM from a policy's step banks, and their tables: sparsity, errors, ceilings."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from .groups import PRMS, cell, find
 from .markdown import Table, at_cost
 
 _REPLAYS = 16
-"""Replays of a question with one action."""
+"""Number of replays of a question with one action."""
 
 Measured = Mapping[str, Mapping[str, Any]]
-"""PRM -> name -> figure, from `measure_prms`."""
+"""Figures by PRM and name, from `measure_prms`."""
 
 
 def measure_prms(policy: str, banks: pathlib.Path) -> Measured:
@@ -70,13 +70,13 @@ def measure_prms(policy: str, banks: pathlib.Path) -> Measured:
 
 
 def best_in_hindsight(plays: Sequence[Sequence[Replayed]]) -> list[float]:
-    """Accuracy and tokens per question if each question had the action that suits it.
+    """Accuracy and tokens per question with the best constant action of each question.
 
-    The action is chosen by the first half of the replays and valued by the others: their luck is
-    not counted.
+    Each action is chosen on the first half of the replays and evaluated on the other half, so that
+    the figures have no selection bias.
 
     Args:
-        plays: [A, S]; replays of each action, an even number.
+        plays: [A, S], replays of each action; S is even.
     """
     correct, candidates, tokens = (
         np.array([[getattr(play, name) for play in each] for each in plays])

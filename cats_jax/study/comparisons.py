@@ -19,9 +19,9 @@ def equal_cost_table(name: str, groups: Sequence[Group], labels: Sequence[str], 
     """Each group of some policies against the best fixed baseline of at most 1.25 times its cost.
 
     Args:
-        name: of the table.
-        groups: of one language model.
-        labels: of the policies.
+        name: name of the table.
+        groups: groups of one language model.
+        labels: labels of the policies.
         cost: column of the ledger, such as "tokens".
     """
     baselines = [group for group in groups if not group.has_policy]
@@ -39,7 +39,10 @@ def equal_cost_table(name: str, groups: Sequence[Group], labels: Sequence[str], 
 
 
 def verdict_table(name: str, compared: Mapping[str, Table]) -> Table:
-    """Wins, ties and losses of each policy in tables of `equal_cost_table`, by title with a {}."""
+    """Wins, ties and losses of each policy in tables of `equal_cost_table`.
+
+    The keys of `compared` are titles, with {} in place of the policy's label.
+    """
     lines = []
     for title, table in compared.items():
         for label in dict.fromkeys(line[0] for line in table.lines):

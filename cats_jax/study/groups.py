@@ -1,4 +1,4 @@
-"""The study's groups of rows: how one is found, and what it is worth."""
+"""Finding the study's groups of rows, and their values."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def of_seeds(groups: Sequence[Group], label: str, size: int, prm: str | None = N
 
 
 def cell(group: Group | None) -> str:
-    """Accuracy and tokens per question; "" without a group."""
+    """A cell with accuracy and tokens per question; "" without a group."""
     return "" if group is None else at_cost(group.accuracy().value, group.mean("tokens"))
 
 

@@ -13,7 +13,7 @@ class Table:
     """A table of the study.
 
     Attributes:
-        name: of its file, without the suffix.
+        name: name of the table's file, without the suffix.
         header: names of the columns.
         lines: the cells of each line, in the order of the header.
     """

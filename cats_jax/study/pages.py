@@ -1,4 +1,4 @@
-"""Which tables and figures of the pages are made of which kept rows."""
+"""The tables and figures of the pages, and the kept rows each is made from."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def make(results: pathlib.Path) -> None:
     """Make every table and figure that the kept rows allow.
 
     Args:
-        results: folder with `rows`; gets `tables` and `figures`.
+        results: folder that has `rows`, and to which `tables` and `figures` are written.
     """
     rows, figures = results / "rows", results / "figures"
     for folder in (results / "tables", figures):

@@ -1,6 +1,6 @@
-"""Rows of the study's runs as they are kept: without texts, trees and times.
+"""The kept rows of the study's runs: without texts, trees and times.
 
-So the tables can be made anew, and other ones made, without hours of searching.
+With them tables can be made without hours of searching.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def keep_run(folder: pathlib.Path, rows: pathlib.Path) -> None:
 
 
 def load_groups(rows: pathlib.Path, policy: str, parts: Sequence[str]) -> list[Group]:
-    """Groups of the kept runs `POLICY-PART`; parts that are not there are passed over."""
+    """Groups of the kept runs `POLICY-PART`; parts without a kept run are skipped."""
     found: dict[str, Row] = {}
     for part in parts:
         path = rows / f"{policy}-{part}.parquet"

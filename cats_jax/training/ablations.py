@@ -36,13 +36,13 @@ ABLATIONS_FILE = (
 _KEYS = ("config", "set")
 
 SIZES = (16, 64)
-"""Values of N that rows are played at."""
+"""Values of N at which the rows are played."""
 
 PRICE = 0.2
-"""Of 100 candidates: shown to controllers that look at it, and charged to all."""
+"""Price of 100 candidates, which counts for all rows; it is also a feature of some controllers."""
 
 _QUESTIONS = 1000
-"""Draws of a question and a PRM per N; the same ones for every row and seed."""
+"""Number of draws of a question and a PRM per N; the draws are the same for every row and seed."""
 
 
 @dataclass(frozen=True)
@@ -50,9 +50,9 @@ class Row:
     """One training of a table.
 
     Attributes:
-        label: in the table.
-        config: name of the configuration it starts from.
-        settings: what differs, as of `cats-jax train --set`.
+        label: label of the row in the table.
+        config: name of the configuration from which the row starts.
+        settings: values in place of the configuration's, as in `cats-jax train --set`.
     """
 
     label: str
@@ -60,15 +60,15 @@ class Row:
     settings: tuple[str, ...]
 
     def configuration(self, **options: Any) -> learners.TrainConfig:
-        """The training; `options` as of `train.configure`, for example num_iterations."""
+        """The row's training configuration; `options` are those of `train.configure`."""
         return configure(self.config, settings=self.settings, **options)
 
 
 def load_ablations(path: pathlib.Path = ABLATIONS_FILE) -> dict[str, tuple[Row, ...]]:
-    """Table -> rows.
+    """The rows of each table, by name of the table.
 
     Raises:
-        BadInputError: no such file, or a row that is no training.
+        BadInputError: there is no such file, or a row is not a training.
     """
     try:
         document = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -100,28 +100,28 @@ def run(
     seed: int = 0,
     report: Callable[[str], None] = print,
 ) -> dict[str, list[Result]]:
-    """Train and play every row of some tables; rows that are there already are only read.
+    """Train and play every row of some tables. Finished rows are read from `output`.
 
     Args:
-        tables: names; None: all of the file's.
-        output: folder; gets `TABLE/ROW/result.json` and a checkpoint per seed.
-        bank: of training questions.
-        test: bank of the questions that rows are played on.
-        calibration: of the PRMs, see `questions.bank_questions`.
+        tables: names of the tables; None: all tables of `file`.
+        output: folder for `TABLE/ROW/result.json` and a checkpoint per seed.
+        bank: bank of training questions.
+        test: bank of the questions on which rows are played.
+        calibration: calibration of the PRMs, see `questions.bank_questions`.
         actions: name of an action table, in place of the configurations' own.
-        file: with the tables.
-        num_seeds: controllers of a row, at least 2.
-        num_iterations: of every training, in place of the configurations' own.
-        settings: "NAME=VALUE" for every row, behind its own, as of `train.configure`.
-        seed: of everything.
-        report: takes lines of progress.
+        file: YAML file of the tables.
+        num_seeds: controllers per row, at least 2.
+        num_iterations: iterations of every training, in place of the configurations' own.
+        settings: "NAME=VALUE" for every row, applied after its own, see `train.configure`.
+        seed: random seed of the trainings and of the play.
+        report: called with lines of progress.
 
     Returns:
         The results of each table, in the order of the file.
 
     Raises:
-        BadInputError: an unknown table, fewer than two seeds, no calibration where a row looks at
-            it, banks that don't fit, or an output that was made from something else.
+        BadInputError: a table is unknown, there are fewer than two seeds, a row needs a calibration
+            and there is none, the banks don't fit, or `output` holds rows of other settings.
     """
     if num_seeds < 2:
         raise BadInputError(f"num_seeds={num_seeds}: an interval needs at least 2")
@@ -167,13 +167,13 @@ def run(
 
 @dataclass(frozen=True)
 class Result:
-    """What the seeds of a row came to, on the test questions at `PRICE`.
+    """Figures of a row's controllers on the test questions, at `PRICE`.
 
     Attributes:
-        label: of the row.
-        accuracy, candidates: per seed and N of `SIZES`, f64[R, M].
-        collapsed: per seed: one action in nearly all greedy decisions.
-        entropy: per seed, of the greedy actions, nats.
+        label: label of the row.
+        accuracy, candidates: f64[R, M], per seed and N of `SIZES`.
+        collapsed: per seed, whether nearly all greedy decisions are one action.
+        entropy: per seed, entropy of the greedy actions, nats.
     """
 
     label: str
@@ -194,12 +194,12 @@ class Result:
         )
 
     def value(self) -> Interval:
-        """Accuracy minus price, averaged over N; the interval is over seeds."""
+        """Accuracy minus price of the candidates, averaged over N, with its interval over seeds."""
         cost = PRICE * self.candidates / 100.0
         return mean_of_seeds(np.mean(self.accuracy - cost, axis=1))
 
     def line(self) -> str:
-        """In one line."""
+        """The result as a line of text."""
         value, count = self.value(), sum(self.collapsed)
         at_each = ", ".join(
             f"N={size}: {self.accuracy[:, place].mean():.3f} with "
@@ -240,7 +240,7 @@ def _train_and_play(
 
 
 def _digest(questions: TrainingQuestions) -> str:
-    """Of the questions and calibrations: a bank that has grown is another one."""
+    """Digest of questions and calibrations. It changes when a bank gets more questions."""
     data = json.dumps([questions.info, questions.held_out_ids])
     return hashlib.sha256(data.encode()).hexdigest()[:16]
 
@@ -250,7 +250,7 @@ def _folder_name(label: str) -> str:
 
 
 def _finished(folder: pathlib.Path, made_of: dict[str, Any]) -> Result | None:
-    """The result that lies there, if one does."""
+    """The result in a row's folder; None if there is none."""
     path = folder / "result.json"
     if not path.is_file():
         return None

@@ -1,30 +1,31 @@
-"""Collecting trajectories: every decision of searches over the real bridges, for off-line training.
+"""Collecting trajectories: every decision of searches with real models, for offline training.
 
 A folder of Parquet tables `decisions-00000.parquet`, ... with a manifest; a row per decision. The
 rows of one search are consecutive and in order of time. Columns:
 
     search          number of the search
-    question        its id
+    question        id of the question
     prm, strategy   labels; the strategy is the behaviour policy
     num_candidates  N
-    seed            of the run
+    seed            seed of the run
     price           of 100 candidates in right answers, as the policy saw it
-    step, phase     when; phase >= 1
-    node            candidate that decided, 0 for the question itself
+    step, phase     tick of the decision; phase >= 1
+    node            candidate at which the decision was taken, 0 for the question itself
     features        f32[F], masked as the policy saw them, in the order of the manifest's names
-    available       candidates an action could ask for: what was legal
+    available       candidates an action could ask for; it determines the legal actions
     action          row of the manifest's action table
-    log_prob        of the action under the behaviour policy, nats; 0 where that is deterministic
-    reward          of section 5.2 of the paper, see `search.step_reward`
+    log_prob        log-probability of the action under the behaviour policy, nats; 0 if that is
+                    deterministic
+    reward          reward of section 5.2 of the paper, see `search.step_reward`
     granted         candidates that the decision got
     spent           candidates of the whole search before this tick
     remaining       candidates of the whole search from this tick on
     predecessor     row within the search of the decision before on the path, -1 for none
     ends            surviving paths that had their last decision here
-    correct         the search's final answer is right
+    correct         whether the search's final answer is right
 
-Every decision leads to those it precedes, and `ends` times to an end: these are the transitions of
-one-step methods. Monte-Carlo returns need `correct`, `price` and `remaining`.
+A decision has one transition to each decision it precedes and `ends` transitions to an end;
+one-step methods learn from these. Monte-Carlo returns need `correct`, `price` and `remaining`.
 """
 
 from __future__ import annotations
@@ -67,21 +68,21 @@ from ..storage.table_folder import (
 KIND = FolderKind("collection of trajectories", format=1, command="cats-jax collect")
 
 BLOCK_SIZE = 100
-"""Questions of one table; a killed collection loses at most those in progress."""
+"""Questions per table. A killed collection loses at most the questions in progress."""
 
 LogProbs = Callable[[np.ndarray, np.ndarray], np.ndarray]
-"""`(features f32[D, F], legal bool[D, A]) -> f32[D, A]`, of a behaviour policy, nats."""
+"""`(features f32[D, F], legal bool[D, A]) -> f32[D, A]`, a behaviour policy's log-probabilities."""
 
 
 @dataclass(frozen=True)
 class Decisions:
-    """Trajectories as read.
+    """Trajectories read from a folder.
 
     Attributes:
-        columns: name -> [R], or [R, F] for the features; see above.
-        feature_names: of the features.
-        actions: the table that `action` counts in.
-        manifest: what was collected.
+        columns: arrays [R] by name, [R, F] for the features; see the module's docstring.
+        feature_names: names of the features.
+        actions: action table whose rows the column `action` holds.
+        manifest: manifest of the folder.
     """
 
     columns: Mapping[str, np.ndarray]
@@ -99,16 +100,16 @@ def collect_decisions(
     block_size: int = BLOCK_SIZE,
     report: Callable[[int, int], None] = lambda done, total: None,
 ) -> pathlib.Path:
-    """Search every cell of a recipe and keep the decisions; what is there is not searched again.
+    """Search every cell of a recipe and keep the decisions. Finished blocks are not repeated.
 
     Args:
-        recipe: as of `cats-jax evaluate`; its strategies decide node by node (`cats`,
+        recipe: recipe as for `cats-jax evaluate`; its strategies decide node by node (`cats`,
             `cats_random`, ...) and share one action table.
-        models: where its models come from.
-        folder: made, or gone on with.
-        judge: decides which answers are the same; default: as in `cats-jax evaluate`.
-        block_size: questions of one table.
-        report: called with the number of searches that are done, and of all.
+        models: source of the recipe's models.
+        folder: folder of the trajectories, created if it does not exist.
+        judge: judge of whether two answers are equal; default: that of `cats-jax evaluate`.
+        block_size: questions per table.
+        report: called with the number of finished searches and the number of all searches.
 
     Raises:
         BadInputError: something in the recipe can't work, or the folder holds something else.
@@ -190,11 +191,11 @@ def decision_rows(
     """The decisions of one search, as rows of the table.
 
     Args:
-        result: of the search.
-        number: of the search.
-        cell: that it belongs to.
-        budget: candidates that the search was allowed.
-        correct: whether its answer is right.
+        result: result of the search.
+        number: number of the search.
+        cell: cell of the recipe to which the search belongs.
+        budget: most candidates of the search.
+        correct: whether the answer of the search is right.
         behaviour: action table, and log-probabilities of the policy (None: deterministic).
     """
     ticks = np.array([(c.step, c.phase) for c in result.candidates], np.int64).reshape(-1, 2)
@@ -241,7 +242,7 @@ def decision_rows(
 
 
 def load_decisions(folder: str | pathlib.Path) -> Decisions:
-    """Read what was collected so far.
+    """Read the trajectories of a folder, complete or not.
 
     Raises:
         BadInputError: no such folder, another format or an earlier one, other features than this
@@ -302,7 +303,7 @@ def _behaviour(spec: StrategySpec) -> tuple[search.ActionTable, LogProbs | None]
 
 
 def _uniform(features: np.ndarray, legal: np.ndarray) -> np.ndarray:
-    """Of `search.random_policy`."""
+    """Log-probabilities of `search.random_policy`."""
     del features
     return np.broadcast_to(-np.log(legal.sum(axis=1, keepdims=True)), legal.shape)
 

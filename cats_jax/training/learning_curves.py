@@ -1,4 +1,4 @@
-"""Learning curves as a picture: how a controller came to be."""
+"""Plots of learning curves."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ _PANELS = (
     ("top_action", "share of the most frequent action"),
 )
 _POINTS = 100
-"""Iterations are averaged in this many bins: one iteration is a few questions, mostly noise."""
+"""Number of bins over which iterations are averaged, since single iterations are noisy."""
 
 
 def plot_learning_curves(curves: learners.Curves, path: pathlib.Path, title: str) -> pathlib.Path:
     """Write a PNG with one line per seed.
 
     Args:
-        curves: of a vmapped training, leaves `[seeds, iterations]`.
-        path: of the PNG.
-        title: above the panels.
+        curves: curves of several seeds, leaves `[seeds, iterations]`.
+        path: path of the PNG.
+        title: title above the panels.
 
     Returns:
-        The path.
+        `path`.
     """
     # Not through pyplot: no global state, no display.
     from matplotlib.backends.backend_agg import FigureCanvasAgg

@@ -1,4 +1,4 @@
-"""What a training is made from: the options of `cats-jax train`."""
+"""The options of `cats-jax train`."""
 
 from __future__ import annotations
 
@@ -11,27 +11,28 @@ import tyro
 
 @dataclass(frozen=True)
 class TrainingOptions:
-    """What is trained, on what, and what it is compared with.
+    """Configuration, questions and rivals of a training.
 
     Attributes:
-        output: folder to make; one checkpoint per seed in it. It must not hold a training already.
-        config: "cats"; "calibrated": that, ranking by calibrated scores; "paper": the paper's
-            state, reward and one-step A2C, with an action table of ours, as it prints none;
-            "paper-bank": that with the actions that the shipped bank recipes record; or "offline".
+        output: folder to create, with one checkpoint per seed. It must not hold a training already.
+        config: "cats"; "calibrated": "cats", ranking by calibrated scores; "paper": the paper's
+            state, reward and one-step A2C, with an action table of ours, as the paper prints none;
+            "paper-bank": "paper" with the actions that the shipped bank recipes record; or
+            "offline".
         actions: action table, in place of the configuration's: "temperature", "top-p" or "top-k",
             named by the last sampling parameter that varies in it.
         bank: step bank to train on; default: the simulator of the embedded world.
-        validation: bank to compare on; default: one question in five of the first one.
-        calibration: of the bank's PRMs: a file of `cats-jax calibrate`, or "weak".
-        trajectories: learn from decisions of `cats-jax collect`; needs --config offline or paper.
-            The simulator or the bank then only compare.
-        prms: train and compare on these only, for example to test on the others.
+        validation: step bank to compare on; default: one question in five of --bank.
+        calibration: calibration of the bank's PRMs: a file of `cats-jax calibrate`, or "weak".
+        trajectories: folder of `cats-jax collect` to learn from; needs --config offline or paper.
+            The simulator or the bank is then used for the comparison only.
+        prms: PRMs to train and compare on, for example to test on the others; default: all.
         num_candidates: values of N, in place of the configuration's.
-        num_iterations: of search and update, in place of the configuration's.
+        num_iterations: iterations of search and update, in place of the configuration's.
         settings: other values of the configuration, such as learner.learning_rate=1e-3
             reward=paper cats.reward.discount=0.5 (see docs/train/controllers.md).
-        seed: of everything.
-        num_seeds: controllers trained, each from another seed.
+        seed: random seed of training and comparison.
+        num_seeds: number of controllers, each trained with another seed.
         rivals: also play every constant action, threshold rules and the random policy.
     """
 

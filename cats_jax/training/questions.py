@@ -1,4 +1,4 @@
-"""What controllers train on: the simulator of the embedded world, or step banks."""
+"""Training questions of controllers: the simulator of the embedded world, or step banks."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ from ..specs.recipe import PolicySpec
 from ..world.simulator import SIMULATOR_FILE, load_simulator, simulator_names
 
 _HELD_OUT = 5
-"""Without a bank for validation, one question in so many is kept out of training."""
+"""Without a bank for validation, one question in this many is held out of training."""
 
 
 @dataclass(frozen=True)
 class TrainingQuestions:
-    """Questions to train on and others to compare controllers on, all in the graph.
+    """Questions to train on, and held-out questions to compare controllers on, all in the graph.
 
     Attributes:
-        environment: poses and expands questions of the tables.
-        tables: of the training questions; arrays, to be handed to `jax.jit` as an argument.
-        held_out: tables of the other questions.
-        held_out_ids: of those; empty for a simulator.
-        held_out_texts: digests of their texts; empty for a simulator.
-        max_depth: of the questions.
+        environment: environment of the questions.
+        tables: tables of the training questions; arrays, to be passed to `jax.jit` as an argument.
+        held_out: tables of the held-out questions.
+        held_out_ids: ids of the held-out questions; empty for a simulator.
+        held_out_texts: digests of the held-out questions' texts; empty for a simulator.
+        max_depth: most steps of a path.
         prms: labels of the PRMs.
-        info: what it is, JSON values for the checkpoint.
+        info: source of the questions, as JSON values for the checkpoint.
     """
 
     environment: search.Environment
@@ -54,13 +54,13 @@ class TrainingQuestions:
 
 
 def simulator_questions(prms: Sequence[str] | None = None) -> TrainingQuestions:
-    """The simulator of the embedded world. It never asks the same question twice.
+    """Training questions drawn at random by the simulator of the embedded world.
 
     Args:
-        prms: only these of its PRMs.
+        prms: names of the PRMs to use; default: all.
 
     Raises:
-        BadInputError: no simulator, or a PRM it does not know.
+        BadInputError: there is no simulator, or it has no such PRM.
     """
     try:
         world, labels = load_simulator(), tuple(simulator_names()["prms"])
@@ -92,19 +92,19 @@ def bank_questions(
     prms: Sequence[str] | None = None,
     sampling: Sequence[search.Sampling],
 ) -> TrainingQuestions:
-    """A step bank, and other questions to compare controllers on.
+    """Training questions from a step bank, with held-out questions.
 
     Args:
-        folder: of the bank to train on.
-        validation: of another bank; default: one question in five of the first one is kept out.
-        calibration: file of `cats-jax calibrate`, or a policy's name of the embedded world.
-        prms: only these of its PRMs.
-        sampling: all settings that searches will ask for.
+        folder: folder of the bank to train on.
+        validation: folder of a bank of held-out questions; default: one question in five of the
+            first bank is held out.
+        calibration: file of `cats-jax calibrate`, or name of a policy of the embedded world.
+        prms: labels of the PRMs to use; default: all.
+        sampling: all sampling settings that searches will request.
 
     Raises:
-        BadInputError: no such bank, from another version of the embedded world, one that has not
-            recorded what an action asks for, whose questions the other has too, or whose depth
-            is not the other's.
+        BadInputError: a bank does not exist, is from another version of the embedded world or lacks
+            a setting of `sampling`, or the two banks share questions or differ in `max_depth`.
     """
     calibrations = load_calibrations(calibration) if calibration is not None else ()
     training = _load(folder, prms, calibrations)
@@ -169,7 +169,7 @@ def _of(values: tuple[str, ...], rows: np.ndarray) -> tuple[str, ...]:
 
 
 def _questions(bank: search_bank.Bank, kept: np.ndarray) -> search_bank.Bank:
-    """The bank with some of its questions; all nodes stay where they are."""
+    """The bank with the marked questions only; the arrays of nodes stay the same."""
     rows = np.flatnonzero(kept)
     return bank.replace(
         root=jnp.asarray(bank.root)[rows],

@@ -1,4 +1,4 @@
-"""Policies on the same held-out questions: trained controllers and what they have to beat."""
+"""Comparison of trained controllers with untrained policies on the same held-out questions."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ import search
 from .questions import TrainingQuestions
 
 _QUESTIONS = 256
-"""Held-out questions per N; the same ones for every policy, price and N."""
+"""Number of held-out questions per N; the same ones for every policy, price and N."""
 
 _THRESHOLDS = (0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.95)
-"""Of the rule that samples more while the best child's score is below."""
+"""Thresholds of the rule that samples more while the best child's score is below the threshold."""
 
 
 @dataclass(frozen=True)
 class Figures:
-    """What `R` policies came to, at `C` prices and `M` values of N.
+    """Figures of `R` policies at `C` prices and `M` values of N.
 
     Attributes:
-        accuracy: f64[R, C, M].
-        candidates: f64[R, C, M], per question.
-        value: f64[R, C]: accuracy minus price, averaged over N.
-        entropy: f64[R]; of the frequencies of actions over all decisions, nats.
+        accuracy: f64[R, C, M]; share of right answers.
+        candidates: f64[R, C, M]; mean candidates per question.
+        value: f64[R, C]; accuracy minus price of the candidates, averaged over N.
+        entropy: f64[R]; entropy of the frequencies of actions over all decisions, nats.
         top_action: f64[R]; share of the most frequent action.
     """
 
@@ -53,7 +53,7 @@ class Comparison:
     rivals: dict[str, tuple[Figures, list[dict[str, Any]]]]
 
     def best_rivals(self) -> dict[str, list[dict[str, Any]]]:
-        """By name, for each price, the setting of the highest value with its figures."""
+        """For each rival, by name, the best setting at each price with its figures."""
         found = {}
         for name, (figures, settings) in self.rivals.items():
             rows = figures.value.argmax(axis=0)
@@ -89,11 +89,12 @@ def compare(
     """Play controllers, and perhaps their rivals, on the held-out questions.
 
     Args:
-        config: what the controllers were trained with.
-        questions: whose held-out part is played on.
-        actors: parameters with a leading axis.
-        key: of the questions; the same ones for all. Consumed.
-        rivals: every constant action, the threshold rule at many settings, the random policy.
+        config: configuration with which the controllers were trained.
+        questions: questions, of which the held-out ones are played.
+        actors: parameters of the controllers' actors, with a leading axis.
+        key: PRNG key of the questions, which are the same for all policies; consumed.
+        rivals: whether to play the rivals too: every constant action, the threshold rule at many
+            settings, and the random policy.
     """
     sizes = sorted(set(config.num_candidates))
     sizes = sizes if len(sizes) <= 3 else [sizes[0], sizes[len(sizes) // 2], sizes[-1]]
@@ -130,16 +131,16 @@ def play_controllers(
     prices: Sequence[float],
     num_questions: int = _QUESTIONS,
 ) -> Figures:
-    """Trained controllers, taking their likeliest actions, on held-out questions.
+    """Figures of trained controllers, which take their likeliest actions, on held-out questions.
 
     Args:
-        config: what they were trained with.
-        questions: whose held-out part is played on.
-        actors: parameters with a leading axis.
-        key: of the questions: for the same key the same ones, whatever the configuration. Consumed.
+        config: configuration with which the controllers were trained.
+        questions: questions, of which the held-out ones are played.
+        actors: parameters of the controllers' actors, with a leading axis.
+        key: PRNG key of the questions, which do not depend on the configuration; consumed.
         sizes: values of N.
-        prices: of 100 candidates.
-        num_questions: per N and price.
+        prices: prices of 100 candidates.
+        num_questions: number of questions per N and price.
     """
     actor = learners.make_actor(len(config.cats.actions), config.actor_hidden)
     policy = learners.make_policy(actor.apply, "argmax")
@@ -149,7 +150,7 @@ def play_controllers(
 def _rules(
     actions: search.ActionTable, described: list[dict[str, Any]]
 ) -> tuple[search.RuleParams, list[dict[str, Any]]]:
-    """Every threshold with every action that samples and keeps the fewest."""
+    """Every threshold with every action that samples and has the smallest `num_retain`."""
     stop = next(index for index, row in enumerate(actions.rows) if row[0] == 0)
     fewest = min(row[1] for row in actions.rows)
     sampling = [index for index, row in enumerate(actions.rows) if row[0] > 0 and row[1] == fewest]
@@ -163,7 +164,7 @@ def _rules(
 
 
 def _at_prices(figures: Figures, prices: Sequence[float]) -> Figures:
-    """Of policies that don't know the price: the same play, valued at each."""
+    """Figures at every price of policies that do not depend on the price and were played once."""
     accuracy = np.repeat(figures.accuracy, len(prices), axis=1)
     candidates = np.repeat(figures.candidates, len(prices), axis=1)
     return dataclasses.replace(
@@ -189,7 +190,7 @@ def _play(
     prices: Sequence[float],
     num_questions: int = _QUESTIONS,
 ) -> Figures:
-    """Policies with leading axis `[R]`, each at every price and N, on the same questions."""
+    """Play policies (params with leading axis `[R]`) at every price and N on the same questions."""
     strategy = search.cats(policy, config.cats)
 
     @jax.jit

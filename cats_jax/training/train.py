@@ -1,4 +1,4 @@
-"""Train controllers on the simulator, a step bank or trajectories; leave them as checkpoints.
+"""Train controllers on the simulator, a step bank or trajectories, and write checkpoints.
 
 Several seeds train, entirely in the graph. Each seed's controller, every constant action, a
 threshold rule with many settings and the random policy are then played on the same held-out
@@ -57,15 +57,15 @@ def run(options: TrainingOptions, *, report: Callable[[str], None] = print) -> l
     """Train `num_seeds` controllers; write `output/seed-K`, `curves.png`, `summary.json`.
 
     Args:
-        options: what is trained, on what, and what it is compared with.
-        report: takes lines of progress.
+        options: configuration, questions and rivals of the training.
+        report: called with lines of progress.
 
     Returns:
         The checkpoints, best first by accuracy minus cost on the held-out questions.
 
     Raises:
-        BadInputError: unknown configuration or setting, values out of range, no simulator, a bank
-            that does not fit, output in use.
+        BadInputError: a configuration or setting is unknown, a value is out of range, there is no
+            simulator, a bank does not fit, or the output folder is in use.
     """
     output, config = options.output, options.config
     seed, num_seeds = options.seed, options.num_seeds
@@ -151,7 +151,7 @@ def run(options: TrainingOptions, *, report: Callable[[str], None] = print) -> l
 def seed_keys(seed: int, num_seeds: int) -> jax.Array:
     """Keys `[num_seeds + 1]`: the first one for playing, then one per controller.
 
-    Folded in one by one, so that controller K of a longer list is the same.
+    Key K does not depend on `num_seeds`.
     """
     numbers = jnp.arange(num_seeds + 1, dtype=jnp.uint32)
     return jax.vmap(functools.partial(jax.random.fold_in, jax.random.key(seed)))(numbers)
@@ -160,12 +160,12 @@ def seed_keys(seed: int, num_seeds: int) -> jax.Array:
 def train_seeds(
     config: learners.TrainConfig, questions: TrainingQuestions, keys: jax.Array
 ) -> learners.TrainResult:
-    """One controller per key; leaves have a leading axis.
+    """Train one controller per key; the result has a leading axis of seeds.
 
     Args:
-        config: static.
-        questions: what they train on.
-        keys: of the seeds, consumed.
+        config: training configuration.
+        questions: training questions.
+        keys: PRNG keys, one per controller; consumed.
     """
 
     @jax.jit
@@ -189,17 +189,17 @@ def configure(
     """A named configuration with other values.
 
     Args:
-        name: one of `CONFIGS`.
-        actions: name of an action table, in place of its own.
-        num_candidates: likewise.
-        num_iterations: likewise.
+        name: name of the configuration, one of `CONFIGS`.
+        actions: name of an action table, in place of the configuration's.
+        num_candidates: values of N, in place of the configuration's.
+        num_iterations: number of iterations, in place of the configuration's.
         settings: "NAME=VALUE"; NAME is a field of `learners.TrainConfig`, dotted below it
             (learner.learning_rate, cats.reward.discount); commas separate the values of a list.
             learner.algorithm=NAME (A2C, PPO or AWR) gives another algorithm than the
             configuration's with its default settings, which the other settings then change.
 
     Raises:
-        BadInputError: unknown name, table or field, or a value that is out of range.
+        BadInputError: a name, table or field is unknown, or a value is out of range.
     """
     if name not in CONFIGS:
         raise BadInputError(f"unknown configuration {name!r}: choose one of {', '.join(CONFIGS)}")
@@ -231,7 +231,7 @@ def configure(
 
 
 def _with_algorithm(config: learners.TrainConfig, name: str) -> learners.TrainConfig:
-    """The configuration with this algorithm; it keeps the settings of the one that it has."""
+    """The configuration with the given algorithm at default settings; unchanged if it has it."""
     if name not in learners.ALGORITHMS:
         known = known_names(name, sorted(learners.ALGORITHMS))
         raise BadInputError(f"--set learner.algorithm={name}: unknown algorithm: {known}")
@@ -264,7 +264,7 @@ def _parse(arguments: list[str], default: learners.TrainConfig) -> learners.Trai
 
 
 def _check_held_out(taught: Mapping[str, str], questions: TrainingQuestions) -> None:
-    """Raise BadInputError if trajectories and the questions to compare on share one."""
+    """Raise BadInputError if trajectories and held-out questions have a question in common."""
     held_out = set(questions.held_out_texts)
     both = [identity for identity, digest in taught.items() if digest in held_out]
     if both:
@@ -275,11 +275,12 @@ def _check_held_out(taught: Mapping[str, str], questions: TrainingQuestions) -> 
 
 
 def check_calibration(config: learners.TrainConfig, calibration: str | None) -> None:
-    """Raise BadInputError if a training on a bank lacks the calibration it would look at.
+    """Raise BadInputError if a training on a bank needs a calibration and has none.
 
-    A controller trained without would later be told things it has never seen.
+    A controller trained without calibrations would later get features it has never seen.
     """
-    if calibration is None and (config.cats.calibrated or config.cats.sees_calibration):
+    strategy = search.cats(search.random_policy, config.cats)
+    if calibration is None and strategy.needs_calibration:
         raise BadInputError(
             "the configuration looks at the PRMs' calibration, but there is no --calibration: name "
             "a file of `cats-jax calibrate`, a policy of the embedded world, or 'none'"

@@ -19,18 +19,19 @@ from .collect import Decisions, load_decisions
 def load_rows(
     folder: pathlib.Path, config: learners.TrainConfig, prms: Sequence[str] | None = None
 ) -> tuple[search.Transition, Mapping[str, str]]:
-    """Rows to learn from, and their questions: id -> digest of the text.
+    """Transitions to learn from, and the digests of their questions' texts by id.
 
     Args:
-        folder: of trajectories.
-        config: its reward and gae_lambda say what a decision is credited with: "outcome" with a
-            gae_lambda of 1, the whole search from then on; "paper" with one of 0, one step along
-            the path.
-        prms: only decisions that saw these.
+        folder: folder of trajectories.
+        config: configuration, whose reward and gae_lambda define the return of a decision: with
+            "outcome" and 1, that of the whole search from the decision on; with "paper" and 0, one
+            step along the path.
+        prms: labels of PRMs; only decisions of searches with one of them are used.
 
     Raises:
-        BadInputError: no such folder, no decision with one of the PRMs, another action table than
-            the configuration's, an update or returns for decisions of the policy itself.
+        BadInputError: there is no such folder, no decision has one of the PRMs, the action table is
+            not the configuration's, or the configuration's algorithm or returns are for decisions
+            of the trained policy itself.
     """
     if isinstance(config.learner.algorithm, learners.PPO):
         raise BadInputError(
@@ -61,7 +62,7 @@ def load_rows(
 
 
 def _with_prms(folder: pathlib.Path, decisions: Decisions, prms: Sequence[str]) -> Decisions:
-    """Whole searches: each has one PRM."""
+    """The decisions of all searches with one of the PRMs; a search has one PRM."""
     recorded = decisions.columns["prm"]
     for label in prms:
         if label not in recorded:
@@ -76,8 +77,8 @@ def outcome_rows(decisions: Decisions, terminal_weight: float) -> search.Transit
     """Every decision once, with its Monte-Carlo return: as `learners.question_returns`.
 
     Args:
-        decisions: of any number of searches.
-        terminal_weight: what a right answer is worth.
+        decisions: decisions of any number of searches.
+        terminal_weight: reward of a right answer.
     """
     columns = decisions.columns
     worth = terminal_weight * columns["correct"].astype(np.float32)
@@ -90,8 +91,8 @@ def one_step_rows(decisions: Decisions, config: learners.TrainConfig) -> search.
     """Transitions of Algorithm 1: one to each decision that followed on the path, one per end.
 
     Args:
-        decisions: of any number of searches.
-        config: gives the discount and the terminal weight.
+        decisions: decisions of any number of searches.
+        config: configuration with the discount and the terminal weight.
     """
     columns = decisions.columns
     search_of, ends = columns["search"], columns["ends"]
@@ -116,7 +117,7 @@ def _rows(
     discount: float,
     weight: np.ndarray,
 ) -> search.Transition:
-    """Transitions out of decisions `row`; into `successor`, or to an end where that is -1."""
+    """Transitions from decisions `row` to decisions `successor`, or to an end where it is -1."""
     columns = decisions.columns
     goes_on = successor >= 0
     after = columns["features"][np.maximum(successor, 0)]

@@ -10,7 +10,7 @@ from search import simulation
 from . import ASSETS
 
 SIMULATOR_FILE = ASSETS / "simulator.json"
-"""What `python -m cats_jax.world_build.fit_simulator` wrote."""
+"""The file with the parameters, written by `python -m cats_jax.world_build.fit_simulator`."""
 
 _DIGITS = 5  # significant; far more than the samples can tell
 
@@ -26,7 +26,7 @@ def load_simulator(path: pathlib.Path = SIMULATOR_FILE) -> simulation.SimulatorP
 
 
 def simulator_names(path: pathlib.Path = SIMULATOR_FILE) -> dict[str, list]:
-    """What the axes stand for: ``{"prms": [names], "levels": [1..5]}``."""
+    """Names along the axes of the parameters: ``{"prms": [names], "levels": [1..5]}``."""
     return _read(path)["axes"]
 
 
@@ -36,10 +36,10 @@ def save_simulator(
     """Write parameters, rounded, with what the axes mean and where they come from.
 
     Args:
-        path: is overwritten.
-        params: what is written.
-        axes: see `simulator_names`.
-        source: how they were made; any JSON values.
+        path: file to write, overwritten if it exists.
+        params: parameters of the simulator.
+        axes: names of the axes, see `simulator_names`.
+        source: origin of the parameters, any JSON values.
     """
     content = {
         "format": 2,

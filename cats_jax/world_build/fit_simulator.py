@@ -150,7 +150,7 @@ def compare(
     num_questions: int,
     log=print,
 ) -> list[Cell]:
-    """Accuracies of both on validation questions, all levels equally often."""
+    """Accuracies in world and simulator on validation questions, levels equally often."""
     from ..live.searcher import Searcher
 
     problems = task.problems("validation", num_questions)
@@ -181,7 +181,7 @@ def compare(
 
 
 class _Remembering:
-    """A generator that gives what it gave before.
+    """A generator that caches the samples of an inner generator.
 
     A sample is a function of its path, parameters and seed, and seeds do not depend on the PRM:
     best-of-N asks the same for every PRM, and beams ask the same for a while.

@@ -1,4 +1,4 @@
-"""What the models of the world are worth: pass@k, pair, AUC, cross-entropy, best-of-N, sparsity.
+"""Figures of the world's models: pass@k, pair, AUC, cross-entropy, best-of-N, sparsity.
 
 **Pair** is the figure that tells verification from guessing how hard a question is: of two
 siblings, steps sampled after one and the same right prefix, one right and one wrong, how often the

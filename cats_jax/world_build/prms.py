@@ -75,12 +75,12 @@ def train_base(
     """Trains the verification base.
 
     Args:
-      policy: where it starts.
+      policy: policy from which the base starts.
       paths: sampled paths with exact labels.
-      recipe: the numbers.
-      seed: of the fresh layers and the order of the data.
-      curve_nodes: held-out siblings on which pair is followed; they decide nothing.
-      log: takes lines of progress.
+      recipe: settings of the training.
+      seed: random seed of the fresh layers and the order of the data.
+      curve_nodes: held-out siblings for the curve of pair; the training does not use them.
+      log: called with lines of progress.
 
     Returns:
       The model; its last losses and the curve, a list of {"step", "seconds", "pair"}.
@@ -118,10 +118,10 @@ def train_prm(
     Args:
       start: the model `PrmRecipe.start` names; it may be changed in place.
       paths: labelled paths; Monte-Carlo labels where the recipe wants them.
-      recipe: the numbers.
-      seed: of the order of the data.
-      name: for the log.
-      log: takes lines of progress.
+      recipe: settings of the training.
+      seed: random seed of the order of the data.
+      name: name of the PRM in the log.
+      log: called with lines of progress.
 
     Returns:
       The model and its last losses.

@@ -40,8 +40,8 @@ def fit(
 
     Args:
         children: samples, with one column of scores per PRM.
-        sparsities: of each PRM, total and last layer.
-        log: takes lines of progress.
+        sparsities: sparsities of each PRM, total and last layer.
+        log: called with lines of progress.
     """
     policy = fit_margins(children)
     log(f"margins: {policy.steps} iterations")
@@ -90,7 +90,7 @@ def fit(
 
 @dataclasses.dataclass(frozen=True)
 class Margins:
-    """What `fit_margins` finds; `S` settings in the order of `SETTINGS`.
+    """The result of `fit_margins`; `S` settings in the order of `SETTINGS`.
 
     Attributes:
         margin: f[L, T].
@@ -284,11 +284,13 @@ def fit_alternatives(children: Children) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True)
 class Texts:
-    """What `fit_texts` finds: a node's exponent is exponent * exp(slope * margin + scale * normal).
+    """The result of `fit_texts`.
+
+    A node's exponent is exponent * exp(slope * margin + scale * normal).
 
     Attributes:
-        exponent: f[S].
-        slope, scale: see above.
+        exponent: f[S], per sampling setting.
+        slope, scale: coefficients of the exponent.
     """
 
     exponent: np.ndarray

@@ -35,7 +35,7 @@ SETTINGS: tuple[Setting, ...] = (
     *((t, p, 0) for t in TEMPERATURES[1:] for p in TOP_PS if (t, p) != (1.0, 1.0)),
     (1.0, 1.0, TOP_K),
 )
-"""What is sampled; the first is the reference."""
+"""The sampling settings of the samples; the first one is the reference."""
 
 _CHILDREN = 8  # at the reference, per node
 _OTHER_CHILDREN = 4  # at every other setting but greedy
@@ -109,10 +109,10 @@ def sample_children(
     """Grow, label and score; all questions advance together.
 
     Args:
-        problems: of the `controller` set, to fit.
-        policy: the world's.
+        problems: problems of the `controller` set.
+        policy: policy of the world.
         prms: name -> PRM; the order of the columns of `score`.
-        seed: of everything that is drawn.
+        seed: random seed of all samples.
     """
     children = _Rows()
     rows = children.rows

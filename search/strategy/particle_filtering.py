@@ -1,8 +1,8 @@
 """Particle filtering: paths are resampled in proportion to their PRM score, then grow one step.
 
 Puri et al.: "A Probabilistic Inference Approach to Inference-Time Scaling of LLMs using
-Particle-Based Monte Carlo Methods" (2025). In the paper finished particles are
-resampled too; here they keep their places, and the others are resampled among themselves.
+Particle-Based Monte Carlo Methods" (2025). In the paper finished particles are resampled too; here
+they keep their places, and the others are resampled among themselves.
 """
 
 from __future__ import annotations

@@ -137,6 +137,7 @@ def test_prune_keeps_the_best(scores, keep, width):
 # Allocation
 
 
+@hypothesis.example([3] * N, [0.5] * N, [True] * N, 4)  # ties, of which the first is served
 @hypothesis.given(rows(st.integers(-2, 6)), rows(EIGHTHS), rows(st.booleans()), st.integers(-1, 30))
 def test_allocate_serves_the_best_first(wanted, keys, valid, available):
     expected, left = [0] * N, max(available, 0)

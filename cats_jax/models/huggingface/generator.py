@@ -86,7 +86,7 @@ class HuggingFaceGenerator(StepPolicy):
         self._cache = self._model.new_cache()
 
     def keep_only(self, question: Question, paths: Sequence[Path]) -> None:
-        """Frees a question's cached state that is no prefix of `paths`; without paths, all of it."""
+        """Frees a question's cached state except prefixes of `paths`; without paths, all of it."""
         self._cache.keep_only(question, [_keys(path) for path in paths])
 
     @torch.inference_mode()
@@ -395,7 +395,7 @@ class _Histories:
         self._children: dict[tuple[int, int], int] = {}
 
     def add(self, segment: Segment, ids: tuple[int, ...]) -> int:
-        """Number of a sample's histories that are new: at its start and after all but its last id."""
+        """Number of histories fed for a sample that are new; a sample of n tokens has n of them."""
         known = len(self._children)
         at = self._children.setdefault((-1, id(segment)), known)
         for token in ids[:-1]:

@@ -336,7 +336,7 @@ class DecodingRows:
         self._mask = self._mask[index]
 
     def own(self, rows: Tensor) -> list[Tensor]:
-        """Keys and values of the tokens fed so far to each of `rows`, [planes, heads, ticks, dim]."""
+        """Keys and values of the tokens fed to each of `rows`, [planes, heads, ticks, dim]."""
         columns = slice(self._prefix_width, self._prefix_width + self._tick)
         return list(self._kv[..., columns, :].index_select(1, rows).unbind(1))
 

@@ -50,7 +50,7 @@ class StepPolicy:
         self.name = self._model.name
 
     def check_question(self, question: Question) -> None:
-        """Raises BadInputError if the question's prompt fills the context or can't be built."""
+        """Raises BadInputError if the prompt is too short or leaves no room in the context."""
         length, context = len(self._model.prompt_ids(question)), self._model.context
         if length >= context:
             raise BadInputError(

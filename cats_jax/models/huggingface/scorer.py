@@ -64,7 +64,7 @@ class HuggingFaceScorer:
         self._cache = self._model.new_cache()
 
     def keep_only(self, question: Question, paths: Sequence[Path]) -> None:
-        """Frees a question's cached state that is no prefix of `paths`; without paths, all of it."""
+        """Frees a question's cached state except prefixes of `paths`; without paths, all of it."""
         encode = self._model.encoder.chunks
         keys = [encode(question.text, [s.text for s in path])[1:] if path else [] for path in paths]
         self._cache.keep_only(question, keys)

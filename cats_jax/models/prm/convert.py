@@ -1,8 +1,8 @@
-"""A checkpoint of pickled .bin files as safetensors, converted without running what is in them.
+"""Conversion of checkpoints in pickled .bin files to safetensors, without running code in them.
 
-A .bin file is a pickle, which can ask for any function to be called while it is read. Here it is
-read by torch with `weights_only`, which calls none but those that build tensors, and in a process
-of its own with a limit on memory and time. The new folder appears under its name when it is whole.
+A .bin file is a pickle, which can call any function while it is read. torch reads the file with
+`weights_only`, which calls only functions that build tensors, in a process of its own with limits
+on memory and time. The new folder gets its name when it is complete.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ...errors import BadInputError
 from ..weights import shard_names
 
 RECORD = "conversion.json"
-"""In the new folder: the sources' SHA-256, versions, and tensors that were left out."""
+"""Name of the file that records the sources' SHA-256, versions, and tensors left out."""
 
 _INDEX = "pytorch_model.bin.index.json"
 _HOME = pathlib.Path(__file__).resolve().parents[3]
@@ -40,13 +40,13 @@ _POLL_SECONDS = 0.1
 
 @dataclass(frozen=True)
 class Conversion:
-    """What was written.
+    """Summary of a converted checkpoint.
 
     Attributes:
-        num_tensors: stored.
-        num_bytes: of their values.
+        num_tensors: number of stored tensors.
+        num_bytes: number of bytes of their values.
         files: names of the safetensors files.
-        left_out: tied tensors that are not stored again, and what each equals.
+        left_out: for each tied tensor that is not stored, the stored tensor that it equals.
     """
 
     num_tensors: int
@@ -70,11 +70,11 @@ def convert_checkpoint(
         source: a model folder with `pytorch_model.bin`, or shards of it and their index.
         target: a folder that does not exist yet, or an empty one.
         max_seconds: the process is killed after this time; default: by the files' size.
-        progress: called now and then with the share that is written, in [0, 1].
+        progress: called several times a second with the share that is written, in [0, 1].
 
     Raises:
-        BadInputError: no .bin files, a target that is there, a file that is broken, asks for code
-            to be run or holds anything but tensors, or a limit that was hit. `target` is untouched.
+        BadInputError: there are no .bin files, `target` is not empty, a file is broken, asks for
+            code to be run or holds anything but tensors, or a limit was hit. `target` is untouched.
     """
     source, target = pathlib.Path(source), pathlib.Path(target)
     names = _bin_files(source)
@@ -126,7 +126,7 @@ def _run_worker(
     max_seconds: float,
     progress: Callable[[int], None],
 ) -> dict[str, Any]:
-    """What the worker reports; it is killed when its time is up or this process is interrupted."""
+    """Run the worker and return its report; it is killed at its time limit or on an interrupt."""
     # -P: a file in the working directory must not pass for a module.
     worker = "cats_jax.models.prm.convert_worker"
     command = [sys.executable, "-P", "-m", worker, source, folder, *names]

@@ -52,7 +52,7 @@ def convert(source: pathlib.Path, folder: pathlib.Path, names: list[str]) -> dic
     """Writes the safetensors files, and an index if there are several.
 
     Raises:
-        Refusal: a file that is broken, asks for code, or holds anything but tensors.
+        Refusal: a file is broken, asks for code to be run, or holds anything but tensors.
     """
     size = sum((source / name).stat().st_size for name in names)
     _limit_memory(2 * size + _SPARE_BYTES)
@@ -76,7 +76,7 @@ def convert(source: pathlib.Path, folder: pathlib.Path, names: list[str]) -> dic
 
 
 def _limit_memory(more: int) -> None:
-    """Lets the process's address space grow by no more than this many bytes, where that works."""
+    """Limits the growth of the process's address space to `more` bytes, on Linux only."""
     try:
         import resource
 
@@ -124,7 +124,7 @@ def _load(file: pathlib.Path) -> dict[Any, Any]:
 
 
 def _what_it_asked_for(message: str) -> str:
-    """The function or class that a pickle names and no weights need."""
+    """The end of an error message, which names the function or class that a pickle asked for."""
     wanted = re.search(r"GLOBAL ([\w.]+)", message)
     if wanted is None:
         return "can't be read as weights alone; nothing in it was run"
@@ -135,7 +135,7 @@ def _what_it_asked_for(message: str) -> str:
 
 
 def _tied(tensors: dict[str, Tensor], config: pathlib.Path) -> dict[str, str]:
-    """A head that the configuration ties to the embedding, if it is stored and equal."""
+    """{head: embedding} if the configuration ties them and both are stored and equal; else {}."""
     try:
         tie = json.loads(config.read_text(encoding="utf-8")).get("tie_word_embeddings", False)
     except (OSError, ValueError, AttributeError) as error:
@@ -170,7 +170,7 @@ def _write(folder: pathlib.Path, tensors: dict[str, Tensor]) -> list[str]:
 
 
 def _separate(shard: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The same tensors without gaps and without memory in common, copied where need be."""
+    """The tensors as contiguous ones that share no memory, copied only where necessary."""
     owners: set[int] = set()
     found = {}
     for name, stored in shard.items():

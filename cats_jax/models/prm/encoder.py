@@ -1,13 +1,13 @@
-"""From question and steps to token ids, by a format and one tokenizer.
+"""Encoding of a question and steps as token ids, by a format and one tokenizer.
 
-A path becomes chunks of ids: the prompt's, then one for each step. The score of a step is read off
-at the last token of its chunk, so that its place is known by construction. Tags and special tokens
-are appended as ids; what a question or a step contains (a tag's own characters, newlines, names of
-special tokens) is spelled out and can add or move none. Sequences only grow at the end: a path's
-chunks are a prefix of every longer path's, so that what a model computed for them can be kept.
+A path becomes chunks of ids: the prompt's, then one for each step. The score of a step is read at
+the last token of its chunk. Tags and special tokens are appended as ids. A question or a step can't
+add or move one, because a tag's characters or names of special tokens in it are encoded as ordinary
+text. The chunks of a path are a prefix of the chunks of every longer path, so that a model can keep
+what it computed for them.
 
-Ordinary text gets the ids that a model card's recipe gives it, which joins all text first: a step
-that no special token divides from the text before it is encoded together with that.
+Ordinary text gets the ids that it has in the joined text, as on the model cards: a step that no
+special token separates from the text before it is encoded together with that text.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _SAMPLE = ("What is 1+1?", ("1+1 is 2.", "So 2 is the answer."))
 
 @dataclass(frozen=True, slots=True)
 class _Unit:
-    """What one step adds to the sequence, up to its tag.
+    """The part of the sequence that one step adds, up to its tag.
 
     Attributes:
-        before: ids, and runs, before the run that holds the step.
-        run: that run.
-        after: ids between it and the tag.
+        before: ids and runs before the run that holds the step.
+        run: the run that holds the step.
+        after: ids between this run and the tag.
     """
 
     before: tuple[int | Run, ...]
@@ -44,19 +44,19 @@ class _Unit:
 
 
 class StepEncoder:
-    """A format's text-to-ids rules with one tokenizer's ids.
+    """Paths in a PRM format as ids of one tokenizer.
 
     Args:
-        prm_format: the format.
-        tokenizer: the PRM's own, a transformers tokenizer.
+        prm_format: format of the PRM.
+        tokenizer: the PRM's transformers tokenizer.
 
     Attributes:
-        tag_id: of the token that closes a step.
-        pair_ids: of the read-out's positive and negative token; None for a head.
+        tag_id: id of the token that closes a step.
+        pair_ids: ids of the read-out's positive and negative token; None for a head.
 
     Raises:
-        BadInputError: a token that the format names is not one token of the tokenizer, or format
-            and tokenizer, or its chat template, do not go together.
+        BadInputError: a token that the format names is not one token of the tokenizer, or the
+            format does not fit the tokenizer or its chat template.
     """
 
     def __init__(self, prm_format: PRMFormat, tokenizer: Any):
@@ -91,16 +91,17 @@ class StepEncoder:
             self._check_sample(first, later)
 
     def chunks(self, question: str, steps: Sequence[str]) -> list[Ids]:
-        """The ids of a path, cut where a model may keep what it computed.
+        """The ids of a path, cut into chunks whose computed state a model may cache.
 
         Args:
-            question: its text.
-            steps: their texts, one or more, none of them blank.
+            question: text of the question.
+            steps: texts of the steps, one or more, none of them blank.
 
         Returns:
-            The prompt's chunks, of which the first depends on the question alone, then one for
-            each step, ending where its score is read off. Concatenated they are the sequence; none
-            is empty.
+            The prompt's chunks, the first of which depends on the question alone, then one chunk
+            for each step, which ends where its score is read. Concatenated, the chunks are the
+            sequence; no chunk is empty. Text right before the first step belongs to that step's
+            chunk if the step changes its ids.
         """
         later = [self._step_chunk(text) for text in steps[1:]]
         return [*self._opening_chunks(question, steps[0]), *later]
@@ -121,14 +122,14 @@ class StepEncoder:
         return prompt, whole + end
 
     def _encode_prompt(self, question: str) -> tuple[Ids, Ids]:
-        """What comes before the first step: before its run of text, and in it."""
+        """Ids before the run that holds the first step, and ids of that run up to the step."""
         run = self._first.run
         opening = filled(run[: run.index(STEP)], {QUESTION: question})
         before = self._chat.ids(self._first.before, {QUESTION: question})
         return before, self._chat.encode(opening)
 
     def _trimmed_question(self, question: str) -> str:
-        """The question as the template leaves it, which cuts white space off a whole message."""
+        """The question without the white space that the template cuts off a whole message."""
         left, right = self._format.prompt.split("{question}")
         if self._trims and not left:
             question = question.lstrip()
@@ -147,7 +148,7 @@ class StepEncoder:
         return before + ids + self._later.after + self._tag_at("tag")
 
     def _tag_at(self, place: str) -> Ids:
-        """The tag, where scores are read off at this place: a chunk's end or the next one's."""
+        """The tag's id if the format reads scores at `place`, "tag" or "before"; else nothing."""
         return (self.tag_id,) if self._format.read_at == place else ()
 
     def _with_newlines(self, step: str) -> str:
@@ -171,7 +172,7 @@ class StepEncoder:
         return int(ids[0])
 
     def _texts(self) -> tuple[str, str]:
-        """The text up to the first tag, and from there to the second, with places to fill in."""
+        """The text up to the first tag and the text from there to the second one, with places."""
         prm_format = self._format
         prompt = prm_format.prompt.replace("{question}", QUESTION)
         if prm_format.layout == "text":
@@ -196,7 +197,7 @@ class StepEncoder:
         return self._chat.render(turns, answer=answer)
 
     def _unit(self, text: str) -> _Unit:
-        """Cuts a text at special tokens, and finds the run with the step in it."""
+        """Cuts a text at special tokens into the unit of the step in it."""
         items = self._chat.cut(text)
         (index,) = (i for i, item in enumerate(items) if isinstance(item, tuple) and STEP in item)
         before, run = items[:index], items[index]
@@ -207,7 +208,7 @@ class StepEncoder:
         return _Unit(tuple(before), run, self._chat.ids(items[index + 1 :]))
 
     def _check_sample(self, first: str, later: str) -> None:
-        """Compares a plain sample's chunks with the ids of its joined text."""
+        """Raises BadInputError if a sample's chunks differ from the ids of its joined text."""
         question, steps = _SAMPLE
         tag = self._format.tag if self._format.tag in self._chat.special else self._anchor
         tag = " " + tag if self._format.tag != self._anchor else tag

@@ -1,4 +1,4 @@
-"""Which format a checkpoint wants: named, read from a YAML file, or found by what is on disk."""
+"""Choice of a PRM's format: by name, from a YAML file, or detected from the checkpoint."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..weights import stored_tensors
 from .format import PRM_FORMATS, Head, PRMFormat, TokenPair, prm_format
 
 AUTO = "auto"
-"""Asks for the format that the checkpoint's own files point to."""
+"""Choice of the format that `detect_format` finds by the checkpoint's files."""
 
 
 def choose_format(choice: str, folder: str | pathlib.Path) -> PRMFormat:
@@ -21,11 +21,11 @@ def choose_format(choice: str, folder: str | pathlib.Path) -> PRMFormat:
 
     Args:
         choice: a key of `PRM_FORMATS`, the path of a .yaml file, or "auto".
-        folder: the checkpoint, which "auto" looks at.
+        folder: model folder of the PRM, which "auto" reads.
 
     Raises:
-        BadInputError: an unknown name, a file that is no format, or a checkpoint that is of no
-            known family.
+        BadInputError: an unknown name, a file that is no format, or a checkpoint of no known
+            family.
     """
     if choice == AUTO:
         return detect_format(pathlib.Path(folder))
@@ -52,11 +52,11 @@ def prm_folder(path: str | pathlib.Path) -> pathlib.Path:
 
 
 def detect_format(folder: pathlib.Path) -> PRMFormat:
-    """The known family a checkpoint is of, by its configuration, head and tokenizer.
+    """The format of a checkpoint's family, by its configuration, head and tokenizer.
 
-    A family with a head is known by the architecture or by the head's tensors, any other by the
-    tokens it needs. That a causal language model was trained as a PRM can't be seen: a plain chat
-    model with the tokens of a family passes for one of it.
+    A family with a head is recognised by the architecture or by the head's tensors, any other
+    family by the tokens it needs. Training as a PRM leaves no trace in a causal language model's
+    files: a plain chat model with the tokens of a family is taken for a PRM of that family.
 
     Raises:
         BadInputError: no family fits, or more than one.
@@ -102,8 +102,8 @@ def load_format(path: str | pathlib.Path) -> PRMFormat:
     `read_out` is `{positive: TOKEN, negative: TOKEN}` or `{layers: [NAME, ...], label: INDEX}`.
 
     Raises:
-        BadInputError: no such file, no YAML, a key that is unknown or missing, or a value that
-            breaks its rule.
+        BadInputError: the file does not exist or is no YAML, a key is unknown or missing, or a
+            value breaks its rule.
     """
     where = f"PRM format file {str(path)!r}"
     values = checked_fields(where, load_mapping(path, "PRM format"), PRMFormat)

@@ -1,9 +1,9 @@
-"""How a process reward model reads a path, as data; and the families that are known.
+"""PRM formats, which say how a process reward model reads a path, as data; and known families.
 
 A format says how question and steps become tokens, where the tag of each step stands, and how the
-score follows from the model's output there. `encoder.py` turns that into token ids. The families'
-formats are those of their model cards; docs/own/prm.md says for each where it was published and how
-a format of your own is written down.
+score follows from the model's output there. `encoder.py` turns a path into token ids by a format.
+The families' formats are those of their model cards; docs/own/prm.md says where each was published
+and how to write a new format.
 """
 
 from __future__ import annotations
@@ -14,7 +14,11 @@ from typing import Literal
 from ...errors import BadInputError, known_names
 
 Layout = Literal["answer", "turns", "text"]
-"""Where the steps stand: in one answer of a chat, each in a turn of its own, or in plain text."""
+"""Place of the steps.
+
+"answer" puts them into one answer of a chat, "turns" each into a turn of its own, and "text" into
+plain text.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +26,8 @@ class TokenPair:
     """Read-out of a causal model: the softmax over the logits of two tokens.
 
     Attributes:
-        positive: its probability is the score.
-        negative: the other one.
+        positive: the token whose probability is the score.
+        negative: the other token.
     """
 
     positive: str
@@ -35,10 +39,10 @@ class Head:
     """Read-out of a head on the last hidden state, after the final norm.
 
     Attributes:
-        layers: stored names of its linear layers, first to last, without ".weight" and ".bias" (a
-            layer may have no bias). Between two of them stands a ReLU.
-        label: None if the head has one output, whose sigmoid is the score; otherwise which of its
-            outputs, under a softmax over them all.
+        layers: stored names of the head's linear layers, first to last, without ".weight" and
+            ".bias" (a layer may have no bias). A ReLU follows every layer but the last.
+        label: index of the output whose probability under a softmax over all outputs is the score;
+            None if the head has one output, whose sigmoid is the score.
     """
 
     layers: tuple[str, ...]
@@ -47,7 +51,7 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class PRMFormat:
-    """One family of process reward models.
+    """The format of one family of process reward models.
 
     Attributes:
         name: key in `PRM_FORMATS`.
@@ -59,14 +63,14 @@ class PRMFormat:
         read_at: "tag": the score of a step is read off at its tag; "before": at the token before.
         prompt: what comes before the first step, with {question} once: the user's message for
             "answer", the beginning of the first one for "turns", all of it for "text".
-        system: the chat's system message; empty: none.
+        system: the chat's system message; "" for none.
         between: text after a tag, before the next step.
-        joined: True: a step has the token ids that it has in the text as a whole; False: those of
-            the step encoded by itself.
-        newline: what a newline inside a step becomes; None: it stays.
-        architectures: of config.json; one of them is enough to know the family by, or the
-            read-out's head in the weights.
-        tokens: that the tokenizer must have for a model without a head to be of this family.
+        joined: whether a step has the token ids that it has in the text as a whole. If False, each
+            step is encoded by itself.
+        newline: text that replaces a newline inside a step; None keeps newlines.
+        architectures: names in config.json by which "auto" recognises a family with a head. The
+            head's tensors in the weights are enough, too.
+        tokens: tokens by which "auto" recognises the tokenizers of a family without a head.
     """
 
     name: str
@@ -111,7 +115,7 @@ WORLD = PRMFormat(
     joined=False,
     tokens=("\n\n", "\\boxed{", "+", "-"),
 )
-"""The embedded world's PRMs: the blank line that closes a step says whether it is right."""
+"""The embedded world's PRMs, which read the score of a step at the blank line that closes it."""
 
 MATH_SHEPHERD = PRMFormat(
     name="math-shepherd",
@@ -122,7 +126,10 @@ MATH_SHEPHERD = PRMFormat(
     between="\n",
     tokens=("▁ки", "▁+", "▁-"),
 )
-"""Math-Shepherd-7B (Wang et al., 2024, arXiv:2312.08935)."""
+"""Math-Shepherd-7B.
+
+Published by Wang et al. (2024, arXiv:2312.08935).
+"""
 
 RLHFLOW = PRMFormat(
     name="rlhflow",

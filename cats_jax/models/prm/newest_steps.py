@@ -1,4 +1,4 @@
-"""The `StepScorer` contract's rules for a path, checked before any work: for every PRM bridge."""
+"""Checks of paths by the rules of `StepScorer`, which all PRM bridges make before any work."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from .encoder import StepEncoder
 def checked_chunks(
     encoder: StepEncoder, question: Question, path: Path, *, context: int, name: str
 ) -> list[tuple[int, ...]]:
-    """The prompt's chunks of ids, then each step's.
+    """The chunks of ids of the prompt and of each step; see `StepEncoder.chunks`.
 
     Args:
-        encoder: of the PRM's format and tokenizer.
-        question, path: what is to be scored.
-        context: tokens that the model can read.
-        name: the PRM's, for errors.
+        encoder: encoder for the PRM's format and tokenizer.
+        question: the question of the path.
+        path: the path to score.
+        context: largest number of tokens that the model can read.
+        name: name of the PRM, for error messages.
 
     Raises:
         ScorerContractError: a path without steps, a blank step, or more tokens than the context.
@@ -39,7 +40,7 @@ def checked_chunks(
 
 
 def broken(question: Question, step: int, reason: str, name: str) -> NoReturn:
-    """Raise ScorerContractError that names PRM, question and step."""
+    """Raise a ScorerContractError that names the PRM, the question and the step."""
     raise ScorerContractError(
         f"PRM {name!r}, question {question.id!r}, step {step}: {reason}",
         question_id=question.id,

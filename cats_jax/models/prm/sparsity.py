@@ -1,8 +1,8 @@
 """Sparsity of a checkpoint, streamed from its safetensors files in blocks.
 
-A weight is compared with the threshold in its stored precision, by its bits: among non-negative
-floating-point numbers the order of the values is the order of the bits, so that |w| < 1e-4 is one
-comparison of integers, exact for every dtype, and no number is converted.
+Weights are compared with the threshold in their stored precision, by their bits. Non-negative
+floating-point numbers have the same order as their bits, so |w| < 1e-4 is one comparison of
+integers, exact for every dtype, without a conversion.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _EMBEDDINGS = ("model.embed_tokens.weight", "embed_tokens.weight", "transformer.
 
 @dataclass(frozen=True)
 class CheckpointSparsity:
-    """What `cats-jax sparsity` prints.
+    """The sparsity of a checkpoint, as `cats-jax sparsity` prints it.
 
     Attributes:
-        counts: of all stored tensors.
-        read_out: names of the read-out's tensors, which are the last layer; empty: not known.
+        counts: numbers of weights and of small weights in each counted tensor.
+        read_out: names of the read-out's tensors, which are the last layer; empty if not known.
         unknown: why the read-out is not known; empty if it is.
-        unused: stored tensors that the model has no use for; they are counted.
-        duplicates: stored copies of a tied tensor; they are not counted.
+        unused: names of stored tensors that the model does not use; they are counted.
+        duplicates: names of stored copies of a tied tensor; they are not counted.
     """
 
     counts: Sparsity
@@ -50,12 +50,12 @@ class CheckpointSparsity:
 
     @property
     def total(self) -> float:
-        """Share of small weights among all stored ones, in [0, 1]."""
+        """Share of small weights among all counted ones, in [0, 1]."""
         return self.counts.total
 
     @property
     def last_layer(self) -> float:
-        """Share of small weights in the last layer, in [0, 1]; NaN if that is not known."""
+        """Share of small weights in the last layer, in [0, 1]; NaN if the layer is not known."""
         return self.counts.share(self.read_out) if self.read_out else math.nan
 
 
@@ -67,14 +67,14 @@ def checkpoint_sparsity(
 ) -> CheckpointSparsity:
     """Counts the weights below the threshold in a model folder, in the stored precision.
 
-    Every stored tensor counts once; integers (counters, masks) do not count. Where the
-    configuration ties the head to the embedding, and both are stored and equal, the head is the
-    copy.
+    Every stored floating-point tensor counts once; integers (counters, masks) do not count. If the
+    configuration ties the head to the embedding, and both are stored and equal, the head is taken
+    for a copy and does not count.
 
     Args:
         path: a folder with safetensors weights, sharded or not.
-        read_out: whose tensors are the last layer; None: the weights tell (a known head, or the
-            head of a causal language model).
+        read_out: read-out whose tensors are the last layer. None finds it in the weights: the head
+            of a known family, or the head of a causal language model.
         progress: called after each tensor with the share of bytes read, in [0, 1].
 
     Raises:
@@ -114,7 +114,7 @@ def checkpoint_sparsity(
 
 
 def _config(folder: pathlib.Path) -> dict[str, Any]:
-    """config.json; nothing where there is none: weights can be counted without."""
+    """Content of config.json; empty if there is none, because counting does not need it."""
     file = folder / "config.json"
     try:
         config = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
@@ -128,7 +128,7 @@ def _config(folder: pathlib.Path) -> dict[str, Any]:
 def _check_plain(
     folder: pathlib.Path, tensors: Iterable[StoredTensor], config: dict[str, Any]
 ) -> None:
-    """Refuses quantised weights: the numbers stored are not the weights."""
+    """Raises BadInputError for quantised weights, whose stored numbers are not the weights."""
     packed = next((t for t in tensors if t.dtype.startswith(("F8_", "F6_", "F4", "C"))), None)
     if packed is not None or config.get("quantization_config"):
         what = f"tensor {packed.name!r} is {packed.dtype}" if packed else "config.json says so"
@@ -139,7 +139,7 @@ def _check_plain(
 
 
 def _known_read_out(sizes: Collection[str], config: dict[str, Any]) -> TokenPair | Head | None:
-    """The head of a known family, the language-model head, or None."""
+    """The read-out by a known family's head or by the language-model head; None without these."""
     for known in PRM_FORMATS.values():
         head = known.read_out
         if isinstance(head, Head) and all(f"{layer}.weight" in sizes for layer in head.layers):
@@ -154,7 +154,7 @@ def _last_layer(
     read_out: TokenPair | Head | None,
     embedding: str | None,
 ) -> tuple[tuple[str, ...], str]:
-    """The read-out's tensors, or none and the reason."""
+    """(names of the read-out's tensors, ""), or no names and the reason."""
     if read_out is None:
         return (), "no language-model head, and the head of no known family"
     if isinstance(read_out, Head):
@@ -174,7 +174,7 @@ def _last_layer(
 
 
 def _count(tensor: StoredTensor, digest: Any) -> tuple[int, int]:
-    """How many numbers a tensor has, and how many of them are below the threshold."""
+    """(number of values of a tensor, number of those below the threshold)."""
     unsigned, magnitude, limit, infinity = _BITS[tensor.dtype]
     size, below = 0, 0
     buffer = np.empty(_BLOCK // unsigned().itemsize, unsigned)
@@ -201,10 +201,10 @@ def _count(tensor: StoredTensor, digest: Any) -> tuple[int, int]:
 
 
 def _bits() -> dict[str, tuple[Any, Any, Any, Any]]:
-    """Of each dtype: its unsigned integer, and three bit patterns.
+    """For each dtype, the unsigned integer type of its size and three bit patterns.
 
-    They are the mask that drops the sign, the smallest number that is not below the threshold,
-    and infinity.
+    The patterns are the mask that removes the sign, the smallest number that is not below the
+    threshold, and infinity.
     """
 
     def smallest(kind: type[np.floating[Any]], unsigned: Any) -> int:

@@ -1,10 +1,9 @@
 """Conversations as token ids, with places to fill in.
 
-A tokenizer's chat template renders a conversation once, with marks where texts will stand. Special
-tokens are borders that no encoding crosses: the rendered text is cut at them, and each run between
-two of them is encoded by itself when its places are filled in. So a text gets the ids it would have
-in the rendered whole, but whatever it contains, it can't make a special token: names of them are
-spelled out.
+A tokenizer's chat template renders a conversation once, with marks in the places of texts. The
+rendered text is cut at special tokens, and each run between two of them is encoded by itself when
+its places are filled in. A text gets the token ids that it would have in the rendered whole, except
+that names of special tokens in it are encoded as ordinary text.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from jinja2 import TemplateError
 Ids = tuple[int, ...]
 
 Run = tuple[str, ...]
-"""Text between two special tokens, in pieces, some of which are places."""
+"""Pieces of the text between two special tokens; a place is a piece of its own."""
 
 # Noncharacters of Unicode, which are no text, mark the places.
 QUESTION, STEP, TAG = "\ufdd0", "\ufdd1", "\ufdd2"
@@ -30,7 +29,7 @@ _VARIABLES = {"date_string": "26 Jul 2024"}
 
 
 class ChatError(ValueError):
-    """A chat template is missing or refuses a conversation; the message is part of a sentence."""
+    """A chat template is missing or refuses a conversation; callers complete the message."""
 
 
 class ChatTemplate:
@@ -40,7 +39,7 @@ class ChatTemplate:
         tokenizer: a transformers tokenizer.
 
     Attributes:
-        special: ids of the tokens that text is cut at, by their names.
+        special: ids of the special tokens, by their names.
     """
 
     def __init__(self, tokenizer: Any):
@@ -51,8 +50,8 @@ class ChatTemplate:
         """The text of a conversation.
 
         Args:
-            turns: (role, content) each.
-            answer: with the beginning of the assistant's next turn.
+            turns: (role, content) of each turn.
+            answer: whether to append the beginning of the assistant's next turn.
 
         Raises:
             ChatError: there is no template, or it refuses these turns.
@@ -72,7 +71,7 @@ class ChatTemplate:
         return f" {STEP} " not in self.render([("user", f" {STEP} ")], answer=True)
 
     def cut(self, text: str) -> list[int | Run]:
-        """The ids of a text's special tokens, and the runs between them."""
+        """A text as a list of ids of special tokens and of the runs between them, in order."""
         parts = [text]
         if self.special:
             # Where one name begins another, the longer one is meant.
@@ -87,14 +86,14 @@ class ChatTemplate:
         ]
 
     def ids(self, items: Sequence[int | Run], texts: Mapping[str, str] | None = None) -> Ids:
-        """Token ids of what `cut` gave, with texts in the places."""
+        """Token ids of the items that `cut` returned, with `texts` in their places."""
         found: list[int] = []
         for item in items:
             found += (item,) if isinstance(item, int) else self.encode(filled(item, texts or {}))
         return tuple(found)
 
     def encode(self, text: str) -> Ids:
-        """Ids of ordinary text: names of special tokens in it are spelled out."""
+        """Token ids of a text; names of special tokens in it are encoded as ordinary text."""
         if not text:
             return ()
         encoded = self._tokenizer(text, add_special_tokens=False, split_special_tokens=True)
@@ -102,5 +101,5 @@ class ChatTemplate:
 
 
 def filled(run: Run, texts: Mapping[str, str]) -> str:
-    """A run's text. Pieces are looked at one by one: what is filled in is never searched."""
+    """A run's text with `texts` in its places; inserted texts are not searched for places."""
     return "".join(texts.get(piece, piece) for piece in run)

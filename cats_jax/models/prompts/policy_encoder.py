@@ -1,8 +1,8 @@
 """A policy's prompt and end tokens as ids, by a format and one tokenizer.
 
-The chat template is applied once, to the question; a partial answer goes on behind it as the token
-ids that were sampled. So a continued turn has no second header and no end-of-turn token, and no
-text is ever encoded again.
+The chat template is applied to the question once. A partial answer follows the prompt as the token
+ids that were sampled, so a continued turn has no second header and no end-of-turn token, and no
+text is encoded twice.
 """
 
 from __future__ import annotations
@@ -20,17 +20,18 @@ _REMEMBERED = 1 << 12
 
 
 class PromptEncoder:
-    """A format's rules with one tokenizer's ids.
+    """Prompts of a policy format as ids of one tokenizer.
 
     Args:
-        policy_format: of the policy.
-        tokenizer: its own, a transformers tokenizer.
+        policy_format: format of the policy.
+        tokenizer: the policy's transformers tokenizer.
 
     Attributes:
-        end_ids: of the format's end tokens, as far as the tokenizer has them.
+        end_ids: ids of those end tokens of the format that the tokenizer has.
+        prompt_ids: cached function from a question's text to the ids of its prompt.
 
     Raises:
-        BadInputError: format and tokenizer, or its chat template, do not go together.
+        BadInputError: the format does not fit the tokenizer or its chat template.
     """
 
     def __init__(self, policy_format: PolicyFormat, tokenizer: Any):
@@ -53,7 +54,7 @@ class PromptEncoder:
         self.prompt_ids: Callable[[str], Ids] = functools.lru_cache(_REMEMBERED)(self._prompt_ids)
 
     def _prompt_ids(self, question: str) -> Ids:
-        """The question as a user's turn, with the assistant's turn opened."""
+        """Ids of the question as a user's turn and of the beginning of the assistant's turn."""
         left, right = self._format.prompt.split("{question}")
         if self._trims:
             question = question if left else question.lstrip()

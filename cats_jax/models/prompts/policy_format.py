@@ -1,9 +1,9 @@
-"""How a policy is asked and where its steps end, as data.
+"""Policy formats: prompts, step separators and end tokens, as data.
 
-The prompts and the separator of the published models are those of the test-time scaling study whose
-policies, PRMs and data sets the paper shares (Liu et al., 2025, arXiv:2502.06703, code of its
-evaluation); the paper prints none. The system messages come from the models' makers:
-Meta's evaluation of Llama 3.1 on MATH, Qwen2.5-Math's model card.
+The paper prints no prompts. The prompts and the separator of the published models are those of the
+evaluation code of Liu et al. (2025, arXiv:2502.06703), a test-time scaling study with the same
+policies, PRMs and data sets. The system messages come from the models' makers: Meta's evaluation of
+Llama 3.1 on MATH and Qwen2.5-Math's model card.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from ...storage.yaml_file import checked_fields, load_mapping
 
 @dataclass(frozen=True, slots=True)
 class PolicyFormat:
-    r"""One family of policies.
+    r"""The format of one family of policies.
 
     Attributes:
         name: key in `POLICY_FORMATS`.
-        system: the chat's system message; empty: none.
+        system: the chat's system message; "" for none.
         prompt: the user's message, with {question} once.
         step_separator: text that closes a step. Sampling stops at every token that contains it.
-        end_tokens: that end an answer, beside those of the model's generation config; the
-            tokenizer need not have them all.
-        tokens: that the tokenizer of a model of this family has.
+        end_tokens: tokens that end an answer, in addition to those of the model's generation
+            config; the tokenizer need not have all of them.
+        tokens: tokens by which "auto" recognises the tokenizers of this family.
     """
 
     name: str
@@ -91,7 +91,7 @@ QWEN_2_5 = PolicyFormat(
 POLICY_FORMATS: dict[str, PolicyFormat] = {each.name: each for each in (PLAIN, LLAMA_3, QWEN_2_5)}
 
 AUTO = "auto"
-"""Asks for the format that the tokenizer points to."""
+"""Choice of the format whose `tokens` the policy's tokenizer has."""
 
 
 def choose_format(choice: str, vocabulary: Collection[str]) -> PolicyFormat:
@@ -99,7 +99,7 @@ def choose_format(choice: str, vocabulary: Collection[str]) -> PolicyFormat:
 
     Args:
         choice: a key of `POLICY_FORMATS`, the path of a .yaml file, or "auto".
-        vocabulary: the tokens of the policy's tokenizer, which "auto" looks at.
+        vocabulary: tokens of the policy's tokenizer, which "auto" reads.
 
     Raises:
         BadInputError: an unknown name, or a file that is no format.
@@ -117,9 +117,9 @@ def choose_format(choice: str, vocabulary: Collection[str]) -> PolicyFormat:
 
 
 def detect_format(vocabulary: Collection[str]) -> PolicyFormat:
-    """The format of the family whose tokens a tokenizer has; `PLAIN` for any other.
+    """The format of the family whose tokens a tokenizer has; `PLAIN` if there is none.
 
-    The size and the name of the model play no part.
+    The size and the name of the model are not used.
     """
     for each in POLICY_FORMATS.values():
         if each.tokens and all(token in vocabulary for token in each.tokens):

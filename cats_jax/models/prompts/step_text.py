@@ -1,4 +1,4 @@
-"""Where a sampled step ends, and what its text is: the same rules for every policy bridge."""
+"""The rules, common to all policy bridges, for the end and the text of a sampled step."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ...protocols import Finish, StepRequest
 
 
 class TextModel(Protocol):
-    """The text side of a model: what is known of it without its weights."""
+    """A model's tokenizer and end tokens, which are known without its weights."""
 
     name: str
     vocab_size: int
@@ -25,16 +25,17 @@ class TextModel(Protocol):
 
 
 class StepText:
-    r"""The tokens that end a step or an answer, and the text of what stands before them.
+    r"""The tokens that end a step or an answer, and the text of the tokens before them.
 
     Args:
-        model: whose tokenizer counts.
-        separator: what closes a step. Every token whose text contains it does (".\n\n" is one
-            token in many vocabularies); two tokens that only together make the separator do not.
+        model: model whose tokenizer and end tokens are used.
+        separator: text that closes a step. Every token whose text contains it closes a step
+            (".\n\n" is one token in many vocabularies); two tokens that only together make the
+            separator do not.
 
     Attributes:
-        separators: ids of those tokens, ascending.
-        ends: ids that end an answer, ascending.
+        separators: ids of the tokens that close a step, ascending.
+        ends: ids of the tokens that end an answer, ascending.
 
     Raises:
         BadInputError: the separator is empty or in no token, or no token ends an answer.
@@ -64,8 +65,8 @@ class StepText:
         """A step's text: without its end token, or without the separator and what follows it.
 
         Args:
-            ids: of the step, the token that ended it included.
-            finish: why it ended.
+            ids: token ids of the step, including the token that ended it.
+            finish: why sampling of the step stopped.
         """
         if finish in ("length", "context"):
             return self._model.decode(ids)

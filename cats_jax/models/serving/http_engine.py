@@ -4,9 +4,9 @@ Start one with, for example,
 
     python -m vllm.entrypoints.openai.api_server --model FOLDER --enable-prompt-tokens-details
 
-A call is repeated if the connection fails, the server is busy or restarting, or the reply is broken.
-Samples have seeds, so a repeated call gives the same result. When `patience` has run out, the run
-stops; starting it again continues it.
+A call is repeated if the connection fails, the server is busy or restarting, or the reply is
+broken. Samples have seeds, so a repeated call asks for the same samples. When `patience` has run
+out, the run stops; starting it again continues it.
 """
 
 from __future__ import annotations
@@ -96,9 +96,9 @@ class Server:
         Args:
             path: path of the route.
             bodies: JSON objects to post; the model's name is added to each.
-            read: `(reply, body) -> value`, where `body` is one of `bodies`. It raises KeyError,
-                TypeError, IndexError or ValueError for a broken reply, which is asked for again,
-                and BadInputError for a reply that another try would not change.
+            read: `(reply, body) -> value`, where `body` is the body as posted. It raises KeyError,
+                TypeError, IndexError or ValueError for a broken reply, after which the call is
+                repeated, and BadInputError for a reply that another try would not change.
             hint: how to start a server that has this route, for the error message.
 
         Raises:

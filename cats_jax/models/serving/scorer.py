@@ -1,7 +1,7 @@
 """A process reward model on a serving engine: only the newest step of a path is scored.
 
-The score is read at the last position, the only kind of pooling for which the engine uses its prefix
-cache, so that each token is computed about once.
+The score is read at the last position, the only kind of pooling for which the engine uses its
+prefix cache, so that each token is computed about once.
 """
 
 from __future__ import annotations

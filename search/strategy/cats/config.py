@@ -8,7 +8,7 @@ from ...aggregation import aggregation
 from ...answers import answer_rule
 from ...interface import Sampling, share_of_candidates
 from .actions import ACTION_TABLES, ActionTable
-from .features import CALIBRATION_FEATURES, EXTRA_FEATURES, FEATURES
+from .features import EXTRA_FEATURES, FEATURES
 from .reward import RewardWeights
 
 
@@ -59,11 +59,6 @@ class CatsConfig:
     def sampling(self) -> tuple[Sampling, ...]:
         """All sampling parameters that a search with this configuration may request."""
         return tuple(dict.fromkeys((self.base, *self.actions.sampling_settings())))
-
-    @property
-    def sees_calibration(self) -> bool:
-        """Whether a feature of the PRM's calibration is not excluded."""
-        return not set(CALIBRATION_FEATURES) <= set(self.excluded_features)
 
 
 PAPER = CatsConfig()
