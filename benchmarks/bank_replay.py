@@ -1,6 +1,6 @@
 """Valid node decisions per second in the graph: from a step bank, and from the simulator.
 
-    JAX_PLATFORMS=cpu .venv/bin/python benchmarks/bank_replay.py runs/bank/controller [--rounds 5]
+    JAX_PLATFORMS=cpu .venv/bin/python benchmarks/bank_replay.py runs/bank/weak-controller
 
 Searches of the configuration `cats` at N = 64 with an untrained policy, in batches of 32 questions
 with a PRM each, alone and as part of training (each batch followed by an update). The two
