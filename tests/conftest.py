@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 # Tests compile many small programs and run each briefly: compile fast, not well. Before jax.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
+import chex
 import hypothesis
 import jax
 import pytest
@@ -62,6 +63,7 @@ def _few_memory_maps() -> Iterator[None]:
     maps = pathlib.Path("/proc/self/maps")
     if maps.exists() and maps.read_bytes().count(b"\n") > 20_000:
         jax.clear_caches()
+        chex.clear_trace_counter()  # what a test may trace once was forgotten
 
 
 @pytest.fixture(autouse=True)
