@@ -452,6 +452,13 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/models/test_prm_format.py", "-k", "appended_tag"),
     ),
     Mutant(
+        name="white space before a step reaches a PRM that reads turns",
+        file="cats_jax/models/prm/encoder.py",
+        original="step = step.strip()",
+        mutated="step = step.rstrip()",
+        tests=("tests/models/test_prm_families.py", "-k", "white_space_around"),
+    ),
+    Mutant(
         name="one call that hangs ends the run",
         file="cats_jax/models/serving/http_engine.py",
         original="stop=tenacity.stop_all(",

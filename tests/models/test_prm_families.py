@@ -85,6 +85,38 @@ def test_what_looks_like_a_separator_changes_nothing(scorers, cards, name, kinds
         np.testing.assert_allclose(got, expected, atol=1e-5, err_msg=kind)
 
 
+OPENINGS = {
+    "rlhflow-mistral": "<|begin_of_text|>",
+    "rlhflow-deepseek": (
+        "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\n"
+        "Cutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n<|eot_id|>"
+    ),
+}
+CONVERSATION = (
+    "<|start_header_id|>user<|end_header_id|>\n\n"
+    "What is 3+4+5? Step 1: 3 + 4 = 7.<|eot_id|>"
+    "<|start_header_id|>assistant<|end_header_id|>\n\n+<|eot_id|>"
+    "<|start_header_id|>user<|end_header_id|>\n\n"
+    "Step 2: 7 + 5 = 12.\n\nSo 12.<|eot_id|>"
+    "<|start_header_id|>assistant<|end_header_id|>\n\n"
+)
+
+
+@pytest.mark.parametrize("name", OPENINGS)
+@pytest.mark.parametrize("before", ["", " ", "\n", "\n\n", " \t ", "\u3000", "\r\n"])
+@pytest.mark.parametrize("after", ["", " \n"])
+def test_white_space_around_a_step_is_not_read_by_rlhflow(folders, scorers, name, before, after):
+    """`math-rm/prm_evaluate.py` of RLHFlow/RLHF-Reward-Modeling strips each step."""
+    steps = [
+        before + "Step 1: 3 + 4 = 7." + after,
+        before + "Step 2: 7 + 5 = 12.\n\nSo 12." + after,
+    ]
+    chunks = scorers[name]._model.encoder.chunks("What is 3+4+5?", steps)
+    tokenizer = AutoTokenizer.from_pretrained(folders[name])
+    expected = tokenizer(OPENINGS[name] + CONVERSATION, add_special_tokens=False)["input_ids"]
+    assert [token for chunk in chunks for token in chunk] == expected
+
+
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("kind", ADVERSARIAL)
 def test_every_step_has_exactly_one_score(folders, scorers, name, kind):

@@ -140,6 +140,15 @@ def test_the_day_does_not_change_a_prompt():
     assert encoder.chunks("+", ["-"])[0] == (world.BOS_ID, *world.encode("7+"))
 
 
+def test_white_space_around_a_turn_is_cut_off_whatever_the_template_does():
+    template = "<s>{% for message in messages %}{{ message['content'] }}<pad>{% endfor %}"
+    encoder = with_template(template, layout="turns", tag="+", read_at="before")
+    first = (world.BOS_ID, *world.encode("1?2"), world.PAD_ID)
+    later = (*world.encode("+"), world.PAD_ID, *world.encode("3"), world.PAD_ID)
+    chunks = encoder.chunks("1?", ["\n\n2\n\n", "\n\n3\n\n"])
+    assert [token for chunk in chunks for token in chunk] == [*first, *later]
+
+
 def test_the_longer_of_two_special_tokens_is_meant():
     tokenizer = world.build_tokenizer()
     tokenizer.add_tokens(["<s>+", "-<s>+"], special_tokens=True)

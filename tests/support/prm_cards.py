@@ -80,7 +80,7 @@ class RLHFlowCard:
         plus = self.tokenizer.encode("+")[-1]
         minus = self.tokenizer.encode("-")[-1]
         conversation, scores = [], []
-        for k, step in enumerate(steps):
+        for k, step in enumerate(step.strip() for step in steps):
             text = question + " " + step if k == 0 else step
             conversation.append({"content": text, "role": "user"})
             conversation.append({"content": "+", "role": "assistant"})

@@ -110,10 +110,8 @@ class StepEncoder:
         """The chunks of the prompt and of the first step."""
         question = self._trimmed_question(question)
         prompt, opening = self._prompt_chunks(question)
-        if self._trims and self._format.layout == "turns":
-            step = step.rstrip()
         whole = self._chat.encode(
-            filled(self._first.run, {QUESTION: question, STEP: self._with_newlines(step)})
+            filled(self._first.run, {QUESTION: question, STEP: self._step_text(step)})
         )
         end = (*self._first.after, *self._tag_at("tag"))
         # The text before the step is a chunk of its own, unless the step changes its ids.
@@ -139,9 +137,7 @@ class StepEncoder:
 
     def _encode_step(self, step: str) -> Ids:
         """The chunk of a step that follows another."""
-        if self._trims and self._format.layout == "turns":
-            step = step.strip()
-        text = filled(self._later.run, {STEP: self._with_newlines(step)})
+        text = filled(self._later.run, {STEP: self._step_text(step)})
         ids = self._chat.encode(self._anchor + text) if self._anchored else ()
         ids = ids[1:] if ids[:1] == (self.tag_id,) else self._chat.encode(text)
         before = self._tag_at("before") + self._chat.ids(self._later.before)
@@ -151,7 +147,12 @@ class StepEncoder:
         """The tag's id if the format reads scores at `place`, "tag" or "before"; else nothing."""
         return (self.tag_id,) if self._format.read_at == place else ()
 
-    def _with_newlines(self, step: str) -> str:
+    def _step_text(self, step: str) -> str:
+        """The step as the model reads it."""
+        if self._format.layout == "turns":
+            # RLHFlow's code does so before it renders the chat. The template's own trimming would
+            # leave the white space between the question and the first step.
+            step = step.strip()
         newline = self._format.newline
         return step if newline is None else step.replace("\n", newline)
 

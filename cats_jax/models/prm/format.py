@@ -56,7 +56,8 @@ class PRMFormat:
     Attributes:
         name: key in `PRM_FORMATS`.
         layout: "answer": the chat template's prompt, then all steps in the assistant's turn;
-            "turns": every step is a user's turn, which the assistant answers with the tag;
+            "turns": every step, without the white space at its ends, is a user's turn, which the
+            assistant answers with the tag;
             "text": the beginning-of-text token, then plain text, without a chat template.
         tag: the token that closes every step.
         read_out: how the score follows from the model's output.
