@@ -480,6 +480,20 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/models/test_engine_overrides.py", "-k", "log_odds"),
     ),
     Mutant(
+        name="pieces of a sentencepiece model merge by id",
+        file="cats_jax/models/huggingface/model.py",
+        original='key=lambda pair: -score["".join(pair)]',
+        mutated="key=lambda pair: 0",
+        tests=("tests/real/test_tokenizers.py", "-k", "converted_sentencepiece"),
+    ),
+    Mutant(
+        name="text before a separator is looked for in the whole step",
+        file="cats_jax/models/prompts/step_text.py",
+        original="return text[:start] + text[start:].partition(self._separator)[0]",
+        mutated="return text.partition(self._separator)[0]",
+        tests=("tests/real/test_tokenizers.py", "-k", "before_the_separator"),
+    ),
+    Mutant(
         name="the value head's last bits depend on the batch",
         file="cats_jax/models/huggingface/prm.py",
         original="torch.stack([(hidden * row).sum(-1) for row in self.last.weight.unbind()], -1)",

@@ -20,6 +20,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from safetensors import SafetensorError
+from tokenizers import Tokenizer, models
 from torch import Tensor
 from transformers import (
     AttentionInterface,
@@ -451,7 +452,33 @@ def _load_tokenizer(folder: pathlib.Path) -> Any:
     saved_class = json.loads(file.read_text()).get("tokenizer_class") if file.is_file() else None
     if saved_class in ("TokenizersBackend", "PreTrainedTokenizerFast"):
         return PreTrainedTokenizerFast.from_pretrained(folder, local_files_only=True)
-    return AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    pieces = folder / "tokenizer.model"
+    if pieces.is_file() and not (folder / "tokenizer.json").is_file():
+        _merge_by_score(tokenizer.backend_tokenizer, pieces)
+    return tokenizer
+
+
+def _merge_by_score(backend: Tokenizer, pieces: pathlib.Path) -> None:
+    """Orders the merges of a converted sentencepiece model by the scores of its pieces.
+
+    transformers (5.19) orders them by id instead. Runs of spaces have low ids and the lowest score
+    in the models of Llama 2 and Mistral, so that two spaces before a word would become one token.
+    """
+    stored = json.loads(backend.to_str())["model"]
+    if stored["type"] != "BPE" or not stored["byte_fallback"]:
+        return  # no sentencepiece model with merges: Unigram, or a vocabulary of tiktoken
+    from sentencepiece import SentencePieceProcessor
+
+    model: Any = SentencePieceProcessor(model_file=str(pieces))
+    score = {model.id_to_piece(i): model.get_score(i) for i in range(model.get_piece_size())}
+    backend.model = models.BPE(
+        vocab=stored["vocab"],
+        merges=sorted(map(tuple, stored["merges"]), key=lambda pair: -score["".join(pair)]),
+        unk_token=stored["unk_token"],
+        fuse_unk=stored["fuse_unk"],
+        byte_fallback=True,
+    )
 
 
 def _check_device(device: str) -> torch.device:
