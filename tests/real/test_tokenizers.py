@@ -422,7 +422,8 @@ def test_rlhflow_s_prm_reads_the_card_s_conversation(tokenizers, llama, solution
         parts: list[real_tokenizers.Part] = [*llama_system("")]
         places = []
         for k, step in enumerate(steps):
-            parts += llama_turn("user", f"{question} {step}" if k == 0 else step)
+            text = step.strip()  # by RLHFlow's own code, before it renders the chat
+            parts += llama_turn("user", f"{question} {text}" if k == 0 else text)
             parts += llama_turn("assistant", "+")
             places.append(len(llama.ids(*parts)) - 3)
         # The last answer is what the model predicts.
