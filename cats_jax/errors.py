@@ -37,6 +37,10 @@ class ScorerContractError(RuntimeError):
         self.step = step
 
 
+class PathTooLongError(ScorerContractError):
+    """A path has more tokens than the PRM can read."""
+
+
 def known_names(name: object, known: Iterable[str]) -> str:
     """Hint for a misspelt name: the nearest valid name, if one is near, and all valid names."""
     names = list(known)

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
+from .errors import ScorerContractError
+
 
 @dataclass(frozen=True, slots=True)
 class Question:
@@ -148,17 +150,30 @@ class Scoring:
     """Answer to a batch of paths.
 
     Attributes:
-        scores: score in [0, 1] of the LAST step of each path.
+        scores: score in [0, 1] of the LAST step of each path; None for a path that has more tokens
+            than the PRM can read. The search drops such a path and goes on without it.
         usage: tokens that each path cost, one entry per path (`generated` is 0).
         inside_seconds: time in forward passes, for the whole batch.
         seconds: part of `inside_seconds` that belongs to each path; None divides it by tokens, see
             `shared_seconds`.
     """
 
-    scores: list[float]
+    scores: list[float | None]
     usage: list[TokenUsage]
     inside_seconds: float
     seconds: list[float] | None = None
+
+    def all_scores(self) -> list[float]:
+        """The scores, for callers whose paths are known to fit.
+
+        Raises:
+            ScorerContractError: a path has no score.
+        """
+        scores = [score for score in self.scores if score is not None]
+        if len(scores) < len(self.scores):
+            missing = len(self.scores) - len(scores)
+            raise ScorerContractError(f"the PRM can't read {missing} of {len(self.scores)} paths")
+        return scores
 
 
 @runtime_checkable

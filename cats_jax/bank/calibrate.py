@@ -16,6 +16,7 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import expit, log_expit
 
+from search.bank import UNREADABLE
 from search.calibration import MIN_SCORE
 
 from ..errors import BadInputError
@@ -140,17 +141,18 @@ def write_calibration(path: str | pathlib.Path, content: dict[str, Any]) -> None
 def sample_candidates(bank: LoadedBank, seed: int = 0) -> Candidates:
     """Groups of 1 to 16 recorded children under every setting that samples at random.
 
-    The weight of a node is the probability that a path of the setting reaches it. Invalid children
-    have no score and are left out.
+    The weight of a node is the probability that a path of the setting reaches it. Children that are
+    invalid, or that one of the PRMs can't read, have no score and are left out.
     """
     nodes = bank.nodes
-    parent, value, invalid = nodes["parent"], nodes["value"], nodes["invalid"]
+    parent, value, score = nodes["parent"], nodes["value"], np.asarray(bank.arrays.score)
+    unscored = nodes["invalid"] | (score == UNREADABLE).any(axis=1)
     first_child, num_children = _children(parent)
     rng = np.random.default_rng(seed)
     temperature = np.asarray(bank.arrays.temperature)
     rows, same, sizes, weights = [], [], [], []
     for setting in np.flatnonzero(temperature > 0).tolist():
-        draws = np.where(invalid, 0, nodes["draws"][:, setting])
+        draws = np.where(unscored, 0, nodes["draws"][:, setting])
         reach = _reach(parent, nodes["draws"][:, setting])
         for node in np.flatnonzero((value > 0) & (num_children > 0) & (reach > 0)).tolist():
             children = np.arange(first_child[node], first_child[node] + num_children[node])
@@ -172,7 +174,7 @@ def sample_candidates(bank: LoadedBank, seed: int = 0) -> Candidates:
         right=value[row] > 0,
         same_text=np.concatenate(same),
         num_siblings=np.repeat(sizes, sizes),
-        score=np.asarray(bank.arrays.score)[row],
+        score=score[row],
         weight=np.repeat(weights, sizes),
     )
 

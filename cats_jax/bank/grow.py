@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from search import Sampling
+from search.bank import UNREADABLE
 
 from ..datasets import QuestionSet
 from ..grading.verdict import grade_answer
@@ -105,7 +106,7 @@ def _score(trees: Sequence[_GrowingTree], prms: Mapping[str, StepScorer]) -> Non
     for column, prm in enumerate(prms.values()):
         scoring = prm.score(questions, paths)
         for (tree, node), score, usage in zip(new, scoring.scores, scoring.usage, strict=True):
-            tree.set_score(node, column, float(score), usage)
+            tree.set_score(node, column, UNREADABLE if score is None else score, usage)
 
 
 class _GrowingTree:
@@ -214,7 +215,7 @@ class _GrowingTree:
     def set_score(self, node: int, column: int, score: float, usage: TokenUsage) -> None:
         self.nodes.score[node][column] = score
         self.nodes.prm_tokens[node][column] = usage.computed
-        if self.nodes.parent[node] != ROOT:
+        if self.nodes.parent[node] != ROOT or score == UNREADABLE:
             return
         # The first step that is scored brings the prompt with it; the second one finds it there.
         first = self._first_scored[column]
@@ -225,7 +226,7 @@ class _GrowingTree:
             self.nodes.prm_tokens[first][column] -= usage.cached
 
     def advance(self) -> None:
-        """Make the new nodes that are neither invalid nor done the frontier; all have scores."""
+        """Make the new nodes that can grow the frontier: not invalid, not done, read by a PRM."""
         nodes = self.nodes
         scored = {self._twins(row): row for row in self.unscored()}
         for row in self._new_rows():
@@ -233,7 +234,11 @@ class _GrowingTree:
                 nodes.score[row] = nodes.score[scored[self._twins(row)]]
                 nodes.prm_tokens[row] = nodes.prm_tokens[scored[self._twins(row)]]
         self.frontier = [
-            row for row in self._new_rows() if not nodes.invalid[row] and not nodes.done[row]
+            row
+            for row in self._new_rows()
+            if not nodes.invalid[row]
+            and not nodes.done[row]
+            and (not self._num_prms or max(nodes.score[row]) != UNREADABLE)
         ]
         self._revisited = self._best_by_each_prm(self._allocation.revisits_per_prm)
         self._like_root = self._best_by_each_prm(self._allocation.root_draws_per_prm)

@@ -65,7 +65,8 @@ class Nodes:
         invalid: whether the step is blank or cut; such a node has no children.
         answer: class of equal answers of the question: 0 for the right answer, -1 for none.
         draws: [S] number of the parent's draws of each setting that gave this node.
-        score: [P] score of the step by each PRM, in [0, 1]; 0 if the step is invalid.
+        score: [P] score of the step by each PRM, in [0, 1]; 0 if the step is invalid, and
+            `UNREADABLE` if the path has more tokens than the PRM can read.
         prm_tokens: [P] tokens that each PRM computed for the step, without those of its prefix.
         value: share of right completions, set by `fill_values`.
     """

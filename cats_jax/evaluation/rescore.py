@@ -26,7 +26,7 @@ from ..controllers.strategies import SearchMethod, build_strategy, options_of
 from ..errors import BadInputError
 from ..grading.verdict import grade_answer, is_covered
 from ..live.ledger import Ledger
-from ..live.results import SearchPath, SearchResult
+from ..live.results import PRM_CONTEXT, ROOT, SearchPath, SearchResult
 from ..live.tree import SearchTree
 from ..protocols import AnswerJudge, Path, Step, StepScorer
 from ..runs.folder import Row, Run, RunWriter, read_run, row_key
@@ -100,6 +100,9 @@ def rescore(
     for row in run.rows:
         if row.tree is None and row.status != "failed":
             left_out.setdefault(row.strategy, "rows without a tree: run it with `trees: true`")
+        if change.prm is not None and row.ledger.prm_refused:
+            reason = f"PRM {row.prm} could not read some paths, which have no end: run it again"
+            left_out.setdefault(row.strategy, reason)
     rows = [row for row in run.rows if row.strategy not in left_out]
     if not rows:
         reasons = "; ".join(f"{label}: {reason}" for label, reason in left_out.items())
@@ -194,7 +197,11 @@ def _score(result: SearchResult, scorer: StepScorer) -> None:
         paths = [_path_to(result, candidate.id) for candidate in step]
         scoring = scorer.score([result.question] * len(paths), paths)
         for candidate, score in zip(step, scoring.scores, strict=True):
-            candidate.score = float(score)
+            if score is None:
+                candidate.invalid = PRM_CONTEXT
+                # What follows such a step is too long as well, and a search would not have it.
+                ledger.prm_refused += not _is_refused(result, candidate.parent)
+            candidate.score = score
         computed = sum(usage.computed for usage in scoring.usage)
         ledger.prm_computed += computed
         ledger.prm_cached += sum(usage.cached for usage in scoring.usage)
@@ -204,6 +211,17 @@ def _score(result: SearchResult, scorer: StepScorer) -> None:
     scorer.keep_only(result.question, [])
     ledger.flops += ledger.prm_flops
     result.ledger = ledger
+    before, chosen = result.paths, result.chosen
+    result.paths = [path for path in before if not _is_refused(result, path.nodes[-1])]
+    if chosen is not None:
+        is_left = before[chosen] in result.paths
+        result.chosen = result.paths.index(before[chosen]) if is_left else None
+    if not result.paths:
+        result.answer, result.status = None, "no_answer"
+
+
+def _is_refused(result: SearchResult, node: int) -> bool:
+    return node != ROOT and result.candidates[node - 1].invalid == PRM_CONTEXT
 
 
 def _path_to(result: SearchResult, node: int) -> Path:

@@ -82,8 +82,9 @@ class SharedPaths:
             remembering = RememberingScorer(scorer, parts[1])
 
         def end(result: SearchResult) -> None:
-            # A search that was cut short leaves a pool in which others would find gaps.
-            whole = result.status in ("answered", "no_answer")
+            # A search that was cut short leaves a pool in which others would find gaps, and so does
+            # one whose PRM could not read a path.
+            whole = result.status in ("answered", "no_answer") and not result.ledger.prm_refused
             for part in parts:
                 part.end(result.question, keep=whole)
 
@@ -259,7 +260,7 @@ class RememberingScorer:
             if not part.recalled or key not in part.known
         ]
         inside = 0.0
-        answers: dict[int, tuple[float, TokenUsage, float]] = {}
+        answers: dict[int, tuple[float | None, TokenUsage, float]] = {}
         if new:
             fresh = self._scorer.score([questions[i] for i in new], [paths[i] for i in new])
             inside = fresh.inside_seconds

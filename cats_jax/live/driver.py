@@ -9,7 +9,6 @@ and seeds derive from the run seed and the question, never from its slot or its 
 from __future__ import annotations
 
 import contextlib
-import math
 import threading
 import time
 from collections import deque
@@ -316,6 +315,8 @@ class Cohort:
         for slot_index, row, candidate in usable:
             slot = self._slots[slot_index]
             assert slot is not None
+            if candidate.invalid is not None:  # the PRM can't read the path
+                continue
             slot.valid_in_step += 1
             arrays["valid"][slot_index, row] = slot.failure is None
             arrays["score"][slot_index, row] = candidate.score or 0.0
@@ -364,8 +365,12 @@ class Cohort:
         for tree, (slot_index, _, candidate), score, usage, part in zip(
             trees, usable, scoring.scores, scoring.usage, seconds, strict=True
         ):
-            candidate.score = float(score)
             ledger = tree.ledger
+            if score is None:
+                tree.refuse(candidate)
+                ledger.prm_refused += 1
+            else:
+                candidate.score = score
             ledger.prm_computed += usage.computed
             ledger.prm_cached += usage.cached
             flops = 2.0 * self._scorer.num_parameters * usage.computed
@@ -556,7 +561,7 @@ def _check_scores(scoring: Scoring, trees: list[SearchTree], candidates: list[Ca
             f"the first of question {trees[0].question.id!r}, step {candidates[0].step}"
         )
     for tree, candidate, score in zip(trees, candidates, scoring.scores, strict=True):
-        if not (math.isfinite(score) and 0.0 <= score <= 1.0):
+        if score is not None and not 0.0 <= score <= 1.0:  # True for NaN, too
             raise ScorerContractError(
                 f"the PRM scored step {candidate.step} of question {tree.question.id!r} with "
                 f"{score}: a score must be in [0, 1]"

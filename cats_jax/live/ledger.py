@@ -17,6 +17,7 @@ class Ledger:
         generated: policy tokens sampled.
         prm_computed: PRM tokens that went through the model.
         prm_cached: PRM tokens reused from the cache.
+        prm_refused: candidates that are invalid because the PRM can't read a path that long.
         policy_calls: policy calls that carried a request of this question.
         prm_calls: PRM calls that carried a path of this question.
         flops: estimate, 2 * parameters * tokens computed, policy and PRM together.
@@ -35,6 +36,7 @@ class Ledger:
     generated: int = 0
     prm_computed: int = 0
     prm_cached: int = 0
+    prm_refused: int = 0
     policy_calls: int = 0
     prm_calls: int = 0
     flops: float = 0.0

@@ -21,6 +21,9 @@ such a question has no answer and counts as wrong.
 ROOT = 0
 """Id of the tree's root, which is the question; ids of candidates start at 1."""
 
+PRM_CONTEXT = "prm context"
+"""Why a candidate is invalid whose path has more tokens than the PRM can read."""
+
 
 @dataclass(slots=True)
 class Candidate:
@@ -38,7 +41,9 @@ class Candidate:
         log_prob: log-probability of the step under the policy at temperature 1, in nats.
         score: PRM score of the step, or None if the PRM was not asked or broke its contract.
         path_score: aggregated score of the path up to here, or None if `score` is None.
-        invalid: why the candidate may not be kept ("blank", "length", "context"), or None.
+        invalid: why the candidate may not be kept, or None: "blank", "length" (the step limit),
+            "context" (the end of the policy's context) or "prm context" (more tokens than the PRM
+            can read).
         done: whether the candidate ends its path.
         answer: the path's final answer if the path is done and has one, otherwise None.
         kept: whether a path ending in this candidate was in the frontier or finished after a step.

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from ..protocols import AnswerJudge, Path, Question, Step, StepSample
 from .ledger import Ledger
-from .results import ROOT, Candidate, DecisionRow
+from .results import PRM_CONTEXT, ROOT, Candidate, DecisionRow
 
 
 class SearchTree:
@@ -55,6 +55,11 @@ class SearchTree:
                 self._judge, self.path(candidate.id), sample
             )
         return candidate
+
+    def refuse(self, candidate: Candidate) -> None:
+        """Make a candidate invalid because the PRM can't read its path."""
+        candidate.invalid, candidate.answer, candidate.done = PRM_CONTEXT, None, False
+        del self._paths[candidate.id]
 
     def path(self, node: int) -> Path:
         """Steps from the question to a valid candidate."""

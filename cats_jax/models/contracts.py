@@ -129,7 +129,7 @@ def check_scorer(
 
     forget()
     scoring = scorer.score(questions, paths)
-    reference = scoring.scores
+    reference = scoring.all_scores()
     assert len(reference) == len(paths), f"{len(reference)} scores for {len(paths)} paths"
     assert len(scoring.usage) == len(paths), "there must be one usage per path"
     assert scoring.inside_seconds >= 0, "inside_seconds must not be negative"
@@ -139,22 +139,24 @@ def check_scorer(
         assert usage.computed + usage.cached > 0, "a path has tokens"
     assert sum(u.computed for u in scoring.usage) > 0, "scores from nothing"
 
-    same(scorer.score(questions, paths).scores, reference, "asked again")
-    same(scorer.score(questions[::-1], paths[::-1]).scores[::-1], reference, "in reverse order")
-    twice = scorer.score([*questions, *questions], [*paths, *paths]).scores
+    same(scorer.score(questions, paths).all_scores(), reference, "asked again")
+    same(
+        scorer.score(questions[::-1], paths[::-1]).all_scores()[::-1], reference, "in reverse order"
+    )
+    twice = scorer.score([*questions, *questions], [*paths, *paths]).all_scores()
     same(twice[: len(paths)], twice[len(paths) :], "between duplicates in one call")
     forget()
-    alone = [scorer.score([q], [p]).scores[0] for q, p in zip(questions, paths, strict=True)]
+    alone = [scorer.score([q], [p]).all_scores()[0] for q, p in zip(questions, paths, strict=True)]
     same(alone, reference, "alone and in a batch")
     forget()
     grown = []
     for question, path in zip(questions, paths, strict=True):
         prefixes = [path[:length] for length in range(1, len(path) + 1)]
-        grown.append([scorer.score([question], [p]).scores[0] for p in prefixes][-1])
+        grown.append([scorer.score([question], [p]).all_scores()[0] for p in prefixes][-1])
     same(grown, reference, "grown step by step and at once")
     for question, path in zip(questions, paths, strict=True):
         scorer.keep_only(question, [path[:1]])
-    same(scorer.score(questions, paths).scores, reference, "after keep_only(first step)")
+    same(scorer.score(questions, paths).all_scores(), reference, "after keep_only(first step)")
 
     assert scorer.score([], []).scores == [], "an empty call must give an empty answer"
     error = _error_of_blank_step(scorer, questions[0], paths[0])

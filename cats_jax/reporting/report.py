@@ -193,12 +193,15 @@ def accuracy_table(found: Sequence[Group], title: str) -> Table:
     """
     over_seeds = [group.accuracy_over_seeds() for group in found]
     figures = ("candidates", "tokens", "generated", "prm_computed")
+    refused = any(row.ledger.prm_refused for group in found for row in group.rows)
     table = new_table(
         title,
         *("<strategy", "N", "<PRM", "accuracy", "95 % interval"),
         *(["95 % over seeds"] if any(over_seeds) else []),
         *("ceiling", "candidates", "tokens", "policy", "PRM", "s/question", "failed"),
     )
+    if refused:
+        table.add_column("too long for the PRM", justify="right")
     previous = None
     for group, of_seeds in zip(found, over_seeds, strict=True):
         if previous not in (None, (group.strategy, group.prm)):
@@ -216,6 +219,7 @@ def accuracy_table(found: Sequence[Group], title: str) -> Table:
             *(f"{group.mean(name):.0f}" for name in figures),
             f"{group.mean('seconds'):.3f}",
             str(sum(row.status == "failed" for row in group.rows)),
+            *([str(sum(row.ledger.prm_refused for row in group.rows))] if refused else []),
         )
     return table
 

@@ -107,7 +107,8 @@ class Row:
         names = {field.name for field in dataclasses.fields(cls)} - {"ledger", "actions", "tree"}
         return cls(
             **{name: row[name] for name in names},
-            ledger=Ledger(**{name: row[name] for name in _LEDGER_FIELDS}),
+            # Earlier versions wrote no `prm_refused`: such a path failed its question.
+            ledger=Ledger(**{name: {"prm_refused": 0, **row}[name] for name in _LEDGER_FIELDS}),
             actions=tuple(tuple(action) for action in row["actions"]),
             tree=None if row["tree"] is None else tuple(row["tree"]),
         )

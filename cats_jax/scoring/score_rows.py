@@ -142,6 +142,7 @@ def _score(tasks: list[_Task], scorer: CountingScorer) -> int:
     prefixes = [task.path[: i + 1] for task in tasks for i in range(len(task.path))]
     try:
         scoring = scorer.score(questions, prefixes)
+        scores = iter(scoring.all_scores())
     except ScorerContractError as error:
         if len(tasks) == 1:
             tasks[0].error = _reason(error)
@@ -150,7 +151,6 @@ def _score(tasks: list[_Task], scorer: CountingScorer) -> int:
     finally:
         for question in set(questions):
             scorer.keep_only(question, [])
-    scores = iter(scoring.scores)
     for task in tasks:
         task.scores = [next(scores) for _ in task.path]
     return sum(usage.computed for usage in scoring.usage)

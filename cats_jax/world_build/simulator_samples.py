@@ -252,7 +252,9 @@ def _score(
         by_text.setdefault(rows[row]["text"], row)
     chosen = list(by_text.values())
     asked = [questions[rows[row]["question"]] for row in chosen]
-    scored = [prm.score(asked, [paths[row] for row in chosen]).scores for prm in prms.values()]
+    scored = [
+        prm.score(asked, [paths[row] for row in chosen]).all_scores() for prm in prms.values()
+    ]
     columns = dict(zip(by_text, zip(*scored, strict=True), strict=True)) if prms else {}
     for row in range(first_row, len(rows)):
         if row in paths:

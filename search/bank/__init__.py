@@ -23,6 +23,7 @@ from .questions import check_sampling as check_sampling
 from .questions import question as question
 from .questions import reset as reset
 from .types import RIGHT_ANSWER as RIGHT_ANSWER
+from .types import UNREADABLE as UNREADABLE
 from .types import Bank as Bank
 from .types import Replay as Replay
 

@@ -14,7 +14,7 @@ from ..loop import ExpandFn
 from ..simulation.draws import absorb, branch, words
 from ..state import MAX_CANDIDATES
 from ..types import Expansion, Request
-from .types import Bank, Replay
+from .types import UNREADABLE, Bank, Replay
 
 # Steps through a node's draws: primes above any number of draws, so that each visits all of them
 # before it comes back to the first.
@@ -82,12 +82,13 @@ def expand(
     place = (offset[parent] + number * stride[parent]) % count[parent]
     child = bank.drawn[start[parent] + place.astype(jnp.int32)]
 
-    valid = granted & ~bank.invalid[child]
+    score = bank.score[child, params.prm]
+    valid = granted & ~bank.invalid[child] & (score != UNREADABLE)
     done = valid & (bank.done[child] | request.to_end[parent])
     return Expansion(
         valid=valid,
         parent=jnp.where(granted, parent, 0),
-        score=jnp.where(valid, bank.score[child, params.prm], 0.0),
+        score=jnp.where(valid, score, 0.0),
         done=done,
         answer=jnp.where(done, bank.answer[child], -1),
         text=jnp.where(valid, bank.text[child], -1),

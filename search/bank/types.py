@@ -17,6 +17,9 @@ from ..types import Context
 RIGHT_ANSWER = 0
 """The class of the right answer, in every question."""
 
+UNREADABLE = -1.0
+"""The score of a path that has more tokens than the PRM can read. A search drops such a path."""
+
 
 class Bank(struct.PyTreeNode):
     """Recorded trees of questions."""
@@ -33,7 +36,7 @@ class Bank(struct.PyTreeNode):
     text: jax.Array  # i32[V]; equal for equal texts under one parent
     log_prob: jax.Array  # f32[V]; of the step under the policy at temperature 1, nats
     num_tokens: jax.Array  # i32[V]; of the step, as sampled
-    score: jax.Array  # f32[V, P]; raw, of the step, in [0, 1]
+    score: jax.Array  # f32[V, P]; raw, of the step, in [0, 1]; UNREADABLE: the PRM can't read it
     prm_tokens: jax.Array  # i32[V, P]; what a PRM computes for the step, its prefix known
     value: jax.Array  # f32[V]; share of right completions, in [0, 1]; policy at temperature 1
     temperature: jax.Array  # f32[S]

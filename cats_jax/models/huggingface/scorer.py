@@ -8,12 +8,14 @@ path was scored at once, grew step by step, or was dropped in between.
 
 from __future__ import annotations
 
+import contextlib
 import pathlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 
+from ...errors import PathTooLongError
 from ...protocols import Path, Question, Scoring, TokenUsage
 from ..prm.format import PRMFormat
 from ..prm.newest_steps import broken, checked_chunks
@@ -82,31 +84,36 @@ class HuggingFaceScorer:
     def score(self, questions: Sequence[Question], paths: Sequence[Path]) -> Scoring:
         """Scores the last step of each path; see `StepScorer.score`.
 
+        A path longer than the model's context has the score None and costs nothing.
         `usage[i].computed` counts the tokens that went through the model for path i; a token that
         an earlier path of the call shares, or that was cached before, counts as cached.
 
         Raises:
             ValueError: not one question per path.
-            ScorerContractError: a path without steps, a blank step, a path longer than the
-                model's context (all before any work), or a score that is no number in [0, 1].
+            ScorerContractError: a path without steps, a blank step (both before any work), or a
+                score that is no number in [0, 1].
         """
         if len(questions) != len(paths):
             raise ValueError(f"{len(questions)} questions for {len(paths)} paths")
         before = self._model.seconds
-        chunks = [self._chunks(q, path) for q, path in zip(questions, paths, strict=True)]
-        computed = [0] * len(paths)
-        ends = self._ensure_cached(questions, chunks, computed)
-        scores = []
-        for question, path, segment in zip(questions, paths, ends, strict=True):
+        fitting: list[int] = []
+        chunks: list[list[tuple[int, ...]]] = []
+        for index, (question, path) in enumerate(zip(questions, paths, strict=True)):
+            with contextlib.suppress(PathTooLongError):
+                chunks.append(self._chunks(question, path))
+                fitting.append(index)
+        computed = [0] * len(fitting)
+        ends = self._ensure_cached([questions[index] for index in fitting], chunks, computed)
+        scores: list[float | None] = [None] * len(paths)
+        usage = [TokenUsage(computed=0, cached=0)] * len(paths)
+        for index, segment, new in zip(fitting, ends, computed, strict=True):
             score = segment.score
             assert score is not None
             if not 0.0 <= score <= 1.0:  # False for NaN, too
-                broken(question, len(path) - 1, f"the score is {score}, expected [0, 1]", self.name)
-            scores.append(score)
-        usage = [
-            TokenUsage(computed=new, cached=len(segment) - new)
-            for new, segment in zip(computed, ends, strict=True)
-        ]
+                reason = f"the score is {score}, expected [0, 1]"
+                broken(questions[index], len(paths[index]) - 1, reason, self.name)
+            scores[index] = score
+            usage[index] = TokenUsage(computed=new, cached=len(segment) - new)
         return Scoring(scores, usage, inside_seconds=self._model.seconds - before)
 
     def _chunks(self, question: Question, path: Path) -> list[tuple[int, ...]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from ...errors import ScorerContractError
+from ...errors import PathTooLongError, ScorerContractError
 from ...protocols import Path, Question
 from .encoder import StepEncoder
 
@@ -22,7 +22,8 @@ def checked_chunks(
         name: name of the PRM, for error messages.
 
     Raises:
-        ScorerContractError: a path without steps, a blank step, or more tokens than the context.
+        ScorerContractError: a path without steps, or a blank step.
+        PathTooLongError: more tokens than the context.
     """
     if not path:
         broken(question, 0, "the path has no step", name)
@@ -35,13 +36,19 @@ def checked_chunks(
         total += len(chunk)
         if total > context:
             reason = f"the path has {total} tokens here, the context {context}"
-            broken(question, max(0, index), reason, name)
+            broken(question, max(0, index), reason, name, PathTooLongError)
     return chunks
 
 
-def broken(question: Question, step: int, reason: str, name: str) -> NoReturn:
-    """Raise a ScorerContractError that names the PRM, the question and the step."""
-    raise ScorerContractError(
+def broken(
+    question: Question,
+    step: int,
+    reason: str,
+    name: str,
+    kind: type[ScorerContractError] = ScorerContractError,
+) -> NoReturn:
+    """Raise an error that names the PRM, the question and the step."""
+    raise kind(
         f"PRM {name!r}, question {question.id!r}, step {step}: {reason}",
         question_id=question.id,
         step=step,

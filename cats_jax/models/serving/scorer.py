@@ -6,11 +6,13 @@ prefix cache, so that each token is computed about once.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import pathlib
 import time
 from collections.abc import Callable, Sequence
 
+from ...errors import PathTooLongError
 from ...protocols import Path, Question, Scoring, TokenUsage
 from ..huggingface.prm import RewardModel
 from ..prm.format import Head, PRMFormat
@@ -74,37 +76,40 @@ class EngineScorer:
     def score(self, questions: Sequence[Question], paths: Sequence[Path]) -> Scoring:
         """Scores the last step of each path in one call; see `StepScorer.score`.
 
-        Equal paths are one request. `usage[i].cached` counts the tokens that the engine reports as
+        Equal paths are one request. A path longer than the model's context has the score None and
+        costs nothing. `usage[i].cached` counts the tokens that the engine reports as
         cached (0 if it reports none), or all tokens of a path that equals an earlier one of the
         call. `inside_seconds` is the time of the call to the engine, which includes scheduling and
         transfer.
 
         Raises:
             ValueError: not one question per path.
-            ScorerContractError: a path without steps, a blank step, a path longer than the
-                model's context (all before any work), or a score that is no number in [0, 1].
+            ScorerContractError: a path without steps, a blank step (both before any work), or a
+                score that is no number in [0, 1].
         """
         if len(questions) != len(paths):
             raise ValueError(f"{len(questions)} questions for {len(paths)} paths")
         first: dict[tuple[int, ...], int] = {}
-        asked: list[tuple[int, ...]] = []
+        asked: dict[int, tuple[int, ...]] = {}
         for i, (question, path) in enumerate(zip(questions, paths, strict=True)):
-            asked.append(self._ids(question, path))
-            first.setdefault(asked[-1], i)
+            with contextlib.suppress(PathTooLongError):
+                asked[i] = self._ids(question, path)
+                first.setdefault(asked[i], i)
         start = time.perf_counter()
         answers = self.engine.classify(list(first)) if first else []
         inside = time.perf_counter() - start
 
         found = dict(zip(first, answers, strict=True))
-        scores, usage = [], []
-        for i, (question, path, ids) in enumerate(zip(questions, paths, asked, strict=True)):
+        scores: list[float | None] = [None] * len(paths)
+        usage = [TokenUsage(computed=0, cached=0)] * len(paths)
+        for i, ids in asked.items():
             answer = found[ids]
             if not 0.0 <= answer.score <= 1.0:  # False for NaN, too
                 reason = f"the score is {answer.score}, expected [0, 1]"
-                broken(question, len(path) - 1, reason, self.name)
+                broken(questions[i], len(paths[i]) - 1, reason, self.name)
             cached = answer.cached if first[ids] == i else len(ids)
-            scores.append(answer.score)
-            usage.append(TokenUsage(computed=len(ids) - cached, cached=cached))
+            scores[i] = answer.score
+            usage[i] = TokenUsage(computed=len(ids) - cached, cached=cached)
         return Scoring(scores, usage, inside_seconds=inside)
 
     def _ids(self, question: Question, path: Path) -> tuple[int, ...]:
