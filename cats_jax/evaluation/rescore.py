@@ -172,7 +172,9 @@ def _changed_method(spec: StrategySpec, change: Change) -> SearchMethod:
 def _score(result: SearchResult, scorer: StepScorer) -> None:
     """Score all scored candidates again, step by step; the ledger gets the new PRM's cost.
 
-    The result is exact only for strategies whose search does not depend on scores.
+    The result is exact for strategies whose search does not depend on scores, if the PRM can read
+    all paths. Paths that it can't read are dropped; a search would have dropped them earlier and
+    given the following samples other seeds.
     """
     old = result.ledger
     if old.prm_computed and not old.prm_flops:

@@ -427,7 +427,9 @@ class Cohort:
                 continue
             at_step_end = slot.phase == 0
             limit = self._settings.limits.exceeded(slot.tree)
-            if slot.failure is None and at_step_end and slot.valid_in_step == 0:
+            nothing_valid = slot.failure is None and at_step_end and slot.valid_in_step == 0
+            # Paths that finished earlier still give an answer.
+            if nothing_valid and not self._alive(observed, index, "finished"):
                 slot.failure = f"every candidate of step {slot.step - 1} is invalid"
             if slot.failure is not None:
                 results.append(self._close(index, observed, "failed", slot.failure))

@@ -102,6 +102,34 @@ def test_another_prm_is_the_run_with_it(tmp_path, run):
         assert _without_seconds(row.ledger) == _without_seconds(expected)
 
 
+def test_a_prm_that_cannot_read_all_paths_drops_them(tmp_path, run):
+    direct = _run(tmp_path / "direct", ["best_of_n"], prm="short")
+    assert any(row.ledger.prm_refused for row in direct.rows)
+    change, scorer = Change(prm=PrmSpec("short")), scripted.ScriptedModels().prm(PrmSpec("short"))
+    rescored = rescore(run, tmp_path / "new", change, BoxedIntegerJudge(), scorer)
+    others = {row.key: row for row in direct.rows}
+    for row in rescored.run.rows:
+        other, tree = others[row.key], rescored.run.tree(row)
+        if not (row.ledger.prm_refused or other.ledger.prm_refused):
+            assert (row.answer, row.correct, row.status) == (
+                other.answer,
+                other.correct,
+                other.status,
+            )
+        refused = {c.id for c in tree.candidates if c.invalid == "prm context"}
+        assert bool(refused) == bool(row.ledger.prm_refused)
+        assert all(refused.isdisjoint(path.nodes) for path in tree.paths)
+        best = max(tree.paths, key=lambda path: path.path_score, default=None)
+        assert row.answer == (None if best is None else best.answer)
+    assert any(row.ledger.prm_refused for row in rescored.run.rows)
+    assert not all(row.ledger.prm_refused for row in rescored.run.rows)
+    # Its own paths are no basis for another PRM, which might have read them.
+    scorer = scripted.ScriptedModels().prm(PrmSpec("good"))
+    change = Change(prm=PrmSpec("good"))
+    with pytest.raises(BadInputError, match="PRM short could not read some paths"):
+        rescore(direct, tmp_path / "back", change, BoxedIntegerJudge(), scorer)
+
+
 @pytest.mark.slow
 def test_another_prm_of_the_world_costs_what_a_run_with_it_costs(tmp_path):
     """Tokens that equal paths share are computed once, in the run and afterwards."""

@@ -160,6 +160,21 @@ def test_a_pool_that_was_cut_short_is_not_shared(tmp_path):
     assert shared == _alone(tmp_path, recipe, models, questions)
 
 
+def test_what_one_prm_cannot_read_is_read_by_the_others(tmp_path):
+    """Paths that one PRM refused end early, and are sampled anew for the others."""
+    questions = scripted.question_set(6)
+    recipe = _recipe(num_candidates=[4, 16], prms=["short", "good"])
+    models = scripted.ScriptedModels()
+    run = _run(tmp_path / "shared", recipe, models, questions)
+    refused = {
+        prm: sum(row.ledger.prm_refused for row in run.rows if row.prm == prm)
+        for prm in ("short", "good")
+    }
+    assert refused["short"] > 0
+    assert refused["good"] == 0
+    assert _content(run) == _alone(tmp_path, recipe, models, questions)
+
+
 @pytest.mark.parametrize("limit", [{"budget": 12}, {"max_seconds": 100.0}])
 def test_runs_with_a_budget_or_a_clock_share_nothing(tmp_path, limit):
     questions = scripted.question_set(6)

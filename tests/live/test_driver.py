@@ -237,6 +237,56 @@ def test_a_question_without_any_valid_candidate_fails():
     assert {c.invalid for r in results for c in r.candidates} == {"blank", "length", "context"}
 
 
+def _too_long(question, texts, value):
+    """The PRM can't read paths in which a step begins with an "a" after the first."""
+    return None if any(text[0] == "a" for text in texts[1:]) else value
+
+
+@pytest.mark.parametrize("name", ["best_of_n", "beam", "particle_filtering", "mcts", "cats_random"])
+def test_a_path_that_the_prm_cannot_read_is_dropped_alone(name):
+    scorer = HashScorer(_too_long)
+    results = run(search.strategies[name], scorer=scorer, policy=LetterPolicy(0))
+    refused = [c for result in results for c in result.candidates if c.invalid == "prm context"]
+    assert refused
+    for result in results:
+        # A question fails only where nothing is left to answer with.
+        assert (result.status == "failed") == (not result.paths)
+        of_result = [c for c in result.candidates if c.invalid is not None]
+        assert result.ledger.prm_refused == len(of_result)
+        for candidate in of_result:
+            assert (candidate.score, candidate.answer, candidate.done) == (None, None, False)
+            assert not candidate.kept
+        parents = {candidate.parent for candidate in result.candidates}
+        assert parents.isdisjoint(candidate.id for candidate in of_result)
+
+
+def test_sixteen_paths_of_which_one_is_too_long_are_fifteen_paths():
+    """The answer is that of a search in which the path was never sampled."""
+
+    class Without(LetterPolicy):
+        def _sample(self, request, seed):
+            sample = super()._sample(request, seed)
+            texts = (*(step.text for step in request.path), sample.step.text)
+            gone = _too_long(None, texts, 0.0) is None
+            return dataclasses.replace(sample, finish="length") if gone else sample
+
+    options = {"num_candidates": 16, "questions": QUESTIONS}
+    strategy = search.best_of_n(vote="weighted")
+    refused = run(strategy, scorer=HashScorer(_too_long), policy=LetterPolicy(0), **options)
+    absent = run(strategy, policy=Without(0), **options)
+    assert any(result.ledger.prm_refused for result in refused)
+    for one, other in zip(refused, absent, strict=True):
+        assert (one.answer, one.status, one.chosen) == (other.answer, other.status, other.chosen)
+        assert [path.steps for path in one.paths] == [path.steps for path in other.paths]
+
+
+def test_a_question_whose_paths_the_prm_cannot_read_fails():
+    nothing = HashScorer(lambda question, texts, value: None)
+    results = run(search.strategies["best_of_n"], scorer=nothing, policy=LetterPolicy(0))
+    assert {result.status for result in results} == {"failed"}
+    assert all("every candidate of step 0 is invalid" in result.reason for result in results)
+
+
 def test_limits_are_statuses():
     assert {r.status for r in run(search.strategies["beam"], max_tokens=1)} == {"max_tokens"}
     assert {r.status for r in run(search.strategies["beam"], max_seconds=0.0)} == {"max_seconds"}

@@ -21,7 +21,7 @@ from cats_jax.models.huggingface import (
     token_budget,
 )
 from cats_jax.models.prm.format import WORLD
-from cats_jax.protocols import Question, Step, StepRequest
+from cats_jax.protocols import Question, Step, StepRequest, TokenUsage
 from cats_jax.world_build import tokenizer as world
 
 # Prompts of different padded widths: 9, 21 and 46 tokens.
@@ -400,7 +400,7 @@ def test_nothing_inside_a_step_moves_its_tag(scorer, model, text):
         with torch.inference_mode():
             logits = model(torch.tensor([ids])).logits[0, -1].double()
         expected.append(float((logits[world.PLUS_ID] - logits[world.MINUS_ID]).sigmoid()))
-    got = scorer.score([QUESTIONS[0]] * 3, [path[:1], path[:2], path]).scores
+    got = scorer.score([QUESTIONS[0]] * 3, [path[:1], path[:2], path]).all_scores()
     np.testing.assert_allclose(got, expected, atol=1e-5)
 
 
@@ -409,13 +409,25 @@ def test_nothing_inside_a_step_moves_its_tag(scorer, model, text):
     [
         ((), 0, "no step"),
         ((step("1"), Step(" \n\t", (4,))), 1, "blank"),
-        ((step("1"), step("2" * 400)), 1, "context"),
     ],
 )
 def test_a_path_that_can_not_be_scored_raises(scorer, path, index, reason):
     with pytest.raises(ScorerContractError, match=f"'short', step {index}.*{reason}") as caught:
         scorer.score([QUESTIONS[1], QUESTIONS[0]], [(step("1"),), path])
     assert (caught.value.question_id, caught.value.step) == ("short", index)
+
+
+def test_a_path_longer_than_the_context_has_no_score(scorer):
+    paths = [(step("1"),), (step("1"), step("2" * 400)), (step("3"),)]
+    questions = [QUESTIONS[1], QUESTIONS[0], QUESTIONS[0]]
+    scoring = scorer.score(questions, paths)
+    alone = [scorer.score([questions[i]], [paths[i]]).all_scores()[0] for i in (0, 2)]
+    assert scoring.scores == [alone[0], None, alone[1]]
+    assert scoring.usage[1] == TokenUsage(computed=0, cached=0)
+    with pytest.raises(ScorerContractError, match="can't read 1 of 3 paths"):
+        scoring.all_scores()
+    with pytest.raises(ScorerContractError, match=r"'short', step 1: the path has \d+ tokens"):
+        scorer.count_tokens(QUESTIONS[0], paths[1])
 
 
 def test_a_score_that_is_no_number_raises(folder):
@@ -502,8 +514,8 @@ def test_other_errors_are_not_taken_for_a_lack_of_memory():
 def test_bfloat16_is_valid_and_near_float32(folder, scorer):
     half = HuggingFaceScorer(folder, WORLD, dtype="bfloat16")
     questions, paths = random_paths(3, 10)
-    got = half.score(questions, paths).scores
-    np.testing.assert_allclose(got, scorer.score(questions, paths).scores, atol=0.15)
+    got = half.score(questions, paths).all_scores()
+    np.testing.assert_allclose(got, scorer.score(questions, paths).all_scores(), atol=0.15)
     check_generator(make_generator(folder, dtype="bfloat16"), QUESTIONS, exact=False)
 
 
@@ -514,7 +526,7 @@ def test_without_grouped_queries_and_with_an_untied_head(tmp_path):
     scorer = HuggingFaceScorer(folder, WORLD)
     questions, paths = random_paths(4, 8)
     expected = [reference_score(model, q, p) for q, p in zip(questions, paths, strict=True)]
-    np.testing.assert_allclose(scorer.score(questions, paths).scores, expected, atol=1e-5)
+    np.testing.assert_allclose(scorer.score(questions, paths).all_scores(), expected, atol=1e-5)
 
 
 @pytest.mark.slow
@@ -542,8 +554,10 @@ def test_cuda_is_near_the_cpu(folder, scorer, dtype, tolerance):
     on_device = HuggingFaceScorer(folder, WORLD, **settings)
     questions, paths = random_paths(5, 20)
     check_scorer(on_device, questions, paths, tolerance=tolerance)
-    expected = scorer.score(questions, paths).scores
-    np.testing.assert_allclose(on_device.score(questions, paths).scores, expected, atol=tolerance)
+    expected = scorer.score(questions, paths).all_scores()
+    np.testing.assert_allclose(
+        on_device.score(questions, paths).all_scores(), expected, atol=tolerance
+    )
 
 
 # --- bad input, before any weight is read ---

@@ -133,6 +133,24 @@ def test_rows_carry_what_was_recorded(key):
             np.testing.assert_array_equal(np.asarray(getattr(out, name))[valid], column[child])
 
 
+def test_a_path_that_one_prm_cannot_read_is_invalid_for_it_alone(key):
+    tables = toy_bank()
+    asked = request([8], [0])
+    children = {
+        prm: expand(bank.Replay(tables, jnp.int32(prm)), key, asked, capacity=CAPACITY)
+        for prm in (0, 1)
+    }
+    child = int(children[0].embedding[0])
+    score = tables.score.at[child, 0].set(bank.UNREADABLE)
+    for prm, before in children.items():
+        params = bank.Replay(tables.replace(score=score), jnp.int32(prm))
+        after = expand(params, key, asked, capacity=CAPACITY)
+        dropped = before.valid & (before.embedding == child) & (prm == 0)
+        np.testing.assert_array_equal(after.valid, before.valid & ~dropped)
+        np.testing.assert_array_equal(after.num_tokens, before.num_tokens)  # sampled all the same
+        assert float(after.score.min()) >= 0.0
+
+
 def test_what_was_cut_is_paid_for(key):
     tables = toy_bank(0).replace(invalid=jnp.ones_like(toy_bank(0).invalid))
     params, root, *_ = bank.question(tables, 0, 0)

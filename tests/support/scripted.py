@@ -63,28 +63,39 @@ class ScriptedPolicy:
 
 
 class ScriptedPrm:
-    """Near 1 for a right partial sum, near 0 for a wrong one; `noise` in [0, 1] blurs it."""
+    """Near 1 for a right partial sum, near 0 for a wrong one; `noise` in [0, 1] blurs it.
+
+    At each step a path gets too long to be read with probability `refuses`.
+    """
 
     name = "scripted-prm"
     num_parameters = 5
     sparsity_total = 0.1
     sparsity_last_layer = 0.01
 
-    def __init__(self, noise: float = 0.2, breaks_on: str | None = None) -> None:
+    def __init__(
+        self, noise: float = 0.2, breaks_on: str | None = None, refuses: float = 0.0
+    ) -> None:
         self.noise = noise
         self.breaks_on = breaks_on
+        self.refuses = refuses
 
     def score(self, questions: Sequence[Question], paths: Sequence[Path]) -> Scoring:
         for question in questions:
             if question.id == self.breaks_on:
                 raise ScorerContractError(f"question {question.id!r}, step 0: NaN")
         scores = [self._one(q, p) for q, p in zip(questions, paths, strict=True)]
-        return Scoring(scores, [TokenUsage(computed=3) for _ in paths], inside_seconds=0.0)
+        usage = [TokenUsage(computed=3 * (score is not None)) for score in scores]
+        return Scoring(scores, usage, inside_seconds=0.0)
 
     def keep_only(self, question: Question, paths: Sequence[Path]) -> None:
         pass
 
-    def _one(self, question: Question, path: Path) -> float:
+    def _one(self, question: Question, path: Path) -> float | None:
+        texts = [step.text for step in path]
+        prefixes = (texts[: end + 1] for end in range(len(texts)))
+        if any(_chance("long", question.id, *prefix) < self.refuses for prefix in prefixes):
+            return None
         numbers = [int(part) for part in question.text.split("+")]
         text = path[-1].text.removeprefix("\\boxed{").removesuffix("}")
         right = text == str(sum(numbers[: min(len(path) + 1, len(numbers))]))
@@ -109,7 +120,8 @@ class ScriptedModels:
 
     def prm(self, spec: PrmSpec) -> ScriptedPrm:
         self.loaded.append(spec.path)
-        return ScriptedPrm(0.9 if spec.label == "bad" else 0.2, self.breaks_on)
+        noise, refuses = 0.9 if spec.label == "bad" else 0.2, 0.05 if spec.label == "short" else 0.0
+        return ScriptedPrm(noise, self.breaks_on, refuses)
 
 
 def _sample(request: StepRequest, seed: int) -> StepSample:
