@@ -119,7 +119,7 @@ def test_a_prm_that_cannot_read_all_paths_drops_them(tmp_path, run):
         refused = {c.id for c in tree.candidates if c.invalid == "prm context"}
         assert bool(refused) == bool(row.ledger.prm_refused)
         assert all(refused.isdisjoint(path.nodes) for path in tree.paths)
-        best = max(tree.paths, key=lambda path: path.path_score, default=None)
+        best = max(tree.paths, key=lambda path: path.path_score or 0.0, default=None)
         assert row.answer == (None if best is None else best.answer)
     assert any(row.ledger.prm_refused for row in rescored.run.rows)
     assert not all(row.ledger.prm_refused for row in rescored.run.rows)

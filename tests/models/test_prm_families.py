@@ -46,7 +46,7 @@ def scores_of(scorer, question, texts):
     path = steps_of(texts)
     paths = [path[: i + 1] for i in range(len(path))]
     scorer.keep_only(Question("q", question), [])
-    return scorer.score([Question("q", question)] * len(paths), paths).scores
+    return scorer.score([Question("q", question)] * len(paths), paths).all_scores()
 
 
 @pytest.fixture(scope="module")
