@@ -52,7 +52,7 @@ from ..evaluation.evaluate import prepare
 from ..evaluation.runners import LocalRunner
 from ..evaluation.wall_times import WallTimes
 from ..grading.verdict import default_judge, grade_answer
-from ..live.results import SearchResult
+from ..live.results import ROOT, SearchResult
 from ..models.source import ModelSource
 from ..protocols import AnswerJudge
 from ..specs.recipe import Recipe, StrategySpec
@@ -206,7 +206,6 @@ def decision_rows(
         in_step = int((same_step & (ticks[:, 1] < decision.phase)).sum())
         spent = int((ticks[:, 0] < decision.step).sum()) + in_step
         node = decision.node
-        before = node if node in last_of else _parent(result, node)
         rows.append(
             {
                 "search": number,
@@ -227,16 +226,19 @@ def decision_rows(
                 "granted": decision.granted,
                 "spent": spent,
                 "remaining": len(result.candidates) - spent,
-                "predecessor": last_of.get(before, -1),
+                "predecessor": _last_decision(result, node, last_of),
                 "ends": 0,
                 "correct": correct,
             }
         )
         last_of[node] = row
+    # A kept candidate without a valid child ends its path; the others end in a child or are pruned.
+    goes_on = {c.parent for c in result.candidates if c.invalid is None}
     for candidate in result.candidates:
-        # A kept child either decides itself, or its path had its last decision at its parent.
-        if candidate.kept and candidate.id not in last_of and candidate.parent in last_of:
-            rows[last_of[candidate.parent]]["ends"] += 1
+        if candidate.kept and candidate.id not in goes_on:
+            before = _last_decision(result, candidate.id, last_of)
+            if before >= 0:
+                rows[before]["ends"] += 1
     _fill_log_probs(rows, behaviour)
     return rows
 
@@ -321,8 +323,16 @@ def _fill_log_probs(
         row["log_prob"] = float(value[row["action"]])
 
 
-def _parent(result: SearchResult, node: int) -> int:
-    return result.candidates[node - 1].parent if node else -1
+def _last_decision(result: SearchResult, node: int, last_of: Mapping[int, int]) -> int:
+    """Row of the newest decision on the path to a node, -1 for none.
+
+    A node takes no decision if its only valid child came in the last round of its step.
+    """
+    while node not in last_of:
+        if node == ROOT:
+            return -1
+        node = result.candidates[node - 1].parent
+    return last_of[node]
 
 
 def _file(folder: pathlib.Path, number: int) -> pathlib.Path:

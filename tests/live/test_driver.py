@@ -94,8 +94,7 @@ def run(strategy, *, policy=None, scorer=None, questions=QUESTIONS, **options):
         policy=LetterPolicy(5) if policy is None else policy,
         scorer=HashScorer() if scorer is None else scorer,
         strategy=strategy,
-        params=jnp.int32(40),
-        **{"num_candidates": 8, "max_depth": 6, "seed": 3, **options},
+        **{"params": jnp.int32(40), "num_candidates": 8, "max_depth": 6, "seed": 3, **options},
     )
     return searcher.run(questions)
 
@@ -235,6 +234,36 @@ def test_a_question_without_any_valid_candidate_fails():
     assert {result.status for result in results} == {"failed"}
     assert all("every candidate of step 0 is invalid" in result.reason for result in results)
     assert {c.invalid for r in results for c in r.candidates} == {"blank", "length", "context"}
+
+
+class LoopingPolicy(LetterPolicy):
+    """Greedy decoding never ends a step."""
+
+    def _sample(self, request, seed):
+        sample = super()._sample(request, seed)
+        loops = request.temperature == 0
+        return dataclasses.replace(sample, finish="length") if loops else sample
+
+
+@pytest.mark.parametrize(("options", "most"), [({}, 4), ({"budget": 2}, 2)])
+def test_cats_samples_where_its_greedy_child_is_invalid(options, most):
+    """Before anything fails, within N and the budget, as the table's cheapest action samples."""
+    strategy = search.cats(search.constant_policy)
+    policy = LoopingPolicy(15)
+    results = run(strategy, policy=policy, params=jnp.int32(0), num_candidates=4, **options)
+    retries = [request for request in policy.requests if request.temperature != 0]
+    asked = {(round(r.temperature, 6), r.top_p, r.top_k, len(r.seeds)) for r in retries}
+    assert asked == {(0.6, 1.0, 0, 1)}
+    for result in results:
+        steps = Counter(candidate.step for candidate in result.candidates)
+        assert max(steps.values()) <= most
+        assert all(candidate.invalid for candidate in result.candidates if candidate.phase == 0)
+        # One valid child is enough; without one, all rounds are spent.
+        for step in steps:
+            tried = [c.invalid is None for c in result.candidates if c.step == step and c.phase]
+            assert tried == [False] * (len(tried) - 1) + [any(tried)]
+    answered = [result.status == "answered" for result in results]
+    assert all(answered) if not options else not any(answered)
 
 
 def _too_long(question, texts, value):

@@ -226,9 +226,12 @@ def tick(rules: Rules, world: World, index: int, before: dict[str, Any]) -> Tick
                 transitions.append(_transition(waiting, rules.discount, decision["features"]))
             decision["reward"] = reward[slot]
             state["pending"][slot] = decision
-        elif state["phase"] == 1 and waiting is not None:
+        elif (
+            waiting is not None
+            and state["phase"] == rules.num_phases - 1
+            and not _children(state, slot)
+        ):
             transitions.append(_transition(waiting, 0.0, None))
-            state["pending"][slot] = None
 
     scores = [
         path_score(rules.path_score, path["scores"] if path else []) for path in judged["pool"]
@@ -367,9 +370,12 @@ def _decide(
     state["open_default"] = False
     wanted = []
     for slot in range(len(state["frontier"])):
-        if not _children(state, slot) or not state["open"][slot]:
-            state["open"][slot] = False
+        if not state["open"][slot]:
             wanted.append(0)
+            continue
+        if not _children(state, slot):  # nothing to decide on: as few more as can be
+            wanted.append(min((a[0] for a in rules.actions if a[0] > 0 and a[2] > 0.0), default=0))
+            state["open"][slot] = wanted[-1] > 0
             continue
         features = node_features(rules, judged, slot)
         for name in rules.excluded:

@@ -573,10 +573,18 @@ def _assert_decisions(record: Record, request: search.Request, tick: oracle.Tick
         if expected is not None:
             _assert_decision("decision", decision, slot, expected)
             assert_equal("last_reward", decisions.last_reward[slot], expected["reward"])
-            chosen = (request.temperature[slot], request.top_p[slot], request.top_k[slot])
-            np.testing.assert_array_equal(chosen, ACTIONS[expected["action"]][2:])
+            _assert_sampling(request, slot, ACTIONS[expected["action"]])
+        elif tick.num_samples[slot] and tick.state["phase"] != 1:  # a retry, not a base child
+            _assert_sampling(request, slot, ACTIONS[3])
     assert_transitions(decisions.transition, tick.transitions)
     _assert_pending(decisions.pending, tick.state["pending"])
+
+
+def _assert_sampling(
+    request: search.Request, slot: int, action: tuple[int, int, float, float, int]
+) -> None:
+    chosen = (request.temperature[slot], request.top_p[slot], request.top_k[slot])
+    np.testing.assert_array_equal(chosen, action[2:])
 
 
 def assert_transitions(actual: search.Transition, expected: list[dict[str, Any]]) -> None:

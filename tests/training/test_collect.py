@@ -1,6 +1,7 @@
 """Trajectories: the table's transitions are the core's, columns are what the search did."""
 
 import collections
+import dataclasses
 import hashlib
 import json
 import pathlib
@@ -10,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scripted import ScriptedModels, question_set
+from scripted import ScriptedModels, ScriptedPolicy, question_set
 
 import learners
 import search
@@ -19,6 +20,7 @@ from cats_jax.controllers import checkpoint
 from cats_jax.errors import BadInputError
 from cats_jax.grading.boxed_integer import BoxedIntegerJudge
 from cats_jax.live import ticks
+from cats_jax.live.seeds import stable_seed
 from cats_jax.specs.recipe import parse_recipe
 from cats_jax.training import collect
 
@@ -67,7 +69,31 @@ def searches(decisions):
     return found
 
 
-def test_the_transitions_are_those_of_the_core(tmp_path, monkeypatch):
+class Looping(ScriptedPolicy):
+    """Greedy decoding is cut by the step limit at every second node."""
+
+    def generate(self, requests):
+        made = super().generate(requests)
+        for request, samples in zip(requests, made.samples, strict=True):
+            if request.temperature == 0 and stable_seed(*(s.text for s in request.path)) % 2:
+                samples[:] = [dataclasses.replace(sample, finish="length") for sample in samples]
+        return made
+
+
+class LoopingModels(ScriptedModels):
+    def policy(self, spec):
+        return Looping()
+
+
+@pytest.mark.parametrize(
+    ("changes", "models"),
+    [
+        ({"num_base": 2}, ScriptedModels()),
+        # The only valid child may come in the last round: its node never decides.
+        ({"num_base": 1, "base": {"temperature": 0.0}, "rounds": 1}, LoopingModels()),
+    ],
+)
+def test_the_transitions_are_those_of_the_core(tmp_path, monkeypatch, changes, models):
     """What the core's recorder emits, tick by tick, against the table's predecessors and ends."""
     emitted, pending = [], {}
     observe, commit = ticks._observe, ticks.commit
@@ -101,9 +127,9 @@ def test_the_transitions_are_those_of_the_core(tmp_path, monkeypatch):
     monkeypatch.setattr(ticks, "_observe", with_output)
     monkeypatch.setattr(ticks, "commit", catch)
     # A configuration of its own: programs compiled by other tests report no outputs.
-    strategies = [{**PLAIN, "factor": 3, "num_base": 2}]
+    strategies = [{**PLAIN, "factor": 3, **changes}]
     decisions = collect.load_decisions(
-        collected(tmp_path, strategies=strategies, num_candidates=[16])
+        collected(tmp_path, strategies=strategies, num_candidates=[16], models=models)
     )
 
     def key(before, reward, after):

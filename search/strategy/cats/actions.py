@@ -89,6 +89,17 @@ class ActionTable:
         """Mask of the actions with num_extra <= available; num_extra = 0 is always legal."""
         return self.num_extra() <= jnp.maximum(available, 0)
 
+    @property
+    def retry(self) -> int:
+        """Row that a node without a valid child takes, whatever the policy says.
+
+        Of the actions that sample at a temperature above 0 it is the first one with the fewest
+        additional children; without such an action it is the first one with none.
+        """
+        sampled = [row for row in self.rows if row[0] > 0 and row[2] > 0.0]
+        none = [row for row in self.rows if row[0] == 0]
+        return self.rows.index(min(sampled, key=lambda row: row[0]) if sampled else none[0])
+
     def sampling_settings(self) -> tuple[Sampling, ...]:
         """The distinct sampling parameters of the actions with num_extra > 0, in table order."""
         return tuple(dict.fromkeys(Sampling(*row[2:]) for row in self.rows if row[0] > 0))

@@ -5,6 +5,10 @@ its base children: Algorithm 2 expands a node "using legal actions", which we re
 the policy sees the features of the children and picks an action: how many more to sample, with
 which parameters, how many to keep. A node that samples no more is closed for this step; the others
 decide again in the next round. In the paper a node decides once.
+
+A node without a valid child has nothing to decide on. In each round it samples as few more children
+as the action table allows (`ActionTable.retry`) until one is valid. Without this rule a question is
+lost as soon as its one greedy child loops until the limit of tokens; the paper leaves it open.
 """
 
 from __future__ import annotations
@@ -88,11 +92,13 @@ def _make_plan(
         mask = features.mask(config.excluded_features)
         seen = features.extract(state, aggregated) * mask[None, :]
         available = candidates_left(state)
-        deciding = state.frontier.valid & (num_children(state) > 0) & state.memory.is_open
+        is_open = state.frontier.valid & state.memory.is_open
+        childless = num_children(state) == 0
+        deciding, stuck = is_open & ~childless, is_open & childless
         legal = config.actions.legal(available)
         observation = Observation(features=seen, legal=legal, deciding=deciding, state=state)
         index, log_prob = policy(params, key, observation)
-        chosen = config.actions.lookup(index)
+        chosen = config.actions.lookup(jnp.where(stuck, config.actions.retry, index))
         num_extra = jnp.where(deciding, chosen.num_extra, 0)
         num_retain = jnp.where(deciding, chosen.num_retain, state.memory.num_retain)
         decision = Decision(
@@ -105,10 +111,10 @@ def _make_plan(
             reward=jnp.zeros_like(log_prob),
             valid=deciding,
         )
-        wanted = request(state, num_extra).replace(
+        wanted = request(state, jnp.where(is_open, chosen.num_extra, 0)).replace(
             temperature=chosen.temperature, top_p=chosen.top_p, top_k=chosen.top_k
         )
-        is_open = deciding & (chosen.num_extra > 0)
+        is_open = is_open & (chosen.num_extra > 0)
         return wanted, CatsMemory(is_open=is_open, num_retain=num_retain, decision=decision)
 
     return plan

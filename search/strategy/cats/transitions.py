@@ -15,6 +15,7 @@ from jaxtyping import Array, Bool, Float
 from ...loop import Recorder, Tick
 from ...state import is_terminal, select, take, where_rows
 from ...types import SearchState, StepOutput
+from .features import num_children
 from .types import Decision, DecisionRecord, Transition
 
 
@@ -27,14 +28,14 @@ def decision_recorder(discount: float) -> Recorder:
     """
 
     def record(pending: Decision, tick: Tick) -> tuple[Decision, DecisionRecord]:
-        before, output, after = tick.before, tick.output, tick.after
+        output, after = tick.output, tick.after
         decision: Decision = output.report
-        held = _hold(pending, decision, before)
+        held = where_rows(decision.valid, decision, pending)
         step_ended = output.active & (after.phase == 0)
         kept = select(output.active, select(step_ended, _inherit(held, after), held), pending)
         rows = jax.tree.map(
             lambda a, b: jnp.concatenate([a, b]),
-            _continue(pending, decision, before, discount),
+            _continue(pending, decision, step_ended & ~_has_children(tick), discount),
             _end(held, output),
         )
         emits = (rows.weight_t > 0) & output.active
@@ -53,28 +54,28 @@ def _nothing_pending(state: SearchState) -> Decision:
 
 
 def _continue(
-    pending: Decision, decision: Decision, before: SearchState, discount: float
+    pending: Decision, decision: Decision, dies: Bool[Array, " S"], discount: float
 ) -> Transition:
     """Transitions from each slot's pending decision to the decision it takes in this tick.
 
-    A path that was kept but takes no decision (no base child was granted or valid) ends here
-    with discount 0. In later rounds a closed node's decision stays pending for its children.
+    A path whose newest node has no valid child at the end of the step, and so has never decided,
+    ends here with discount 0. All other decisions stay pending for the children.
     """
     decided = decision.valid
-    ends = pending.valid & (before.phase == 1) & ~decided
     return _transition(
         pending,
         discount=jnp.where(decided, jnp.float32(discount), 0.0),
         features=jnp.where(decided[:, None], decision.features, 0.0),
-        weight=(pending.valid & decided) | ends,
+        weight=pending.valid & (decided | dies),
     )
 
 
-def _hold(pending: Decision, decision: Decision, before: SearchState) -> Decision:
-    """The newest decision of each slot whose transition is not complete."""
-    decided = decision.valid
-    still_pending = pending.valid & ~(decided | (before.phase == 1))
-    return where_rows(decided, decision, pending.replace(valid=still_pending))
+def _has_children(tick: Tick) -> Bool[Array, " S"]:
+    """Whether each frontier slot has a valid child after the tick's expansion."""
+    expansion = tick.expansion
+    granted = jnp.sum(tick.output.num_samples, dtype=jnp.int32)
+    is_child = expansion.valid & (jnp.arange(expansion.valid.shape[0]) < granted)
+    return (num_children(tick.before) > 0).at[expansion.parent].max(is_child)
 
 
 def _inherit(held: Decision, after: SearchState) -> Decision:
