@@ -249,7 +249,7 @@ def test_shares_of_one_gpu_add_up_to_one_at_most(machine):
     machine(2, False)
     policy = PolicySpec("weak", backend="vllm", gpu_memory_utilization=0.6, tensor_parallel_size=2)
     large = PrmSpec("exact", backend="vllm", gpu_memory_utilization=0.5, device="cuda:1")
-    with pytest.raises(BadInputError, match="PRM 'exact' are both on GPU 1 and want 1.1 of its"):
+    with pytest.raises(BadInputError, match=r"PRM 'exact' are both on GPU 1 and want 1\.1 of its"):
         settle(policy, (large,), (), 3)
     fits = dataclasses.replace(large, gpu_memory_utilization=0.4)
     apart = dataclasses.replace(policy, tensor_parallel_size=None)
@@ -309,11 +309,17 @@ def fake_vllm(monkeypatch):
     names = ("vllm", "vllm.model_executor", "vllm.model_executor.layers", "vllm.v1")
     names += ("vllm.model_executor.layers.quantization", "vllm.v1.engine")
     modules = {name: types.ModuleType(name) for name in (*names, "vllm.v1.engine.exceptions")}
-    modules["vllm"].EngineArgs = EngineArgs
-    modules["vllm"].SamplingParams = types.SimpleNamespace
-    modules["vllm"].__version__ = "0.32"
-    modules["vllm.model_executor.layers.quantization"].QUANTIZATION_METHODS = ["awq", "fp8"]
-    modules["vllm.v1.engine.exceptions"].EngineDeadError = RuntimeError
+    contents = {
+        "vllm": {
+            "EngineArgs": EngineArgs,
+            "SamplingParams": types.SimpleNamespace,
+            "__version__": "0.32",
+        },
+        "vllm.model_executor.layers.quantization": {"QUANTIZATION_METHODS": ["awq", "fp8"]},
+        "vllm.v1.engine.exceptions": {"EngineDeadError": RuntimeError},
+    }
+    for name, content in contents.items():
+        vars(modules[name]).update(content)
     for name, module in modules.items():
         monkeypatch.setitem(sys.modules, name, module)
 
@@ -321,9 +327,11 @@ def fake_vllm(monkeypatch):
 @pytest.mark.usefixtures("fake_vllm")
 def test_names_are_checked_against_vllm_s_own():
     check_names(PrmSpec("p", backend="vllm", engine_args={"swap_space": 1}, quantization="fp8"))
-    with pytest.raises(BadInputError, match="prms: engine_args: .*0.32.*did you mean 'swap_space'"):
+    with pytest.raises(
+        BadInputError, match=r"prms: engine_args: .*0\.32.*did you mean 'swap_space'"
+    ):
         check_names(PrmSpec("p", backend="vllm", engine_args={"swap_spaces": 1}))
-    with pytest.raises(BadInputError, match="quantization='fp8x' .*did you mean 'fp8'.*awq"):
+    with pytest.raises(BadInputError, match=r"quantization='fp8x' .*did you mean 'fp8'.*awq"):
         check_names(PrmSpec("p", backend="vllm", quantization="fp8x"))
 
 
