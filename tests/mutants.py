@@ -682,6 +682,27 @@ MUTANTS: tuple[Mutant, ...] = (
         mutated="if False and not strategy.keeps_all_paths:",
         tests=("tests/evaluation/test_rescore.py", "-k", "aggregation and last"),
     ),
+    Mutant(
+        name="an engine's context has no room for the first step",
+        file="cats_jax/models/settle.py",
+        original="steps = (max_depth - 1) * policy.max_step_tokens + last",
+        mutated="steps = (max_depth - 2) * policy.max_step_tokens + last",
+        tests=("tests/models/test_engine_settings.py", "-k", "context_that_the_run_needs"),
+    ),
+    Mutant(
+        name="every engine is put on the first GPU",
+        file="cats_jax/models/serving/vllm_engine.py",
+        original='arguments["device_ids"] = list(gpu_numbers(settings))',
+        mutated='arguments["device_ids"] = list(range(settings.tensor_parallel_size or 1))',
+        tests=("tests/models/test_engine_settings.py", "-k", "over_several_gpus"),
+    ),
+    Mutant(
+        name="the manifest does not say which backend auto took",
+        file="cats_jax/evaluation/evaluate.py",
+        original="recipe = dataclasses.replace(recipe, policy=policy, prms=prms)",
+        mutated="recipe = dataclasses.replace(recipe, prms=prms)",
+        tests=("tests/models/test_engine_settings.py", "-k", "what_was_taken"),
+    ),
 )
 
 

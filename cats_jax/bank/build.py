@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import pathlib
 from collections.abc import Callable
@@ -11,6 +12,8 @@ from .. import world
 from ..datasets import QuestionSet, load_questions
 from ..errors import BadInputError
 from ..grading.verdict import default_judge
+from ..models.backend import check_there
+from ..models.settle import settle
 from ..models.source import ModelSource, is_world_policy
 from ..protocols import AnswerJudge
 from ..specs.recipe import PolicySpec, PrmSpec, QuestionSpec
@@ -52,6 +55,8 @@ def collect_bank(
     """
     folder = pathlib.Path(folder)
     known = load_questions(recipe.questions)
+    policy, prms = settle(recipe.policy, recipe.prms, known.questions, recipe.max_depth)
+    recipe = dataclasses.replace(recipe, policy=policy, prms=prms)
     manifest = make_manifest(
         config=recipe.as_config(),
         models=fingerprints(models, recipe.policy, recipe.prms),
@@ -88,6 +93,7 @@ def _collect_missing(
         return
     if judge is None:
         judge = default_judge(recipe.questions)
+    check_there((recipe.policy, *recipe.prms))
     policy = models.policy(recipe.policy)
     for question in known.questions:
         policy.check_question(question)

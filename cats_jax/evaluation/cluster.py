@@ -20,9 +20,11 @@ from typing import Any
 
 from ..errors import BadInputError
 from ..live.results import SearchResult
+from ..models.backend import gpu_numbers
 from ..models.source import ModelSource
 from ..protocols import AnswerJudge, Question
-from ..specs.recipe import PrmSpec, Recipe
+from ..specs.models import ModelSpec, PrmSpec
+from ..specs.recipe import Recipe
 from .cells import Cell, grid
 from .runners import LocalRunner
 from .wall_times import WallTimes
@@ -147,20 +149,25 @@ class RayRunner:
 def needs(recipe: Recipe) -> tuple[int, float]:
     """(CPUs, GPUs) that one worker reserves; it holds the policy and one PRM at a time.
 
-    A model of the backend "hf" takes `num_threads` CPUs on the device "cpu"; on "cuda:K" the worker
-    takes K + 1 whole GPUs. vLLM engines share one GPU, of which a worker takes the sum of the
-    policy's and the largest PRM's `gpu_memory_utilization`; several workers may share that GPU.
+    A model of the backend "hf" takes `num_threads` CPUs on the device "cpu". Models that need the
+    GPUs up to number K, by `device` or `tensor_parallel_size`, take K + 1 whole GPUs, and so does
+    one of "hf" on the first GPU. vLLM engines on the first GPU alone take a part of it, the sum of
+    the policy's and the largest PRM's `gpu_memory_utilization`; several workers may share that GPU.
     Models behind a server take nothing.
     """
     specs = (recipe.policy, *recipe.prms)
     local = [spec for spec in specs if spec.backend == "hf"]
-    cpus = max((spec.num_threads for spec in local if spec.device == "cpu"), default=1)
-    devices = [spec.device for spec in local if spec.device.startswith("cuda")]
-    if devices:
-        return cpus, 1.0 + max(int(device.partition(":")[2] or 0) for device in devices)
-    engine = [s.gpu_memory_utilization if s.backend == "vllm" else 0.0 for s in specs]
+    cpus = max((spec.num_threads for spec in local if not gpu_numbers(spec)), default=1)
+    whole = max((gpu_numbers(spec).stop for spec in specs), default=0)
+    if whole > 1 or any(gpu_numbers(spec) for spec in local):
+        return cpus, float(whole)
+    shares = [s.gpu_memory_utilization if _on_engine(s) else 0.0 for s in specs]
     # Two decimals, as Ray counts in 1/10 000 of a GPU and people in hundredths.
-    return cpus, min(1.0, round(engine[0] + max(engine[1:], default=0.0), 2))
+    return cpus, min(1.0, round(shares[0] + max(shares[1:], default=0.0), 2))
+
+
+def _on_engine(spec: ModelSpec) -> bool:
+    return spec.backend == "vllm" and len(gpu_numbers(spec)) > 0
 
 
 def room_on(resources: Mapping[str, float], cpus: int, gpus: float) -> int:

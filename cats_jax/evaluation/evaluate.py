@@ -19,6 +19,7 @@ from ..datasets import QuestionSet, load_questions
 from ..datasets.digests import text_digest
 from ..errors import BadInputError
 from ..grading.verdict import default_judge, needs_math
+from ..models.settle import settle
 from ..models.source import ModelSource
 from ..protocols import AnswerJudge
 from ..runs.folder import Run, RunWriter, read_run
@@ -35,7 +36,7 @@ class Evaluation:
     """A checked recipe, ready to run. Only loading the models can still raise BadInputError.
 
     Attributes:
-        recipe: the recipe as given.
+        recipe: the recipe, its models settled for this machine, see `models.settle`.
         questions: the question set.
         cells: the cells of the grid, in order of running.
         manifest: manifest of the run folder.
@@ -112,13 +113,15 @@ def prepare(
     Raises:
         BadInputError: something in the recipe can't work.
     """
-    cells = grid(recipe)
+    grid(recipe)  # raises for what can't work, before the models are looked at
     questions = load_questions(recipe.questions) if questions is None else questions
     if needs_math(recipe.questions) and importlib.util.find_spec("math_verify") is None:
         raise BadInputError(
             "answers in LaTeX are graded by math-verify, which is not installed: "
             "pip install 'cats-jax[eval]'"
         )
+    policy, prms = settle(recipe.policy, recipe.prms, questions.questions, recipe.max_depth)
+    recipe = dataclasses.replace(recipe, policy=policy, prms=prms)
     fingerprints = {"policy": models.fingerprint(recipe.policy)}
     for spec in recipe.prms:
         fingerprints[f"prm {spec.label}"] = models.fingerprint(spec)
@@ -134,7 +137,7 @@ def prepare(
         questions=questions.fingerprint(),
         seeds=recipe.seeds,
     )
-    return Evaluation(recipe, questions, cells, manifest)
+    return Evaluation(recipe, questions, grid(recipe), manifest)
 
 
 def _check_unseen(label: str, controller: pathlib.Path, questions: QuestionSet) -> None:

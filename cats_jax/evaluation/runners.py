@@ -8,6 +8,7 @@ from typing import Protocol
 
 from ..live.results import SearchResult
 from ..live.searcher import Searcher
+from ..models.backend import check_there
 from ..models.source import ModelSource
 from ..protocols import AnswerJudge, Question, StepGenerator, StepScorer
 from ..specs.recipe import PrmSpec, Recipe
@@ -32,7 +33,12 @@ class LocalRunner:
     def __init__(
         self, recipe: Recipe, models: ModelSource, judge: AnswerJudge, times: WallTimes
     ) -> None:
-        """Store the arguments; models are loaded at the first cell that needs them."""
+        """Models are loaded at the first cell that needs them.
+
+        Raises:
+            BadInputError: a device or an engine of the models is not on this machine.
+        """
+        check_there((recipe.policy, *recipe.prms))
         self._recipe = recipe
         self._models = models
         self._judge = judge

@@ -14,7 +14,8 @@ from .. import world
 from ..errors import BadInputError
 from ..protocols import StepGenerator, StepScorer
 from ..specs.functions import is_function_name, load_function
-from ..specs.recipe import PolicySpec, PrmSpec
+from ..specs.models import ModelSpec, PolicySpec, PrmSpec
+from .backend import choose_backend
 from .prm.family import choose_format
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ class ModelFolders:
 
     def policy(self, spec: PolicySpec) -> StepGenerator:
         """Load a policy, or start its engine."""
+        spec = choose_backend(spec)
         if is_function_name(spec.path):
             return _own_model(spec, StepGenerator)
         silence_transformers()
@@ -76,6 +78,7 @@ class ModelFolders:
 
     def prm(self, spec: PrmSpec) -> EngineScorer | HuggingFaceScorer:
         """Load a process reward model, or start its engine."""
+        spec = choose_backend(spec)
         if is_function_name(spec.path):
             return _own_model(spec, StepScorer)
         silence_transformers()
@@ -91,10 +94,9 @@ class ModelFolders:
 
 _ASKED = ("format", "step_separator", "max_step_tokens", "max_answer_tokens")
 _LOADED = ("device", "dtype", "batch_tokens", "num_threads")
-_STARTED = ("dtype", "gpu_memory_utilization")
 
 
-def _settings(spec: PolicySpec | PrmSpec, *names: str) -> dict[str, Any]:
+def _settings(spec: ModelSpec, *names: str) -> dict[str, Any]:
     """The named fields of a spec, as keyword arguments of a back end."""
     return {name: getattr(spec, name) for name in names}
 
@@ -119,12 +121,12 @@ def _engine_policy(spec: PolicySpec, folder: pathlib.Path) -> StepGenerator:
         if spec.backend == "vllm":
             from .serving.vllm_engine import VLLMSampler
 
-            return VLLMSampler(folder, context=context, **_settings(spec, *_STARTED))
+            return VLLMSampler(folder, context=context, settings=spec)
         from .serving.http_engine import HTTPSampler, Server
 
         return HTTPSampler(Server(spec.backend, context=context))
 
-    return EngineGenerator(folder, start, **_settings(spec, *_ASKED))
+    return EngineGenerator(folder, start, **_settings(spec, "max_model_len", *_ASKED))
 
 
 def _engine_prm(spec: PrmSpec, folder: pathlib.Path) -> EngineScorer:
@@ -139,14 +141,12 @@ def _engine_prm(spec: PrmSpec, folder: pathlib.Path) -> EngineScorer:
     def start(model: RewardModel) -> Classifier:
         overrides = classifier_overrides(model.config.model_type, prm_format.read_out)
         if spec.backend == "vllm":
-            return VLLMClassifier(
-                folder, context=model.context, overrides=overrides, **_settings(spec, *_STARTED)
-            )
+            return VLLMClassifier(folder, context=model.context, overrides=overrides, settings=spec)
         from .serving.http_engine import HTTPClassifier, Server
 
         return HTTPClassifier(Server(spec.backend, context=model.context), overrides)
 
-    return EngineScorer(folder, prm_format, start)
+    return EngineScorer(folder, prm_format, start, max_model_len=spec.max_model_len)
 
 
 def model_folder(spec: PolicySpec | PrmSpec) -> pathlib.Path:

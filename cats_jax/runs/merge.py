@@ -38,7 +38,9 @@ def merge_runs(runs: Sequence[Run]) -> list[Run]:
 
 
 def _setting(run: Run) -> dict[str, Any]:
-    config = run.manifest["config"]
+    config = dict(run.manifest["config"])
+    # Runs made before a setting existed have no entry for it.
+    config["policy"] = {k: v for k, v in config["policy"].items() if v is not None}
     return {
         "policy model": run.manifest["models"]["policy"],
         "questions": run.manifest["questions"],
@@ -83,5 +85,5 @@ def _labels(manifest: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
         yield "strategy", spec["label"], [spec, models.get(f"controller {spec['label']}")]
     for spec in config["prms"]:
         # Not where or how fast it runs.
-        read = [spec[name] for name in ("format", "path_score", "dtype")]
+        read = [spec.get(name) for name in ("format", "path_score", "dtype", "quantization")]
         yield "PRM", spec["label"], [read, models.get(f"prm {spec['label']}")]

@@ -16,86 +16,13 @@ import yaml
 
 from ..errors import BadInputError, known_names
 from .calibrations import Calibrations, load_calibrations
+from .models import PolicySpec, PrmSpec
 
 MAX_CANDIDATES = 256
 """Largest N, equal to `search.MAX_CANDIDATES`. A copy, because importing `search` loads JAX."""
 
 MAX_TREE_CANDIDATES = 64
 """Largest N for which trees are written by default."""
-
-
-def _check_backend(value: Any, where: str) -> None:
-    if value in ("hf", "vllm"):
-        return
-    if not isinstance(value, str) or not value.startswith(("http://", "https://")):
-        raise BadInputError(
-            f"{where}: backend={value!r}: must be hf, vllm, or a server's address such as "
-            "http://localhost:8000"
-        )
-
-
-@dataclass(frozen=True)
-class PolicySpec:
-    """A policy to load.
-
-    Attributes:
-        path: a model folder, a policy of the embedded world ("weak" or "strong"), or
-            `module:function`, a function that is called with this spec and returns a
-            `StepGenerator`.
-        backend: "hf" (transformers), "vllm" (an engine started here), or a server's address.
-        format, step_separator, max_step_tokens, max_answer_tokens: prompt, end of steps and limits
-            of tokens, see `StepPolicy`.
-        device, batch_tokens, num_threads: settings of the backend "hf", see
-            `HuggingFaceGenerator`; other backends ignore them.
-        dtype: "float32" or "bfloat16"; a server uses its own dtype.
-        gpu_memory_utilization: share of a GPU's memory, for the backend "vllm" only.
-    """
-
-    path: str = "weak"
-    backend: str = "hf"
-    format: str = "auto"
-    step_separator: str | None = None
-    max_step_tokens: int = 256
-    max_answer_tokens: int = 2048
-    device: str = "cpu"
-    dtype: str = "float32"
-    batch_tokens: int = 1 << 16
-    num_threads: int = 1
-    gpu_memory_utilization: float = 0.45
-
-    def __post_init__(self) -> None:
-        _check_backend(self.backend, "policy")
-
-
-@dataclass(frozen=True)
-class PrmSpec:
-    """A process reward model to load.
-
-    Attributes:
-        path: a model folder, a name of `cats_jax.world.PRM_NAMES`, or `module:function`, a
-            function that is called with this spec and returns a `StepScorer`.
-        backend: as in `PolicySpec`.
-        format: how the PRM reads a path: the name of a PRM format, a .yaml file, or "auto".
-        label: name in tables and row keys; default: the last part of `path`.
-        path_score: aggregation of the PRM's step scores, for strategies that don't name one.
-        device, batch_tokens, num_threads, dtype, gpu_memory_utilization: as in `PolicySpec`.
-    """
-
-    path: str
-    backend: str = "hf"
-    format: str = "auto"
-    label: str = ""
-    path_score: str | None = None
-    device: str = "cpu"
-    dtype: str = "float32"
-    batch_tokens: int = 1 << 16
-    num_threads: int = 1
-    gpu_memory_utilization: float = 0.45
-
-    def __post_init__(self) -> None:
-        _check_backend(self.backend, "prms")
-        if not self.label:
-            object.__setattr__(self, "label", pathlib.Path(self.path).name)
 
 
 @dataclass(frozen=True)
@@ -184,7 +111,7 @@ class Recipe:
     strategies: tuple[StrategySpec, ...]
     num_candidates: tuple[int, ...]
     questions: tuple[QuestionSpec, ...]
-    policy: PolicySpec = PolicySpec()
+    policy: PolicySpec = dataclasses.field(default_factory=PolicySpec)
     prms: tuple[PrmSpec, ...] = ()
     calibration: Calibrations = ()
     seeds: tuple[int, ...] = (0,)

@@ -95,20 +95,27 @@ def begin_folder(
 
 
 def with_current_names(value: Any, parent: str = "") -> Any:
-    """Rename keys of a manifest of an earlier version: a policy's `recipe` is now `format`.
+    """The entries of a manifest of an earlier version, as they are now.
+
+    A policy's `recipe` is now `format`, and a model behind a server has no `device`. An entry that
+    is missing reads as null, see `differences`.
 
     Args:
         value: a manifest, or a JSON value in one.
         parent: the key of `value`.
     """
+    if isinstance(value, list):
+        return [with_current_names(entry, parent) for entry in value]
     if not isinstance(value, dict):
         return value
+    if parent in ("policy", "prms") and str(value.get("backend")).startswith("http"):
+        value = {**value, "device": None}
     names = {name: "format" if (parent, name) == ("policy", "recipe") else name for name in value}
     return {names[name]: with_current_names(entry, name) for name, entry in value.items()}
 
 
 def differences(old: Any, new: Any, name: str) -> list[str]:
-    """Where two JSON values differ, as "name: old -> new"."""
+    """Where two JSON values differ, as "name: old -> new"; a missing entry is equal to null."""
     if isinstance(old, dict) and isinstance(new, dict):
         return [
             change

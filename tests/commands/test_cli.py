@@ -147,7 +147,7 @@ def test_compiled_programs_are_kept_in_the_users_own_folder(monkeypatch):
         ("[exact]", "[/no/such]", r"PRM folder '/no/such' does not exist: give a local model"),
         ("[exact]", "[{path: exact, format: best}]", r"PRM format 'best' is unknown: known are"),
         ("[exact]", "[{path: exact, fromat: world}]", r"key 'fromat': did you mean 'format'\?"),
-        ("[exact]", "[{path: exact, backend: vlm}]", r"prms: backend='vlm': must be hf, vllm, or"),
+        ("[exact]", "[{path: exact, backend: vlm}]", r"prms: backend='vlm': must be hf, vllm,"),
         ("[exact]", "[]", r"'beam' reads PRM scores, but the recipe has no PRM: add 'prms'"),
         ("max_depth: 6", "policy: /no/such", r"policy folder '/no/such' does not exist"),
         ("max_depth: 6", "policy: {path: weak, recipe: plain}", r"'recipe': it is now 'format'"),

@@ -126,21 +126,27 @@ def test_whole_paths_on_two_nodes(tmp_path, nodes):
 # Where workers go
 
 
+_GPU = {"backend": "vllm", "device": "cuda"}
+
+
 @pytest.mark.parametrize(
     ("policy", "prms", "expected"),
     [
         ({}, [{}], (1, 0)),
         ({"num_threads": 4}, [{"num_threads": 2}], (4, 0)),
-        ({"backend": "vllm"}, [{"backend": "vllm"}], (1, 0.9)),
+        (_GPU, [_GPU], (1, 0.9)),
         # One PRM at a time beside the policy.
-        ({"backend": "vllm", "gpu_memory_utilization": 0.2},
-         [{"backend": "vllm", "gpu_memory_utilization": 0.1},
-          {"backend": "vllm", "gpu_memory_utilization": 0.3}], (1, 0.5)),
-        ({"backend": "vllm", "gpu_memory_utilization": 0.8}, [{"backend": "vllm"}], (1, 1)),
-        ({"backend": "vllm"}, [{"num_threads": 3}], (3, 0.45)),
+        ({**_GPU, "gpu_memory_utilization": 0.2},
+         [{**_GPU, "gpu_memory_utilization": 0.1},
+          {**_GPU, "gpu_memory_utilization": 0.3}], (1, 0.5)),
+        ({**_GPU, "gpu_memory_utilization": 0.8}, [_GPU], (1, 1)),
+        (_GPU, [{"num_threads": 3}], (3, 0.45)),
+        ({**_GPU, "device": "cpu"}, [{**_GPU, "device": "cpu"}], (1, 0)),
+        (_GPU, [{**_GPU, "device": "cuda:1"}], (1, 2)),
+        ({**_GPU, "device": "cuda:1", "tensor_parallel_size": 2}, [_GPU], (1, 3)),
         ({"device": "cuda"}, [{}], (1, 1)),
         ({"device": "cuda"}, [{"device": "cuda:1"}], (1, 2)),
-        ({"backend": "http://localhost:8000", "device": "cuda"}, [{}], (1, 0)),
+        ({"backend": "http://localhost:8000"}, [{}], (1, 0)),
     ],
 )  # fmt: skip
 def test_what_a_worker_needs(policy, prms, expected):
@@ -168,7 +174,7 @@ def test_room_on_a_node(resources, cpus, gpus, room):
 
 def test_workers_with_vllm_take_gpus(cluster, nodes):
     """A node that says it has GPUs is enough to see what is asked for."""
-    recipe = _recipe(policy={"path": "weak", "backend": "vllm", "gpu_memory_utilization": 0.3})
+    recipe = _recipe(policy={"path": "weak", **_GPU, "gpu_memory_utilization": 0.3})
     judge = default_judge(recipe.questions)
     with pytest.raises(BadInputError, match=r"has room for 0: each needs 1 CPU\(s\) and 0\.3 GPU"):
         RayRunner(recipe, scripted.ScriptedModels(), judge, address="auto")

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import httpx
 import prm_cards
@@ -33,9 +34,17 @@ from cats_jax.models.serving.generator import EngineGenerator
 from cats_jax.models.serving.http_engine import HTTPClassifier, HTTPSampler, Server
 from cats_jax.models.serving.scorer import EngineScorer
 from cats_jax.models.serving.token_engine import SampleRequest
-from cats_jax.models.serving.vllm_engine import VLLMClassifier, VLLMSampler, classifier_overrides
+from cats_jax.models.serving.vllm_engine import (
+    VLLMClassifier,
+    VLLMSampler,
+    check_names,
+    classifier_overrides,
+)
+from cats_jax.models.settle import settle
+from cats_jax.models.source import ModelFolders
 from cats_jax.protocols import Question, Step, StepRequest
 from cats_jax.reporting.statistics import wilson
+from cats_jax.specs.models import PolicySpec
 from search import best_of_n, majority
 
 pytestmark = pytest.mark.vllm
@@ -269,6 +278,53 @@ def test_searches_agree_in_accuracy(policy, scorer, hf_policy, hf_scorer, questi
     ours, theirs = shares
     assert ours.low <= theirs.high
     assert theirs.low <= ours.high
+
+
+def test_settings_of_an_engine_as_a_recipe_gives_them(questions):
+    """Context, free arguments and one request per node, on an engine that a run would start."""
+    asked = PolicySpec(
+        "weak",
+        backend="vllm",
+        seed_per="request",
+        max_num_seqs=64,
+        engine_args={"max_num_batched_tokens": 4096},
+        **LIMITS,
+    )
+    settled, _ = settle(asked, (), questions.questions, max_depth=2)
+    policy: Any = ModelFolders().policy(settled)
+    config = policy._engine.engine.llm_engine.vllm_config
+    longest = max(len(policy._model.prompt_ids(question)) for question in questions.questions)
+    assert config.model_config.max_model_len == longest + 32 + 64 < 256
+    assert config.scheduler_config.max_num_batched_tokens == 4096
+    assert config.scheduler_config.max_num_seqs == 64
+    assert policy._engine.engine.collective_rpc("cats_jax_device") == ["cpu"]
+    check_generator(policy, questions.questions[:3], exact=False)
+    question = questions.questions[0]
+    (few,) = policy.generate([request(question, seeds=range(4))]).samples
+    (many,) = policy.generate([request(question, seeds=range(16))]).samples
+    assert [s.step for s in few] == [s.step for s in many[:4]]
+    assert len({s.step for s in many}) > 1
+    (greedy,) = policy.generate([request(question, seeds=range(3), temperature=0.0)]).samples
+    assert len(greedy) == 3
+    assert greedy[0] == greedy[2]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"engine_args": {"kv_cache_dtypes": "fp8"}}, "did you mean 'kv_cache_dtype'"),
+        ({"quantization": "fp9_per_tensor"}, "did you mean 'fp8_per_tensor'"),
+        ({"device": "cuda"}, "this vLLM is built for the CPU: set device: cpu"),
+        ({"engine_args": {"scheduling_policy": "no"}}, "vLLM does not start with"),
+    ],
+)
+def test_what_this_vllm_does_not_have_is_refused_before_weights_are_read(settings, message):
+    def start(spec):
+        check_names(spec)
+        ModelFolders().policy(spec)
+
+    with pytest.raises(BadInputError, match=message):
+        start(PolicySpec("weak", backend="vllm", **settings))
 
 
 @pytest.mark.timeout(900)  # two servers

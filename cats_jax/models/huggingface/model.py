@@ -75,7 +75,8 @@ class CausalModel:
         name: name of the folder.
         format: the `PolicyFormat` that was chosen; not set if the argument is None.
         num_parameters: number of parameters, a tied tensor counted once; set by `load_weights`.
-        context: largest number of tokens in a sequence.
+        own_context: largest number of tokens in a sequence that the model allows.
+        context: the largest number that is used, `own_context` unless `limit_context` lowers it.
         vocab_size: width of the logits.
         seconds: time spent in forward passes and in blocks under `timed`.
 
@@ -106,7 +107,7 @@ class CausalModel:
             self.format = choose_format(format, self.tokenizer.get_vocab())
             self._prompts = PromptEncoder(self.format, self.tokenizer)
         self.config = config
-        self.context = _context(config)
+        self.context = self.own_context = _context(config)
         self.vocab_size = int(config.vocab_size)
         self.seconds = 0.0
         self.min_rows = _MIN_CPU_ROWS if self.device.type == "cpu" else 1
@@ -116,6 +117,21 @@ class CausalModel:
         self._head_dim = int(getattr(config, "head_dim", None) or config.hidden_size // heads)
         self._num_threads = num_threads
         self._folder = folder
+
+    def limit_context(self, max_model_len: int | None) -> None:
+        """Lower `context` to a number of tokens; None leaves it.
+
+        Raises:
+            BadInputError: the model has fewer.
+        """
+        if max_model_len is None:
+            return
+        if max_model_len > self.own_context:
+            raise BadInputError(
+                f"max_model_len={max_model_len} of {str(self._folder)!r}: the model has a context "
+                f"of {self.own_context} tokens: give at most that"
+            )
+        self.context = max_model_len
 
     def load_weights(self, auto_class: Any = AutoModelForCausalLM) -> None:
         """Reads the weights; a separate method, so that callers can check their input first.
@@ -165,6 +181,22 @@ class CausalModel:
                 f"of {self.name!r}, at least 2 are needed: check the question and the template"
             )
         return ids
+
+    def check_prompt(self, question: Question) -> int:
+        """Number of tokens of a question's prompt.
+
+        Raises:
+            BadInputError: the prompt is too short, or leaves no room in the context.
+        """
+        length = len(self.prompt_ids(question))
+        if length < self.context:
+            return length
+        more = f"raise max_model_len (the model has {self.own_context}), or "
+        raise BadInputError(
+            f"question {question.id!r} has {length} prompt tokens, {self.name} has a context of "
+            f"{self.context}: {more if self.context < self.own_context else ''}shorten or drop "
+            "the question"
+        )
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of token ids, special tokens included."""

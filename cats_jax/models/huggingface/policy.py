@@ -51,12 +51,7 @@ class StepPolicy:
 
     def check_question(self, question: Question) -> None:
         """Raises BadInputError if the prompt is too short or leaves no room in the context."""
-        length, context = len(self._model.prompt_ids(question)), self._model.context
-        if length >= context:
-            raise BadInputError(
-                f"question {question.id!r} has {length} prompt tokens, {self.name} has a context "
-                f"of {context}: shorten or drop the question"
-            )
+        self._model.check_prompt(question)
 
     def _limit(self, request: StepRequest) -> int:
         """Largest number of tokens of a sample, whatever room the context leaves."""

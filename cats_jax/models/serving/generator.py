@@ -38,6 +38,7 @@ class EngineGenerator(StepPolicy):
         path: model folder: configuration, tokenizer with a chat template, safetensors (of which
             only the headers are read here).
         start: makes the engine, given the largest number of tokens in a sequence.
+        max_model_len: that number; None: the model's own.
         asked: `format`, `step_separator`, `max_step_tokens` and `max_answer_tokens`, see
             `StepPolicy`.
 
@@ -50,10 +51,13 @@ class EngineGenerator(StepPolicy):
         self,
         path: str | pathlib.Path,
         start: Callable[[int], Sampler],
+        *,
+        max_model_len: int | None = None,
         **asked: Any,
     ):
         # Tokenizer and configuration only: the weights are the engine's.
         super().__init__(path, device="cpu", dtype="float32", num_threads=1, **asked)
+        self._model.limit_context(max_model_len)
         check_complete(pathlib.Path(path), self._model.config)
         self._ends = frozenset(self._text.ends)
         self.num_parameters = sum(

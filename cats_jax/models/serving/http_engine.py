@@ -165,8 +165,9 @@ class Server:
         length = served[model].get("max_model_len")
         if isinstance(length, int) and length < context:
             raise BadInputError(
-                f"server {self.url} serves {model!r} with a context of {length} tokens, the "
-                f"model's is {context}: start it with --max-model-len {context}"
+                f"server {self.url} serves {model!r} with a context of {length} tokens, {context} "
+                f"are needed: start it with --max-model-len {context}, or set max_model_len to "
+                f"{length} in the recipe"
             )
         return str(model)
 

@@ -32,6 +32,7 @@ class EngineScorer:
         path: model folder: configuration, tokenizer, safetensors (read here for the sparsity).
         prm_format: how the PRM reads a path.
         start: makes the engine, given the model without weights (tokenizer and configuration).
+        max_model_len: largest number of tokens of a path; None: the model's own.
 
     Attributes:
         engine: the engine that `start` made.
@@ -46,9 +47,12 @@ class EngineScorer:
         path: str | pathlib.Path,
         prm_format: PRMFormat,
         start: Callable[[RewardModel], Classifier],
+        *,
+        max_model_len: int | None = None,
     ):
         # Tokenizer, format and configuration only: the weights are the engine's.
         self._model = RewardModel(path, prm_format, device="cpu", dtype="float32", num_threads=1)
+        self._model.limit_context(max_model_len)
         read_out = prm_format.read_out
         head = read_out.layers if isinstance(read_out, Head) else ()
         check_complete(pathlib.Path(path), self._model.config, head)
@@ -69,14 +73,14 @@ class EngineScorer:
 
         Raises:
             ScorerContractError: a path without steps, a blank step, or a path longer than the
-                model's context.
+                context.
         """
         return len(self._ids(question, path))
 
     def score(self, questions: Sequence[Question], paths: Sequence[Path]) -> Scoring:
         """Scores the last step of each path in one call; see `StepScorer.score`.
 
-        Equal paths are one request. A path longer than the model's context has the score None and
+        Equal paths are one request. A path longer than the context has the score None and
         costs nothing. `usage[i].cached` counts the tokens that the engine reports as
         cached (0 if it reports none), or all tokens of a path that equals an earlier one of the
         call. `inside_seconds` is the time of the call to the engine, which includes scheduling and

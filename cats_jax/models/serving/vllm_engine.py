@@ -8,6 +8,7 @@ so a script must make the engine under `if __name__ == "__main__":`.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import multiprocessing.connection
 import os
 import pathlib
@@ -17,30 +18,34 @@ from typing import Any
 
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-from ...errors import BadInputError, RunStoppedError
+from ...errors import BadInputError, RunStoppedError, known_names
+from ...specs.models import ModelSpec, PolicySpec
+from ..backend import choose_backend, gpu_numbers
 from ..prm.format import Head, TokenPair
 from . import vllm_head
 from .token_engine import Classified, Sampled, SampleRequest
 
-_BLOCK_SIZE = 32
+_CPU_BLOCK_SIZE = 32
 """Tokens in a block of the prefix cache; the CPU engine needs a multiple of 32."""
 
-_MAX_BATCHED_TOKENS = 8192
-"""Largest number of tokens in a forward pass, unless the context is longer."""
+_CPU_BATCHED_TOKENS = 8192
+"""Largest number of tokens in a forward pass on a CPU, unless the context is longer."""
+
+_DEFAULTS = ModelSpec("", backend="vllm")
 
 
 class VLLMSampler:
     """`Sampler` on `vllm.LLM`.
 
-    Every sample is a request of its own with its own seed, so the first samples of a prompt do not
-    depend on the number of samples.
+    Every sample is a request of its own with its own seed. With `seed_per` "request" all samples
+    of a prompt are one request with the first sample's seed s, and vLLM gives sample i the seed
+    s + i. Either way the first samples of a prompt do not depend on the number of samples.
 
     Args:
         path: a local model folder with safetensors weights.
         context: largest number of tokens in a sequence.
-        dtype: "float32" or "bfloat16".
-        gpu_memory_utilization: share of a GPU's memory for this engine; a CPU engine takes
-            VLLM_CPU_KVCACHE_SPACE GiB instead (1 unless set).
+        settings: device, dtype and the settings of vLLM. An engine on a CPU takes
+            VLLM_CPU_KVCACHE_SPACE GiB (1 unless set) in place of a share of a GPU.
 
     Attributes:
         engine: the `vllm.LLM`.
@@ -54,34 +59,47 @@ class VLLMSampler:
         path: str | pathlib.Path,
         *,
         context: int,
-        dtype: str = "float32",
-        gpu_memory_utilization: float = 0.45,
+        settings: ModelSpec = _DEFAULTS,
     ):
-        self.engine = _start(
-            path,
-            context=context,
-            dtype=dtype,
-            gpu_memory_utilization=gpu_memory_utilization,
-            skip_tokenizer_init=True,
-        )
+        self._together = isinstance(settings, PolicySpec) and settings.seed_per == "request"
+        self.engine = _start(path, context, settings, skip_tokenizer_init=True)
 
     def sample(self, requests: Sequence[SampleRequest]) -> list[list[Sampled]]:
         """All samples of all requests, in order, in one call."""
+        inputs = sampling_inputs(requests, together=self._together)
         with _stops_if_it_dies():
-            outputs = iter(self.engine.generate(*sampling_inputs(requests), use_tqdm=False))
-        return [[_sampled(next(outputs)) for _ in request.seeds] for request in requests]
+            outputs = iter(self.engine.generate(*inputs, use_tqdm=False))
+        answers = []
+        for request in requests:
+            samples: list[Sampled] = []
+            while len(samples) < len(request.seeds):
+                found = _sampled(next(outputs))
+                # One greedy sample stands for all: they are the same.
+                alone = self._together and request.temperature == 0
+                samples += found * len(request.seeds) if alone else found
+            answers.append(samples)
+        return answers
 
 
-def sampling_inputs(requests: Sequence[SampleRequest]) -> tuple[list[Any], list[Any]]:
-    """Prompts and sampling parameters for `vllm.LLM.generate`, one of each per sample."""
+def sampling_inputs(
+    requests: Sequence[SampleRequest], *, together: bool = False
+) -> tuple[list[Any], list[Any]]:
+    """Prompts and sampling parameters for `vllm.LLM.generate`.
+
+    Args:
+        requests: what to sample.
+        together: whether all samples of a request are one request of vLLM's, not one each.
+    """
     from vllm import SamplingParams  # pyright: ignore[reportMissingImports]
 
     prompts, parameters = [], []
     for request in requests:
-        for seed in request.seeds:
+        number = len(request.seeds) if together and request.temperature > 0 else 1
+        for seed in request.seeds[:1] if together else request.seeds:
             prompts.append({"prompt_token_ids": list(request.prompt)})
             parameters.append(
                 SamplingParams(
+                    n=number,
                     temperature=request.temperature,
                     top_p=request.top_p,
                     top_k=request.top_k,
@@ -101,7 +119,7 @@ class VLLMClassifier:
     """`Classifier` on `vllm.LLM`, which reads the score at the last position.
 
     Args:
-        path, context, dtype, gpu_memory_utilization: as for `VLLMSampler`.
+        path, context, settings: as for `VLLMSampler`.
         overrides: values that replace those of config.json, see `classifier_overrides`.
 
     Attributes:
@@ -117,17 +135,10 @@ class VLLMClassifier:
         *,
         context: int,
         overrides: dict[str, Any],
-        dtype: str = "float32",
-        gpu_memory_utilization: float = 0.45,
+        settings: ModelSpec = _DEFAULTS,
     ):
         self.engine = _start(
-            path,
-            context=context,
-            dtype=dtype,
-            gpu_memory_utilization=gpu_memory_utilization,
-            runner="pooling",
-            convert="classify",
-            hf_overrides=overrides,
+            path, context, settings, runner="pooling", convert="classify", hf_overrides=overrides
         )
 
     def classify(self, prompts: Sequence[tuple[int, ...]]) -> list[Classified]:
@@ -184,9 +195,69 @@ def _stops_if_it_dies() -> Iterator[None]:
         ) from error
 
 
-def _start(path: str | pathlib.Path, *, context: int, **options: Any) -> Any:
+def check_names(settings: ModelSpec) -> None:
+    """Check the names of engine arguments and quantization against vLLM's, which must be installed.
+
+    Raises:
+        BadInputError: a name is unknown to this version of vLLM.
+    """
+    from vllm import EngineArgs, __version__  # pyright: ignore[reportMissingImports]
+    from vllm.model_executor.layers.quantization import (  # pyright: ignore[reportMissingImports]
+        QUANTIZATION_METHODS,
+    )
+
+    known = [entry.name for entry in dataclasses.fields(EngineArgs) if entry.name[0] != "_"]
+    for name in settings.engine_args or {}:
+        if name not in known:
+            # All names would be hundreds.
+            near = known_names(name, known).rpartition("known are")[0]
+            raise BadInputError(
+                f"{settings.where}: engine_args: vLLM {__version__} has no engine argument "
+                f"{name!r}: {near}its names are the fields of vllm.EngineArgs"
+            )
+    method = settings.quantization
+    if method is not None and method not in QUANTIZATION_METHODS:
+        raise BadInputError(
+            f"{settings.where}: quantization={method!r} is unknown to vLLM {__version__}: "
+            f"{known_names(method, QUANTIZATION_METHODS)}"
+        )
+
+
+def engine_arguments(settings: ModelSpec, *, context: int, on_cpu: bool) -> dict[str, Any]:
+    """Arguments of `vllm.LLM` that follow from the settings, without path and task.
+
+    Args:
+        settings: settings of the model; its device is that of a CPU if, and only if, `on_cpu`.
+        context: largest number of tokens in a sequence.
+        on_cpu: whether vLLM's platform is the CPU.
+    """
+    arguments = {
+        "max_model_len": context,
+        "dtype": settings.dtype,
+        "gpu_memory_utilization": settings.gpu_memory_utilization,
+        "enforce_eager": on_cpu if settings.enforce_eager is None else settings.enforce_eager,
+        "tensor_parallel_size": settings.tensor_parallel_size or 1,
+        "quantization": settings.quantization,
+        "max_num_seqs": settings.max_num_seqs,
+        "block_size": settings.block_size,
+        "enable_prefix_caching": True,
+    }
+    if on_cpu:
+        arguments["block_size"] = settings.block_size or _CPU_BLOCK_SIZE
+        arguments["max_num_batched_tokens"] = max(context, _CPU_BATCHED_TOKENS)
+        # A prompt must not be cut: the CPU's random generator can't be turned back when a piece of
+        # a request with a seed is through (vLLM 0.32: "CPU Generator does not use offset").
+        arguments["enable_chunked_prefill"] = False
+    else:
+        arguments["device_ids"] = list(gpu_numbers(settings))
+    return arguments | dict(settings.engine_args or {})
+
+
+def _start(path: str | pathlib.Path, context: int, settings: ModelSpec, **task: Any) -> Any:
     os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    # A fork would take over the threads of JAX and torch, and can't use a GPU that torch has used.
+    os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
     try:
         from vllm import LLM  # pyright: ignore[reportMissingImports]
         from vllm.platforms import current_platform  # pyright: ignore[reportMissingImports]
@@ -195,34 +266,47 @@ def _start(path: str | pathlib.Path, *, context: int, **options: Any) -> Any:
             f"vLLM can't be imported ({error}): install the extra 'vllm', or on a machine without "
             "a GPU `make vllm-env`"
         ) from error
-    if current_platform.is_cpu():
-        # A prompt must not be cut: the CPU's random generator can't be turned back when a piece of
-        # a request with a seed is through (vLLM 0.32: "CPU Generator does not use offset").
-        options |= {"enable_chunked_prefill": False}
+    settings = choose_backend(settings)
+    on_cpu = bool(current_platform.is_cpu())
+    if on_cpu != (settings.device == "cpu"):
+        raise BadInputError(
+            f"{settings.where}: device {settings.device!r}: this vLLM is built for "
+            f"{'the CPU' if on_cpu else 'GPUs'}: set device: {'cpu' if on_cpu else 'cuda'}, or "
+            "install the other build"
+        )
     try:
         engine = LLM(
             model=str(path),
-            max_model_len=context,
-            max_num_batched_tokens=max(context, _MAX_BATCHED_TOKENS),
-            block_size=_BLOCK_SIZE,
-            enable_prefix_caching=True,
-            enforce_eager=True,
             disable_log_stats=True,
             use_tqdm_on_load=False,
             load_format="safetensors",
             trust_remote_code=False,
-            **options,
+            worker_extension_cls=f"{vllm_head.__name__}.{vllm_head.DeviceOf.__name__}",
+            **engine_arguments(settings, context=context, on_cpu=on_cpu),
+            **task,
         )
-    except (RuntimeError, ValueError) as error:
+    except (RuntimeError, ValueError, TypeError) as error:
         reason = str(error).strip().splitlines()[-1]
         raise BadInputError(
             f"vLLM does not start with {str(path)!r}: {reason}: its own messages, with "
             f"VLLM_LOGGING_LEVEL=INFO more of them, say why; it was asked for {context} tokens of "
-            "context, config.json's max_position_embeddings, and too little memory for that wants "
-            "fewer, or a larger gpu_memory_utilization"
+            "context (max_model_len), and too little memory for that wants fewer, or a larger "
+            "gpu_memory_utilization"
         ) from error
+    _check_devices(engine, settings)
     _wake_when_it_dies(engine)
     return engine
+
+
+def _check_devices(engine: Any, settings: ModelSpec) -> None:
+    """Raise BadInputError unless the engine's processes are on the devices of the settings."""
+    asked = [f"cuda:{number}" for number in gpu_numbers(settings)] or ["cpu"]
+    found = sorted(set(engine.collective_rpc("cats_jax_device")))
+    if found != sorted(asked):
+        raise BadInputError(
+            f"{settings.where}: vLLM's engine is on {', '.join(found)}, not on {', '.join(asked)}: "
+            "leave out engine_args that place it, such as distributed_executor_backend"
+        )
 
 
 def _wake_when_it_dies(engine: Any) -> None:
@@ -243,13 +327,18 @@ def _wake_when_it_dies(engine: Any) -> None:
     threading.Thread(target=watch, daemon=True, name="engine-watch").start()
 
 
-def _sampled(output: Any) -> Sampled:
-    (completion,) = output.outputs
-    if completion.finish_reason not in ("stop", "length"):
-        raise RuntimeError(f"vLLM ended a sample with {completion.finish_reason!r}")
-    return Sampled(
-        ids=tuple(completion.token_ids),
-        stopped=completion.finish_reason == "stop",
-        log_prob=float(completion.cumulative_logprob),
-        cached=int(output.num_cached_tokens or 0),
-    )
+def _sampled(output: Any) -> list[Sampled]:
+    """The samples of one request of vLLM's, in order."""
+    samples = []
+    for completion in output.outputs:
+        if completion.finish_reason not in ("stop", "length"):
+            raise RuntimeError(f"vLLM ended a sample with {completion.finish_reason!r}")
+        samples.append(
+            Sampled(
+                ids=tuple(completion.token_ids),
+                stopped=completion.finish_reason == "stop",
+                log_prob=float(completion.cumulative_logprob),
+                cached=int(output.num_cached_tokens or 0),
+            )
+        )
+    return samples

@@ -20,6 +20,16 @@ The value is {"layers": stored names, "label": index or null}.
 """
 
 
+class DeviceOf:
+    """A method that vLLM adds to its workers (`worker_extension_cls`)."""
+
+    device: Any
+
+    def cats_jax_device(self) -> str:
+        """The device that the worker computes on, as torch names it in the worker's process."""
+        return str(self.device)
+
+
 def register() -> None:
     """Register an architecture with a PRM's head for each causal architecture of vLLM."""
     from vllm import ModelRegistry  # pyright: ignore[reportMissingImports]

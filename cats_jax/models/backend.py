@@ -1,0 +1,85 @@
+"""Which backend and device a model takes on this machine, and whether they are there.
+
+vLLM is looked for without importing it, and torch only where a GPU matters.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+from collections.abc import Sequence
+from typing import TypeVar
+
+from ..errors import BadInputError
+from ..specs.functions import is_function_name
+from ..specs.models import ModelSpec, of_backend
+
+Spec = TypeVar("Spec", bound=ModelSpec)
+
+
+def choose_backend(spec: Spec) -> Spec:
+    """A spec whose backend and device are those that this machine gives it.
+
+    The backend "auto" becomes "vllm" where vLLM is installed, a GPU is there and the device is not
+    the CPU, else "hf"; the settings of the other backend get their defaults. The device "auto"
+    becomes "cuda" where a GPU is there, else "cpu". The result is its own result.
+    """
+    if _is_served(spec):
+        return spec
+    backend, device = spec.backend, spec.device or "auto"
+    if device == "auto":
+        device = "cuda" if count_gpus() else "cpu"
+    if backend != "auto":
+        return dataclasses.replace(spec, device=device)
+    backend = "vllm" if device != "cpu" and count_gpus() and has_vllm() else "hf"
+    settings = {} if is_function_name(spec.path) else of_backend(spec, backend)
+    return dataclasses.replace(spec, **{**settings, "backend": backend, "device": device})
+
+
+def check_there(specs: Sequence[ModelSpec]) -> None:
+    """Check that the devices and the engine of models are on this machine, before one is loaded.
+
+    Raises:
+        BadInputError: vLLM is not installed, or a GPU is not there.
+    """
+    for spec in map(choose_backend, specs):
+        if is_function_name(spec.path) or _is_served(spec):
+            continue
+        if spec.backend == "vllm" and not has_vllm():
+            raise BadInputError(
+                f"{spec.where}: backend vllm: vLLM is not installed: install the extra 'vllm', or "
+                "on a machine without a GPU `make vllm-env`"
+            )
+        gpus = gpu_numbers(spec)
+        if gpus and gpus[-1] >= (count := count_gpus()):
+            tensors = f" with tensor_parallel_size={len(gpus)}" if len(gpus) > 1 else ""
+            raise BadInputError(
+                f"{spec.where}: device {spec.device!r}{tensors} is not there: torch sees {count} "
+                "GPUs; take a lower number, or 'cpu'"
+            )
+
+
+def gpu_numbers(spec: ModelSpec) -> range:
+    """The GPUs that a model takes, as torch numbers them; empty on the CPU and behind a server."""
+    device = spec.device or ""
+    if not device.startswith("cuda"):
+        return range(0)
+    first = int(device.partition(":")[2] or 0)
+    return range(first, first + (spec.tensor_parallel_size or 1))
+
+
+def count_gpus() -> int:
+    """Number of GPUs that torch sees; no context is made on one."""
+    import torch
+
+    # Not `is_available`, which keeps processes that fork from using a GPU.
+    return torch.cuda.device_count()
+
+
+def has_vllm() -> bool:
+    """Whether vLLM is installed; it is not imported."""
+    return importlib.util.find_spec("vllm") is not None
+
+
+def _is_served(spec: ModelSpec) -> bool:
+    return spec.backend not in ("auto", "hf", "vllm")

@@ -1,0 +1,122 @@
+"""The models of a run, settled before one is loaded: backends, devices, contexts of engines."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+from ..errors import BadInputError
+from ..protocols import Question
+from ..specs.functions import is_function_name
+from ..specs.models import ModelSpec, PolicySpec, PrmSpec
+from .backend import choose_backend, gpu_numbers, has_vllm
+from .source import model_folder, silence_transformers
+
+if TYPE_CHECKING:
+    from .huggingface.model import CausalModel
+
+_PRM_FACTOR = 2
+"""Tokens of a PRM per token of the policy, at most: the vocabularies differ."""
+
+_TAG_TOKENS = 16
+"""Tokens that a PRM's format adds to a step, at most."""
+
+Spec = TypeVar("Spec", PolicySpec, PrmSpec)
+
+
+def settle(
+    policy: PolicySpec, prms: tuple[PrmSpec, ...], questions: Sequence[Question], max_depth: int
+) -> tuple[PolicySpec, tuple[PrmSpec, ...]]:
+    """The models as this machine will run them; what they settle on belongs into the manifest.
+
+    Backends and devices are chosen, see `choose_backend`. An engine of vLLM without
+    `max_model_len` gets what the run can need, at most the model's own. The policy's engine gets
+
+        longest prompt + (max_depth - 1) max_step_tokens + max(max_step_tokens, max_answer_tokens)
+
+    tokens, so that no sample depends on it, and a PRM's, with its other vocabulary, twice as many
+    and 16 per step for the tags of its format.
+
+    Args:
+        policy: the policy of a recipe.
+        prms: its PRMs, of which one at a time is in memory beside the policy.
+        questions: the questions of the run.
+        max_depth: largest number of steps of a path.
+
+    Raises:
+        BadInputError: a setting of an engine can't work. It is an unknown argument or quantization
+            (known where vLLM is installed), a context longer than the model's or too short for a
+            question, or shares of one GPU that add up to more than 1; or there is no such model.
+    """
+    policy, prms = choose_backend(policy), tuple(map(choose_backend, prms))
+    _check_shares(policy, prms)
+    _check_names((policy, *prms))
+    if not any(map(_has_own_engine, (policy, *prms))):
+        return policy, prms
+    silence_transformers()
+    policy, longest = _with_prompts(policy, questions, max_depth)
+    for_prms = _PRM_FACTOR * longest + _TAG_TOKENS * max_depth
+    return policy, tuple(_with_context(spec, for_prms) for spec in prms)
+
+
+def _has_own_engine(spec: ModelSpec) -> bool:
+    return spec.backend == "vllm" and not is_function_name(spec.path)
+
+
+def _with_prompts(
+    policy: PolicySpec, questions: Sequence[Question], max_depth: int
+) -> tuple[PolicySpec, int]:
+    """The policy with a context, and the largest number of tokens of a path, prompt included."""
+    last = max(policy.max_step_tokens, policy.max_answer_tokens)
+    steps = (max_depth - 1) * policy.max_step_tokens + last
+    if is_function_name(policy.path):
+        # A text has at most as many tokens as bytes.
+        return policy, max((len(q.text.encode()) for q in questions), default=0) + steps
+    model = _without_weights(policy, format=policy.format)
+    model.limit_context(policy.max_model_len)
+    longest = max(map(model.check_prompt, questions), default=0)
+    needed = min(longest + steps, model.context)
+    return _with_context(policy, needed), needed
+
+
+def _with_context(spec: Spec, needed: int) -> Spec:
+    if not _has_own_engine(spec):
+        return spec
+    model = _without_weights(spec, format=None)
+    model.limit_context(spec.max_model_len)
+    if spec.max_model_len is not None:
+        return spec
+    return dataclasses.replace(spec, max_model_len=min(needed, model.own_context))
+
+
+def _without_weights(spec: PolicySpec | PrmSpec, *, format: str | None) -> CausalModel:
+    """A model's tokenizer and configuration."""
+    from .huggingface.model import CausalModel
+
+    return CausalModel(
+        model_folder(spec), device="cpu", dtype="float32", num_threads=1, format=format
+    )
+
+
+def _check_shares(policy: PolicySpec, prms: tuple[PrmSpec, ...]) -> None:
+    for prm in prms:
+        if policy.backend != "vllm" or prm.backend != "vllm":
+            continue
+        shared = set(gpu_numbers(policy)) & set(gpu_numbers(prm))
+        both = policy.gpu_memory_utilization + prm.gpu_memory_utilization
+        if shared and both > 1 + 1e-9:
+            raise BadInputError(
+                f"policy and PRM {prm.label!r} are both on GPU {min(shared)} and want "
+                f"{both:g} of its memory: lower gpu_memory_utilization to a sum below 1, or give "
+                "one another device"
+            )
+
+
+def _check_names(specs: Sequence[ModelSpec]) -> None:
+    named = [s for s in specs if s.backend == "vllm" and (s.engine_args or s.quantization)]
+    if named and has_vllm():
+        from .serving.vllm_engine import check_names
+
+        for spec in named:
+            check_names(spec)

@@ -1,0 +1,273 @@
+"""Models of a recipe and the settings of the backends that run them."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from ..errors import BadInputError
+from .functions import is_function_name
+
+HF_KEYS = ("batch_tokens", "num_threads")
+"""Settings of the backend "hf" alone."""
+
+VLLM_KEYS = (
+    "tensor_parallel_size",
+    "quantization",
+    "enforce_eager",
+    "gpu_memory_utilization",
+    "max_num_seqs",
+    "block_size",
+    "engine_args",
+    "seed_per",
+)
+"""Settings of the backend "vllm" alone."""
+
+_HONOURED = {
+    "hf": ("device", "dtype", *HF_KEYS),
+    "vllm": ("device", "dtype", "max_model_len", *VLLM_KEYS),
+    "a server": ("max_model_len",),
+}
+_COUNTS = (
+    "max_model_len",
+    "tensor_parallel_size",
+    "max_num_seqs",
+    "block_size",
+    "batch_tokens",
+    "num_threads",
+)
+_DTYPES = {"hf": ("float32", "bfloat16"), "vllm": ("float32", "bfloat16", "float16")}
+_DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
+
+# Engine arguments that this package sets itself, and what a recipe says instead.
+_OF_CATS = {
+    "model": "path",
+    "device_ids": "device",
+    **{
+        name: name
+        for name in ("max_model_len", "dtype", *VLLM_KEYS)
+        if name not in ("engine_args", "seed_per")
+    },
+    **dict.fromkeys(
+        (
+            "runner",
+            "convert",
+            "hf_overrides",
+            "tokenizer",
+            "skip_tokenizer_init",
+            "trust_remote_code",
+            "load_format",
+            "logprobs_mode",
+            "disable_log_stats",
+            "worker_extension_cls",
+        )
+    ),
+}
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """What policies and PRMs have in common: the model, its backend, and the backend's settings.
+
+    A setting that is given and that the backend can't honour is an error. For a model of the
+    user's own, `module:function`, all settings are the function's to read.
+
+    Attributes:
+        path: a model folder, a name of the embedded world's, or `module:function`, a function that
+            is called with this spec and returns the model.
+        backend: "hf" (transformers), "vllm" (an engine started here), a server's address, or
+            "auto": "vllm" where vLLM is installed and a GPU is there, else "hf". "auto" drops the
+            settings of the backend that was not taken.
+        format: how the model is asked: a format's name, a .yaml file, or "auto".
+        device: "cpu", "cuda", "cuda:N", or "auto", a GPU where one is there. An engine with
+            `tensor_parallel_size` K takes the GPUs N..N + K - 1. Default: "cpu" for "hf", "auto"
+            for "vllm" and for the backend "auto". For "hf" and "vllm".
+        dtype: "float32" or "bfloat16", for "vllm" also "float16"; a server has its own.
+        batch_tokens, num_threads: see `HuggingFaceGenerator`; for "hf".
+        max_model_len: largest number of tokens in a sequence, at most the model's own. Default:
+            what the run can need for "vllm", see `models.source.settle`, the model's own for a
+            server. For "vllm" and servers.
+        gpu_memory_utilization: share of each GPU's memory that the engine takes, in (0, 1]. This
+            setting and those below are for "vllm"; None is vLLM's own default, unless said.
+        tensor_parallel_size: number of GPUs that the weights are spread over; 1 by default.
+        quantization: vLLM's name of a method that compresses the weights.
+        enforce_eager: whether CUDA graphs are left out. Default: False on a GPU, True on a CPU.
+        max_num_seqs: largest number of sequences that the engine works on at once.
+        block_size: tokens in a block of the prefix cache; 32 on a CPU by default.
+        engine_args: any other arguments of `vllm.EngineArgs`, by name.
+    """
+
+    # A key that is added later needs the default None: manifests made before do not have it, and
+    # a missing entry of a manifest reads as null.
+    path: str
+    backend: str = "hf"
+    format: str = "auto"
+    device: str | None = None
+    dtype: str = "float32"
+    batch_tokens: int = 1 << 16
+    num_threads: int = 1
+    max_model_len: int | None = None
+    gpu_memory_utilization: float = 0.45
+    tensor_parallel_size: int | None = None
+    quantization: str | None = None
+    enforce_eager: bool | None = None
+    max_num_seqs: int | None = None
+    block_size: int | None = None
+    # Not part of the hash: a mapping has none.
+    engine_args: Mapping[str, Any] | None = field(default=None, hash=False)
+
+    where: ClassVar[str] = "model"
+    """Key of a recipe under which such a model stands, for messages."""
+
+    def __post_init__(self) -> None:
+        if self.device is None and self.backend == "hf":
+            object.__setattr__(self, "device", "cpu")
+        _check_backend(self)
+        _check_values(self)
+        _check_engine_args(self)
+        if self.backend != "auto" and not is_function_name(self.path):
+            _check_honoured(self)
+
+    def given(self) -> dict[str, Any]:
+        """The backends' settings that differ from their defaults, by name."""
+        fields = {entry.name: entry for entry in dataclasses.fields(self)}
+        names = dict.fromkeys(name for names in _HONOURED.values() for name in names)
+        return {
+            name: getattr(self, name)
+            for name in names
+            if name in fields and getattr(self, name) != fields[name].default
+        }
+
+
+@dataclass(frozen=True)
+class PolicySpec(ModelSpec):
+    """A policy to load; for the settings that a PRM has, too, see `ModelSpec`.
+
+    Attributes:
+        path: "weak" and "strong" are the embedded world's policies; a function returns a
+            `StepGenerator`.
+        format, step_separator, max_step_tokens, max_answer_tokens: prompt, end of steps and limits
+            of tokens, see `StepPolicy`.
+        seed_per: "sample" (default), a request of its own for every sample, or "request", one
+            request for all samples of a node, for which the engine derives the seeds of the other
+            samples from that of the first. For "vllm"; a server always gets one per request.
+    """
+
+    path: str = "weak"
+    step_separator: str | None = None
+    max_step_tokens: int = 256
+    max_answer_tokens: int = 2048
+    seed_per: str | None = None
+
+    where: ClassVar[str] = "policy"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.seed_per not in (None, "sample", "request"):
+            raise BadInputError(f"policy: seed_per={self.seed_per!r}: must be sample or request")
+
+
+@dataclass(frozen=True)
+class PrmSpec(ModelSpec):
+    """A process reward model to load; for the settings that a policy has, too, see `ModelSpec`.
+
+    Attributes:
+        path: `cats_jax.world.PRM_NAMES` are the embedded world's PRMs; a function returns a
+            `StepScorer`.
+        label: name in tables and row keys; default: the last part of `path`.
+        path_score: aggregation of the PRM's step scores, for strategies that don't name one.
+    """
+
+    label: str = ""
+    path_score: str | None = None
+
+    where: ClassVar[str] = "prms"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.label:
+            object.__setattr__(self, "label", pathlib.Path(self.path).name)
+
+
+def of_backend(spec: ModelSpec, backend: str) -> dict[str, Any]:
+    """The settings of a spec that a backend honours, by name; the others with their defaults."""
+    return {
+        entry.name: getattr(spec, entry.name) if entry.name in _HONOURED[backend] else entry.default
+        for entry in dataclasses.fields(spec)
+        if any(entry.name in names for names in _HONOURED.values())
+    }
+
+
+def _kind(backend: str) -> str:
+    return backend if backend in _HONOURED else "a server"
+
+
+def _check_backend(spec: ModelSpec) -> None:
+    backend = spec.backend
+    if backend in ("auto", "hf", "vllm"):
+        return
+    if not isinstance(backend, str) or not backend.startswith(("http://", "https://")):
+        raise BadInputError(
+            f"{spec.where}: backend={backend!r}: must be hf, vllm, auto, or a server's address "
+            "such as http://localhost:8000"
+        )
+
+
+def _check_values(spec: ModelSpec) -> None:
+    for name in _COUNTS:
+        value = getattr(spec, name)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+            raise BadInputError(f"{spec.where}: {name}={value!r}: must be an integer")
+        if value is not None and value < 1:
+            raise BadInputError(f"{spec.where}: {name}={value!r}: must be at least 1")
+    share = spec.gpu_memory_utilization
+    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
+        raise BadInputError(
+            f"{spec.where}: gpu_memory_utilization={share!r}: must be a share of the GPU's memory "
+            "in (0, 1], such as 0.45"
+        )
+    if spec.enforce_eager is not None and not isinstance(spec.enforce_eager, bool):
+        raise BadInputError(
+            f"{spec.where}: enforce_eager={spec.enforce_eager!r}: must be true or false"
+        )
+    if spec.device is not None and not _DEVICE.fullmatch(str(spec.device)):
+        raise BadInputError(
+            f"{spec.where}: device={spec.device!r}: must be cpu, cuda, cuda:N or auto"
+        )
+    known = _DTYPES.get(spec.backend, _DTYPES["vllm"])
+    if spec.dtype not in known and not is_function_name(spec.path):
+        raise BadInputError(
+            f"{spec.where}: dtype={spec.dtype!r}: backend {spec.backend} has {', '.join(known)}"
+        )
+
+
+def _check_engine_args(spec: ModelSpec) -> None:
+    if spec.engine_args is None:
+        return
+    if not isinstance(spec.engine_args, Mapping):
+        raise BadInputError(
+            f"{spec.where}: engine_args={spec.engine_args!r}: must be a mapping of the names of "
+            "vLLM's engine arguments to values"
+        )
+    for name in spec.engine_args:
+        if name in _OF_CATS:
+            key = _OF_CATS[name]
+            way_out = f"set it by the key {key!r} of the model" if key else "leave it out"
+            raise BadInputError(
+                f"{spec.where}: engine_args: {name!r} is set by cats-jax: {way_out}"
+            )
+
+
+def _check_honoured(spec: ModelSpec) -> None:
+    kind = _kind(spec.backend)
+    for name, value in spec.given().items():
+        if name not in _HONOURED[kind]:
+            others = " or ".join(other for other, names in _HONOURED.items() if name in names)
+            raise BadInputError(
+                f"{spec.where}: {name}={value!r} means nothing to the backend {spec.backend}: "
+                f"leave it out, or take {others}"
+            )

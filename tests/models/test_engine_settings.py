@@ -1,0 +1,426 @@
+"""Settings of backends: what a recipe may say, what becomes of it, and what it is refused for."""
+
+import dataclasses
+import json
+import sys
+import types
+
+import pytest
+import scripted
+
+from cats_jax import world
+from cats_jax.datasets import world_questions
+from cats_jax.errors import BadInputError
+from cats_jax.evaluation import evaluate
+from cats_jax.models import backend
+from cats_jax.models.backend import check_there, choose_backend, gpu_numbers
+from cats_jax.models.serving.generator import EngineGenerator
+from cats_jax.models.serving.token_engine import SampleRequest
+from cats_jax.models.serving.vllm_engine import VLLMSampler, check_names, engine_arguments
+from cats_jax.models.settle import settle
+from cats_jax.models.source import ModelFolders
+from cats_jax.runs.folder import MANIFEST, RunWriter, read_run
+from cats_jax.runs.merge import merge_runs
+from cats_jax.specs.models import HF_KEYS, VLLM_KEYS, ModelSpec, PolicySpec, PrmSpec
+from cats_jax.specs.recipe import parse_recipe
+
+SERVER = "http://localhost:8000"
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    """Sets what there is: a number of GPUs, and vLLM or not."""
+
+    def has(gpus, vllm):
+        monkeypatch.setattr(backend, "count_gpus", lambda: gpus)
+        monkeypatch.setattr(backend, "has_vllm", lambda: vllm)
+
+    return has
+
+
+def recipe(**changes):
+    content = {
+        "name": "t",
+        "strategies": ["majority"],
+        "num_candidates": [2],
+        "questions": {"world": "validation", "count": 3},
+        "policy": "weak",
+        "max_depth": 4,
+    }
+    return parse_recipe(content | changes)
+
+
+# --- what a recipe may say ---
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"tensor_paralel_size": 2}, "policy: unknown key .* did you mean 'tensor_parallel_size'"),
+        ({"max_model_len": 0}, "policy: max_model_len=0: must be at least 1"),
+        ({"max_num_seqs": True}, "policy: max_num_seqs=True"),
+        ({"block_size": 1.5}, "policy: block_size=1.5"),
+        ({"gpu_memory_utilization": 0}, r"policy: gpu_memory_utilization=0: .* in \(0, 1\]"),
+        ({"gpu_memory_utilization": 1.01}, r"in \(0, 1\]"),
+        ({"gpu_memory_utilization": "half"}, r"in \(0, 1\]"),
+        ({"enforce_eager": "no"}, "enforce_eager='no': must be true or false"),
+        ({"device": "gpu"}, "device='gpu': must be cpu, cuda, cuda:N or auto"),
+        ({"dtype": "float64"}, "dtype='float64': backend vllm has float32, bfloat16, float16"),
+        ({"backend": "hf", "dtype": "float16"}, "backend hf has float32, bfloat16"),
+        ({"seed_per": "node"}, "seed_per='node': must be sample or request"),
+        ({"engine_args": [1]}, r"engine_args=\[1\]: must be a mapping"),
+        ({"engine_args": {"max_model_len": 9}}, "set it by the key 'max_model_len'"),
+        ({"engine_args": {"device_ids": [1]}}, "set it by the key 'device'"),
+        ({"engine_args": {"trust_remote_code": True}}, "is set by cats-jax: leave it out"),
+    ],
+)
+def test_bad_settings_are_refused_as_the_recipe_is_read(settings, message):
+    with pytest.raises(BadInputError, match=message):
+        recipe(policy={"path": "weak", "backend": "vllm", **settings})
+
+
+GIVEN = {
+    "device": "cuda",
+    "dtype": "bfloat16",
+    "batch_tokens": 9,
+    "num_threads": 2,
+    "max_model_len": 9,
+    "gpu_memory_utilization": 0.1,
+    "tensor_parallel_size": 2,
+    "quantization": "fp8",
+    "enforce_eager": False,
+    "max_num_seqs": 9,
+    "block_size": 32,
+    "engine_args": {"seed": 1},
+    "seed_per": "sample",
+}
+
+
+@pytest.mark.parametrize("name", GIVEN)
+@pytest.mark.parametrize("kind", ["hf", "vllm", SERVER])
+def test_a_setting_that_the_backend_can_t_honour_is_refused(kind, name):
+    honoured = {
+        "hf": {"device", "dtype", *HF_KEYS},
+        "vllm": {"device", "dtype", "max_model_len", *VLLM_KEYS},
+        SERVER: {"max_model_len"},
+    }[kind]
+    if name in honoured:
+        assert getattr(PolicySpec("weak", backend=kind, **{name: GIVEN[name]}), name) == GIVEN[name]
+        return
+    with pytest.raises(BadInputError, match=f"policy: {name}=.* means nothing to the backend"):
+        PolicySpec("weak", backend=kind, **{name: GIVEN[name]})
+    # A function may do with it what it likes, and "auto" drops it if the other backend is taken.
+    for free in (PolicySpec("m:f", backend=kind, **{name: GIVEN[name]}),
+                 PolicySpec("weak", backend="auto", **{name: GIVEN[name]})):  # fmt: skip
+        assert getattr(free, name) == GIVEN[name]
+
+
+def test_policies_and_prms_have_the_same_settings():
+    names = [{entry.name for entry in dataclasses.fields(kind)} for kind in (PolicySpec, PrmSpec)]
+    assert names[0] - names[1] == {
+        "step_separator",
+        "max_step_tokens",
+        "max_answer_tokens",
+        "seed_per",
+    }
+    assert names[1] - names[0] == {"label", "path_score"}
+
+
+# --- backend and device ---
+
+
+@pytest.mark.parametrize(
+    ("gpus", "vllm", "device", "expected"),
+    [
+        (1, True, None, ("vllm", "cuda")),
+        (2, True, "cuda:1", ("vllm", "cuda:1")),
+        (1, True, "cpu", ("hf", "cpu")),
+        (1, False, None, ("hf", "cuda")),
+        (0, True, None, ("hf", "cpu")),
+        (0, False, "auto", ("hf", "cpu")),
+    ],
+)
+def test_auto_takes_vllm_where_it_and_a_gpu_are(machine, gpus, vllm, device, expected):
+    machine(gpus, vllm)
+    asked = PolicySpec(
+        "weak", backend="auto", device=device, block_size=16, batch_tokens=7, max_step_tokens=9
+    )
+    taken = choose_backend(asked)
+    assert (taken.backend, taken.device) == expected
+    assert (taken.block_size, taken.batch_tokens) == (
+        (16, 1 << 16) if taken.backend == "vllm" else (None, 7)
+    )
+    assert taken.max_step_tokens == 9
+    assert choose_backend(taken) == taken
+
+
+def test_devices_of_the_other_backends(machine):
+    machine(1, True)
+    assert choose_backend(PrmSpec("exact")).device == "cpu"
+    assert choose_backend(PrmSpec("exact", device="auto")).device == "cuda"
+    assert choose_backend(PrmSpec("exact", backend="vllm")).device == "cuda"
+    assert choose_backend(PrmSpec("exact", backend=SERVER)).device is None
+
+
+def test_an_engine_over_several_gpus_takes_those_after_its_device():
+    spec = PolicySpec("weak", backend="vllm", device="cuda:2", tensor_parallel_size=3)
+    assert list(gpu_numbers(spec)) == [2, 3, 4]
+    arguments = engine_arguments(spec, context=64, on_cpu=False)
+    assert (arguments["device_ids"], arguments["tensor_parallel_size"]) == ([2, 3, 4], 3)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        (PrmSpec("exact", device="cuda:2"), "prms: device 'cuda:2' is not there: torch sees 2"),
+        (PolicySpec("weak", backend="vllm", device="cuda:1", tensor_parallel_size=2),
+         "policy: device 'cuda:1' with tensor_parallel_size=2 is not there"),
+    ],
+)  # fmt: skip
+def test_a_gpu_that_is_not_there(machine, spec, message):
+    machine(2, True)
+    check_there([PolicySpec("weak", device="cuda:1"), PolicySpec("weak", backend=SERVER)])
+    with pytest.raises(BadInputError, match=message):
+        check_there([PolicySpec("weak"), spec])
+
+
+def test_a_run_looks_for_the_prm_s_engine_before_it_loads_the_policy(machine, tmp_path):
+    machine(0, False)
+    asked = recipe(strategies=["best_of_n"], prms=[{"path": "exact", "backend": "vllm"}])
+    models = scripted.ScriptedModels()
+    prepared = evaluate.prepare(asked, models)
+    with pytest.raises(BadInputError, match="prms: backend vllm: vLLM is not installed"):
+        evaluate.evaluate(prepared, models, tmp_path / "run")
+
+
+# --- contexts ---
+
+
+def test_an_engine_gets_the_context_that_the_run_needs(machine):
+    machine(1, False)
+    questions = world_questions("validation", 8).questions
+    policy = PolicySpec("weak", backend="vllm", max_step_tokens=10, max_answer_tokens=25)
+    prm = PrmSpec("exact", backend="vllm")
+    generator = EngineGenerator(world.policy_path("weak"), lambda context: None)
+    longest = max(generator._model.check_prompt(question) for question in questions)
+    assert longest < max(len(question.text) for question in questions) + 8
+
+    settled, (scorer,) = settle(policy, (prm,), questions, max_depth=3)
+    assert settled.max_model_len == longest + 2 * 10 + 25
+    assert scorer.max_model_len == 2 * settled.max_model_len + 16 * 3
+    assert settle(settled, (scorer,), questions, max_depth=9) == (settled, (scorer,))
+    # At most what the model has, and nothing where there is no engine.
+    most, (scorer,) = settle(policy, (prm,), questions, max_depth=99)
+    assert (most.max_model_len, scorer.max_model_len) == (256, 256)
+    plain, (scorer,) = settle(PolicySpec("weak"), (prm,), questions, max_depth=3)
+    assert plain.max_model_len is None
+    served, _ = settle(PolicySpec("weak", backend=SERVER), (), questions, max_depth=3)
+    assert served.max_model_len is None
+
+
+@pytest.mark.parametrize(
+    ("max_model_len", "message"),
+    [
+        (257, "max_model_len=257 of .*weak.*: the model has a context of 256 tokens"),
+        (12, r"question .* has \d+ prompt tokens, weak has a context of 12: raise max_model_len"),
+    ],
+)
+def test_a_context_that_can_t_work_is_refused_before_weights_are_read(
+    machine, max_model_len, message
+):
+    machine(1, False)
+    policy = {"path": "weak", "backend": "vllm", "max_model_len": max_model_len}
+    with pytest.raises(BadInputError, match=message):
+        evaluate.prepare(recipe(policy=policy), ModelFolders())
+
+
+def test_a_lower_context_reaches_the_engine_and_its_bridge():
+    seen = []
+    path = world.policy_path("weak")
+    generator = EngineGenerator(path, seen.append, max_model_len=40)
+    assert seen == [40]
+    (question,) = world_questions("validation", 1).questions
+    generator.check_question(question)
+    with pytest.raises(BadInputError, match="context of 40: raise max_model_len"):
+        generator.check_question(dataclasses.replace(question, text="1+" * 30 + "1=?"))
+
+
+def test_shares_of_one_gpu_add_up_to_one_at_most(machine):
+    machine(2, False)
+    policy = PolicySpec("weak", backend="vllm", gpu_memory_utilization=0.6, tensor_parallel_size=2)
+    large = PrmSpec("exact", backend="vllm", gpu_memory_utilization=0.5, device="cuda:1")
+    with pytest.raises(BadInputError, match=r"PRM 'exact' are both on GPU 1 and want 1\.1 of its"):
+        settle(policy, (large,), (), 3)
+    fits = dataclasses.replace(large, gpu_memory_utilization=0.4)
+    apart = dataclasses.replace(policy, tensor_parallel_size=None)
+    for models in ((policy, (fits, dataclasses.replace(fits, label="b"))), (apart, (large,))):
+        settle(*models, world_questions("validation", 1).questions, 3)
+
+
+# --- what vLLM is given ---
+
+
+def test_defaults_on_a_gpu_are_vllm_s_own():
+    spec = PolicySpec("weak", backend="vllm", device="cuda")
+    gpu = engine_arguments(spec, context=64, on_cpu=False)
+    assert (gpu["enforce_eager"], gpu["block_size"], gpu["device_ids"]) == (False, None, [0])
+    assert "max_num_batched_tokens" not in gpu
+    cpu = engine_arguments(dataclasses.replace(spec, device="cpu"), context=64, on_cpu=True)
+    assert (cpu["enforce_eager"], cpu["block_size"]) == (True, 32)
+    assert cpu["enable_chunked_prefill"] is False
+    assert "device_ids" not in cpu
+
+
+def test_settings_and_free_arguments_reach_vllm():
+    spec = PolicySpec(
+        "weak",
+        backend="vllm",
+        dtype="bfloat16",
+        quantization="fp8",
+        enforce_eager=False,
+        max_num_seqs=7,
+        block_size=64,
+        gpu_memory_utilization=0.3,
+        engine_args={"seed": 5, "max_num_batched_tokens": 100},
+    )
+    expected = {
+        "max_model_len": 64,
+        "dtype": "bfloat16",
+        "quantization": "fp8",
+        "enforce_eager": False,
+        "max_num_seqs": 7,
+        "block_size": 64,
+        "gpu_memory_utilization": 0.3,
+        "seed": 5,
+        "max_num_batched_tokens": 100,
+    }
+    assert expected.items() <= engine_arguments(spec, context=64, on_cpu=True).items()
+
+
+@pytest.fixture
+def fake_vllm(monkeypatch):
+    """As much of vLLM as `check_names` and `sampling_inputs` ask."""
+
+    @dataclasses.dataclass
+    class EngineArgs:
+        model: str = ""
+        swap_space: float = 4.0
+
+    names = ("vllm", "vllm.model_executor", "vllm.model_executor.layers", "vllm.v1")
+    names += ("vllm.model_executor.layers.quantization", "vllm.v1.engine")
+    modules = {name: types.ModuleType(name) for name in (*names, "vllm.v1.engine.exceptions")}
+    contents = {
+        "vllm": {
+            "EngineArgs": EngineArgs,
+            "SamplingParams": types.SimpleNamespace,
+            "__version__": "0.32",
+        },
+        "vllm.model_executor.layers.quantization": {"QUANTIZATION_METHODS": ["awq", "fp8"]},
+        "vllm.v1.engine.exceptions": {"EngineDeadError": RuntimeError},
+    }
+    for name, content in contents.items():
+        vars(modules[name]).update(content)
+    for name, module in modules.items():
+        monkeypatch.setitem(sys.modules, name, module)
+
+
+@pytest.mark.usefixtures("fake_vllm")
+def test_names_are_checked_against_vllm_s_own():
+    check_names(PrmSpec("p", backend="vllm", engine_args={"swap_space": 1}, quantization="fp8"))
+    with pytest.raises(
+        BadInputError, match=r"prms: engine_args: .*0\.32.*did you mean 'swap_space'"
+    ):
+        check_names(PrmSpec("p", backend="vllm", engine_args={"swap_spaces": 1}))
+    with pytest.raises(BadInputError, match=r"quantization='fp8x' .*did you mean 'fp8'.*awq"):
+        check_names(PrmSpec("p", backend="vllm", quantization="fp8x"))
+
+
+@pytest.mark.usefixtures("fake_vllm")
+def test_a_run_checks_names_where_vllm_is_installed(monkeypatch):
+    monkeypatch.setattr("cats_jax.models.settle.has_vllm", lambda: True)
+    monkeypatch.setattr(backend, "count_gpus", lambda: 1)
+    policy = {"path": "weak", "backend": "vllm", "engine_args": {"swap": 1}}
+    with pytest.raises(BadInputError, match="no engine argument 'swap'"):
+        evaluate.prepare(recipe(policy=policy), ModelFolders())
+
+
+class FakeEngine:
+    """Answers every sample with the seed that vLLM would sample it with."""
+
+    def generate(self, prompts, parameters, use_tqdm):
+        self.sizes = [asked.n for asked in parameters]
+        for prompt, asked in zip(prompts, parameters, strict=True):
+            seeds = [None if asked.seed is None else asked.seed + i for i in range(asked.n)]
+            outputs = [
+                types.SimpleNamespace(
+                    token_ids=(*prompt["prompt_token_ids"], seed),
+                    finish_reason="stop",
+                    cumulative_logprob=0.0,
+                )
+                for seed in seeds
+            ]
+            yield types.SimpleNamespace(outputs=outputs, num_cached_tokens=None)
+
+
+@pytest.mark.usefixtures("fake_vllm")
+@pytest.mark.parametrize(
+    ("together", "sizes", "seeds"),
+    [(False, [1, 1, 1, 1, 1], [10, 20, 30]), (True, [3, 1], [10, 11, 12])],
+)
+def test_one_request_or_several_for_the_samples_of_a_node(together, sizes, seeds):
+    sampler = VLLMSampler.__new__(VLLMSampler)
+    sampler.engine, sampler._together = FakeEngine(), together
+    sampled = SampleRequest((5, 6), (20, 40, 60), 1.0, 1.0, 0, 8, (2,))  # theirs are half of ours
+    greedy = dataclasses.replace(sampled, seeds=(2, 4), temperature=0.0)
+    answers = sampler.sample([sampled, greedy])
+    assert sampler.engine.sizes == sizes
+    assert [one.ids for one in answers[0]] == [(5, 6, seed) for seed in seeds]
+    assert [one.ids for one in answers[1]] == [(5, 6, None)] * 2
+
+
+# --- manifests ---
+
+
+def begin(folder, **policy):
+    """The policy's settings in the manifest of a run that begins or goes on in a folder."""
+    prepared = evaluate.prepare(recipe(policy={"path": "weak", **policy}), ModelFolders())
+    RunWriter(folder, prepared.manifest).close()
+    return json.loads((folder / MANIFEST).read_text())["config"]["policy"]
+
+
+def test_the_manifest_says_what_was_taken_and_another_backend_is_refused(machine, tmp_path):
+    machine(0, False)
+    assert begin(tmp_path, backend="auto")["backend"] == "hf"
+    assert begin(tmp_path, backend="hf")["device"] == "cpu"  # the same run
+    machine(1, True)
+    with pytest.raises(BadInputError, match=r'config\.policy\.backend: "hf" -> "vllm"'):
+        begin(tmp_path, backend="auto")
+    assert begin(tmp_path / "vllm", backend="auto")["backend"] == "vllm"
+    with pytest.raises(BadInputError, match=r"config\.policy\.max_model_len: \d+ -> 250"):
+        begin(tmp_path / "vllm", backend="auto", max_model_len=250)
+
+
+NEW = ("max_model_len", "tensor_parallel_size", "quantization", "enforce_eager", "max_num_seqs")
+NEW += ("block_size", "engine_args", "seed_per")
+
+
+@pytest.mark.parametrize("kind", ["hf", SERVER])
+def test_a_run_from_before_the_settings_goes_on(tmp_path, kind):
+    begin(tmp_path / "new", backend=kind)
+    begin(tmp_path / "old", backend=kind)
+    path = tmp_path / "old" / MANIFEST
+    manifest = json.loads(path.read_text())
+    policy = {k: v for k, v in manifest["config"]["policy"].items() if k not in NEW}
+    assert len(policy) == len(manifest["config"]["policy"]) - len(NEW)
+    manifest["config"]["policy"] = policy | {"device": "cpu"}  # it stood there for servers, too
+    path.write_text(json.dumps(manifest))
+    begin(tmp_path / "old", backend=kind)  # goes on
+    # And its rows may stand beside those of today.
+    assert len(merge_runs([read_run(tmp_path / name) for name in ("old", "new")])) == 1
+
+
+def test_every_later_setting_has_no_default_that_a_manifest_would_lack():
+    """`differences` reads a missing entry as null, and so must the spec."""
+    defaults = {entry.name: entry.default for entry in dataclasses.fields(PolicySpec)}
+    assert {name: defaults[name] for name in NEW} == dict.fromkeys(NEW)
+    assert ModelSpec("weak").device == "cpu"
