@@ -90,7 +90,7 @@ class ModelFolders:
 
 
 _ASKED = ("format", "step_separator", "max_step_tokens", "max_answer_tokens")
-_LOADED = ("device", "dtype", "batch_tokens", "num_threads")
+_LOADED = ("device", "dtype", "batch_tokens", "kv_cache_gib", "num_threads")
 _STARTED = ("dtype", "gpu_memory_utilization")
 
 

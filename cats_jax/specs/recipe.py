@@ -45,7 +45,7 @@ class PolicySpec:
         backend: "hf" (transformers), "vllm" (an engine started here), or a server's address.
         format, step_separator, max_step_tokens, max_answer_tokens: prompt, end of steps and limits
             of tokens, see `StepPolicy`.
-        device, batch_tokens, num_threads: settings of the backend "hf", see
+        device, batch_tokens, kv_cache_gib, num_threads: settings of the backend "hf", see
             `HuggingFaceGenerator`; other backends ignore them.
         dtype: "float32" or "bfloat16"; a server uses its own dtype.
         gpu_memory_utilization: share of a GPU's memory, for the backend "vllm" only.
@@ -60,6 +60,7 @@ class PolicySpec:
     device: str = "cpu"
     dtype: str = "float32"
     batch_tokens: int = 1 << 16
+    kv_cache_gib: float | None = None
     num_threads: int = 1
     gpu_memory_utilization: float = 0.45
 
@@ -78,7 +79,8 @@ class PrmSpec:
         format: how the PRM reads a path: the name of a PRM format, a .yaml file, or "auto".
         label: name in tables and row keys; default: the last part of `path`.
         path_score: aggregation of the PRM's step scores, for strategies that don't name one.
-        device, batch_tokens, num_threads, dtype, gpu_memory_utilization: as in `PolicySpec`.
+        device, batch_tokens, kv_cache_gib, num_threads, dtype, gpu_memory_utilization: as in
+            `PolicySpec`.
     """
 
     path: str
@@ -89,6 +91,7 @@ class PrmSpec:
     device: str = "cpu"
     dtype: str = "float32"
     batch_tokens: int = 1 << 16
+    kv_cache_gib: float | None = None
     num_threads: int = 1
     gpu_memory_utilization: float = 0.45
 
@@ -199,14 +202,24 @@ class Recipe:
         _check(self)
 
     def as_config(self) -> dict[str, Any]:
-        """All settings but `in_flight`, which changes no result, as values for the manifest."""
-        config = dataclasses.asdict(self)
+        """All settings as values for the manifest, so that a run goes on with the same ones.
+
+        `in_flight` and `kv_cache_gib` change no result, and may change in between.
+        """
+        config = without_memory(dataclasses.asdict(self))
         del config["in_flight"]
         return config
 
     def writes_trees(self, num_candidates: int) -> bool:
         """Whether the trees of a cell are written."""
         return num_candidates <= MAX_TREE_CANDIDATES if self.trees is None else self.trees
+
+
+def without_memory(config: dict[str, Any]) -> dict[str, Any]:
+    """A manifest's settings without the models' `kv_cache_gib`, which changes no result."""
+    for model in (config["policy"], *config["prms"]):
+        del model["kv_cache_gib"]
+    return config
 
 
 def load_recipe(path: str | pathlib.Path, overrides: Mapping[str, Any] | None = None) -> Recipe:

@@ -24,7 +24,7 @@ class RewardModel(CausalModel):
     Args:
         path: a local model folder.
         prm_format: how the PRM reads a path.
-        device, dtype, num_threads: as for `CausalModel`.
+        device, dtype, kv_cache_gib, num_threads: as for `CausalModel`.
 
     Attributes:
         encoder: the format's rules with this model's tokenizer.
@@ -42,12 +42,14 @@ class RewardModel(CausalModel):
         device: str,
         dtype: str,
         num_threads: int,
+        kv_cache_gib: float | None = None,
     ):
         super().__init__(
             path,
             device=device,
             dtype=dtype,
             num_threads=num_threads,
+            kv_cache_gib=kv_cache_gib,
             format=None,
         )
         self.encoder = StepEncoder(prm_format, self.tokenizer)
