@@ -3,7 +3,7 @@
 The same search several times, each in a process of its own: without a bound that matters, then with
 shares of what the first one held at its peak, policy and PRM each. The results must be equal.
 
-    python benchmarks/kv_memory.py [--strategy best_of_n] [--questions 64] [--num-candidates 256]
+    python benchmarks/kv_memory.py [--strategy majority] [--questions 64] [--num-candidates 256]
 """
 
 from __future__ import annotations
@@ -16,19 +16,15 @@ import multiprocessing
 import os
 import resource
 import time
+from collections.abc import Sequence
 from typing import Any
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from rich.table import Table
-
 import search
 from cats_jax import Question, Searcher, world
-from cats_jax.commands import terminal
 from cats_jax.world import task
-
-_SHARES = (2, 4, 16)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +36,7 @@ class Measured:
         resident: most bytes that the process held, less what it held before the search.
         recomputed: tokens computed again by the policy and by the PRM.
         computed: tokens charged, of policy and PRM.
-        seconds: by the clock.
+        seconds, processor: by the clock and of the processor.
         digest: hash of all results without times.
     """
 
@@ -49,36 +45,39 @@ class Measured:
     recomputed: tuple[int, int]
     computed: int
     seconds: float
+    processor: float
     digest: str
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--strategy", default="best_of_n")
+    parser.add_argument("--strategy", default="majority")
     parser.add_argument("--questions", type=int, default=64)
     parser.add_argument("--num-candidates", type=int, default=256)
+    parser.add_argument("--shares", type=int, nargs="+", default=(2, 4, 16), help="1 / shares")
     options = parser.parse_args()
     settings = (options.strategy, options.questions, options.num_candidates)
-    title = f"{settings[0]}, {settings[1]} questions, N = {settings[2]}"
-    table = Table(title=title, title_justify="left")
-    table.add_column("bound")
-    for name in ("policy's cache, MB", "PRM's", "process, MB", "seconds", "computed again", "equal"):
-        table.add_column(name, justify="right")
     free = apart(*settings, (None, None))
-    for share in (1, *_SHARES):
-        bounds = tuple(peak / share / 2**30 for peak in free.peaks)
-        got = free if share == 1 else apart(*settings, bounds)
-        assert share == 1 or all(
-            peak <= bound * 2**30 for peak, bound in zip(got.peaks, bounds, strict=True)
-        )
-        table.add_row(
-            "none" if share == 1 else f"1/{share} of that",
-            *(f"{size / 1e6:.1f}" for size in (*got.peaks, got.resident)),
-            f"{got.seconds:.0f}",
-            f"{sum(got.recomputed) / got.computed:.0%}",
-            "yes" if got.digest == free.digest else "NO",
-        )
-    terminal.show_table(terminal.make_console(), table)
+    show("none", free, free)
+    for share in options.shares:
+        bounds = [max(1e-4, peak / share / 2**30) for peak in free.peaks]
+        got = apart(*settings, bounds)
+        for peak, bound in zip(got.peaks, bounds, strict=True):
+            assert peak <= bound * 2**30, f"{peak} bytes in a cache of {bound} GiB"
+        show(f"1/{share}", got, free)
+
+
+def show(bound: str, got: Measured, free: Measured) -> None:
+    """Prints a row of the table as soon as it is measured."""
+    policy, prm, process = (f"{size / 1e6:.1f} MB" for size in (*got.peaks, got.resident))
+    again = sum(got.recomputed) / got.computed
+    equal = "equal" if got.digest == free.digest else "NOT EQUAL"
+    print(
+        f"bound {bound}: policy's cache {policy}, PRM's cache {prm}, process {process}, "
+        f"{got.seconds:.0f} s ({got.seconds / free.seconds:.2f}), CPU {got.processor:.0f} s "
+        f"({got.processor / free.processor:.2f}), computed again {again:.0%}, results {equal}",
+        flush=True,
+    )
 
 
 def apart(*arguments: Any) -> Measured:
@@ -89,7 +88,7 @@ def apart(*arguments: Any) -> Measured:
 
 
 def measure(
-    strategy: str, num_questions: int, num_candidates: int, bounds: tuple[float | None, ...]
+    strategy: str, num_questions: int, num_candidates: int, bounds: Sequence[float | None]
 ) -> Measured:
     """One search with both models in memory and their caches within `bounds` GiB."""
     from cats_jax.models.huggingface import HuggingFaceGenerator, HuggingFaceScorer
@@ -115,9 +114,9 @@ def measure(
     policy.recomputed = scorer.recomputed = 0
     peaks = [watch(policy), watch(scorer)]
     before = resident()
-    started = time.perf_counter()
+    started, used = time.perf_counter(), time.process_time()
     results = searcher.run(questions)
-    seconds = time.perf_counter() - started
+    seconds, processor = time.perf_counter() - started, time.process_time() - used
     ledgers = [result.ledger for result in results]
     told = [
         (result.answer, result.paths, result.candidates, ledger.tokens, ledger.flops)
@@ -129,6 +128,7 @@ def measure(
         recomputed=(policy.recomputed, scorer.recomputed),
         computed=sum(ledger.prompt_computed + ledger.prm_computed for ledger in ledgers),
         seconds=seconds,
+        processor=processor,
         digest=hashlib.sha256(repr(told).encode()).hexdigest(),
     )
 
