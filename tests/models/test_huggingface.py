@@ -438,6 +438,14 @@ def test_a_score_that_is_no_number_raises(folder):
         broken.score([QUESTIONS[3]], [(step("1"), step("2"))])
 
 
+def test_the_last_bit_of_a_score_does_not_depend_on_its_place(scorer):
+    logits = 4 * torch.randn(50, scorer._model.vocab_size)
+    together = scorer._model.scores(logits)
+    assert together == [scorer._model.scores(row[None])[0] for row in logits]
+    expected = (logits[:, world.PLUS_ID] - logits[:, world.MINUS_ID]).double().sigmoid()
+    np.testing.assert_allclose(together, expected, rtol=1e-6)
+
+
 def test_one_question_per_path(scorer):
     with pytest.raises(ValueError, match="1 questions for 2 paths"):
         scorer.score([QUESTIONS[0]], [(step("1"),), (step("2"),)])

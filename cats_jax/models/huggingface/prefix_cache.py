@@ -303,11 +303,7 @@ class PrefixCache:
         for i in sorted(range(len(ends)), key=lambda i: num_missing(ends[i : i + 1])):
             *_, root = ends[i].path()
             questions.setdefault(root, []).append(i)
-
-        def cost(indices: list[int]) -> int:
-            return num_missing(ends[i] for i in indices)
-
-        for root, indices in sorted(questions.items(), key=lambda item: cost(item[1])):
+        for root, indices in questions.items():
             part = _Part(root)
             for i in indices:
                 if part.add(i, ends[i], self.capacity):
