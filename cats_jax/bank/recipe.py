@@ -11,7 +11,7 @@ import search
 from search import Sampling
 
 from ..errors import BadInputError, known_names
-from ..specs.recipe import PolicySpec, PrmSpec, QuestionSpec, parse_recipe
+from ..specs.recipe import PolicySpec, PrmSpec, QuestionSpec, parse_recipe, without_memory
 from ..storage.yaml_file import load_mapping
 from .types import Allocation, Draws
 
@@ -38,7 +38,7 @@ class BankRecipe:
 
     def as_config(self) -> dict[str, Any]:
         """All settings that can change a tree, as JSON values for the manifest."""
-        return dataclasses.asdict(self)
+        return without_memory(dataclasses.asdict(self))
 
 
 def load_bank_recipe(path: str | pathlib.Path) -> BankRecipe:

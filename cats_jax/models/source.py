@@ -93,7 +93,7 @@ class ModelFolders:
 
 
 _ASKED = ("format", "step_separator", "max_step_tokens", "max_answer_tokens")
-_LOADED = ("device", "dtype", "batch_tokens", "num_threads")
+_LOADED = ("device", "dtype", "batch_tokens", "kv_cache_gib", "num_threads")
 
 
 def _settings(spec: ModelSpec, *names: str) -> dict[str, Any]:

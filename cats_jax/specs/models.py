@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from ..errors import BadInputError
 from .functions import is_function_name
 
-HF_KEYS = ("batch_tokens", "num_threads")
+HF_KEYS = ("batch_tokens", "kv_cache_gib", "num_threads")
 """Settings of the backend "hf" alone."""
 
 VLLM_KEYS = (
@@ -87,7 +87,7 @@ class ModelSpec:
             `tensor_parallel_size` K takes the GPUs N..N + K - 1. Default: "cpu" for "hf", "auto"
             for "vllm" and for the backend "auto". For "hf" and "vllm".
         dtype: "float32" or "bfloat16", for "vllm" also "float16"; a server has its own.
-        batch_tokens, num_threads: see `HuggingFaceGenerator`; for "hf".
+        batch_tokens, kv_cache_gib, num_threads: see `HuggingFaceGenerator`; for "hf".
         max_model_len: largest number of tokens in a sequence, at most the model's own. Default:
             what the run can need for "vllm", see `models.source.settle`, the model's own for a
             server. For "vllm" and servers.
@@ -109,6 +109,7 @@ class ModelSpec:
     device: str | None = None
     dtype: str = "float32"
     batch_tokens: int = 1 << 16
+    kv_cache_gib: float | None = None
     num_threads: int = 1
     max_model_len: int | None = None
     gpu_memory_utilization: float = 0.45
@@ -230,6 +231,11 @@ def _check_values(spec: ModelSpec) -> None:
             f"{spec.where}: gpu_memory_utilization={share!r}: must be a share of the GPU's memory "
             "in (0, 1], such as 0.45"
         )
+    room = spec.kv_cache_gib
+    if room is not None and (isinstance(room, bool) or not isinstance(room, int | float)):
+        raise BadInputError(f"{spec.where}: kv_cache_gib={room!r}: must be a number of GiB")
+    if room is not None and not 0 < room < float("inf"):
+        raise BadInputError(f"{spec.where}: kv_cache_gib={room!r}: must be above 0")
     if spec.enforce_eager is not None and not isinstance(spec.enforce_eager, bool):
         raise BadInputError(
             f"{spec.where}: enforce_eager={spec.enforce_eager!r}: must be true or false"

@@ -126,14 +126,24 @@ class Recipe:
         _check(self)
 
     def as_config(self) -> dict[str, Any]:
-        """All settings but `in_flight`, which changes no result, as values for the manifest."""
-        config = dataclasses.asdict(self)
+        """All settings as values for the manifest, so that a run goes on with the same ones.
+
+        `in_flight` and `kv_cache_gib` change no result, and may change in between.
+        """
+        config = without_memory(dataclasses.asdict(self))
         del config["in_flight"]
         return config
 
     def writes_trees(self, num_candidates: int) -> bool:
         """Whether the trees of a cell are written."""
         return num_candidates <= MAX_TREE_CANDIDATES if self.trees is None else self.trees
+
+
+def without_memory(config: dict[str, Any]) -> dict[str, Any]:
+    """A manifest's settings without the models' `kv_cache_gib`, which changes no result."""
+    for model in (config["policy"], *config["prms"]):
+        del model["kv_cache_gib"]
+    return config
 
 
 def load_recipe(path: str | pathlib.Path, overrides: Mapping[str, Any] | None = None) -> Recipe:

@@ -482,8 +482,10 @@ def test_going_on_with_other_settings_is_refused(finished):
         _evaluate(finished[0].folder, questions=questions)
 
 
-def test_questions_in_flight_may_change(finished):
+def test_settings_that_change_no_result_may_change(finished):
     _evaluate(finished[0].folder, recipe=_recipe(in_flight=64))
+    bounded = {"policy": {"kv_cache_gib": 0.5}, "prms": [{"path": "good", "kv_cache_gib": 2.0}]}
+    _evaluate(finished[0].folder, recipe=_recipe(**bounded))
 
 
 _KILLS = 20

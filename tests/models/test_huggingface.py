@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
-from cats_jax.errors import BadInputError, ScorerContractError
+from cats_jax.errors import BadInputError, RunStoppedError, ScorerContractError
 from cats_jax.models.contracts import check_generator, check_scorer
 from cats_jax.models.huggingface import (
     HuggingFaceGenerator,
@@ -438,6 +438,14 @@ def test_a_score_that_is_no_number_raises(folder):
         broken.score([QUESTIONS[3]], [(step("1"), step("2"))])
 
 
+def test_the_last_bit_of_a_score_does_not_depend_on_its_place(scorer):
+    logits = 4 * torch.randn(50, scorer._model.vocab_size)
+    together = scorer._model.scores(logits)
+    assert together == [scorer._model.scores(row[None])[0] for row in logits]
+    expected = (logits[:, world.PLUS_ID] - logits[:, world.MINUS_ID]).double().sigmoid()
+    np.testing.assert_allclose(together, expected, rtol=1e-6)
+
+
 def test_one_question_per_path(scorer):
     with pytest.raises(ValueError, match="1 questions for 2 paths"):
         scorer.score([QUESTIONS[0]], [(step("1"),), (step("2"),)])
@@ -487,11 +495,12 @@ def test_running_out_of_memory_halves_the_micro_batch(folder, monkeypatch, error
     assert tight.score(questions, paths).scores == scores
 
 
-def test_when_a_single_row_does_not_fit_the_error_reaches_the_caller(folder, monkeypatch):
+def test_when_a_single_row_does_not_fit_the_run_stops_with_one_line(folder, monkeypatch):
     tight = make_generator(folder)
     out_of_memory_above(monkeypatch, tight, 0, torch.OutOfMemoryError("no"))
-    with pytest.raises(torch.OutOfMemoryError):
+    with pytest.raises(RunStoppedError, match=r"single row of 16 tokens: .*kv_cache_gib") as caught:
         tight.generate([request(QUESTIONS[0])])
+    assert "\n" not in str(caught.value)
 
 
 def test_other_errors_are_not_taken_for_a_lack_of_memory():
@@ -614,6 +623,13 @@ class TestBadInput:
 
     def test_unknown_dtype(self, load, copy):
         self.check(load, copy, "dtype 'float16' is unknown", dtype="float16")
+
+    @pytest.mark.parametrize("kv_cache_gib", [0.0, -1.0, float("nan"), float("inf")])
+    def test_a_bound_that_is_no_size(self, load, copy, kv_cache_gib):
+        self.check(load, copy, "kv_cache_gib=.*above 0", kv_cache_gib=kv_cache_gib)
+
+    def test_a_bound_below_any_path(self, load, copy):
+        self.check(load, copy, "holds no path: .* take 1024 bytes", kv_cache_gib=2e-6)
 
     @pytest.mark.parametrize("device", ["gpu", "meta", "cuda:99"])
     def test_unknown_device(self, load, copy, device):

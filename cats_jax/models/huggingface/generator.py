@@ -8,6 +8,9 @@ kept, dropped, or comes from another process.
 
 Samples of a node are one row of the batch as long as they agree: identical histories have identical
 logits, so a row splits only where its samples choose different tokens.
+
+A call is served in waves of questions whose paths fit the cache, see `prefix_cache`. What a request
+is charged is settled before the first wave.
 """
 
 from __future__ import annotations
@@ -36,7 +39,7 @@ from ..prompts.step_text import check_parameters
 from . import sampling
 from .model import CHUNK_WIDTH, WIDTH, CausalModel, padded
 from .policy import StepPolicy, check_positive
-from .prefix_cache import Segment
+from .prefix_cache import Segment, missing
 from .token_budget import TokenBudget
 
 _FINISHES: tuple[Finish, ...] = ("step", "end", "length", "context")
@@ -58,9 +61,14 @@ class HuggingFaceGenerator(StepPolicy):
         device: "cpu", "cuda" or "cuda:N".
         dtype: "float32" or "bfloat16".
         batch_tokens: tokens (rows x width) of one micro-batch; halved when memory runs out.
+        kv_cache_gib: bound of the cache, see `CausalModel`. It changes no sample and no usage.
         num_threads: torch's threads, for the whole process (see `CausalModel`).
         asked: `format`, `step_separator`, `max_step_tokens` and `max_answer_tokens`, see
             `StepPolicy`.
+
+    Attributes:
+        recomputed: number of tokens computed again because their keys and values had been put
+            aside for lack of room, since the model was loaded. No usage contains them.
 
     Raises:
         BadInputError: before the weights are read, if the folder or a setting can't work.
@@ -73,17 +81,26 @@ class HuggingFaceGenerator(StepPolicy):
         device: str = "cpu",
         dtype: str = "float32",
         batch_tokens: int = 1 << 15,
+        kv_cache_gib: float | None = None,
         num_threads: int = 1,
         **asked: Any,
     ):
         check_positive(batch_tokens=batch_tokens)
-        super().__init__(path, device=device, dtype=dtype, num_threads=num_threads, **asked)
+        super().__init__(
+            path,
+            device=device,
+            dtype=dtype,
+            kv_cache_gib=kv_cache_gib,
+            num_threads=num_threads,
+            **asked,
+        )
         self._is_separator = _table(self._text.separators, self._model)
         self._is_end = _table(self._text.ends, self._model)
         self._model.load_weights()
         self.num_parameters = self._model.num_parameters
         self._budget = TokenBudget(batch_tokens)
         self._cache = self._model.new_cache()
+        self.recomputed = 0
 
     def keep_only(self, question: Question, paths: Sequence[Path]) -> None:
         """Frees a question's cached state except prefixes of `paths`; without paths, all of it."""
@@ -94,41 +111,25 @@ class HuggingFaceGenerator(StepPolicy):
         """Samples every request; see `StepGenerator.generate`.
 
         `usage[i].computed` counts the tokens that went through the model for request i; a token
-        shared with an earlier sample of the call, or found in the cache, counts as cached. If
+        shared with an earlier sample of the call, or computed in an earlier call and not dropped
+        by `keep_only` since, counts as cached, also if it has to be computed again. If
         samples of a node fall into several micro-batches, their common tokens are computed in each
         but counted once, so that the counts do not depend on other requests of the call.
 
         Raises:
             BadInputError: a sampling parameter outside its range.
+            RunStoppedError: a path that does not fit the cache, or a row that does not fit the
+                device's memory.
         """
         for request in requests:
             check_parameters(request)
         before = self._model.seconds
-        nodes, paths = self._ensure_cached(requests)
+        ends, paths = self._paths(requests)
         samples = _Samples(requests)
-        rows: list[_Row] = []
-        for i, (request, node) in enumerate(zip(requests, nodes, strict=True)):
-            room = self._model.context - len(node.segment) - 1
-            limit = self._limit(request)
-            if room < 1:
-                continue  # `samples` starts with empty ones that finish with "context"
-            for j, seed in enumerate(request.seeds):
-                rows.append(
-                    _Row(
-                        request=i,
-                        sample=j,
-                        node=node,
-                        seed=seed,
-                        temperature=request.temperature,
-                        top_p=request.top_p,
-                        top_k=request.top_k,
-                        stop_at_separator=not request.to_end,
-                        limit=min(limit, room),
-                        at_limit=_LENGTH if limit <= room else _CONTEXT,
-                    )
-                )
-        self._run(rows, samples)
-        sample_usage = _sample_usage(nodes, paths, samples)
+        for wave in self._cache.waves(ends):
+            self._fill([ends[i] for i in wave])
+            self._run([row for i in wave for row in self._rows(i, requests[i], ends[i])], samples)
+        sample_usage = _sample_usage(ends, paths, samples)
         return Generation(
             samples=self._step_samples(requests, samples),
             usage=[total_usage(each) for each in sample_usage],
@@ -138,94 +139,87 @@ class HuggingFaceGenerator(StepPolicy):
 
     # --- the cache ---
 
-    def _ensure_cached(
-        self, requests: Sequence[StepRequest]
-    ) -> tuple[list[_Node], list[TokenUsage]]:
-        """The cached path of each request; missing steps are computed, shorter paths first.
+    def _paths(self, requests: Sequence[StepRequest]) -> tuple[list[Segment], list[TokenUsage]]:
+        """The end of each request's path, and what the path costs.
 
-        Returns:
-            The ends of the paths, and what each path cost. A computed token is charged to the
-            first request that needs it.
+        A token to compute is charged to the first request that needs it.
         """
-        new: dict[Question, int] = {}
-        for i, request in enumerate(requests):
-            if self._cache.root(request.question) is None:
-                new.setdefault(request.question, i)
-        computed = [0] * len(requests)
-        for i, tokens in zip(new.values(), self._prefill(list(new)), strict=True):
-            computed[i] += tokens
-
-        nodes: list[_Node] = []
+        charged: set[Segment] = set()
+        histories = _Histories()
+        ends: list[Segment] = []
+        usage: list[TokenUsage] = []
         for request in requests:
-            root = self._cache.root(request.question)
-            assert root is not None
-            nodes.append(_Node(root, root.tokens[-1]))
-        keys = [_keys(request.path) for request in requests]
-        depth = [0] * len(requests)
-        while True:
-            missing: dict[tuple[int, tuple[int, ...]], _Row] = {}
-            for i, key in enumerate(keys):
-                while depth[i] < len(key):
-                    child = nodes[i].segment.children.get(key[depth[i]])
-                    if child is None:
-                        break
-                    nodes[i] = _Node(child, child.tokens[-1])
-                    depth[i] += 1
-                if depth[i] < len(key):
-                    step = key[depth[i]]
-                    missing.setdefault(
-                        (id(nodes[i].segment), step),
-                        _Row(
-                            request=i,
-                            sample=0,
-                            node=nodes[i],
-                            limit=len(step),
-                            at_limit=_STEP,
-                            forced=step,
-                        ),
-                    )
-            if not missing:
-                break
-            self._run(list(missing.values()), None)
-            histories = _Histories()
-            for (_, step), row in missing.items():
-                computed[row.request] += histories.add(row.node.segment, step)
-        # All but what was just computed on a request's account was there already.
-        paths = [
-            TokenUsage(computed=own, cached=len(node.segment) - own)
-            for own, node in zip(computed, nodes, strict=True)
-        ]
-        return nodes, paths
+            segment = self._cache.root(request.question)
+            if segment is None:
+                prompt = self._model.prompt_ids(request.question)
+                segment = self._cache.add_root(request.question, prompt, len(prompt) - 1)
+            computed = 0
+            if not segment.computed and segment not in charged:
+                charged.add(segment)
+                computed += segment.own
+            for step in _keys(request.path):
+                parent, segment = segment, segment.child(step)
+                if not segment.computed and segment not in charged:
+                    charged.add(segment)
+                    computed += histories.add(parent, step)
+            ends.append(segment)
+            usage.append(TokenUsage(computed=computed, cached=len(segment) - computed))
+        return ends, usage
 
-    def _prefill(self, questions: list[Question]) -> list[int]:
-        """Caches each prompt without its last token; returns the number of tokens of each."""
-        prompts = [self._model.prompt_ids(question) for question in questions]
-        widths: dict[int, list[int]] = {}
-        for i, prompt in enumerate(prompts):
-            widths.setdefault(padded(len(prompt) - 1, CHUNK_WIDTH), []).append(i)
+    def _fill(self, ends: Sequence[Segment]) -> None:
+        """Computes what the cache lacks of some paths that it has room for."""
+        for level in missing(ends):
+            self.recomputed += sum(segment.own for segment in level if segment.computed)
+            self._prefill([segment for segment in level if segment.parent is None])
+            self._run([_forced(segment) for segment in level if segment.parent is not None], None)
 
-        def run(indices: Sequence[int]) -> None:
-            heads = [prompts[i][:-1] for i in indices]
+    def _prefill(self, roots: Sequence[Segment]) -> None:
+        """Caches each prompt without its last token."""
+        widths: dict[int, list[Segment]] = {}
+        for root in roots:
+            widths.setdefault(padded(root.own, CHUNK_WIDTH), []).append(root)
+
+        def run(part: Sequence[Segment]) -> None:
+            heads = [root.tokens[: root.own] for root in part]
             _, kv = self._model.extend(self._cache, [None] * len(heads), heads)
-            self._cache.add_roots(
-                [questions[i] for i in indices], [prompts[i] for i in indices], kv
-            )
+            self._cache.store(part, kv)
 
-        for width, indices in sorted(widths.items()):
-            self._budget.run(indices, width, run)
-        return [len(prompt) - 1 for prompt in prompts]
+        for width, group in sorted(widths.items()):
+            self._budget.run(group, width, run)
 
     # --- decoding ---
+
+    def _rows(self, index: int, request: StepRequest, end: Segment) -> list[_Row]:
+        """One row per seed; none if the path leaves no room in the context."""
+        room = self._model.context - len(end) - 1
+        limit = self._limit(request)
+        if room < 1:
+            return []  # `_Samples` starts with empty ones that finish with "context"
+        return [
+            _Row(
+                request=index,
+                sample=j,
+                segment=end,
+                seed=seed,
+                temperature=request.temperature,
+                top_p=request.top_p,
+                top_k=request.top_k,
+                stop_at_separator=not request.to_end,
+                limit=min(limit, room),
+                at_limit=_LENGTH if limit <= room else _CONTEXT,
+            )
+            for j, seed in enumerate(request.seeds)
+        ]
 
     def _run(self, rows: list[_Row], samples: _Samples | None) -> None:
         """Decodes all rows, grouped by the padded width of their prefix."""
         widths: dict[int, list[_Row]] = {}
         for row in rows:
-            widths.setdefault(padded(len(row.node.segment), WIDTH), []).append(row)
+            widths.setdefault(padded(len(row.segment), WIDTH), []).append(row)
         for width, group in sorted(widths.items()):
             # Samples of one node side by side, so that they share a micro-batch.
             order = {id(segment): i for i, segment in enumerate(_distinct(group))}
-            group.sort(key=lambda row: order[id(row.node.segment)])
+            group.sort(key=lambda row: order[id(row.segment)])
             self._budget.run(group, width + WIDTH, lambda part: self._decode(part, samples))
 
     def _decode(self, batch: Sequence[_Row], samples: _Samples | None) -> None:
@@ -236,16 +230,15 @@ class HuggingFaceGenerator(StepPolicy):
         device, vocab = self._model.device, self._model.vocab_size
         segments = _distinct(batch)
         place = {id(segment): i for i, segment in enumerate(segments)}
-        tails = {id(row.node.segment): row.node.tail for row in batch}
         p = _parameters(batch, device)
-        node_of = torch.tensor([place[id(row.node.segment)] for row in batch], device=device)
+        node_of = torch.tensor([place[id(row.segment)] for row in batch], device=device)
         out = torch.zeros((len(batch), int(p.limit.max())), dtype=torch.long, device=device)
         count = torch.zeros(len(batch), dtype=torch.long, device=device)
         finish = torch.zeros(len(batch), dtype=torch.long, device=device)
         log_prob = torch.zeros(len(batch), dtype=torch.float64, device=device)
 
         rows = self._model.start_rows(self._cache, segments)
-        tokens = torch.tensor([tails[id(segment)] for segment in segments], device=device)
+        tokens = torch.tensor([segment.tokens[-1] for segment in segments], device=device)
         alive = torch.arange(len(batch), device=device)
         row_of = node_of
         tick = 0
@@ -279,9 +272,13 @@ class HuggingFaceGenerator(StepPolicy):
                     one = torch.full((len(keys),), -1, device=device)
                     one = one.scatter(0, history[closed], closed.nonzero()[:, 0])
                     one = one[one >= 0]
-                    parents = [segments[i] for i in node_of[alive[one]].tolist()]
-                    steps = [tuple(step) for step in out[alive[one], :tick].tolist()]
-                    self._cache.add_children(parents, steps, rows.own(row_of[one]))
+                    parents = node_of[alive[one]].tolist()
+                    steps = out[alive[one], :tick].tolist()
+                    children = [
+                        segments[i].child(tuple(step))
+                        for i, step in zip(parents, steps, strict=True)
+                    ]
+                    self._cache.store(children, rows.own(row_of[one]))
                 alive, history = alive[~done], history[~done]
                 if len(alive) == 0:
                     break
@@ -332,20 +329,12 @@ class HuggingFaceGenerator(StepPolicy):
 
 
 @dataclass(frozen=True, slots=True)
-class _Node:
-    """A path to continue: `segment` is its cached part, `tail` its last token, never cached."""
-
-    segment: Segment
-    tail: int
-
-
-@dataclass(frozen=True, slots=True)
 class _Row:
-    """One sample to decode, or a step to replay (`forced`)."""
+    """One sample to decode after `segment`, or a step to replay (`forced`)."""
 
     request: int
     sample: int
-    node: _Node
+    segment: Segment
     limit: int
     at_limit: int
     seed: int = 0
@@ -354,6 +343,19 @@ class _Row:
     top_k: int = 0
     stop_at_separator: bool = True
     forced: tuple[int, ...] | None = None
+
+
+def _forced(segment: Segment) -> _Row:
+    """The row that computes a step whose parent is resident."""
+    assert segment.parent is not None
+    return _Row(
+        request=0,
+        sample=0,
+        segment=segment.parent,
+        limit=segment.own,
+        at_limit=_STEP,
+        forced=segment.tokens,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -404,15 +406,15 @@ class _Histories:
 
 
 def _sample_usage(
-    nodes: Sequence[_Node], paths: Sequence[TokenUsage], samples: _Samples
+    ends: Sequence[Segment], paths: Sequence[TokenUsage], samples: _Samples
 ) -> list[list[TokenUsage]]:
     """Cost of each sample in addition to those before it; the first includes the request's path."""
     histories = _Histories()
     answer = []
-    for node, path, drafts in zip(nodes, paths, samples.drafts, strict=True):
+    for end, path, drafts in zip(ends, paths, samples.drafts, strict=True):
         row = []
         for ids, _, _ in drafts:
-            new = histories.add(node.segment, ids) if ids else 0
+            new = histories.add(end, ids) if ids else 0
             row.append(TokenUsage(computed=new, cached=len(ids) - new, generated=len(ids)))
         row[0] = total_usage([path, row[0]])
         answer.append(row)
@@ -426,7 +428,7 @@ def _keys(path: Path) -> list[tuple[int, ...]]:
 
 def _distinct(batch: Sequence[_Row]) -> list[Segment]:
     """The segments the rows continue, each once, in order of appearance."""
-    return list({id(row.node.segment): row.node.segment for row in batch}.values())
+    return list({id(row.segment): row.segment for row in batch}.values())
 
 
 def _parameters(batch: Sequence[_Row], device: torch.device) -> _Parameters:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import pathlib
 import time
 from collections.abc import Iterator, Sequence
@@ -37,7 +38,7 @@ from ...errors import BadInputError
 from ...protocols import Question
 from ..prompts.policy_encoder import PromptEncoder
 from ..prompts.policy_format import AUTO, choose_format
-from .prefix_cache import PrefixCache, Segment
+from .prefix_cache import PrefixCache, Segment, cache_bytes
 
 WIDTH = 32
 """Cached prefixes are padded to a multiple of this many columns, by which buffers grow, too."""
@@ -68,6 +69,11 @@ class CausalModel:
         num_threads: torch's threads for work inside an operator, set for the whole process. More
             than one slows tiny models down on a shared machine, and bitwise equality is only known
             for one.
+        kv_cache_gib: largest size of the cache of keys and values in GiB (2**30 bytes), > 0; None
+            takes `FREE_SHARE`, a quarter, of the memory that is free when the cache is made, after
+            the weights. On a CPU that is the kernel's MemAvailable, or all memory where the kernel
+            does not tell. A micro-batch copies the prefixes of its rows out of the cache: up to
+            `batch_tokens` tokens of the bridge, and what its rows decode, come on top.
         format: policy format of the questions, see `choose_format`. None for a model that gets no
             questions; its tokenizer needs no chat template.
 
@@ -78,10 +84,11 @@ class CausalModel:
         own_context: largest number of tokens in a sequence that the model allows.
         context: the largest number that is used, `own_context` unless `limit_context` lowers it.
         vocab_size: width of the logits.
+        kv_bytes_per_token: bytes of one token's keys and values.
         seconds: time spent in forward passes and in blocks under `timed`.
 
     Raises:
-        BadInputError: the folder, device, dtype or format can't work; no weight was read.
+        BadInputError: the folder, device, dtype, format or bound can't work; no weight was read.
     """
 
     def __init__(
@@ -91,6 +98,7 @@ class CausalModel:
         device: str,
         dtype: str,
         num_threads: int,
+        kv_cache_gib: float | None = None,
         format: str | None = AUTO,
     ):
         folder = _check_folder(pathlib.Path(path))
@@ -115,6 +123,10 @@ class CausalModel:
         heads = int(config.num_attention_heads)
         self._num_heads = int(getattr(config, "num_key_value_heads", None) or heads)
         self._head_dim = int(getattr(config, "head_dim", None) or config.hidden_size // heads)
+        planes = 2 * self._num_layers
+        self.kv_bytes_per_token = planes * self._num_heads * self._head_dim * self.dtype.itemsize
+        _check_bound(kv_cache_gib, self.kv_bytes_per_token)
+        self._kv_cache_gib = kv_cache_gib
         self._num_threads = num_threads
         self._folder = folder
 
@@ -166,9 +178,14 @@ class CausalModel:
         self.num_parameters = sum(p.numel() for p in self.model.parameters())
 
     def new_cache(self) -> PrefixCache:
-        """An empty prefix cache of this model's shape."""
+        """An empty prefix cache of this model's shape; load the weights first."""
         return PrefixCache(
-            2 * self._num_layers, self._num_heads, self._head_dim, self.dtype, self.device
+            2 * self._num_layers,
+            self._num_heads,
+            self._head_dim,
+            self.dtype,
+            self.device,
+            cache_bytes(self._kv_cache_gib, self.device),
         )
 
     def prompt_ids(self, question: Question) -> tuple[int, ...]:
@@ -527,6 +544,19 @@ def _check_device(device: str) -> torch.device:
                 f"device {device!r} is not there: torch sees {count} CUDA devices; use 'cpu'"
             )
     return parsed
+
+
+def _check_bound(kv_cache_gib: float | None, bytes_per_token: int) -> None:
+    if kv_cache_gib is None:
+        return
+    if not 0 < kv_cache_gib < math.inf:
+        raise BadInputError(f"kv_cache_gib={kv_cache_gib}: must be a number of GiB above 0")
+    # A prompt and a step at the very least, and the slot for padding.
+    if kv_cache_gib * 2**30 < 3 * bytes_per_token:
+        raise BadInputError(
+            f"kv_cache_gib={kv_cache_gib} holds no path: keys and values of one token take "
+            f"{bytes_per_token} bytes; raise it, or drop it for a share of the free memory"
+        )
 
 
 def _context(config: Any) -> int:

@@ -22,7 +22,7 @@ class StepPolicy:
         step_separator: text that closes a step, in place of the format's; see `StepText`.
         max_step_tokens: largest number of tokens of a step; longer samples finish with "length".
         max_answer_tokens: largest number of tokens of a sample of a `to_end` request.
-        model: `device`, `dtype` and `num_threads` of the `CausalModel`.
+        model: `device`, `dtype`, `num_threads` and `kv_cache_gib` of the `CausalModel`.
 
     Attributes:
         name: name of the model.

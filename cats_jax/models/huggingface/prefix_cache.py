@@ -1,48 +1,92 @@
-"""Keys and values of computed token sequences: one tree per question, every token stored once.
+"""Computed token sequences: one tree per question, and their keys and values in a bounded pool.
 
-The policy and the PRM share this mechanism. A node of the tree is a segment: the prompt, or one
-step. It is addressed by content (the token ids on the way to it) and stores only its own tokens'
-keys and values, one slot of a common pool per token; a path is the slots from the root to the
-node. Reading a batch of paths is one gather, left-padded with an empty slot to the wanted width.
+The policy and the PRM share this mechanism. A node of a tree is a segment: the prompt, or one step.
+It is addressed by content (the token ids on the way to it). The tree remembers what has been
+computed until `keep_only` drops it; it holds no keys or values, and requests are charged by it
+alone, so that usage does not depend on memory.
+
+Keys and values of a segment's own tokens are stored apart, one slot of a common pool per token. A
+segment that has slots is resident, and so are its ancestors; a path is then the slots from the root
+to its end. Reading a batch of paths is one gather, left-padded with an empty slot to the wanted
+width. The pool grows by chunks up to its bound and never moves.
+
+Rule of the bound: **a call is served in waves of questions, each of which fits the pool.** Every
+tick of a search visits every live path, so that evicting what was used longest ago would never
+find anything. Therefore questions are put aside as a whole, only to make room for a wave, and a
+call begins with the questions that are resident. A question that is too large alone is served in
+several waves of its paths. A new segment that finds no room is not stored. What is not resident is
+computed again when a wave needs it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import os
+import pathlib
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from ...errors import RunStoppedError
 from ...protocols import Question
+from .token_budget import is_out_of_memory
+
+FREE_SHARE = 0.25
+"""Share of the free memory that a cache takes by default.
+
+A policy and a PRM often share a device, and their micro-batches need the rest.
+"""
 
 _EMPTY_SLOT = 0
-_INITIAL_SLOTS = 4096
+_NUM_CHUNKS = 16
 
 
 class Segment:
-    """One cached segment.
+    """One segment of a tree; equal to itself only.
 
     Attributes:
         tokens: token ids of the segment, its key among the children of its parent.
-        slots: i64[length], pool slots of the whole path from the root to this segment.
-        own: number of slots at the end of `slots` that belong to this segment.
+        parent: the segment before this one, None for a prompt.
+        own: number of tokens of this segment that have keys and values.
+        computed: whether the segment went through the model, now or earlier.
         score: a PRM's score at the segment's end; None for a policy's segment.
+        slots: i64[length], pool slots of the whole path from the root to this segment; None if the
+            segment is not resident.
         children: segments that continue this one, by their tokens.
     """
 
-    __slots__ = ("children", "own", "score", "slots", "tokens")
+    __slots__ = ("_length", "children", "computed", "own", "parent", "score", "slots", "tokens")
 
-    def __init__(self, tokens: tuple[int, ...], slots: np.ndarray, own: int):
+    def __init__(self, tokens: tuple[int, ...], parent: Segment | None, own: int):
         self.tokens = tokens
-        self.slots = slots
+        self.parent = parent
         self.own = own
+        self._length = own + (0 if parent is None else len(parent))
+        self.computed = False
         self.score: float | None = None
+        self.slots: np.ndarray | None = None
         self.children: dict[tuple[int, ...], Segment] = {}
 
     def __len__(self) -> int:
-        """Number of cached tokens from the root to this segment's end."""
-        return len(self.slots)
+        """Number of tokens with keys and values from the root to this segment's end."""
+        return self._length
+
+    def child(self, tokens: tuple[int, ...]) -> Segment:
+        """The segment that continues this one with `tokens`; a new one if there is none."""
+        found = self.children.get(tokens)
+        if found is None:
+            found = self.children[tokens] = Segment(tokens, self, len(tokens))
+        return found
+
+    def path(self) -> Iterator[Segment]:
+        """This segment and its ancestors, up to the root."""
+        segment: Segment | None = self
+        while segment is not None:
+            yield segment
+            segment = segment.parent
 
     def subtree(self) -> Iterator[Segment]:
         """This segment and all its descendants."""
@@ -53,6 +97,44 @@ class Segment:
             yield segment
 
 
+def cache_bytes(kv_cache_gib: float | None, device: torch.device) -> int:
+    """The pool's bound in bytes; for None, `FREE_SHARE` of what is free on the device now."""
+    if kv_cache_gib is not None:
+        return int(kv_cache_gib * 2**30)
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+    elif (file := pathlib.Path("/proc/meminfo")).is_file():
+        (line,) = (x for x in file.read_text().splitlines() if x.startswith("MemAvailable:"))
+        free = 1024 * int(line.split()[1])
+    else:
+        free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return int(FREE_SHARE * free)
+
+
+def missing(ends: Iterable[Segment]) -> list[list[Segment]]:
+    """The segments of some paths that are not resident, parents in lists before their children's.
+
+    Returns:
+        One list for each number of ancestors that are missing, too; a segment is in it once.
+    """
+    levels: list[dict[Segment, None]] = []
+    for end in ends:
+        absent = []
+        for segment in end.path():
+            if segment.slots is not None:
+                break
+            absent.append(segment)
+        levels.extend({} for _ in range(len(absent) - len(levels)))
+        for level, segment in zip(levels, reversed(absent), strict=False):
+            level[segment] = None
+    return [list(level) for level in levels]
+
+
+def num_missing(ends: Iterable[Segment]) -> int:
+    """Number of tokens of some paths that are not resident."""
+    return sum(segment.own for level in missing(ends) for segment in level)
+
+
 class PrefixCache:
     """Trees of `Segment`s over one pool of token slots.
 
@@ -60,6 +142,15 @@ class PrefixCache:
         num_planes: 2 x layers; planes 2l and 2l + 1 hold layer l's keys and values.
         num_heads, head_dim: number of key-value heads and their size, the same in every layer.
         dtype, device: dtype and device of the pool.
+        max_bytes: largest number of bytes of the pool.
+
+    Attributes:
+        capacity: largest number of tokens in the pool. It falls when the device has no memory left
+            for another chunk, and never rises.
+        num_bytes: bytes allocated for the pool.
+
+    Raises:
+        RunStoppedError: the device has no memory for the first chunk.
     """
 
     def __init__(
@@ -69,52 +160,72 @@ class PrefixCache:
         head_dim: int,
         dtype: torch.dtype,
         device: torch.device,
+        max_bytes: int,
     ):
-        shape = (num_planes, _INITIAL_SLOTS, num_heads, head_dim)
-        self._pool = torch.zeros(shape, dtype=dtype, device=device)
-        self._free = np.arange(_INITIAL_SLOTS - 1, _EMPTY_SLOT, -1)  # a stack; its end is next
+        # One slot stays empty, for padding.
+        slots = max_bytes // (num_planes * num_heads * head_dim * dtype.itemsize)
+        self.capacity = slots - 1
+        self.num_bytes = 0
+        self._chunk_slots = max(1, -(-slots // _NUM_CHUNKS))
+        self._new_chunk = lambda size: torch.empty(
+            (num_planes, size, num_heads, head_dim), dtype=dtype, device=device
+        )
+        self._chunks: list[Tensor] = []
+        self._free = np.arange(0)  # a stack; its end is next
         self._roots: dict[Question, Segment] = {}
+        self._room(1)
+        if not self._chunks:
+            raise RunStoppedError(
+                f"{device} has no memory left for cached keys and values: lower kv_cache_gib, "
+                "or use dtype bfloat16 or a smaller model"
+            )
+        self._chunks[0][:, _EMPTY_SLOT] = 0
 
     def __len__(self) -> int:
-        """Number of tokens in the cache."""
-        return self._pool.shape[1] - 1 - len(self._free)
+        """Number of tokens whose keys and values are in the pool."""
+        return self._num_slots() - 1 - len(self._free)
 
     def root(self, question: Question) -> Segment | None:
-        """The segment of the question's prompt, or None if it is not cached."""
+        """The segment of the question's prompt, or None if there is none."""
         return self._roots.get(question)
 
-    def add_roots(
-        self, questions: Sequence[Question], prompts: Sequence[tuple[int, ...]], kv: list[Tensor]
-    ) -> list[Segment]:
-        """The prompts' segments, stored if new; `kv[i]` is [planes, heads, tokens, dim]."""
-        new = [i for i, q in enumerate(questions) if q not in self._roots]
-        for i, slots in zip(new, self._store([kv[i] for i in new]), strict=True):
-            self._roots[questions[i]] = Segment(prompts[i], slots, len(slots))
-        return [self._roots[question] for question in questions]
+    def add_root(self, question: Question, tokens: tuple[int, ...], own: int) -> Segment:
+        """A new question's prompt, of which the first `own` tokens are to be computed."""
+        root = self._roots[question] = Segment(tokens, None, own)
+        return root
 
-    def add_children(
-        self, parents: Sequence[Segment], tokens: Sequence[tuple[int, ...]], kv: list[Tensor]
-    ) -> list[Segment]:
-        """Stores one segment below each parent, or finds the one with these tokens.
+    def store(self, segments: Sequence[Segment], kv: Sequence[Tensor]) -> None:
+        """Notes that segments were computed, and makes them resident as far as there is room.
 
         Args:
-            parents, tokens: pairs of a parent and the new segment's tokens, each pair at most once.
-            kv: [planes, heads, tokens, dim] per segment. The number of cached tokens need not be
-                `len(tokens)`: a policy's segment lags one token behind.
+            segments: distinct segments whose parents are resident.
+            kv: keys and values of each segment's own tokens, [planes, heads, tokens, dim].
         """
-        pairs = list(zip(parents, tokens, strict=True))
-        new = [i for i, (parent, key) in enumerate(pairs) if key not in parent.children]
-        for i, slots in zip(new, self._store([kv[i] for i in new]), strict=True):
-            parent, key = pairs[i]
-            path = np.concatenate((parent.slots, slots))
-            parent.children[key] = Segment(key, path, len(slots))
-        return [parent.children[key] for parent, key in pairs]
+        new = []
+        for segment, values in zip(segments, kv, strict=True):
+            segment.computed = True
+            if segment.slots is None:
+                new.append((segment, values))
+        ends = np.cumsum([segment.own for segment, _ in new])
+        if new and self._room(int(ends[-1])) < ends[-1]:
+            ends = ends[ends <= len(self._free)]
+            new = new[: len(ends)]
+        if not new:
+            return
+        start = len(self._free) - int(ends[-1])
+        slots, self._free = self._free[start:].copy(), self._free[:start]
+        values = torch.cat([values for _, values in new], 2).transpose(1, 2)
+        for chunk, places, inside in self._by_chunk(slots):
+            chunk.index_copy_(1, inside, values if places is None else values[:, places])
+        for (segment, _), own in zip(new, np.split(slots, ends[:-1]), strict=True):
+            parent = segment.parent
+            segment.slots = own if parent is None else np.concatenate((parent.slots, own))
 
     def gather(self, segments: Sequence[Segment | None], end: int, width: int) -> Tensor:
         """Keys and values of whole paths, with zeros on both sides.
 
         Args:
-            segments: B ends of paths; None is the empty path.
+            segments: resident ends of B paths; None is the empty path.
             end: column where every path ends; at least the longest path.
             width: columns in all; those from `end` on are for tokens to come.
 
@@ -125,55 +236,171 @@ class PrefixCache:
         for row, segment in enumerate(segments):
             if segment is not None:
                 index[row, end - len(segment) : end] = segment.slots
-        planes, _, heads, dim = self._pool.shape
-        flat = torch.from_numpy(index.reshape(-1)).to(self._pool.device)
-        paths = self._pool.index_select(1, flat).view(planes, len(segments), width, heads, dim)
-        return paths.transpose(2, 3)
+        planes, _, heads, dim = self._chunks[0].shape
+        copy: Tensor | None = None
+        for chunk, places, inside in self._by_chunk(index.reshape(-1)):
+            part = chunk.index_select(1, inside)
+            if places is None:
+                copy = part
+            else:
+                if copy is None:
+                    copy = chunk.new_empty((planes, index.size, heads, dim))
+                copy.index_copy_(1, places, part)
+        assert copy is not None
+        return copy.view(planes, len(segments), width, heads, dim).transpose(2, 3)
 
     def keep_only(self, question: Question, paths: Sequence[Sequence[tuple[int, ...]]]) -> None:
-        """Frees a question's segments that are in none of `paths`; without paths, frees all.
+        """Drops a question's segments that are in none of `paths`; without paths, drops all.
 
         A path is the tokens of each of its segments below the prompt.
         """
         root = self._roots.get(question)
         if root is None:
             return
-        kept = {id(root)} if paths else set()
+        kept = {root} if paths else set()
         for path in paths:
             segment: Segment | None = root
             for tokens in path:
                 segment = segment.children.get(tokens)
                 if segment is None:
                     break
-                kept.add(id(segment))
-        freed = [self._free]
+                kept.add(segment)
+        self._put_aside(root, kept)
         for segment in list(root.subtree()):
-            if id(segment) not in kept:
-                freed.append(segment.slots[len(segment) - segment.own :])
-            segment.children = {k: c for k, c in segment.children.items() if id(c) in kept}
-        self._free = np.concatenate(freed)
+            segment.children = {k: c for k, c in segment.children.items() if c in kept}
         if not paths:
             del self._roots[question]
 
-    def _store(self, kv: list[Tensor]) -> list[np.ndarray]:
-        """Copies each [planes, heads, tokens, dim] into free slots; returns the slots of each."""
-        if not kv:
-            return []
-        ends = np.cumsum([values.shape[2] for values in kv])
-        count = int(ends[-1])
-        if len(self._free) < count:
-            self._grow(count)
-        start = len(self._free) - count
-        slots, self._free = self._free[start:].copy(), self._free[:start]
-        index = torch.from_numpy(slots).to(self._pool.device)
-        self._pool.index_copy_(1, index, torch.cat(kv, 2).transpose(1, 2))
-        return np.split(slots, ends[:-1])
+    # --- the bound ---
 
-    def _grow(self, needed: int) -> None:
-        old = self._pool.shape[1]
-        new = max(2 * old, old + needed)
-        planes, _, heads, dim = self._pool.shape
-        pool = self._pool.new_zeros((planes, new, heads, dim))
-        pool[:, :old] = self._pool
-        self._pool = pool
-        self._free = np.concatenate((np.arange(new - 1, old - 1, -1), self._free))
+    def waves(self, ends: Sequence[Segment]) -> Iterator[list[int]]:
+        """Groups of indices of `ends`, one after the other, with room for the paths of each.
+
+        The caller computes what is missing on a group's paths, and may store other segments when
+        all of them are resident. Paths of earlier groups need not be resident any more.
+
+        Raises:
+            RunStoppedError: a single path is longer than the whole pool.
+        """
+        wanted = num_missing(ends)
+        if self._room(wanted) >= wanted:
+            if ends:
+                yield list(range(len(ends)))
+            return
+        waiting = deque(self._parts(ends))
+        while waiting:
+            wave = [waiting.popleft()]
+            tokens = wave[0].num_tokens
+            while waiting and tokens + waiting[0].num_tokens <= self.capacity:
+                tokens += waiting[0].num_tokens
+                wave.append(waiting.popleft())
+            self._make_room(wave, waiting)
+            yield [i for part in wave for i in part.indices]
+
+    def _parts(self, ends: Sequence[Segment]) -> Iterator[_Part]:
+        """Each question's paths, divided only if they don't fit together; resident ones first."""
+        questions: dict[Segment, list[int]] = {}
+        for i in sorted(range(len(ends)), key=lambda i: num_missing(ends[i : i + 1])):
+            *_, root = ends[i].path()
+            questions.setdefault(root, []).append(i)
+        for root, indices in questions.items():
+            part = _Part(root)
+            for i in indices:
+                if part.add(i, ends[i], self.capacity):
+                    continue
+                if part.indices:
+                    yield part
+                part = _Part(root)
+                if not part.add(i, ends[i], self.capacity):
+                    (question,) = (q for q, r in self._roots.items() if r is root)
+                    raise RunStoppedError(
+                        f"question {question.id!r} has a path of {len(ends[i])} tokens, the cache "
+                        f"of keys and values holds {self.capacity}: nothing is lost, start again "
+                        "with a larger kv_cache_gib"
+                    )
+            yield part
+
+    def _make_room(self, wave: Sequence[_Part], waiting: Sequence[_Part]) -> None:
+        """Puts questions aside until the wave fits, those that the call needs soonest last.
+
+        What the wave's own questions hold besides its paths goes at the very last.
+        """
+        needed = {segment for part in wave for segment in part.segments}
+        wanted = sum(segment.own for segment in needed if segment.slots is None)
+        rank = {part.root: place for place, part in enumerate(reversed(waiting))}
+        rank.update({part.root: len(waiting) for part in wave})
+        for root in sorted(self._roots.values(), key=lambda root: rank.get(root, -1)):
+            if self._room(wanted) >= wanted:
+                return
+            self._put_aside(root, needed)
+
+    def _put_aside(self, root: Segment, kept: set[Segment]) -> None:
+        """Frees the slots of a tree, except of the segments in `kept`."""
+        freed = [self._free]
+        for segment in root.subtree():
+            if segment.slots is not None and segment not in kept:
+                freed.append(segment.slots[len(segment) - segment.own :])
+                segment.slots = None
+        self._free = np.concatenate(freed)
+
+    # --- the pool ---
+
+    def _num_slots(self) -> int:
+        return sum(chunk.shape[1] for chunk in self._chunks)
+
+    def _room(self, wanted: int) -> int:
+        """Number of free slots, after the pool has grown to have `wanted` if it can."""
+        while len(self._free) < wanted and (old := self._num_slots()) <= self.capacity:
+            try:
+                chunk = self._new_chunk(min(self._chunk_slots, self.capacity + 1 - old))
+            except Exception as error:
+                if not is_out_of_memory(error):
+                    raise
+                self.capacity = old - 1
+                break
+            self._chunks.append(chunk)
+            self.num_bytes += chunk.nbytes
+            first = max(old, _EMPTY_SLOT + 1)
+            new = np.arange(old + chunk.shape[1] - 1, first - 1, -1)
+            self._free = np.concatenate((new, self._free))
+        return len(self._free)
+
+    def _by_chunk(self, slots: np.ndarray) -> Iterator[tuple[Tensor, Tensor | None, Tensor]]:
+        """(chunk, places, slots within the chunk) of each chunk that some slots are in.
+
+        `places` are the chunk's positions in `slots`; None if all of them are in it.
+        """
+        chunk_of = slots // self._chunk_slots
+        for i in range(int(chunk_of.min()), int(chunk_of.max()) + 1):
+            places = np.flatnonzero(chunk_of == i)
+            if len(places) == 0:
+                continue
+            chunk = self._chunks[i]
+            inside = torch.from_numpy(slots[places] - i * self._chunk_slots).to(chunk.device)
+            some = len(places) < len(slots)
+            yield chunk, torch.from_numpy(places).to(chunk.device) if some else None, inside
+
+
+@dataclass(slots=True)
+class _Part:
+    """Paths of one question that fit the pool together."""
+
+    root: Segment
+    indices: list[int] = field(default_factory=list)
+    segments: set[Segment] = field(default_factory=set)
+    num_tokens: int = 0
+
+    def add(self, index: int, end: Segment, capacity: int) -> bool:
+        """Adds a path, unless the part then has more tokens than `capacity`."""
+        new = []
+        for segment in end.path():
+            if segment in self.segments:
+                break  # its ancestors are in it, too
+            new.append(segment)
+        num_tokens = self.num_tokens + sum(segment.own for segment in new)
+        if num_tokens > capacity:
+            return False
+        self.indices.append(index)
+        self.segments.update(new)
+        self.num_tokens = num_tokens
+        return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pathlib
 from types import SimpleNamespace
 from typing import Any
@@ -24,7 +25,7 @@ class RewardModel(CausalModel):
     Args:
         path: a local model folder.
         prm_format: how the PRM reads a path.
-        device, dtype, num_threads: as for `CausalModel`.
+        device, dtype, kv_cache_gib, num_threads: as for `CausalModel`.
 
     Attributes:
         encoder: the format's rules with this model's tokenizer.
@@ -42,12 +43,14 @@ class RewardModel(CausalModel):
         device: str,
         dtype: str,
         num_threads: int,
+        kv_cache_gib: float | None = None,
     ):
         super().__init__(
             path,
             device=device,
             dtype=dtype,
             num_threads=num_threads,
+            kv_cache_gib=kv_cache_gib,
             format=None,
         )
         self.encoder = StepEncoder(prm_format, self.tokenizer)
@@ -82,9 +85,9 @@ class RewardModel(CausalModel):
             assert self.encoder.pair_ids is not None
             pair = outputs[:, list(self.encoder.pair_ids)]
             # The softmax over two logits, which can't overflow in this form.
-            return (pair[:, 0] - pair[:, 1]).sigmoid().tolist()
+            return [_sigmoid(x) for x in (pair[:, 0] - pair[:, 1]).tolist()]
         if self._head.label is None:
-            return outputs[:, 0].sigmoid().tolist()
+            return [_sigmoid(x) for x in outputs[:, 0].tolist()]
         return outputs.softmax(-1)[:, self._head.label].tolist()
 
     def _linear(self, weight: StoredTensor, bias: StoredTensor | None) -> torch.nn.Linear:
@@ -99,6 +102,15 @@ class RewardModel(CausalModel):
         with safe_open(tensor.file, framework="pt") as file:
             values = file.get_tensor(tensor.name).to(self.device, self.dtype)
         return torch.nn.Parameter(values, requires_grad=False)
+
+
+def _sigmoid(x: float) -> float:
+    """The logistic function; NaN for NaN.
+
+    torch's own has two implementations, one for whole vectors and one for what is left, so that the
+    last bit of a score would depend on its place in the batch.
+    """
+    return 1 / (1 + math.exp(min(-x, 700.0)))
 
 
 class _BackboneWithHead(torch.nn.Module):

@@ -4,6 +4,9 @@ Rule of the cache: **a step's keys and values, and its score, come from one pass
 tokens on top of its cached prefix**, in widths that follow from the two lengths. A prefix that is
 not there is computed step by step in the same way, so a score does not depend on whether its
 path was scored at once, grew step by step, or was dropped in between.
+
+A call is served in waves of questions whose paths fit the cache, see `prefix_cache`. A score stays
+with its segment, so that the last step of a path needs no room to be scored, or to be asked again.
 """
 
 from __future__ import annotations
@@ -11,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import pathlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 
@@ -21,7 +23,7 @@ from ..prm.format import PRMFormat
 from ..prm.newest_steps import broken, checked_chunks
 from ..prm.sparsity import checkpoint_sparsity
 from .model import CHUNK_WIDTH, WIDTH, padded
-from .prefix_cache import Segment
+from .prefix_cache import Segment, missing
 from .prm import RewardModel
 from .token_budget import TokenBudget
 
@@ -37,7 +39,12 @@ class HuggingFaceScorer:
         device: "cpu", "cuda" or "cuda:N".
         dtype: "float32" or "bfloat16".
         batch_tokens: tokens (rows x width) of one micro-batch; halved when memory runs out.
+        kv_cache_gib: bound of the cache, see `CausalModel`. It changes no score and no usage.
         num_threads: torch's threads, for the whole process (see `CausalModel`).
+
+    Attributes:
+        recomputed: number of tokens computed again because their keys and values had been put
+            aside for lack of room, since the model was loaded. No usage contains them.
 
     Raises:
         BadInputError: before the weights are read, if the folder or the format can't work.
@@ -51,10 +58,16 @@ class HuggingFaceScorer:
         device: str = "cpu",
         dtype: str = "float32",
         batch_tokens: int = 1 << 15,
+        kv_cache_gib: float | None = None,
         num_threads: int = 1,
     ):
         self._model = RewardModel(
-            path, prm_format, device=device, dtype=dtype, num_threads=num_threads
+            path,
+            prm_format,
+            device=device,
+            dtype=dtype,
+            kv_cache_gib=kv_cache_gib,
+            num_threads=num_threads,
         )
         sparsity = checkpoint_sparsity(path, prm_format.read_out)
         self.sparsity_total = sparsity.total
@@ -64,6 +77,7 @@ class HuggingFaceScorer:
         self.name = self._model.name
         self.num_parameters = self._model.num_parameters
         self._cache = self._model.new_cache()
+        self.recomputed = 0
 
     def keep_only(self, question: Question, paths: Sequence[Path]) -> None:
         """Frees a question's cached state except prefixes of `paths`; without paths, all of it."""
@@ -86,12 +100,15 @@ class HuggingFaceScorer:
 
         A path longer than the model's context has the score None and costs nothing.
         `usage[i].computed` counts the tokens that went through the model for path i; a token that
-        an earlier path of the call shares, or that was cached before, counts as cached.
+        an earlier path of the call shares, or that an earlier call computed and `keep_only` did not
+        drop since, counts as cached, also if it has to be computed again.
 
         Raises:
             ValueError: not one question per path.
             ScorerContractError: a path without steps, a blank step (both before any work), or a
                 score that is no number in [0, 1].
+            RunStoppedError: a path that does not fit the cache, or a row that does not fit the
+                device's memory.
         """
         if len(questions) != len(paths):
             raise ValueError(f"{len(questions)} questions for {len(paths)} paths")
@@ -102,8 +119,8 @@ class HuggingFaceScorer:
             with contextlib.suppress(PathTooLongError):
                 chunks.append(self._chunks(question, path))
                 fitting.append(index)
-        computed = [0] * len(fitting)
-        ends = self._ensure_cached([questions[index] for index in fitting], chunks, computed)
+        ends, computed = self._paths([questions[index] for index in fitting], chunks)
+        self._compute_all([end for end in dict.fromkeys(ends) if not end.computed])
         scores: list[float | None] = [None] * len(paths)
         usage = [TokenUsage(computed=0, cached=0)] * len(paths)
         for index, segment, new in zip(fitting, ends, computed, strict=True):
@@ -122,63 +139,52 @@ class HuggingFaceScorer:
             self._model.encoder, question, path, context=self._model.context, name=self.name
         )
 
-    def _ensure_cached(
-        self,
-        questions: Sequence[Question],
-        chunks: list[list[tuple[int, ...]]],
-        computed: list[int],
-    ) -> list[Segment]:
-        """The segment at the end of each path; missing segments are computed, level by level."""
-        at: list[Segment | None] = [None] * len(chunks)
-        depth = [0] * len(chunks)  # chunks found so far
-        while True:
-            missing: dict[tuple[object, tuple[int, ...]], int] = {}
-            for i, (question, path) in enumerate(zip(questions, chunks, strict=True)):
-                while depth[i] < len(path):
-                    here, chunk = at[i], path[depth[i]]
-                    found = self._cache.root(question) if here is None else here.children.get(chunk)
-                    if found is None:
-                        missing.setdefault((question if here is None else id(here), chunk), i)
-                        break
-                    at[i] = found
-                    depth[i] += 1
-            if not missing:
-                return [segment for segment in at if segment is not None]
-            rows = [_Row(i, questions[i], at[i], chunks[i][depth[i]]) for i in missing.values()]
-            self._compute(rows, computed)
+    def _paths(
+        self, questions: Sequence[Question], chunks: Sequence[list[tuple[int, ...]]]
+    ) -> tuple[list[Segment], list[int]]:
+        """The end of each path, and its number of tokens to compute.
 
-    def _compute(self, rows: list[_Row], computed: list[int]) -> None:
-        """Computes, scores and caches chunks, grouped by the widths of prefix and chunk."""
-        groups: dict[tuple[int, int], list[_Row]] = {}
-        for row in rows:
-            prefix = 0 if row.prefix is None else len(row.prefix)
-            widths = (padded(prefix, WIDTH), padded(len(row.chunk), CHUNK_WIDTH))
-            groups.setdefault(widths, []).append(row)
+        A token is charged to the first path that needs it.
+        """
+        charged: set[Segment] = set()
+        ends: list[Segment] = []
+        computed: list[int] = []
+        for question, (prompt, *steps) in zip(questions, chunks, strict=True):
+            segment = self._cache.root(question)
+            if segment is None:
+                segment = self._cache.add_root(question, prompt, len(prompt))
+            path = [segment]
+            for step in steps:
+                path.append(path[-1].child(step))
+            new = [each for each in path if not each.computed and each not in charged]
+            charged.update(new)
+            ends.append(path[-1])
+            computed.append(sum(each.own for each in new))
+        return ends, computed
+
+    def _compute_all(self, ends: Sequence[Segment]) -> None:
+        """Computes and scores some paths' last steps, and before them what their paths lack."""
+        parents = [end.parent for end in ends if end.parent is not None]  # none is a prompt
+        for wave in self._cache.waves(parents):
+            for level in missing([parents[i] for i in wave]):
+                self.recomputed += sum(segment.own for segment in level if segment.computed)
+                self._compute(level)
+            self._compute([ends[i] for i in wave if not ends[i].computed])
+
+    def _compute(self, segments: Sequence[Segment]) -> None:
+        """Computes, scores and caches segments, grouped by the widths of prefix and chunk."""
+        groups: dict[tuple[int, int], list[Segment]] = {}
+        for segment in segments:
+            prefix = len(segment) - segment.own
+            widths = (padded(prefix, WIDTH), padded(segment.own, CHUNK_WIDTH))
+            groups.setdefault(widths, []).append(segment)
         for widths, group in sorted(groups.items()):
-            self._budget.run(group, sum(widths), lambda part: self._extend(part, computed))
+            self._budget.run(group, sum(widths), self._extend)
 
-    def _extend(self, rows: Sequence[_Row], computed: list[int]) -> None:
-        logits, kv = self._model.extend(
-            self._cache, [row.prefix for row in rows], [row.chunk for row in rows]
-        )
-        scores = self._model.scores(logits)
-        if rows[0].prefix is None:
-            segments = self._cache.add_roots(
-                [row.question for row in rows], [row.chunk for row in rows], kv
-            )
-        else:
-            parents = [row.prefix for row in rows if row.prefix is not None]
-            segments = self._cache.add_children(parents, [row.chunk for row in rows], kv)
-        for row, segment, score in zip(rows, segments, scores, strict=True):
-            segment.score = score
-            computed[row.path] += len(row.chunk)
-
-
-@dataclass(frozen=True, slots=True)
-class _Row:
-    """One chunk to compute, for the path that needed it first."""
-
-    path: int
-    question: Question
-    prefix: Segment | None
-    chunk: tuple[int, ...]
+    def _extend(self, segments: Sequence[Segment]) -> None:
+        prefixes = [segment.parent for segment in segments]
+        logits, kv = self._model.extend(self._cache, prefixes, [each.tokens for each in segments])
+        for segment, score in zip(segments, self._model.scores(logits), strict=True):
+            if segment.score is None:
+                segment.score = score
+        self._cache.store(segments, kv)

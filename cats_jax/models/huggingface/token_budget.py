@@ -7,6 +7,8 @@ from typing import TypeVar
 
 import torch
 
+from ...errors import RunStoppedError
+
 Item = TypeVar("Item")
 
 
@@ -37,7 +39,10 @@ class TokenBudget:
 
         If `run` runs out of memory, the budget becomes half of that slice's tokens and the same
         items are tried again in smaller slices, so `run` must keep no partial result of a failed
-        call. A single item is tried whatever the budget; if it fails, the error is raised.
+        call. A single item is tried whatever the budget.
+
+        Raises:
+            RunStoppedError: a single item ran out of memory.
         """
         start = 0
         while start < len(items):
@@ -45,8 +50,14 @@ class TokenBudget:
             try:
                 run(items[start : start + size])
             except Exception as error:
-                if size == 1 or not is_out_of_memory(error):
+                if not is_out_of_memory(error):
                     raise
+                if size == 1:
+                    raise RunStoppedError(
+                        f"out of memory with a single row of {width} tokens: nothing is lost, "
+                        "start again with a smaller kv_cache_gib (it leaves more for the rows of "
+                        "batch_tokens), dtype bfloat16, or a smaller model"
+                    ) from error
                 self.tokens = max(1, size * width // 2)
             else:
                 start += size
