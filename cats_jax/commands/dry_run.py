@@ -105,12 +105,6 @@ def show_times(console: Console, recipe: Recipe, models: ModelSource) -> None:
         _hours(found.loading + sum(time.high for time in found.cells)),
     )
     show_table(console, table)
-    if found.questions_at_once < min(recipe.in_flight, len(questions)):
-        console.print(
-            f"at most {found.questions_at_once} questions were searched at once, the run has "
-            f"{min(recipe.in_flight, len(questions))} in flight: on a GPU it takes less than this",
-            soft_wrap=True,
-        )
 
 
 def _memory_row(model: Footprint, memory: Memory | None) -> list[str]:
@@ -157,8 +151,9 @@ def _verdicts(models: list[Footprint], memory: dict[str, Memory | None]) -> list
         else:
             least = sum(model.least for model in here)
             lines.append(
-                f"fits if it must: {names} on {device} need {gib(least)} at least; with less than "
-                "the sums above, cached prefixes are computed again and micro-batches shrink"
+                f"tight: {names} on {device} have the {gib(least)} that they can't do without; "
+                "with less than the sums above, cached prefixes are computed again and "
+                "micro-batches shrink"
             )
     return lines
 

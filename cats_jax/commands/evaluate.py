@@ -70,6 +70,8 @@ def evaluate(
         fresh: refuse a folder that has rows already.
     """
     from ..evaluation.evaluate import prepare
+    from ..evaluation.runners import largest_work
+    from ..models.source import check_memory
     from ..specs.recipe import load_recipe
     from .dry_run import show_bounds, show_times
     from .terminal import make_console
@@ -98,10 +100,13 @@ def evaluate(
             show_times(console, loaded, models)
         return 0
     reference = None if held_out is None else held_out_run(held_out, level)
-    evaluation = prepare(loaded, models)
     folder = pathlib.Path("runs") / loaded.name if output is None else output
     if fresh and (folder / "results.jsonl").exists():
         raise BadInputError(f"{str(folder)!r} has results already: choose another --output")
+    if not folder.exists() and bank is None and ray is None:
+        # Before the folder is made: with other settings it would be another run's.
+        check_memory(models, loaded.policy, loaded.prms, largest_work(loaded))
+    evaluation = prepare(loaded, models)
     runner = None
     if bank is not None:
         if ray is not None:

@@ -1,13 +1,16 @@
 """How long a recipe takes, from about a minute of its own work.
 
-Each strategy searches two of the recipe's first questions at its smallest N, however long that
+Each strategy searches the recipe's first eight questions at its smallest N, however long that
 takes, and more questions and larger N as far as the minute goes. Nothing is graded or written.
 
 Rule of the estimate: the wall time of a search is split between policy, PRM and the rest in the
 proportion of its ledgers, which gives seconds per sampled token and per PRM token. A cell takes,
 per question, the tokens of the sample at these rates, times N / (N of the sample) where its N was
-not measured. Paths that cells share (`SharedPaths`) are sampled once, and scored once by each PRM.
-Each cell adds the time that a first search needs for compiling, and the models that for loading.
+not measured. The range has the spread between the questions; where the run searches more questions
+at once than were measured, or a larger N, its lower end is that of a machine for which larger
+batches take no longer. Paths that cells share (`SharedPaths`) are sampled once, and scored once by
+each PRM. Each cell adds the time that a first search needs for compiling, and the models that for
+loading. Grading and writing are not counted.
 """
 
 from __future__ import annotations
@@ -34,8 +37,8 @@ from .wall_times import WallTimes
 MEASURED_SECONDS = 60.0
 """Seconds of searching that `measure` spends by default; loading comes on top."""
 
-_FIRST_QUESTIONS = 2
-"""Questions of the first search of a cell: the fewest that have a spread."""
+_FIRST_QUESTIONS = 8
+"""Questions of a strategy's first search; of fewer, the spread between them says little."""
 
 _CONFIDENCE = 0.95
 
@@ -50,8 +53,9 @@ class Sample:
     Attributes:
         cell: the cell.
         ledgers: one per question.
-        seconds: wall time of the search, without compiling where it was searched twice.
-        startup: seconds of compiling before it.
+        seconds: wall time of the search without `startup`.
+        startup: seconds that the search takes only once, for compiling. Of two searches of the same
+            questions, what the second took less; of a single one, all time of the core.
     """
 
     cell: Cell
@@ -84,7 +88,7 @@ class CellTime:
     Attributes:
         cell: the cell.
         rows: number of its rows.
-        low, high: seconds; the range has the spread between the measured questions.
+        low, high: seconds; the range of the module's rule.
         sample: the search that the estimate is made from.
     """
 
@@ -98,11 +102,11 @@ class CellTime:
     def basis(self) -> str:
         """What was measured, and what was scaled."""
         sample = self.sample
-        text = f"{len(sample.ledgers)} questions"
+        text = f"{len(sample.ledgers)} questions at once"
         if sample.cell.num_candidates != self.cell.num_candidates:
-            text += f" at N={sample.cell.num_candidates}, scaled"
-        if sample.cell.seed != self.cell.seed:
-            text += f", seed {sample.cell.seed}"
+            text += f", N={sample.cell.num_candidates}"
+        if sample.cell.prm != self.cell.prm and sample.cell.prm is not None:
+            text += f", tokens of {sample.cell.prm.label}"
         return text
 
 
@@ -113,12 +117,10 @@ class Measurement:
     Attributes:
         cells: one estimate per cell, in order of running.
         loading: seconds in which the models were loaded.
-        questions_at_once: largest number of questions that were searched together.
     """
 
     cells: tuple[CellTime, ...]
     loading: float
-    questions_at_once: int
 
 
 def measure(
@@ -155,7 +157,6 @@ def measure(
     return Measurement(
         cells=tuple(_estimate(recipe, cells, samples, len(questions))),
         loading=loaded.seconds,
-        questions_at_once=max(len(sample.ledgers) for sample in samples),
     )
 
 
@@ -201,7 +202,13 @@ class _Searches:
         self._judge = default_judge(recipe.questions)
 
     def measure(self, cells: Sequence[Cell], seconds: float) -> list[Sample]:
-        """A sample of the first of the cells, and of the others while the seconds last."""
+        """A sample of the first of the cells, and of the others while the seconds last.
+
+        Loading the models, which comes first, takes none of the seconds.
+        """
+        self._models.policy(self._recipe.policy)
+        if cells[0].prm is not None:
+            self._models.prm(cells[0].prm)
         ends = time.perf_counter() + seconds
         most = min(self._recipe.in_flight, len(self._questions))
         least = min(_FIRST_QUESTIONS, most)
@@ -214,31 +221,28 @@ class _Searches:
                 if number < least:
                     break
             self._report(cell.title)
-            sample = self._search_twice(cell, number, ends)
-            while (number := min(most, sample.affordable(ends))) >= 2 * len(sample.ledgers):
-                sample = self._search_twice(cell, number, ends)
+            sample = self._search(cell, number)
+            number = min(most, sample.affordable(ends))
+            if number >= 2 * len(sample.ledgers):
+                sample = self._search(cell, number)
+            if sample.affordable(ends) >= len(sample.ledgers):
+                again = self._search(cell, len(sample.ledgers))
+                took = sample.seconds + sample.startup
+                again_took = again.seconds + again.startup
+                sample = Sample(cell, again.ledgers, again_took, max(0.0, took - again_took))
             samples.append(sample)
         return samples
 
-    def _search_twice(self, cell: Cell, number: int, ends: float) -> Sample:
-        """Search the first questions, and if there is time, once more without compiling.
-
-        Where there is none, all time of the core, most of which is compiling, counts as startup.
-        """
-        ledgers, first = self._search(cell, number)
-        spent = sum(ledger.seconds for ledger in ledgers)
-        core = first * sum(ledger.core_seconds for ledger in ledgers) / max(spent, 1e-9)
-        if time.perf_counter() + first - core > ends:
-            return Sample(cell, ledgers, first - core, core)
-        ledgers, seconds = self._search(cell, number)
-        return Sample(cell, ledgers, seconds, max(0.0, first - seconds))
-
-    def _search(self, cell: Cell, number: int) -> tuple[tuple[Ledger, ...], float]:
+    def _search(self, cell: Cell, number: int) -> Sample:
+        """Search the first questions; the core's time, mostly compiling, counts as startup."""
         results: list[SearchResult] = []
         times = WallTimes()
         runner = LocalRunner(self._recipe, self._models, self._judge, times)
         runner.search(cell, self._questions[:number], results.append)
-        return tuple(result.ledger for result in results), times.searching
+        ledgers = tuple(result.ledger for result in results)
+        spent = sum(ledger.seconds for ledger in ledgers)
+        core = sum(ledger.core_seconds for ledger in ledgers) / max(spent, 1e-9)
+        return Sample(cell, ledgers, (1 - core) * times.searching, core * times.searching)
 
 
 class _Loaded:
@@ -287,7 +291,7 @@ def _estimate(
     for cell in cells:
         sample = _closest(samples, cell)
         policy_rate, prm_rate, rest = sample.rates()
-        if cell.prm != sample.cell.prm:
+        if cell.prm is not None and cell.prm != sample.cell.prm:
             prm_rate = prm_rates[cell.prm]
         width = cell.num_candidates
         if shares and cell.pool is not None:
@@ -302,6 +306,10 @@ def _estimate(
             for ledger in sample.ledgers
         ]
         low, high = _range(costs, rows)
+        # Larger batches: at best they take as long as the measured one.
+        at_once = min(recipe.in_flight, rows)
+        low *= len(sample.ledgers) / max(at_once, len(sample.ledgers))
+        low /= max(scale, 1.0)
         times.append(CellTime(cell, rows, low + sample.startup, high + sample.startup, sample))
     return times
 
