@@ -97,6 +97,18 @@ def _folder(path, config, more=()):
     return path
 
 
+def _shape(folder, head=None) -> ModelShape:
+    shape = footprint.model_shape(folder, head)
+    assert shape is not None
+    return shape
+
+
+def _footprint(spec, work) -> Footprint:
+    found = source.ModelFolders().footprint(spec, work)
+    assert found is not None
+    return found
+
+
 @pytest.mark.parametrize(
     ("config", "parameters", "kv"),
     [
@@ -108,7 +120,7 @@ def _folder(path, config, more=()):
     ids=["Qwen2.5-7B", "Llama-3.1-8B", "Qwen2.5-0.5B"],
 )
 def test_published_models(tmp_path, config, parameters, kv):
-    shape = footprint.model_shape(_folder(tmp_path / "model", config))
+    shape = _shape(_folder(tmp_path / "model", config))
     assert shape.parameters == parameters
     assert shape.weight_bytes("bfloat16") == 2 * parameters
     assert shape.weight_bytes("float32") == 4 * parameters
@@ -121,18 +133,18 @@ def test_published_models(tmp_path, config, parameters, kv):
 def test_a_prm_has_its_head_in_place_of_the_language_model_head(tmp_path):
     more = {"score.0.weight": [3584, 3584], "score.2.weight": [2, 3584]}
     folder = _folder(tmp_path / "prm", _QWEN_7B, more)
-    shape = footprint.model_shape(folder, ("score.0", "score.2"))
+    shape = _shape(folder, ("score.0", "score.2"))
     assert shape.parameters == 7_615_616_512 - 152064 * 3584 + 3584 * 3584 + 2 * 3584
     assert shape.outputs == 1
     spec = PrmSpec(str(folder), format="qwen2.5-math-prm", dtype="bfloat16")
-    found = source.ModelFolders().footprint(spec, Work())
+    found = _footprint(spec, Work())
     assert found.weights == 2 * shape.parameters
     assert found.title == "PRM 'prm'"
 
 
 def test_a_sliding_window_that_is_used_is_the_context(tmp_path):
     config = {**_QWEN_HALF_B, "use_sliding_window": True, "sliding_window": 4096}
-    assert footprint.model_shape(_folder(tmp_path / "m", config)).context == 4096
+    assert _shape(_folder(tmp_path / "m", config)).context == 4096
 
 
 def test_sizes_under_other_names_are_not_guessed(tmp_path):
@@ -194,7 +206,7 @@ def tiny(request, tmp_path):
 
 @pytest.mark.parametrize(("rows", "new"), [(32, 64), (8, 256)])
 def test_chunks_take_what_the_estimate_says(tiny, rows, new):
-    shape = footprint.model_shape(tiny)
+    shape = _shape(tiny)
     model = CausalModel(tiny, device="cpu", dtype="float32", num_threads=1)
     model.load_weights()
     weights = sum(p.numel() * p.element_size() for p in model.model.parameters())
@@ -211,7 +223,7 @@ def test_chunks_take_what_the_estimate_says(tiny, rows, new):
 
 @pytest.mark.parametrize(("samples", "top_p"), [(16, 1.0), (128, 0.95)])
 def test_decoding_takes_what_the_estimate_says(tiny, samples, top_p):
-    shape = footprint.model_shape(tiny)
+    shape = _shape(tiny)
     policy = HuggingFaceGenerator(tiny, max_step_tokens=64)
     # Every sample goes on to its limit.
     policy._is_separator[:] = False
@@ -280,7 +292,7 @@ def test_engines_have_their_shares(monkeypatch):
 
 
 def test_vllm_needs_one_full_context(tmp_path):
-    shape = footprint.model_shape(_folder(tmp_path / "m", _LLAMA_8B))
+    shape = _shape(_folder(tmp_path / "m", _LLAMA_8B))
     settings = {"device": "cuda", "dtype": "bfloat16", "gpu_memory_utilization": 0.45}
     whole = footprint.vllm_footprint("policy", shape, **settings)
     assert whole.least_cache == 131072 * 131_072 == 16 * GIB
@@ -293,7 +305,7 @@ def test_vllm_needs_one_full_context(tmp_path):
 
 
 def test_a_bounded_cache_counts_with_its_bound(tmp_path):
-    shape = footprint.model_shape(_folder(tmp_path / "m", _QWEN_7B))
+    shape = _shape(_folder(tmp_path / "m", _QWEN_7B))
     work = Work(questions=64, paths=256, steps=40, step_tokens=512)
 
     def found(**settings):
@@ -371,7 +383,7 @@ def test_a_run_that_does_not_fit_is_refused_before_weights_are_read(
     path = recipe("beam")
     monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", read)
     # The policy alone would fit: the PRM that is loaded after it does not.
-    needs = source.ModelFolders().footprint(PolicySpec(str(tmp_path / "tiny")), Work(steps=3))
+    needs = _footprint(PolicySpec(str(tmp_path / "tiny")), Work(steps=3))
     _memory(monkeypatch, 1.2 * needs.least / GIB)
     command = ["evaluate", str(path), "--output", str(tmp_path / "run")]
     assert cli.run(command) == 2
@@ -409,5 +421,6 @@ def test_a_dry_run_says_whether_the_models_fit(capsys, monkeypatch, tmp_path, na
 
 def test_the_kernels_figures_are_read():
     memory = footprint.device_memory("cpu")
+    assert memory is not None
     assert 0 < memory.free <= memory.total
     assert footprint.device_memory("cuda:99") is None
