@@ -53,6 +53,34 @@ def _loop(strategy: str) -> tuple[str, ...]:
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
+        name="models on one device do not add up",
+        file="cats_jax/models/footprint.py",
+        original="    needed = sum(model.least for model in plain)",
+        mutated="    needed = max((model.least for model in plain), default=0)",
+        tests=("tests/models/test_footprint.py", "-k", "add_up"),
+    ),
+    Mutant(
+        name="a tied language-model head counts twice",
+        file="cats_jax/models/footprint.py",
+        original='    if head is not None or config.get("tie_word_embeddings"):',
+        mutated="    if head is not None:",
+        tests=("tests/models/test_footprint.py", "-k", "published_models"),
+    ),
+    Mutant(
+        name="memory is checked after the policy is loaded",
+        file="cats_jax/evaluation/runners.py",
+        original="check_memory(self._models, recipe.policy, recipe.prms, largest",
+        mutated="check_memory(self._models, None, (), largest",
+        tests=("tests/models/test_footprint.py", "-k", "refused_before"),
+    ),
+    Mutant(
+        name="the time of paths that cells share is counted in each",
+        file="cats_jax/evaluation/measure.py",
+        original="    shares = recipe.budget is None and recipe.max_seconds is None",
+        mutated="    shares = False",
+        tests=("tests/evaluation/test_measure.py", "-k", "paid_once"),
+    ),
+    Mutant(
         name="one example is not enough for Occam's bound",
         file="theory/pac_bayes.py",
         original='num_samples, 1, "at least one example is needed")',

@@ -13,8 +13,9 @@ from ..datasets import QuestionSet, load_questions
 from ..errors import BadInputError
 from ..grading.verdict import default_judge
 from ..models.backend import check_there
+from ..models.footprint import Work
 from ..models.settle import settle
-from ..models.source import ModelSource, is_world_policy
+from ..models.source import ModelSource, check_memory, is_world_policy
 from ..protocols import AnswerJudge
 from ..specs.recipe import PolicySpec, PrmSpec, QuestionSpec
 from ..storage.manifest import make_manifest
@@ -94,7 +95,16 @@ def _collect_missing(
     if judge is None:
         judge = default_judge(recipe.questions)
     check_there((recipe.policy, *recipe.prms))
-    policy = models.policy(recipe.policy)
+    asked = recipe.policy
+    work = Work(
+        questions=block_size,
+        paths=sum(draws.root_draws for draws in recipe.allocation.draws),
+        steps=recipe.max_depth,
+        step_tokens=asked.max_step_tokens,
+        answer_tokens=asked.max_answer_tokens,
+    )
+    check_memory(models, asked, recipe.prms, work)
+    policy = models.policy(asked)
     for question in known.questions:
         policy.check_question(question)
     prms = {spec.label: models.prm(spec) for spec in recipe.prms}

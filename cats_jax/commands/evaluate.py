@@ -34,6 +34,7 @@ def evaluate(
     questions: int | None = None,
     in_flight: int | None = None,
     dry_run: bool = False,
+    measure: bool = False,
     timings: bool = False,
     wandb: str | None = None,
     ray: str | None = None,
@@ -56,8 +57,10 @@ def evaluate(
         seeds: run seeds, in place of the recipe's.
         questions: number of questions, in place of the recipe's count.
         in_flight: number of questions searched at once, which does not affect results.
-        dry_run: print rows, candidates and a bound on sampled tokens, and stop; models,
-            controllers and hub data need not be there.
+        dry_run: print rows, candidates, bounds on sampled tokens and PRM tokens, and whether the
+            models fit into memory, and stop; models, controllers and hub data need not be there.
+        measure: with --dry-run, also load the models, search for about a minute, and print how
+            long every cell would take; nothing is written.
         timings: print where the wall time went.
         wandb: also log to this Weights & Biases project.
         ray: search on a Ray cluster: its address, or "local" for one on this machine.
@@ -67,8 +70,14 @@ def evaluate(
         fresh: refuse a folder that has rows already.
     """
     from ..evaluation.evaluate import prepare
+    from ..evaluation.runners import largest_work
+    from ..models.source import check_memory
     from ..specs.recipe import load_recipe
+    from .dry_run import show_bounds, show_times
     from .terminal import make_console
+
+    if measure and not dry_run:
+        raise BadInputError("--measure estimates what a run would take: give it with --dry-run")
 
     given = {"num_candidates": num_candidates, "seeds": seeds, "in_flight": in_flight}
     overrides = {name: value for name, value in given.items() if value is not None}
@@ -87,12 +96,17 @@ def evaluate(
     models = model_source()
     if dry_run:
         show_bounds(console, loaded, models)
+        if measure:
+            show_times(console, loaded, models)
         return 0
     reference = None if held_out is None else held_out_run(held_out, level)
-    evaluation = prepare(loaded, models)
     folder = pathlib.Path("runs") / loaded.name if output is None else output
     if fresh and (folder / "results.jsonl").exists():
         raise BadInputError(f"{str(folder)!r} has results already: choose another --output")
+    if not folder.exists() and bank is None and ray is None:
+        # Before the folder is made: with other settings it would be another run's.
+        check_memory(models, loaded.policy, loaded.prms, largest_work(loaded))
+    evaluation = prepare(loaded, models)
     runner = None
     if bank is not None:
         if ray is not None:
@@ -244,34 +258,6 @@ def show_tables(console: Console, run: Run) -> list[tuple[str, str, list[Group]]
             show_table(console, actions)
         shown.append((label, title, part))
     return shown
-
-
-def show_bounds(console: Console, recipe: Recipe, models: ModelSource) -> None:
-    """Print what a run would cost at most; models, controllers and hub data need not be there."""
-    from ..datasets import count_questions
-    from ..evaluation.cells import grid
-    from ..evaluation.evaluate import cost_bounds, with_stand_ins
-    from ..reporting.tables import new_table
-    from .terminal import show_table
-
-    count = sum(map(count_questions, recipe.questions))
-    recipe, missing = with_stand_ins(recipe)
-
-    table = new_table("at most", "<cell", "rows", "candidates", "sampled tokens")
-    totals = [0, 0, 0]
-    for cell, *bounds in cost_bounds(recipe, grid(recipe), count):
-        table.add_row(cell.title, *(f"{bound:,}" for bound in bounds))
-        totals = [total + bound for total, bound in zip(totals, bounds, strict=True)]
-    table.add_section()
-    table.add_row("all", *(f"{total:,}" for total in totals))
-    show_table(console, table)
-    for spec in (recipe.policy, *recipe.prms):
-        try:
-            models.fingerprint(spec)
-        except BadInputError as error:
-            console.print(f"not there yet: {error}", markup=False, soft_wrap=True)
-    for line in missing:
-        console.print(f"not there yet: {line}", markup=False, soft_wrap=True)
 
 
 def show_timings(console: Console, times: WallTimes) -> None:

@@ -128,8 +128,9 @@ def quality(
 
 def _score(labelled: LabelledData, specs: Sequence[PrmSpec]) -> tuple[LabelledData, list[str]]:
     """The labelled steps with the scores of every PRM, and why some rows have none."""
+    from ..models.footprint import Work
     from ..models.prm.family import choose_format
-    from ..models.source import ModelFolders, model_folder, silence_transformers
+    from ..models.source import ModelFolders, check_memory, model_folder, silence_transformers
     from ..scoring.score_labelled import add_scores
     from .progress import ProgressBar
     from .terminal import make_console
@@ -137,9 +138,11 @@ def _score(labelled: LabelledData, specs: Sequence[PrmSpec]) -> tuple[LabelledDa
     silence_transformers()
     for spec in specs:  # all are found before the first is loaded
         choose_format(spec.format, model_folder(spec))
+    models = ModelFolders()
+    check_memory(models, None, specs, Work())
     errors: list[str] = []
     for spec in specs:
-        scorer = ModelFolders().prm(spec)
+        scorer = models.prm(spec)
         title = f"scoring with {spec.label}"
         with ProgressBar(make_console(stderr=True), title, len(labelled.paths)) as bar:
             labelled, new = add_scores(

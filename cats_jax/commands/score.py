@@ -28,8 +28,9 @@ def score(
         output: JSONL file, replaced if it exists.
         loading: how the PRM is loaded.
     """
+    from ..models.footprint import Work
     from ..models.prm.family import choose_format
-    from ..models.source import ModelFolders, model_folder, silence_transformers
+    from ..models.source import ModelFolders, check_memory, model_folder, silence_transformers
     from ..scoring.score_rows import count_rows, score_file
     from ..storage.durable import check_output
     from .progress import ProgressBar
@@ -41,7 +42,9 @@ def score(
     rows = count_rows(input)
     silence_transformers()
     prm_format = choose_format(spec.format, folder)
-    scorer = ModelFolders().prm(spec)
+    models = ModelFolders()
+    check_memory(models, None, [spec], Work())
+    scorer = models.prm(spec)
     with ProgressBar(make_console(stderr=True), f"scoring with {scorer.name}", rows) as bar:
         tally = score_file(input, output, scorer, held_tokens=spec.batch_tokens, on_rows=bar.show)
     print(

@@ -19,6 +19,7 @@ from ..datasets import QuestionSet, load_questions
 from ..datasets.digests import text_digest
 from ..errors import BadInputError
 from ..grading.verdict import default_judge, needs_math
+from ..models.footprint import PROMPT_TOKENS
 from ..models.settle import settle
 from ..models.source import ModelSource
 from ..protocols import AnswerJudge
@@ -29,6 +30,9 @@ from .cells import Cell, grid
 from .recording import Observer, Recorder
 from .runners import CellRunner, LocalRunner
 from .wall_times import WallTimes
+
+MARK_TOKENS = 16
+"""Tokens that a PRM's format adds around a step, at most: RLHFlow's chat turns need the most."""
 
 
 @dataclass(frozen=True)
@@ -47,15 +51,26 @@ class Evaluation:
     cells: tuple[Cell, ...]
     manifest: Mapping[str, Any]
 
-    def bounds(self) -> list[tuple[Cell, int, int, int]]:
+    def bounds(self) -> list[tuple[Cell, int, int, int, int]]:
         """`cost_bounds` of this evaluation."""
         return cost_bounds(self.recipe, self.cells, len(self.questions.questions))
 
 
 def cost_bounds(
     recipe: Recipe, cells: Sequence[Cell], num_questions: int
-) -> list[tuple[Cell, int, int, int]]:
-    """(cell, rows, largest number of candidates, largest number of sampled tokens) per cell."""
+) -> list[tuple[Cell, int, int, int, int]]:
+    """What each cell costs at most.
+
+    A PRM on transformers computes each distinct step once and each prompt once, so its tokens are
+    at most those of every candidate, `MARK_TOKENS` for the format's marks around each, and a prompt
+    of `PROMPT_TOKENS` per question. Tokens are counted as the policy's: a PRM with another
+    vocabulary reads the same text in somewhat more or fewer. vLLM also computes what its prefix
+    cache has dropped, or cuts off at a block.
+
+    Returns:
+        (cell, rows, candidates, sampled tokens, PRM tokens) of each cell. PRM tokens are 0 for a
+        strategy that reads no scores.
+    """
     table = []
     for cell in cells:
         per_step, depth = cell.num_candidates, recipe.max_depth
@@ -68,7 +83,9 @@ def cost_bounds(
         policy = recipe.policy
         longest = max(policy.max_step_tokens, policy.max_answer_tokens)
         tokens = (candidates - last) * policy.max_step_tokens + last * longest
-        table.append((cell, num_questions, num_questions * candidates, num_questions * tokens))
+        scored = 0 if cell.prm is None else PROMPT_TOKENS + tokens + MARK_TOKENS * candidates
+        per_question = (1, candidates, tokens, scored)
+        table.append((cell, *(num_questions * count for count in per_question)))
     return table
 
 

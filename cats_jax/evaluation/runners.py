@@ -9,7 +9,8 @@ from typing import Protocol
 from ..live.results import SearchResult
 from ..live.searcher import Searcher
 from ..models.backend import check_there
-from ..models.source import ModelSource
+from ..models.footprint import Work
+from ..models.source import ModelSource, check_memory
 from ..protocols import AnswerJudge, Question, StepGenerator, StepScorer
 from ..specs.recipe import PrmSpec, Recipe
 from .cells import Cell
@@ -27,8 +28,23 @@ class CellRunner(Protocol):
         ...
 
 
+def largest_work(recipe: Recipe) -> Work:
+    """What a run of the recipe has at once, at most: at its largest N, and to the last step."""
+    policy = recipe.policy
+    return Work(
+        questions=recipe.in_flight,
+        paths=max(recipe.num_candidates),
+        steps=recipe.max_depth,
+        step_tokens=policy.max_step_tokens,
+        answer_tokens=policy.max_answer_tokens,
+    )
+
+
 class LocalRunner:
-    """Searches in this process with the recipe's policy and one PRM in memory at a time."""
+    """Searches in this process with the recipe's policy and one PRM in memory at a time.
+
+    Before the first model is loaded, the policy and each PRM are checked to fit into memory.
+    """
 
     def __init__(
         self, recipe: Recipe, models: ModelSource, judge: AnswerJudge, times: WallTimes
@@ -89,8 +105,10 @@ class LocalRunner:
 
     def _load_policy(self) -> StepGenerator:
         if self._policy is None:
+            recipe = self._recipe
+            check_memory(self._models, recipe.policy, recipe.prms, largest_work(recipe))
             started = time.perf_counter()
-            self._policy = self._models.policy(self._recipe.policy)
+            self._policy = self._models.policy(recipe.policy)
             self._times.loading += time.perf_counter() - started
         return self._policy
 

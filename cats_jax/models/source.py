@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import pathlib
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from .. import world
@@ -16,7 +17,16 @@ from ..protocols import StepGenerator, StepScorer
 from ..specs.functions import is_function_name, load_function
 from ..specs.models import ModelSpec, PolicySpec, PrmSpec
 from .backend import choose_backend
+from .footprint import (
+    Footprint,
+    Work,
+    check_fit,
+    model_shape,
+    transformers_footprint,
+    vllm_footprint,
+)
 from .prm.family import choose_format
+from .prm.format import Head
 
 if TYPE_CHECKING:
     from .huggingface.scorer import HuggingFaceScorer
@@ -34,6 +44,14 @@ class ModelSource(Protocol):
         """
         ...
 
+    def footprint(self, spec: PolicySpec | PrmSpec, work: Work) -> Footprint | None:
+        """Memory of the model in a run of that much work; None if it can't be told.
+
+        Raises:
+            BadInputError: there is no such model.
+        """
+        ...
+
     def policy(self, spec: PolicySpec) -> StepGenerator:
         """Load a policy."""
         ...
@@ -41,6 +59,25 @@ class ModelSource(Protocol):
     def prm(self, spec: PrmSpec) -> StepScorer:
         """Load a process reward model."""
         ...
+
+
+def check_memory(
+    models: ModelSource, policy: PolicySpec | None, prms: Sequence[PrmSpec], work: Work
+) -> None:
+    """Check that a policy and any one of some PRMs fit into memory together; nothing is loaded.
+
+    Args:
+        models: source of the models.
+        policy: the policy; None if the run has none.
+        prms: PRMs of which one is loaded at a time.
+        work: what the run has at once.
+
+    Raises:
+        BadInputError: they do not fit on a device; the message has the arithmetic.
+    """
+    for prm in prms or (None,):
+        found = [models.footprint(spec, work) for spec in (policy, prm) if spec is not None]
+        check_fit([footprint for footprint in found if footprint is not None])
 
 
 class ModelFolders:
@@ -63,6 +100,41 @@ class ModelFolders:
             choose_format(spec.format, folder)
         files = [folder / "config.json", *sorted(folder.glob("*.safetensors"))]
         return {"name": folder.name, "sha256": {file.name: _file_digest(file) for file in files}}
+
+    def footprint(self, spec: PolicySpec | PrmSpec, work: Work) -> Footprint | None:
+        """Memory of a model that this process or its vLLM engine loads.
+
+        None for a server's model, a user's own, and a config.json that does not name the sizes.
+        """
+        spec = choose_backend(spec)
+        if is_function_name(spec.path) or spec.backend not in ("hf", "vllm"):
+            return None
+        folder = model_folder(spec)
+        head = None
+        if isinstance(spec, PrmSpec):
+            read_out = choose_format(spec.format, folder).read_out
+            head = read_out.layers if isinstance(read_out, Head) else None
+        shape = model_shape(folder, head)
+        if shape is None:
+            return None
+        kind = "policy" if isinstance(spec, PolicySpec) else "PRM"
+        title = f"{kind} {folder.name!r}"
+        if spec.backend == "hf":
+            return transformers_footprint(
+                title,
+                shape,
+                work,
+                samples=isinstance(spec, PolicySpec),
+                **_settings(spec, "device", "dtype", "batch_tokens", "kv_cache_gib"),
+            )
+        return vllm_footprint(
+            title,
+            shape,
+            tensor_parallel_size=spec.tensor_parallel_size or 1,
+            **_settings(
+                spec, "device", "dtype", "max_model_len", "quantization", "gpu_memory_utilization"
+            ),
+        )
 
     def policy(self, spec: PolicySpec) -> StepGenerator:
         """Load a policy, or start its engine."""

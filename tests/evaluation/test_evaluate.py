@@ -118,11 +118,13 @@ def test_bounds_hold(finished):
     evaluation = evaluate.prepare(
         recipe, scripted.ScriptedModels(), scripted.question_set(_QUESTIONS)
     )
-    for cell, rows, candidates, tokens in evaluation.bounds():
+    for cell, rows, candidates, tokens, prm_tokens in evaluation.bounds():
         ledgers = [row.ledger for row in run.rows if row.strategy == cell.spec.label]
         assert rows == len(ledgers) == _QUESTIONS
         assert sum(ledger.candidates for ledger in ledgers) <= candidates
         assert sum(ledger.generated for ledger in ledgers) <= tokens
+        assert sum(ledger.prm_computed for ledger in ledgers) <= prm_tokens
+        assert (prm_tokens == 0) == (cell.prm is None)
 
 
 # Rows

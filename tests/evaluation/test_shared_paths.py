@@ -51,6 +51,9 @@ class _Counting:
     def fingerprint(self, spec):
         return self.source.fingerprint(spec)
 
+    def footprint(self, spec, work):
+        return self.source.footprint(spec, work)
+
     def policy(self, spec):
         policy = self.source.policy(spec)
         generate = policy.generate

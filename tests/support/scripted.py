@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from cats_jax.datasets import QuestionSet
 from cats_jax.errors import BadInputError, ScorerContractError
+from cats_jax.models.footprint import Work
 from cats_jax.protocols import (
     Generation,
     Path,
@@ -113,6 +114,9 @@ class ScriptedModels:
 
     def fingerprint(self, spec: PolicySpec | PrmSpec) -> dict[str, str]:
         return {"name": spec.path}
+
+    def footprint(self, spec: PolicySpec | PrmSpec, work: Work) -> None:
+        return None
 
     def policy(self, spec: PolicySpec) -> ScriptedPolicy:
         self.loaded.append(spec.path)

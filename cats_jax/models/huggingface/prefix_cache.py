@@ -20,8 +20,6 @@ computed again when a wave needs it.
 
 from __future__ import annotations
 
-import os
-import pathlib
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -32,6 +30,7 @@ from torch import Tensor
 
 from ...errors import RunStoppedError
 from ...protocols import Question
+from ..footprint import device_memory
 from .token_budget import is_out_of_memory
 
 FREE_SHARE = 0.25
@@ -101,14 +100,9 @@ def cache_bytes(kv_cache_gib: float | None, device: torch.device) -> int:
     """The pool's bound in bytes; for None, `FREE_SHARE` of what is free on the device now."""
     if kv_cache_gib is not None:
         return int(kv_cache_gib * 2**30)
-    if device.type == "cuda":
-        free, _ = torch.cuda.mem_get_info(device)
-    elif (file := pathlib.Path("/proc/meminfo")).is_file():
-        (line,) = (x for x in file.read_text().splitlines() if x.startswith("MemAvailable:"))
-        free = 1024 * int(line.split()[1])
-    else:
-        free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return int(FREE_SHARE * free)
+    memory = device_memory(str(device))
+    assert memory is not None  # the device was checked
+    return int(FREE_SHARE * memory.free)
 
 
 def missing(ends: Iterable[Segment]) -> list[list[Segment]]:

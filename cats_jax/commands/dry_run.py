@@ -1,0 +1,165 @@
+"""`cats-jax evaluate --dry-run`: what a run costs, whether it fits, and how long it takes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..errors import BadInputError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ..models.footprint import Footprint, Memory
+    from ..models.source import ModelSource
+    from ..specs.recipe import Recipe
+
+
+def show_bounds(console: Console, recipe: Recipe, models: ModelSource) -> None:
+    """Print what a run would cost at most; models, controllers and hub data need not be there."""
+    from ..datasets import count_questions
+    from ..evaluation.cells import grid
+    from ..evaluation.evaluate import cost_bounds, with_stand_ins
+    from ..reporting.tables import new_table
+    from .terminal import show_table
+
+    count = sum(map(count_questions, recipe.questions))
+    recipe, missing = with_stand_ins(recipe)
+
+    table = new_table("at most", "<cell", "rows", "candidates", "sampled tokens", "PRM tokens")
+    totals = [0, 0, 0, 0]
+    for cell, *bounds in cost_bounds(recipe, grid(recipe), count):
+        table.add_row(cell.title, *(f"{bound:,}" for bound in bounds))
+        totals = [total + bound for total, bound in zip(totals, bounds, strict=True)]
+    table.add_section()
+    table.add_row("all", *(f"{total:,}" for total in totals))
+    show_table(console, table)
+    show_memory(console, recipe, models)
+    for line in missing:
+        console.print(f"not there yet: {line}", markup=False, soft_wrap=True)
+
+
+def show_memory(console: Console, recipe: Recipe, models: ModelSource) -> None:
+    """Print what each model needs on its device, and whether the policy fits beside each PRM."""
+    from ..evaluation.runners import largest_work
+    from ..models.footprint import PROMPT_TOKENS, device_memory
+    from ..reporting.tables import new_table
+    from .terminal import show_table
+
+    work = largest_work(recipe)
+    found: list[Footprint | None] = []
+    lines: list[str] = []
+    for spec in (recipe.policy, *recipe.prms):
+        try:
+            found.append(models.footprint(spec, work))
+        except BadInputError as error:
+            found.append(None)
+            lines.append(f"not there yet: {error}")
+    known = [model for model in found if model is not None]
+    memory = {model.device: device_memory(model.device) for model in known}
+    if known:
+        title = f"memory, with prompts of {PROMPT_TOKENS} tokens"
+        table = new_table(
+            title, "<model", "<device", "weights", "KV per token", "cache at most", "activations",
+            "sum", "free",
+        )  # fmt: skip
+        for model in known:
+            table.add_row(*_memory_row(model, memory[model.device]))
+        show_table(console, table)
+    policy, *prms = found
+    groups = [[policy, prm] for prm in prms] or [[policy]]
+    for group in groups:
+        present = [model for model in group if model is not None]
+        if len(present) == len(group):
+            lines += _verdicts(present, memory)
+    for line in lines:
+        console.print(line, markup=False, soft_wrap=True)
+
+
+def show_times(console: Console, recipe: Recipe, models: ModelSource) -> None:
+    """Load the models, search for about a minute, and print how long the recipe would take."""
+    from ..datasets import load_questions
+    from ..evaluation.cells import grid
+    from ..evaluation.measure import measure
+    from ..reporting.tables import new_table
+    from .terminal import show_table
+
+    questions = load_questions(recipe.questions).questions
+    found = measure(
+        recipe,
+        grid(recipe),
+        questions,
+        models,
+        report=lambda title: console.print(f"measuring {title}", markup=False),
+    )
+    table = new_table("estimated time", "<cell", "rows", "hours, from", "to", "<measured on")
+    for time in found.cells:
+        table.add_row(
+            time.cell.title, f"{time.rows:,}", _hours(time.low), _hours(time.high), time.basis
+        )
+    table.add_section()
+    table.add_row("loading models", "", _hours(found.loading), _hours(found.loading))
+    table.add_row(
+        "all",
+        f"{sum(time.rows for time in found.cells):,}",
+        _hours(found.loading + sum(time.low for time in found.cells)),
+        _hours(found.loading + sum(time.high for time in found.cells)),
+    )
+    show_table(console, table)
+
+
+def _memory_row(model: Footprint, memory: Memory | None) -> list[str]:
+    from ..models.footprint import gib
+
+    total = None if model.cache is None else model.weights + model.cache + model.activations
+    free = None if memory is None else memory.free
+    if model.gpu_share is not None and memory is not None:
+        total = int(model.gpu_share * memory.total)
+    return [
+        model.title,
+        model.device,
+        gib(model.weights),
+        f"{model.kv_per_token:,} B",
+        "the rest of its share" if model.cache is None else gib(model.cache),
+        gib(model.activations),
+        *("?" if size is None else gib(size) for size in (total, free)),
+    ]
+
+
+def _verdicts(models: list[Footprint], memory: dict[str, Memory | None]) -> list[str]:
+    """One line for each device of models that are loaded together."""
+    from ..models.footprint import gib, misfit
+
+    lines = []
+    for device in dict.fromkeys(model.device for model in models):
+        here = [model for model in models if model.device == device]
+        names, has = " and ".join(model.title for model in here), memory[device]
+        if has is None:
+            lines.append(f"{names}: how much memory {device} has is not known here")
+            continue
+        reason = misfit(here, has)
+        if reason is not None:
+            lines.append(f"does not fit: {reason}")
+            continue
+        most = sum(
+            model.weights + model.cache + model.activations
+            for model in here
+            if model.cache is not None
+        )
+        shares = sum(model.gpu_share or 0.0 for model in here)
+        if most <= has.free - int(shares * has.total):
+            lines.append(f"fits: {names} on {device}")
+        else:
+            least = sum(model.least for model in here)
+            lines.append(
+                f"tight: {names} on {device} have the {gib(least)} that they can't do without; "
+                "with less than the sums above, cached prefixes are computed again and "
+                "micro-batches shrink"
+            )
+    return lines
+
+
+def _hours(seconds: float) -> str:
+    """Seconds as hours:minutes:seconds."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}"

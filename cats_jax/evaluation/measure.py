@@ -1,0 +1,336 @@
+"""How long a recipe takes, from about a minute of its own work.
+
+Each strategy searches the recipe's first eight questions at its smallest N, however long that
+takes, and more questions and larger N as far as the minute goes. Nothing is graded or written.
+
+Rule of the estimate: the wall time of a search is split between policy, PRM and the rest in the
+proportion of its ledgers, which gives seconds per sampled token and per PRM token. A cell takes,
+per question, the tokens of the sample at these rates, times N / (N of the sample) where its N was
+not measured. The range has the spread between the questions; where the run searches more questions
+at once than were measured, or a larger N, its lower end is that of a machine for which larger
+batches take no longer. Paths that cells share (`SharedPaths`) are sampled once, and scored once by
+each PRM. Each cell adds the time that a first search needs for compiling, and the models that for
+loading. Grading and writing are not counted.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from scipy import stats
+
+from ..grading.verdict import default_judge
+from ..live.ledger import Ledger
+from ..live.results import SearchResult
+from ..models.footprint import Footprint, Work
+from ..models.source import ModelSource, check_memory
+from ..protocols import Question, StepGenerator, StepScorer
+from ..specs.recipe import PolicySpec, PrmSpec, Recipe
+from .cells import Cell
+from .runners import LocalRunner, largest_work
+from .wall_times import WallTimes
+
+MEASURED_SECONDS = 60.0
+"""Seconds of searching that `measure` spends by default; loading comes on top."""
+
+_FIRST_QUESTIONS = 8
+"""Questions of a strategy's first search; of fewer, the spread between them says little."""
+
+_CONFIDENCE = 0.95
+
+_UNKNOWN_SPREAD = 2.0
+"""Factor of the range, both ways, where one question alone was measured."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A measured search of a cell.
+
+    Attributes:
+        cell: the cell.
+        ledgers: one per question.
+        seconds: wall time of the search without `startup`.
+        startup: seconds that the search takes only once, for compiling. Of two searches of the same
+            questions, what the second took less; of a single one, all time of the core.
+    """
+
+    cell: Cell
+    ledgers: tuple[Ledger, ...]
+    seconds: float
+    startup: float
+
+    def affordable(self, ends: float, scale: float = 1.0) -> int:
+        """Questions that can be searched twice until `ends`, each taking `scale` times as long."""
+        each = scale * self.seconds / len(self.ledgers)
+        return int(max(0.0, ends - time.perf_counter()) / (2 * max(each, 1e-6)))
+
+    def rates(self) -> tuple[float, float, float]:
+        """Seconds per sampled token, per PRM token, and per question for all else."""
+        spent = sum(ledger.seconds for ledger in self.ledgers)
+        # Two cohorts overlap: the wall time is less than the sum of the questions' seconds.
+        factor = self.seconds / spent if spent > 0 else 0.0
+        policy = factor * sum(ledger.policy_seconds for ledger in self.ledgers)
+        prm = factor * sum(ledger.prm_seconds for ledger in self.ledgers)
+        sampled = sum(ledger.generated for ledger in self.ledgers)
+        scored = sum(ledger.prm_computed for ledger in self.ledgers)
+        rest = (self.seconds - policy - prm) / len(self.ledgers)
+        return policy / max(sampled, 1), prm / max(scored, 1), rest
+
+
+@dataclass(frozen=True)
+class CellTime:
+    """The estimated time of a cell.
+
+    Attributes:
+        cell: the cell.
+        rows: number of its rows.
+        low, high: seconds; the range of the module's rule.
+        sample: the search that the estimate is made from.
+    """
+
+    cell: Cell
+    rows: int
+    low: float
+    high: float
+    sample: Sample
+
+    @property
+    def basis(self) -> str:
+        """What was measured, and what was scaled."""
+        sample = self.sample
+        text = f"{len(sample.ledgers)} questions at once"
+        if sample.cell.num_candidates != self.cell.num_candidates:
+            text += f", N={sample.cell.num_candidates}"
+        if sample.cell.prm != self.cell.prm and sample.cell.prm is not None:
+            text += f", tokens of {sample.cell.prm.label}"
+        return text
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Estimated times of a recipe's cells.
+
+    Attributes:
+        cells: one estimate per cell, in order of running.
+        loading: seconds in which the models were loaded.
+    """
+
+    cells: tuple[CellTime, ...]
+    loading: float
+
+
+def measure(
+    recipe: Recipe,
+    cells: Sequence[Cell],
+    questions: Sequence[Question],
+    models: ModelSource,
+    *,
+    seconds: float = MEASURED_SECONDS,
+    report: Callable[[str], None] = lambda title: None,
+) -> Measurement:
+    """Search some questions of a recipe and estimate the time of all its cells.
+
+    Args:
+        recipe: the recipe.
+        cells: its cells.
+        questions: its questions; the first ones are searched.
+        models: source of its models.
+        seconds: how long to search, without loading; a strategy's first search is never cut short.
+        report: called with the title of each cell that is searched.
+
+    Raises:
+        BadInputError: the models do not fit, or a model or question can't be used.
+    """
+    check_memory(models, recipe.policy, recipe.prms, largest_work(recipe))
+    loaded = _Loaded(models)
+    searches = _Searches(recipe, questions, loaded, report)
+    kinds = _kinds(cells)
+    ends = time.perf_counter() + seconds
+    samples: list[Sample] = []
+    for number, kind in enumerate(kinds):
+        share = (ends + loaded.seconds - time.perf_counter()) / (len(kinds) - number)
+        samples += searches.measure(kind, share)
+    return Measurement(
+        cells=tuple(_estimate(recipe, cells, samples, len(questions))),
+        loading=loaded.seconds,
+    )
+
+
+def _kinds(cells: Sequence[Cell]) -> list[list[Cell]]:
+    """The cells to measure: one list per strategy, smallest N first, and one for each further PRM.
+
+    A strategy is measured with its first PRM, and a further PRM with the first strategy that reads
+    scores. PRMs come in the order of the cells, so that each is loaded once.
+    """
+    kinds: list[list[Cell]] = []
+    strategies: set[str] = set()
+    prms: set[str] = set()
+    for cell in cells:
+        prm = None if cell.prm is None else cell.prm.label
+        if cell.spec.label in strategies and (prm is None or prm in prms):
+            continue
+        strategies.add(cell.spec.label)
+        if prm is not None:
+            prms.add(prm)
+        alike = [
+            other
+            for other in cells
+            if (other.spec.label, other.prm, other.seed) == (cell.spec.label, cell.prm, cell.seed)
+        ]
+        kinds.append(sorted(alike, key=lambda other: other.num_candidates))
+    return kinds
+
+
+class _Searches:
+    """Searches of a recipe's first questions, under a limit of time."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        questions: Sequence[Question],
+        models: ModelSource,
+        report: Callable[[str], None],
+    ) -> None:
+        self._recipe = recipe
+        self._questions = questions
+        self._models = models
+        self._report = report
+        self._judge = default_judge(recipe.questions)
+
+    def measure(self, cells: Sequence[Cell], seconds: float) -> list[Sample]:
+        """A sample of the first of the cells, and of the others while the seconds last.
+
+        Loading the models, which comes first, takes none of the seconds.
+        """
+        self._models.policy(self._recipe.policy)
+        if cells[0].prm is not None:
+            self._models.prm(cells[0].prm)
+        ends = time.perf_counter() + seconds
+        most = min(self._recipe.in_flight, len(self._questions))
+        least = min(_FIRST_QUESTIONS, most)
+        samples: list[Sample] = []
+        for cell in cells:
+            number = least
+            if samples:
+                scale = cell.num_candidates / samples[-1].cell.num_candidates
+                number = min(most, samples[-1].affordable(ends, scale))
+                if number < least:
+                    break
+            self._report(cell.title)
+            sample = self._search(cell, number)
+            number = min(most, sample.affordable(ends))
+            if number >= 2 * len(sample.ledgers):
+                sample = self._search(cell, number)
+            if sample.affordable(ends) >= len(sample.ledgers):
+                again = self._search(cell, len(sample.ledgers))
+                took = sample.seconds + sample.startup
+                again_took = again.seconds + again.startup
+                sample = Sample(cell, again.ledgers, again_took, max(0.0, took - again_took))
+            samples.append(sample)
+        return samples
+
+    def _search(self, cell: Cell, number: int) -> Sample:
+        """Search the first questions; the core's time, mostly compiling, counts as startup."""
+        results: list[SearchResult] = []
+        times = WallTimes()
+        runner = LocalRunner(self._recipe, self._models, self._judge, times)
+        runner.search(cell, self._questions[:number], results.append)
+        ledgers = tuple(result.ledger for result in results)
+        spent = sum(ledger.seconds for ledger in ledgers)
+        core = sum(ledger.core_seconds for ledger in ledgers) / max(spent, 1e-9)
+        return Sample(cell, ledgers, (1 - core) * times.searching, core * times.searching)
+
+
+class _Loaded:
+    """A `ModelSource` that keeps the policy and one PRM for the next runner, and times loading."""
+
+    def __init__(self, models: ModelSource) -> None:
+        self._models = models
+        self._policy: StepGenerator | None = None
+        self._prm: tuple[PrmSpec, StepScorer] | None = None
+        self.seconds = 0.0
+
+    def fingerprint(self, spec: PolicySpec | PrmSpec) -> dict[str, Any]:
+        return self._models.fingerprint(spec)
+
+    def footprint(self, spec: PolicySpec | PrmSpec, work: Work) -> Footprint | None:
+        """None: memory was checked before the first model was loaded."""
+        return None
+
+    def policy(self, spec: PolicySpec) -> StepGenerator:
+        if self._policy is None:
+            started = time.perf_counter()
+            self._policy = self._models.policy(spec)
+            self.seconds += time.perf_counter() - started
+        return self._policy
+
+    def prm(self, spec: PrmSpec) -> StepScorer:
+        if self._prm is None or self._prm[0] != spec:
+            self._prm = None
+            started = time.perf_counter()
+            self._prm = (spec, self._models.prm(spec))
+            self.seconds += time.perf_counter() - started
+        return self._prm[1]
+
+
+def _estimate(
+    recipe: Recipe, cells: Sequence[Cell], samples: Sequence[Sample], rows: int
+) -> list[CellTime]:
+    """The time of each cell by the rule of this module."""
+    prm_rates = {
+        sample.cell.prm: sample.rates()[1] for sample in samples if sample.cell.prm is not None
+    }
+    shares = recipe.budget is None and recipe.max_seconds is None
+    sampled: dict[str, int] = {}
+    scored: dict[tuple[str, PrmSpec | None], int] = {}
+    times = []
+    for cell in cells:
+        sample = _closest(samples, cell)
+        policy_rate, prm_rate, rest = sample.rates()
+        if cell.prm is not None and cell.prm != sample.cell.prm:
+            prm_rate = prm_rates[cell.prm]
+        width = cell.num_candidates
+        if shares and cell.pool is not None:
+            policy_rate *= 1 - min(1.0, sampled.get(cell.pool, 0) / width)
+            prm_rate *= 1 - min(1.0, scored.get((cell.pool, cell.prm), 0) / width)
+            sampled[cell.pool] = max(width, sampled.get(cell.pool, 0))
+            key = (cell.pool, cell.prm)
+            scored[key] = max(width, scored.get(key, 0))
+        scale = width / sample.cell.num_candidates
+        costs = [
+            scale * (policy_rate * ledger.generated + prm_rate * ledger.prm_computed + rest)
+            for ledger in sample.ledgers
+        ]
+        low, high = _range(costs, rows)
+        # Larger batches: at best they take as long as the measured one.
+        at_once = min(recipe.in_flight, rows)
+        low *= len(sample.ledgers) / max(at_once, len(sample.ledgers))
+        low /= max(scale, 1.0)
+        times.append(CellTime(cell, rows, low + sample.startup, high + sample.startup, sample))
+    return times
+
+
+def _closest(samples: Sequence[Sample], cell: Cell) -> Sample:
+    """The sample of the cell's strategy with its PRM, if there is one, and the nearest N."""
+    own = [sample for sample in samples if sample.cell.spec.label == cell.spec.label]
+    return min(
+        own,
+        key=lambda sample: (
+            sample.cell.prm != cell.prm,
+            abs(sample.cell.num_candidates - cell.num_candidates),
+        ),
+    )
+
+
+def _range(costs: Sequence[float], rows: int) -> tuple[float, float]:
+    """Seconds of `rows` questions like those measured: Student's interval of their sum."""
+    mean = statistics.fmean(costs)
+    if len(costs) == 1:
+        return rows * mean / _UNKNOWN_SPREAD, rows * mean * _UNKNOWN_SPREAD
+    quantile = float(stats.t.ppf((1 + _CONFIDENCE) / 2, len(costs) - 1))
+    half = quantile * statistics.stdev(costs) * (1 / len(costs) + 1 / rows) ** 0.5
+    return rows * max(0.0, mean - half), rows * (mean + half)

@@ -1,0 +1,449 @@
+"""Memory that a model needs, by arithmetic on its config.json and its safetensors headers.
+
+No weight is read and no model library is imported, so a start that can't fit is refused in a
+moment. Weights and keys and values are exact. Activations are an estimate, which
+tests/models/test_footprint.py compares with measured tensors (within a factor of 2).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import pathlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..errors import BadInputError
+from .weights import stored_tensors
+
+GIB = 1 << 30
+"""Bytes of a GiB."""
+
+PROMPT_TOKENS = 256
+"""Tokens that a prompt is taken to have in every estimate; most of GSM8K and MATH have fewer."""
+
+_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+
+# Bytes of a weight that vLLM quantises while it loads; other methods are counted as stored.
+_QUANTISED = {"fp8": 1.0, "bitsandbytes": 0.5}
+
+# Elements of one block of the sampler, see `huggingface.sampling`, and the float64 tensors of that
+# size which top-k and top-p need at once.
+_BLOCK_ELEMENTS = 1 << 24
+_BLOCK_TENSORS = 6
+
+# Columns that a decoding buffer starts with beyond the prefix, see `huggingface.model.WIDTH`.
+_GROWTH = 32
+
+# Tokens in a forward pass of vLLM, see `serving.vllm_engine`.
+_VLLM_BATCH_TOKENS = 8192
+
+_GPU_WAYS_OUT = (
+    "a smaller max_model_len",
+    "a larger gpu_memory_utilization",
+    "a larger tensor_parallel_size",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelShape:
+    """Sizes of a causal model, or of a PRM made of its backbone and a head.
+
+    Attributes:
+        parameters: number of floating-point weights that are loaded, a tied tensor counted once.
+        other_bytes: bytes of stored integer tensors, which quantised checkpoints have.
+        layers, heads, kv_heads, head_dim, hidden, intermediate: sizes of the transformer.
+        outputs: outputs of the last layer: the vocabulary, or 1 for a PRM's head.
+        context: largest number of tokens in a sequence.
+    """
+
+    parameters: int
+    other_bytes: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    hidden: int
+    intermediate: int
+    outputs: int
+    context: int
+
+    def weight_bytes(self, dtype: str, quantization: str | None = None) -> int:
+        """Bytes of all weights at a dtype, "float32" or "bfloat16"."""
+        each = _QUANTISED.get(quantization or "", _BYTES[dtype])
+        return math.ceil(each * self.parameters) + self.other_bytes
+
+    def kv_bytes(self, dtype: str) -> int:
+        """Bytes of one token's keys and values: 2 x layers x kv_heads x head_dim x bytes."""
+        return 2 * self.layers * self.kv_heads * self.head_dim * _BYTES[dtype]
+
+    def chunk_bytes(self, rows: int, new: int, width: int, dtype: str) -> int:
+        """Bytes at once of a forward pass over chunks of new tokens, on transformers (estimate).
+
+        Per new token there are 4 vectors of `hidden` and 3 of `intermediate`, a row of the mask
+        for each query head of a key head and one more, and two copies of its keys and values; per
+        row, one copy of all keys and values and its outputs, also in float64.
+
+        Args:
+            rows: sequences in the micro-batch.
+            new: new tokens of a sequence.
+            width: tokens of a sequence, the new ones included.
+            dtype: "float32" or "bfloat16".
+        """
+        size = _BYTES[dtype]
+        token = size * (4 * self.hidden + 3 * self.intermediate)
+        mask = size * width * (1 + self.heads // self.kv_heads)
+        kv = self.kv_bytes(dtype) * (width + 2 * new)
+        return rows * (new * (token + mask) + kv + self.outputs * (size + 8))
+
+    def decode_bytes(self, rows: int, width: int, dtype: str) -> int:
+        """Bytes at once of decoding a token for each row, on transformers (estimate).
+
+        The keys and values are there twice, because taking out rows copies them. The sampler has
+        three float64 rows of log-probabilities per sample, and works in blocks.
+
+        Args:
+            rows: samples in the micro-batch.
+            width: tokens of a sequence at the end of the step.
+            dtype: "float32" or "bfloat16".
+        """
+        block = min(rows * self.outputs, max(_BLOCK_ELEMENTS, self.outputs))
+        sampler = 8 * (3 * rows * self.outputs + _BLOCK_TENSORS * block)
+        token = _BYTES[dtype] * (4 * self.hidden + 3 * self.intermediate + self.outputs)
+        return rows * (2 * width * self.kv_bytes(dtype) + token) + sampler
+
+
+def model_shape(folder: pathlib.Path, head: Sequence[str] | None = None) -> ModelShape | None:
+    """The sizes of a model folder; None if config.json does not name them in the usual way.
+
+    Args:
+        folder: model folder with config.json and safetensors files.
+        head: stored names of the layers that replace the language-model head, if any.
+
+    Raises:
+        BadInputError: a safetensors file is missing or broken.
+    """
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        heads = int(config["num_attention_heads"])
+        hidden = int(config["hidden_size"])
+        vocabulary = int(config["vocab_size"])
+        limits = [int(config["max_position_embeddings"])]
+        if config.get("sliding_window") is not None and config.get("use_sliding_window", True):
+            limits.append(int(config["sliding_window"]))
+        sizes = {
+            "layers": int(config["num_hidden_layers"]),
+            "kv_heads": int(config.get("num_key_value_heads") or heads),
+            "head_dim": int(config.get("head_dim") or hidden // heads),
+            "intermediate": int(config["intermediate_size"]),
+        }
+    except (ValueError, KeyError, TypeError, OSError):
+        return None
+    unused = ["rotary_emb.inv_freq"]
+    if head is not None or config.get("tie_word_embeddings"):
+        unused.append("lm_head.weight")
+    tensors = [
+        tensor
+        for name, tensor in stored_tensors(folder).items()
+        if not name.endswith(tuple(unused))
+    ]
+    return ModelShape(
+        parameters=sum(math.prod(tensor.shape) for tensor in tensors if tensor.is_float),
+        other_bytes=sum(tensor.stop - tensor.start for tensor in tensors if not tensor.is_float),
+        heads=heads,
+        hidden=hidden,
+        outputs=vocabulary if head is None else 1,
+        context=min(limits),
+        **sizes,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a run has at once, at most.
+
+    Attributes:
+        questions: number of questions in flight.
+        paths: number of paths of a question, N.
+        steps: number of steps of a path.
+        step_tokens: largest number of tokens of a step.
+        answer_tokens: largest number of tokens of the last step, if that is more.
+    """
+
+    questions: int = 1
+    paths: int = 1
+    steps: int = 1
+    step_tokens: int = 256
+    answer_tokens: int = 2048
+
+    def path_tokens(self, context: int) -> int:
+        """Largest number of tokens of a path with its prompt, within a model's context."""
+        last = max(self.step_tokens, self.answer_tokens)
+        return min(context, PROMPT_TOKENS + (self.steps - 1) * self.step_tokens + last)
+
+    def cached_tokens(self, context: int) -> int:
+        """Tokens of all live paths if each is as long as it can be; a prompt is there once."""
+        path = self.path_tokens(context)
+        prompt = min(PROMPT_TOKENS, path)
+        return self.questions * (prompt + self.paths * (path - prompt))
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """Memory of one model on one device, in bytes.
+
+    Attributes:
+        title: "policy" or "PRM" and the model's name.
+        device: "cpu", "cuda" or "cuda:N".
+        weights: all weights.
+        kv_per_token: keys and values of a token.
+        cache: keys and values of a run at most; None if the engine fills its share of the GPU.
+        least_cache: keys and values without which the run can't go on.
+        activations: the largest micro-batch of the run (estimate).
+        least_activations: the smallest micro-batch, one sequence.
+        gpu_share: share of the device that a vLLM engine takes for itself; None on transformers.
+        ways_out: settings that make the model smaller.
+    """
+
+    title: str
+    device: str
+    weights: int
+    kv_per_token: int
+    cache: int | None
+    least_cache: int
+    activations: int
+    least_activations: int
+    gpu_share: float | None = None
+    ways_out: tuple[str, ...] = ()
+
+    @property
+    def least(self) -> int:
+        """Bytes below which the model can't work; micro-batches shrink and caches evict to it."""
+        return self.weights + self.least_cache + self.least_activations
+
+    def arithmetic(self) -> str:
+        """`least` as a sum in words."""
+        return (
+            f"{self.title}: weights {gib(self.weights)} + cache {gib(self.least_cache)} + "
+            f"activations {gib(self.least_activations)} = {gib(self.least)}"
+        )
+
+
+def transformers_footprint(
+    title: str,
+    shape: ModelShape,
+    work: Work,
+    *,
+    samples: bool,
+    device: str,
+    dtype: str,
+    batch_tokens: int,
+    kv_cache_gib: float | None = None,
+) -> Footprint:
+    """Footprint of a model on transformers.
+
+    Without `kv_cache_gib`, the least cache is that of one path as long as it can be.
+
+    Args:
+        title: "policy" or "PRM" and the model's name.
+        shape: sizes of the model.
+        work: what the run has at once.
+        samples: whether the model decodes, as a policy does.
+        device, dtype: where the model is, and its dtype.
+        batch_tokens: tokens (rows x width) of a micro-batch.
+        kv_cache_gib: bound of the cache in GiB, if there is one.
+    """
+    path = work.path_tokens(shape.context)
+    prompt, step = min(PROMPT_TOKENS, path), min(work.step_tokens, path)
+
+    def activations(budget: int) -> int:
+        prompts = min(work.questions, max(1, budget // prompt))
+        found = [shape.chunk_bytes(prompts, prompt, prompt, dtype)]
+        # The first step has the shortest prefix and therefore the most rows.
+        width = prompt + (_GROWTH if samples else step)
+        rows = min(work.questions * work.paths, max(1, budget // width))
+        if samples:
+            found.append(shape.decode_bytes(rows, prompt + step, dtype))
+        else:
+            found.append(shape.chunk_bytes(rows, step, prompt + step, dtype))
+        return max(found)
+
+    each = shape.kv_bytes(dtype)
+    cache = each * work.cached_tokens(shape.context)
+    least = each * path
+    if kv_cache_gib is not None:
+        cache = least = min(cache, int(kv_cache_gib * GIB))
+    ways = ("dtype bfloat16",) if dtype == "float32" else ()
+    return Footprint(
+        title=title,
+        device=device,
+        weights=shape.weight_bytes(dtype),
+        kv_per_token=each,
+        cache=cache,
+        least_cache=least,
+        activations=activations(batch_tokens),
+        least_activations=activations(1),
+        ways_out=(*ways, *(("a smaller kv_cache_gib",) if kv_cache_gib is not None else ())),
+    )
+
+
+def vllm_footprint(
+    title: str,
+    shape: ModelShape,
+    *,
+    device: str,
+    dtype: str,
+    gpu_memory_utilization: float,
+    max_model_len: int | None = None,
+    tensor_parallel_size: int = 1,
+    quantization: str | None = None,
+) -> Footprint:
+    """Footprint of a vLLM engine, on each of its GPUs.
+
+    vLLM starts only if a sequence of `max_model_len` tokens fits, and fills its share of the GPU
+    with cache. On the CPU the cache is VLLM_CPU_KVCACHE_SPACE GiB, 1 unless set.
+
+    Args:
+        title: "policy" or "PRM" and the model's name.
+        shape: sizes of the model.
+        device, dtype: where the model is, and its dtype.
+        gpu_memory_utilization: share of a GPU that the engine takes.
+        max_model_len: tokens in a sequence; default: the model's context.
+        tensor_parallel_size: number of GPUs that share the weights, keys and values.
+        quantization: vLLM's name of a method, or None.
+    """
+    context = max_model_len or shape.context
+    each = -(-shape.kv_bytes(dtype) // tensor_parallel_size)
+    batch = max(context, _VLLM_BATCH_TOKENS)
+    # Its kernels need no mask and copy no keys: only the vectors of hidden states count.
+    activations = batch * _BYTES[dtype] * (4 * shape.hidden + 3 * shape.intermediate)
+    on_gpu = device != "cpu"
+    space = int(float(os.environ.get("VLLM_CPU_KVCACHE_SPACE", "1")) * GIB)
+    return Footprint(
+        title=title,
+        device=device,
+        weights=-(-shape.weight_bytes(dtype, quantization) // tensor_parallel_size),
+        kv_per_token=each,
+        cache=None if on_gpu else space,
+        least_cache=each * context if on_gpu else space,
+        activations=activations,
+        least_activations=activations,
+        gpu_share=gpu_memory_utilization if on_gpu else None,
+        ways_out=(
+            *(("dtype bfloat16",) if dtype == "float32" else ()),
+            *(_GPU_WAYS_OUT if on_gpu else ("a smaller VLLM_CPU_KVCACHE_SPACE",)),
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Memory of a device in bytes.
+
+    Attributes:
+        free: what this process can still take.
+        total: all of it.
+    """
+
+    free: int
+    total: int
+
+
+def device_memory(device: str) -> Memory | None:
+    """Memory of a device; None where it can't be told, as for a GPU that is not there."""
+    if device == "cpu":
+        return _host_memory()
+    import torch
+
+    index = torch.device(device).index or 0
+    if not torch.cuda.is_available() or index >= torch.cuda.device_count():
+        return None
+    free, total = torch.cuda.mem_get_info(index)
+    return Memory(free, total)
+
+
+def check_fit(models: Sequence[Footprint]) -> None:
+    """Check that models which are loaded at the same time fit on their devices.
+
+    Raises:
+        BadInputError: the least memory of the models on a device is more than it has free; the
+            message has the sum.
+    """
+    for device in dict.fromkeys(model.device for model in models):
+        memory = device_memory(device)
+        if memory is None:
+            continue
+        here = [model for model in models if model.device == device]
+        line = misfit(here, memory)
+        if line is not None:
+            raise BadInputError(line)
+
+
+def misfit(models: Sequence[Footprint], memory: Memory) -> str | None:
+    """Why models do not fit on their common device, in one line; None if they fit."""
+    device = models[0].device
+    shares = 0.0
+    for model in models:
+        if model.gpu_share is None:
+            continue
+        shares += model.gpu_share
+        room = int(model.gpu_share * memory.total)
+        if model.least > room:
+            return (
+                f"{model.arithmetic()}, but gpu_memory_utilization {model.gpu_share:g} of {device} "
+                f"is {gib(room)}: {_advice([model])}"
+            )
+    if shares > 1.0:
+        titles = " and ".join(model.title for model in models if model.gpu_share is not None)
+        return (
+            f"{titles}: their gpu_memory_utilization on {device} is {shares:g} together: the sum "
+            "must be at most 1, choose smaller ones"
+        )
+    plain = [model for model in models if model.gpu_share is None]
+    free = memory.free - int(shares * memory.total)
+    needed = sum(model.least for model in plain)
+    if not plain or needed <= free:
+        return None
+    together = f", {gib(needed)} together" if len(plain) > 1 else ""
+    beside = f" beside vLLM's share of {shares:g}" if shares else ""
+    sums = "; ".join(model.arithmetic() for model in plain)
+    return (
+        f"{sums}{together}, but {gib(max(free, 0))} of {device} are free{beside}: {_advice(plain)}"
+    )
+
+
+def gib(number: int) -> str:
+    """Bytes as text in GiB, or in MiB below a tenth of one."""
+    if number < GIB // 10:
+        return f"{number / (1 << 20):.1f} MiB"
+    return f"{number / GIB:.1f} GiB"
+
+
+def _advice(models: Sequence[Footprint]) -> str:
+    ways = dict.fromkeys(way for model in models for way in model.ways_out)
+    return "use " + ", ".join([*ways, "another device", "or a smaller model"])
+
+
+def _host_memory() -> Memory:
+    """Free memory by the kernel, within the limit of this process's control group.
+
+    Only Linux tells what is free; elsewhere it is all memory.
+    """
+    try:
+        lines = pathlib.Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    except OSError:
+        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        return Memory(total, total)
+    table = {line.split(":")[0]: int(line.split()[1]) * 1024 for line in lines}
+    memory = Memory(table["MemAvailable"], table["MemTotal"])
+    group = pathlib.Path("/sys/fs/cgroup")
+    try:
+        limit = int((group / "memory.max").read_text(encoding="ascii"))
+        used = int((group / "memory.current").read_text(encoding="ascii"))
+        stat = (group / "memory.stat").read_text(encoding="ascii").split()
+    except (OSError, ValueError):  # no control group, or one without a limit ("max")
+        return memory
+    # Pages of files that the kernel would give back count as used.
+    reclaimable = int(stat[stat.index("inactive_file") + 1])
+    return Memory(min(memory.free, limit - used + reclaimable), min(memory.total, limit))
