@@ -91,7 +91,8 @@ def show_times(console: Console, recipe: Recipe, models: ModelSource) -> None:
         models,
         report=lambda title: console.print(f"measuring {title}", markup=False),
     )
-    table = new_table("estimated time", "<cell", "rows", "hours, from", "to", "<measured on")
+    title = "estimated time, hours:minutes:seconds"
+    table = new_table(title, "<cell", "rows", "from", "to", "<measured on")
     for time in found.cells:
         table.add_row(
             time.cell.title, f"{time.rows:,}", _hours(time.low), _hours(time.high), time.basis
