@@ -200,6 +200,18 @@ def test_the_last_room_is_what_the_wave_s_own_question_holds_besides_its_paths()
     assert served(cache, [root.child((9,) * 15)]) == [([0], 15)]
 
 
+def test_other_questions_are_put_aside_before_the_wave_s_own_segments():
+    cache = make_cache(30)
+    root = cache.add_root(QUESTIONS[0], (0,) * 5, 5)
+    ends = [root.child((i,) * 5) for i in range(3)]
+    served(cache, ends)
+    (other,) = questions_of_ten_tokens(cache, 1)
+    served(cache, [other])
+    served(cache, [root.child((9,) * 5)])
+    assert other.slots is None
+    assert all(end.slots is not None for end in ends)
+
+
 def test_a_path_longer_than_the_pool_stops_the_run():
     cache = make_cache(20)
     root = cache.add_root(QUESTIONS[1], (0,) * 5, 5)
