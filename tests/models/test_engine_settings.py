@@ -207,6 +207,7 @@ def test_an_engine_gets_the_context_that_the_run_needs(machine):
 
     settled, (scorer,) = settle(policy, (prm,), questions, max_depth=3)
     assert settled.max_model_len == longest + 2 * 10 + 25
+    assert settled.max_model_len is not None
     assert scorer.max_model_len == 2 * settled.max_model_len + 16 * 3
     assert settle(settled, (scorer,), questions, max_depth=9) == (settled, (scorer,))
     # At most what the model has, and nothing where there is no engine.

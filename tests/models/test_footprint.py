@@ -212,12 +212,16 @@ def test_chunks_take_what_the_estimate_says(tiny, rows, new):
     weights = sum(p.numel() * p.element_size() for p in model.model.parameters())
     assert shape.weight_bytes("float32") == weights
     cache = model.new_cache()
-    assert shape.kv_bytes("float32") == cache._pool[:, 0].nbytes
+    assert shape.kv_bytes("float32") == model.kv_bytes_per_token
     chunks = [tuple(range(5, 25)) * (new // 20) + (5,) * (new % 20)] * rows
     questions = [Question(str(row), "x") for row in range(rows)]
     with torch.inference_mode(), _Live() as live:
         _, kv = model.extend(cache, [None] * rows, chunks)
-        cache.add_roots(questions, chunks, kv)
+        segments = [
+            cache.add_root(question, chunk, len(chunk))
+            for question, chunk in zip(questions, chunks, strict=True)
+        ]
+        cache.store(segments, kv)
     assert 0.5 < live.peak / shape.chunk_bytes(rows, new, new, "float32") < 1
 
 

@@ -180,7 +180,10 @@ def test_only_as_many_questions_are_put_aside_as_the_wave_needs():
     (new,) = (cache.add_root(Question("new", "?"), (0,) * 15, 15),)
     served(cache, [new])
     assert sum(end.slots is not None for end in old) == 2
-    assert all((end.slots is None) == (end.parent.slots is None) for end in old)
+    assert all(end.parent is not None for end in old)
+    assert all(
+        (end.slots is None) == (segment.slots is None) for end in old for segment in end.path()
+    )
 
 
 def test_a_question_too_large_is_served_in_waves_of_its_paths():
