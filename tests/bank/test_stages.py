@@ -17,8 +17,9 @@ from cats_jax.bank.types import Nodes
 from cats_jax.datasets import load_questions
 from cats_jax.errors import BadInputError
 from cats_jax.grading.boxed_integer import BoxedIntegerJudge
+from cats_jax.models.source import ModelFolders
 from cats_jax.protocols import Scoring, TokenUsage
-from cats_jax.specs.recipe import PrmSpec
+from cats_jax.specs.recipe import PolicySpec, PrmSpec, QuestionSpec
 from search.bank import UNREADABLE
 
 GOOD, BAD, SHORT = PrmSpec("good"), PrmSpec("bad"), PrmSpec("short")
@@ -370,3 +371,34 @@ def _stopped_at(tmp_path, parts):
         block_size=2,
         report=stop,
     )
+
+
+@pytest.mark.slow
+def test_language_models_give_the_same_scores_and_costs_in_both_ways():
+    known = load_questions((QuestionSpec(world="validation", count=4),))
+    models = ModelFolders()
+
+    def grown(prms):
+        return grow(
+            known.questions,
+            known,
+            models.policy(PolicySpec("weak", max_step_tokens=32, max_answer_tokens=64)),
+            prms,
+            BoxedIntegerJudge(),
+            ALONE,
+            max_depth=10,
+            seed=0,
+        )
+
+    labels = ("exact", "pruned-80")
+    together = grown({label: models.prm(PrmSpec(label)) for label in labels})
+    alone = grown({})
+    assert [by_name(tree.nodes) for tree in alone] == [by_name(tree.nodes) for tree in together]
+    for number, label in enumerate(labels):
+        prm = models.prm(PrmSpec(label))
+        columns = score.score_column([(tree.question, tree.nodes) for tree in alone], prm)
+        for tree, column in zip(together, columns, strict=True):
+            assert column.score == [row[number] for row in tree.nodes.score]
+            assert column.prm_tokens == [row[number] for row in tree.nodes.prm_tokens]
+            assert column.prompt_tokens == tree.prompt_tokens[number]
+        assert sum(column.prompt_tokens for column in columns) > 40
