@@ -1,11 +1,20 @@
-"""Collecting a step bank: the questions of a recipe, block by block, into a folder."""
+"""Collecting a step bank: the questions of a recipe, block by block, into a folder.
+
+Where the recipe's allocation reads scores, the policy and all PRMs are loaded together, and the
+trees are scored while they grow. Otherwise the policy grows all trees alone, then one PRM after
+another scores them, and one model is in memory at a time.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import gc
 import hashlib
+import json
 import pathlib
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from .. import world
@@ -14,18 +23,30 @@ from ..errors import BadInputError
 from ..grading.verdict import default_judge
 from ..models.backend import check_there
 from ..models.footprint import Work
-from ..models.settle import settle
+from ..models.settle import check_shares, settle
 from ..models.source import ModelSource, check_memory, is_world_policy
-from ..protocols import AnswerJudge
+from ..protocols import AnswerJudge, Question, StepScorer
 from ..specs.recipe import PolicySpec, PrmSpec, QuestionSpec
 from ..storage.manifest import make_manifest
 from ..storage.table_folder import locked
 from .grow import grow
 from .recipe import BankRecipe
-from .store import KIND, has_sparsity, missing_blocks, write_block, write_sparsity
+from .score import score_column
+from .store import (
+    AFTERWARDS,
+    KIND,
+    WHILE_GROWING,
+    known_sparsity,
+    missing_blocks,
+    missing_columns,
+    read_block,
+    write_block,
+    write_column,
+    write_sparsity,
+)
 
 BLOCK_SIZE = 20
-"""Number of questions collected together. A killed process loses at most one such block."""
+"""Number of questions collected together. A killed process loses at most one block's work."""
 
 
 def collect_bank(
@@ -37,10 +58,11 @@ def collect_bank(
     block_size: int = BLOCK_SIZE,
     report: Callable[[int, int], None] = lambda done, total: None,
 ) -> pathlib.Path:
-    """Collect the blocks of a bank that are not in its folder yet.
+    """Collect the blocks and the columns of scores of a bank that are not in its folder yet.
 
     A question's tree depends on the question and the recipe only. A collection that was killed and
-    started again therefore holds the same rows.
+    started again therefore holds the same rows. A bank that the policy grew alone can be continued
+    by a recipe with more PRMs at the end of its list: each adds its column of scores.
 
     Args:
         recipe: recipe of the bank.
@@ -48,7 +70,8 @@ def collect_bank(
         folder: folder of the bank, created if it does not exist.
         judge: judge of whether two answers are equal; default: that of `cats-jax evaluate`.
         block_size: questions per block.
-        report: called with the number of finished questions and the number of all questions.
+        report: called with the finished and with all parts of the work. A part is a question whose
+            tree is grown, or a question whose tree is scored afterwards by one PRM.
 
     Raises:
         BadInputError: something in the recipe can't work, or the folder holds another bank.
@@ -57,6 +80,8 @@ def collect_bank(
     folder = pathlib.Path(folder)
     known = load_questions(recipe.questions)
     policy, prms = settle(recipe.policy, recipe.prms, known.questions, recipe.max_depth)
+    if recipe.allocation.reads_scores:
+        check_shares(policy, prms)
     recipe = dataclasses.replace(recipe, policy=policy, prms=prms)
     manifest = make_manifest(
         config=recipe.as_config(),
@@ -68,64 +93,157 @@ def collect_bank(
         **KIND.stamp(),
         "world": world_version(recipe.policy, recipe.questions),
         "block_size": block_size,
+        "scored": WHILE_GROWING if recipe.allocation.reads_scores else AFTERWARDS,
     }
-    with locked(folder, manifest, KIND):
-        _collect_missing(recipe, models, folder, known, judge, block_size, report)
+    with locked(folder, manifest, KIND, lambda old: _with_added_prms(folder, old, manifest)):
+        blocks = tuple(
+            known.questions[start : start + block_size]
+            for start in range(0, len(known.questions), block_size)
+        )
+        _Collection(recipe, models, folder, known, blocks, report).finish(judge)
     return folder
 
 
-def _collect_missing(
-    recipe: BankRecipe,
-    models: ModelSource,
-    folder: pathlib.Path,
-    known: QuestionSet,
-    judge: AnswerJudge | None,
-    block_size: int,
-    report: Callable[[int, int], None],
-) -> None:
-    blocks = [
-        known.questions[start : start + block_size]
-        for start in range(0, len(known.questions), block_size)
-    ]
-    missing = missing_blocks(folder, len(blocks))
-    done = len(known.questions) - sum(len(blocks[number]) for number in missing)
-    report(done, len(known.questions))
-    if not missing and has_sparsity(folder):
-        return
-    if judge is None:
-        judge = default_judge(recipe.questions)
-    check_there((recipe.policy, *recipe.prms))
-    asked = recipe.policy
-    work = Work(
-        questions=block_size,
-        paths=sum(draws.root_draws for draws in recipe.allocation.draws),
-        steps=recipe.max_depth,
-        step_tokens=asked.max_step_tokens,
-        answer_tokens=asked.max_answer_tokens,
+def _with_added_prms(
+    folder: pathlib.Path, old: dict[str, Any], new: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The manifest `old` of a bank, as if begun with the PRMs that `new` adds to the end.
+
+    Raises:
+        BadInputError: `new` lacks a PRM of `old` or has them in another order, or PRMs can't be
+            added because their scores decide what is drawn.
+    """
+    config, models = json.loads(json.dumps([new["config"], new["models"]]))
+    before, after = ([spec["label"] for spec in each["prms"]] for each in (old["config"], config))
+    if before == after:
+        return old
+    has = (
+        f"step bank {str(folder)!r} has the PRMs {', '.join(before)}, the recipe {', '.join(after)}"
     )
-    check_memory(models, asked, recipe.prms, work)
-    policy = models.policy(asked)
-    for question in known.questions:
-        policy.check_question(question)
-    prms = {spec.label: models.prm(spec) for spec in recipe.prms}
-    write_sparsity(
-        folder,
-        {label: (prm.sparsity_total, prm.sparsity_last_layer) for label, prm in prms.items()},
-    )
-    for number in missing:
-        trees = grow(
-            blocks[number],
-            known,
-            policy,
-            prms,
-            judge,
-            recipe.allocation,
-            max_depth=recipe.max_depth,
-            seed=recipe.seed,
+    if old["scored"] == WHILE_GROWING:
+        raise BadInputError(
+            f"{has}: its PRMs decided what is drawn (revisits_per_prm, root_draws_per_prm), so "
+            "they must stay the same; choose another output folder"
         )
-        write_block(folder, number, trees)
-        done += len(trees)
-        report(done, len(known.questions))
+    if after[: len(before)] != before:
+        raise BadInputError(
+            f"{has}: a recipe may add PRMs to the end of the list, but not leave one out or move "
+            "it; list the bank's PRMs first, or choose another output folder"
+        )
+    added = config["prms"][len(before) :]
+    names = [f"prm {spec['label']}" for spec in added]
+    return {
+        **old,
+        "config": {**old["config"], "prms": [*old["config"]["prms"], *added]},
+        "models": {**old["models"], **{name: models[name] for name in names}},
+    }
+
+
+@dataclass(frozen=True)
+class _Collection:
+    """A bank that is being collected into its folder, which is locked.
+
+    Attributes:
+        recipe, models, folder, report: as for `collect_bank`.
+        known: question set of the recipe.
+        blocks: its questions in blocks.
+    """
+
+    recipe: BankRecipe
+    models: ModelSource
+    folder: pathlib.Path
+    known: QuestionSet
+    blocks: Sequence[Sequence[Question]]
+    report: Callable[[int, int], None]
+
+    def finish(self, judge: AnswerJudge | None) -> None:
+        """Collect what is missing, with one model in memory where the allocation allows it."""
+        self._report()
+        if self.recipe.allocation.reads_scores:
+            self._grow(judge, self.recipe.prms)
+            return
+        self._grow(judge, ())
+        _release_models()
+        for column, spec in enumerate(self.recipe.prms):
+            self._score(column, spec)
+            _release_models()
+
+    def _grow(self, judge: AnswerJudge | None, prms: Sequence[PrmSpec]) -> None:
+        """Grow the trees of the missing blocks, with the scores of some PRMs."""
+        missing = missing_blocks(self.folder, len(self.blocks))
+        if not missing and self._knows_sparsity(prms):
+            return
+        if judge is None:
+            judge = default_judge(self.recipe.questions)
+        check_there((self.recipe.policy, *prms))
+        check_memory(self.models, self.recipe.policy, prms, self._work())
+        policy = self.models.policy(self.recipe.policy)
+        for question in self.known.questions:
+            policy.check_question(question)
+        loaded = {spec.label: self._load(spec) for spec in prms}
+        for number in missing:
+            trees = grow(
+                self.blocks[number],
+                self.known,
+                policy,
+                loaded,
+                judge,
+                self.recipe.allocation,
+                max_depth=self.recipe.max_depth,
+                seed=self.recipe.seed,
+            )
+            write_block(self.folder, number, trees)
+            self._report()
+
+    def _score(self, column: int, spec: PrmSpec) -> None:
+        """Add the missing blocks of one PRM's column of scores to trees that are grown."""
+        missing = missing_columns(self.folder, column, len(self.blocks))
+        if not missing and self._knows_sparsity([spec]):
+            return
+        check_there([spec])
+        check_memory(self.models, None, [spec], self._work())
+        prm = self._load(spec)
+        for number in missing:
+            trees = read_block(self.folder, number)
+            scored = score_column(list(zip(self.blocks[number], trees, strict=True)), prm)
+            write_column(self.folder, column, number, scored)
+            self._report()
+
+    def _load(self, spec: PrmSpec) -> StepScorer:
+        prm = self.models.prm(spec)
+        sparsity = (prm.sparsity_total, prm.sparsity_last_layer)
+        write_sparsity(self.folder, {**known_sparsity(self.folder), spec.label: sparsity})
+        return prm
+
+    def _work(self) -> Work:
+        policy = self.recipe.policy
+        return Work(
+            questions=max(map(len, self.blocks)),
+            paths=sum(draws.root_draws for draws in self.recipe.allocation.draws),
+            steps=self.recipe.max_depth,
+            step_tokens=policy.max_step_tokens,
+            answer_tokens=policy.max_answer_tokens,
+        )
+
+    def _knows_sparsity(self, prms: Sequence[PrmSpec]) -> bool:
+        return {spec.label for spec in prms} <= set(known_sparsity(self.folder))
+
+    def _report(self) -> None:
+        parts = [missing_blocks(self.folder, len(self.blocks))]
+        if not self.recipe.allocation.reads_scores:
+            for column in range(len(self.recipe.prms)):
+                parts.append(missing_columns(self.folder, column, len(self.blocks)))
+        left = sum(len(self.blocks[number]) for missing in parts for number in missing)
+        total = len(parts) * len(self.known.questions)
+        self.report(total - left, total)
+
+
+def _release_models() -> None:
+    """Give the memory of models that nobody holds any more back to their devices."""
+    gc.collect()  # also frees models in reference cycles, and ends their engines
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available():
+        torch.cuda.empty_cache()  # an engine of the next model counts what the device has free
 
 
 def fingerprints(

@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 
 from search import Sampling
-from search.bank import UNREADABLE
 
 from ..datasets import QuestionSet
 from ..grading.verdict import grade_answer
@@ -26,14 +25,13 @@ from ..live.seeds import stable_seed
 from ..live.tree import AnswerClasses, answer_and_end, why_invalid
 from ..protocols import (
     AnswerJudge,
-    Path,
     Question,
     StepGenerator,
     StepRequest,
     StepSample,
     StepScorer,
-    TokenUsage,
 )
+from .score import ScoredTree, score
 from .types import ROOT, Allocation, Nodes, Tree, apart, fill_values
 
 
@@ -60,7 +58,8 @@ def grow(
         questions: questions whose trees are grown.
         known: question set with their right answers.
         policy: policy that is sampled.
-        prms: PRMs by label, in the order of the columns of scores.
+        prms: PRMs by label, in the order of the columns of scores; without PRMs the trees have no
+            scores, which `score.score_column` adds later.
         judge: judge of whether two answers are equal.
         allocation: how often nodes are drawn.
         max_depth: most steps of a path; the last one is written to the end.
@@ -85,7 +84,7 @@ def grow(
             tree.draw(node, setting, samples)
         for tree in trees:
             tree.add_children()
-        _score(trees, prms)
+        score([(tree, tree.new_rows()) for tree in trees], list(prms.values()))
         for tree in trees:
             tree.advance()
             for model in (policy, *prms.values()):
@@ -96,21 +95,8 @@ def grow(
     return [tree.finished() for tree in trees]
 
 
-def _score(trees: Sequence[_GrowingTree], prms: Mapping[str, StepScorer]) -> None:
-    """Score each new text once with each PRM."""
-    new = [(tree, node) for tree in trees for node in tree.unscored()]
-    if not new:
-        return
-    questions = [tree.question for tree, _ in new]
-    paths = [tree.path(node) for tree, node in new]
-    for column, prm in enumerate(prms.values()):
-        scoring = prm.score(questions, paths)
-        for (tree, node), score, usage in zip(new, scoring.scores, scoring.usage, strict=True):
-            tree.set_score(node, column, UNREADABLE if score is None else score, usage)
-
-
-class _GrowingTree:
-    """One question's tree while it grows."""
+class _GrowingTree(ScoredTree):
+    """One question's tree while it grows, with the scores of PRMs or without."""
 
     def __init__(
         self,
@@ -120,16 +106,12 @@ class _GrowingTree:
         allocation: Allocation,
         num_prms: int,
     ) -> None:
-        self.question = question
-        self.nodes = Nodes()
+        super().__init__(question, Nodes(), num_prms)
         self.frontier = [ROOT]
         self._known = known
         self._judge = judge
         self._allocation = allocation
         self._num_prms = num_prms
-        self._prompt_tokens = [0] * num_prms
-        self._first_scored: list[int | None] = [None] * num_prms
-        self._paths: dict[int, Path] = {ROOT: ()}
         self._drawn: dict[int, list[tuple[int, list[StepSample]]]] = {}
         self._first_new = 1
         self._answers: dict[str, int] = {}
@@ -141,9 +123,6 @@ class _GrowingTree:
         self._drawn_most: dict[int, int] = {}
         self._revisited: set[int] = set()
         self._like_root: set[int] = set()
-
-    def path(self, node: int) -> Path:
-        return self._paths[node]
 
     def wanted(self, node: int) -> list[int]:
         """Number of draws of each setting at a node of the frontier."""
@@ -204,41 +183,19 @@ class _GrowingTree:
             self._share_arrivals(node, list(rows.values()), dict(groups))
         self._drawn.clear()
 
-    def unscored(self) -> list[int]:
-        """New nodes to score, one for each distinct text."""
-        first: dict[tuple[int, int], int] = {}
-        for row in self._new_rows():
-            if not self.nodes.invalid[row]:
-                first.setdefault(self._twins(row), row)
-        return list(first.values())
-
-    def set_score(self, node: int, column: int, score: float, usage: TokenUsage) -> None:
-        self.nodes.score[node][column] = score
-        self.nodes.prm_tokens[node][column] = usage.computed
-        if self.nodes.parent[node] != ROOT or score == UNREADABLE:
-            return
-        # The first step that is scored brings the prompt with it; the second one finds it there.
-        first = self._first_scored[column]
-        if first is None:
-            self._first_scored[column] = node
-        elif not self._prompt_tokens[column]:
-            self._prompt_tokens[column] = usage.cached
-            self.nodes.prm_tokens[first][column] -= usage.cached
+    def new_rows(self) -> range:
+        """Rows of the children added last."""
+        return range(self._first_new, len(self.nodes))
 
     def advance(self) -> None:
         """Make the new nodes that can grow the frontier: not invalid, not done, read by a PRM."""
-        nodes = self.nodes
-        scored = {self._twins(row): row for row in self.unscored()}
-        for row in self._new_rows():
-            if not nodes.invalid[row]:
-                nodes.score[row] = nodes.score[scored[self._twins(row)]]
-                nodes.prm_tokens[row] = nodes.prm_tokens[scored[self._twins(row)]]
+        nodes, prms = self.nodes, range(self._num_prms)
         self.frontier = [
             row
-            for row in self._new_rows()
+            for row in self.new_rows()
             if not nodes.invalid[row]
             and not nodes.done[row]
-            and (not self._num_prms or max(nodes.score[row]) != UNREADABLE)
+            and (not prms or any(self.readable(row, column) for column in prms))
         ]
         self._revisited = self._best_by_each_prm(self._allocation.revisits_per_prm)
         self._like_root = self._best_by_each_prm(self._allocation.root_draws_per_prm)
@@ -253,7 +210,7 @@ class _GrowingTree:
             question=self.question,
             gold=self._known.answers[self.question.id],
             level=level_number(meta.get("level")),
-            prompt_tokens=self._prompt_tokens,
+            prompt_tokens=self.prompt_tokens,
             nodes=self.nodes,
         )
 
@@ -324,12 +281,6 @@ class _GrowingTree:
             scores.append(self.nodes.score[row])
             row = self.nodes.parent[row]
         return [min(column) for column in zip(*scores, strict=True)]
-
-    def _twins(self, row: int) -> tuple[int, int]:
-        return self.nodes.parent[row], self.nodes.text_class[row]
-
-    def _new_rows(self) -> range:
-        return range(self._first_new, len(self.nodes))
 
     def _answer_class(self, answer: str | None) -> int:
         """The class of an answer: 0 if it is right, -1 for no answer, 1, 2, ... for wrong ones."""

@@ -30,7 +30,7 @@ class LoadedBank:
         texts, gold: texts and right answers of the questions, in the same order.
         prms: labels of the PRMs, in the order of the PRM axis.
         manifest: manifest of the folder, which says what the bank was collected from.
-        nodes: columns of the table of nodes, as stored, with the rows of `arrays`.
+        nodes: columns of the nodes, as `store.read_tables` gives them, with the rows of `arrays`.
     """
 
     arrays: search_bank.Bank
@@ -51,7 +51,7 @@ def load_bank(
     expected: Mapping[str, Any] | None = None,
     world: str | None = None,
 ) -> LoadedBank:
-    """Read a bank, complete or not.
+    """Read the complete blocks of a bank; each needs the scores of every PRM that is kept.
 
     Args:
         folder: folder of the bank.
@@ -64,8 +64,8 @@ def load_bank(
 
     Raises:
         BadInputError: the folder holds no bank or one of another format, the world or a model is
-            not the expected one, the bank lacks a PRM, it has fewer questions than `count`, or a
-            file is damaged.
+            not the expected one, the bank lacks a PRM or some of its scores, it has fewer questions
+            than `count`, or a file is damaged.
     """
     manifest = read_manifest(folder)
     _check_origin(folder, manifest, expected or {}, world)
@@ -76,8 +76,7 @@ def load_bank(
             raise BadInputError(
                 f"step bank {str(folder)!r} has no PRM {label!r}: {known_names(label, labels)}"
             )
-    columns = [labels.index(label) for label in chosen]
-    questions, nodes = read_tables(folder)
+    questions, nodes = read_tables(folder, chosen)
     if count is not None:
         available = len(questions["id"])
         if not 1 <= count <= available:
@@ -110,7 +109,7 @@ def load_bank(
     arrays = search_bank.Bank(
         root=_int32(roots),
         level=_int32(questions["level"]),
-        prompt_tokens=_int32(np.array(questions["prompt_tokens"])[:, columns]),
+        prompt_tokens=_int32(np.array(questions["prompt_tokens"])),
         first_draw=_int32(first_draw),
         drawn=_int32(drawn),
         invalid=jnp.asarray(nodes["invalid"]),
@@ -119,8 +118,8 @@ def load_bank(
         text=_int32(nodes["text_class"]),
         log_prob=_float32(np.minimum(nodes["log_prob"], 0.0)),
         num_tokens=_int32(nodes["num_tokens"]),
-        score=_float32(nodes["score"][:, columns]),
-        prm_tokens=_int32(nodes["prm_tokens"][:, columns]),
+        score=_float32(nodes["score"]),
+        prm_tokens=_int32(nodes["prm_tokens"]),
         value=_float32(nodes["value"]),
         temperature=_float32([sampling.temperature for sampling in samplings]),
         top_p=_float32([sampling.top_p for sampling in samplings]),

@@ -1,11 +1,15 @@
-"""A bank's folder: a manifest, and two Parquet tables per block of questions.
+"""A bank's folder: a manifest, and Parquet tables per block of questions.
 
     manifest.json             recipe, models and world of the bank; see `collect_bank`
     sparsity.json             share of small weights per PRM, in total and in the last layer
     questions-00000.parquet   a row per question, in order
     nodes-00000.parquet       a row per node; those of a question are consecutive, breadth first
+    scores-00-00000.parquet   a row per question with the scores of the recipe's first PRM, a list
+                              with an entry per node; the second PRM has scores-01-00000.parquet
 
 The nodes of a block are written before its questions. A block is complete if its questions exist.
+The manifest's `scored` says where the scores are: `WHILE_GROWING` in the table of nodes, a list per
+node with an entry per PRM; `AFTERWARDS` in the tables of scores.
 """
 
 from __future__ import annotations
@@ -20,7 +24,13 @@ import pyarrow as pa
 
 from ..errors import BadInputError
 from ..storage import durable, table_folder
-from .types import Tree, columns
+from .types import Column, Nodes, Tree, columns
+
+WHILE_GROWING = "while growing"
+"""Value of `scored` in the manifest: all PRMs scored a tree while it grew."""
+
+AFTERWARDS = "afterwards"
+"""Value of `scored` in the manifest: the policy grew the trees, then one PRM after another."""
 
 
 def _from_format_1(manifest: dict[str, Any]) -> dict[str, Any]:
@@ -40,17 +50,27 @@ def _from_format_1(manifest: dict[str, Any]) -> dict[str, Any]:
         "root_draws_per_prm": old.get("favourites", 0),
     }
     config = {**manifest["config"], "allocation": allocation}
-    return {**manifest, "format": 2, "config": config}
+    return _from_format_2({**manifest, "config": config})
+
+
+def _from_format_2(manifest: dict[str, Any]) -> dict[str, Any]:
+    """Convert a manifest of format 2 to format 3, which says when the nodes were scored."""
+    return {**manifest, "format": 3, "scored": WHILE_GROWING}
 
 
 KIND = table_folder.FolderKind(
-    "step bank", format=2, command="cats-jax bank", migrations={1: _from_format_1}
+    "step bank",
+    format=3,
+    command="cats-jax bank",
+    migrations={1: _from_format_1, 2: _from_format_2},
 )
 _SPARSITY = "sparsity.json"
 
 
 def write_block(folder: pathlib.Path, number: int, trees: Sequence[Tree]) -> None:
     """Write the trees of one block.
+
+    Tables of scores that the block has are deleted: they are of other trees.
 
     Raises:
         RunStoppedError: the files can't be written.
@@ -61,18 +81,73 @@ def write_block(folder: pathlib.Path, number: int, trees: Sequence[Tree]) -> Non
         "gold": [tree.gold for tree in trees],
         "level": pa.array([tree.level for tree in trees], pa.int32()),
         "num_nodes": pa.array([len(tree.nodes) for tree in trees], pa.int32()),
-        "prompt_tokens": pa.array([tree.prompt_tokens for tree in trees], pa.list_(pa.int32())),
     }
+    is_scored = any(tree.prompt_tokens for tree in trees)
+    if is_scored:
+        counts = [tree.prompt_tokens for tree in trees]
+        questions["prompt_tokens"] = pa.array(counts, pa.list_(pa.int32()))
     merged: dict[str, list[Any]] = {}
     for tree in trees:
         for name, values in columns(tree.nodes).items():
             merged.setdefault(name, []).extend(values)
-    nodes = {name: pa.array(values, _NODE_TYPES[name]) for name, values in merged.items()}
+    nodes = {
+        name: pa.array(values, _NODE_TYPES[name])
+        for name, values in merged.items()
+        if is_scored or name not in _SCORES
+    }
+    for path in folder.glob(f"scores-*-{number:05d}.parquet"):
+        path.unlink()
     table_folder.write_table(_file(folder, "nodes", number), pa.table(nodes))
     table_folder.write_table(_file(folder, "questions", number), pa.table(questions))
 
 
-def write_sparsity(folder: pathlib.Path, sparsity: Mapping[str, tuple[float, float]]) -> None:
+def read_block(folder: pathlib.Path, number: int) -> list[Nodes]:
+    """The nodes of the trees of one block, without scores.
+
+    Raises:
+        BadInputError: a file is missing or damaged.
+    """
+    questions, table = (
+        table_folder.read_tables([_file(folder, name, number)], KIND)
+        for name in ("questions", "nodes")
+    )
+    trees, start = [], 0
+    for size in questions["num_nodes"].to_pylist():
+        rows = table.slice(start, size).to_pydict()
+        rows |= {name: [[] for _ in range(size)] for name in _SCORES}
+        trees.append(Nodes(**rows))
+        start += size
+    return trees
+
+
+def write_column(folder: pathlib.Path, prm: int, number: int, trees: Sequence[Column]) -> None:
+    """Write one PRM's scores of the trees of one block.
+
+    Args:
+        folder: folder of the bank.
+        prm: number of the PRM in the recipe, from 0 on.
+        number: number of the block.
+        trees: the PRM's columns, one per tree of the block.
+
+    Raises:
+        RunStoppedError: the file can't be written.
+    """
+    table = {
+        "prompt_tokens": pa.array([tree.prompt_tokens for tree in trees], pa.int32()),
+        **{
+            name: pa.array([getattr(tree, name) for tree in trees], _NODE_TYPES[name])
+            for name in _SCORES
+        },
+    }
+    table_folder.write_table(_scores_file(folder, prm, number), pa.table(table))
+
+
+def missing_columns(folder: pathlib.Path, prm: int, count: int) -> list[int]:
+    """Numbers of the blocks 0..count-1 that have no table of a PRM's scores."""
+    return [number for number in range(count) if not _scores_file(folder, prm, number).is_file()]
+
+
+def write_sparsity(folder: pathlib.Path, sparsity: Mapping[str, Sequence[float]]) -> None:
     """Write `sparsity.json` with the PRMs' sparsities."""
     durable.replace_json(folder / _SPARSITY, sparsity)
 
@@ -92,9 +167,12 @@ def read_sparsity(folder: str | pathlib.Path) -> dict[str, list[float]]:
         ) from error
 
 
-def has_sparsity(folder: pathlib.Path) -> bool:
-    """Whether the folder has a `sparsity.json`."""
-    return (folder / _SPARSITY).is_file()
+def known_sparsity(folder: pathlib.Path) -> dict[str, list[float]]:
+    """`read_sparsity`, but empty if the file is missing or damaged."""
+    try:
+        return read_sparsity(folder)
+    except BadInputError:
+        return {}
 
 
 def missing_blocks(folder: pathlib.Path, count: int) -> list[int]:
@@ -127,15 +205,22 @@ def read_manifest(folder: str | pathlib.Path) -> dict[str, Any]:
     return table_folder.read_manifest(folder, KIND)
 
 
-def read_tables(folder: str | pathlib.Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+def read_tables(
+    folder: str | pathlib.Path, prms: Sequence[str]
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """The questions' and the nodes' columns of all complete blocks.
 
+    Args:
+        folder: folder of the bank.
+        prms: labels of P of the bank's PRMs, in the order of the columns of scores.
+
     Returns:
-        Columns of the questions, as lists, and columns of the nodes, as arrays. Columns with a list
-        per node are arrays [V, S] or [V, P].
+        Columns of the questions, as lists, and columns of the nodes, as arrays [V]; `draws` is
+        [V, S], and `score` and `prm_tokens` are [V, P].
 
     Raises:
-        BadInputError: the bank has no block yet, or a file is damaged.
+        BadInputError: the bank has no block yet, a block lacks the scores of one of the PRMs, or a
+            file is damaged.
     """
     folder = pathlib.Path(folder)
     count = _num_blocks(folder)
@@ -143,17 +228,66 @@ def read_tables(folder: str | pathlib.Path) -> tuple[dict[str, Any], dict[str, n
         raise BadInputError(
             f"step bank {str(folder)!r} has no question yet: run its `cats-jax bank`"
         )
-    questions, nodes = (
+    manifest = read_manifest(folder)
+    labels = [spec["label"] for spec in manifest["config"]["prms"]]
+    chosen = [labels.index(label) for label in prms]
+    if manifest["scored"] == AFTERWARDS:
+        _check_scored(folder, labels, chosen, count)
+    questions, table = (
         table_folder.read_tables([_file(folder, name, number) for number in range(count)], KIND)
         for name in ("questions", "nodes")
     )
-    arrays = {name: table_folder.column_array(nodes[name]) for name in nodes.column_names}
-    return questions.to_pydict(), arrays
+    rows = questions.to_pydict()
+    nodes = {name: table_folder.column_array(table[name]) for name in table.column_names}
+    if manifest["scored"] == AFTERWARDS:
+        apart = _read_columns(folder, chosen, count)
+        rows["prompt_tokens"] = apart.pop("prompt_tokens").tolist()
+        nodes |= apart
+    else:
+        rows["prompt_tokens"] = [[each[prm] for prm in chosen] for each in rows["prompt_tokens"]]
+        nodes |= {name: nodes[name][:, chosen] for name in _SCORES}
+    return rows, nodes
+
+
+def _check_scored(
+    folder: pathlib.Path, labels: Sequence[str], chosen: Sequence[int], count: int
+) -> None:
+    """Raise BadInputError if a block has no scores of one of the chosen PRMs."""
+    missing = [missing_columns(folder, prm, count) for prm in range(len(labels))]
+    for prm in chosen:
+        if missing[prm]:
+            whole = [label for label, gaps in zip(labels, missing, strict=True) if not gaps]
+            way_out = f", or use only the PRMs that it has: {', '.join(whole)}" if whole else ""
+            raise BadInputError(
+                f"step bank {str(folder)!r} has no scores of PRM {labels[prm]!r} for "
+                f"{len(missing[prm])} of its {count} blocks yet: run its `{KIND.command}` again"
+                f"{way_out}"
+            )
+
+
+def _read_columns(folder: pathlib.Path, prms: Sequence[int], count: int) -> dict[str, np.ndarray]:
+    """Prompt tokens [Q, P], and scores and PRM tokens [V, P], from the tables of scores."""
+    tables = [
+        table_folder.read_tables(
+            [_scores_file(folder, prm, number) for number in range(count)], KIND
+        )
+        for prm in prms
+    ]
+    columns_of = {"prompt_tokens": [table["prompt_tokens"].to_numpy() for table in tables]}
+    for name in _SCORES:
+        columns_of[name] = [table[name].combine_chunks().flatten().to_numpy() for table in tables]
+    return {name: np.stack(each, axis=1) for name, each in columns_of.items()}
 
 
 def _file(folder: pathlib.Path, table: str, number: int) -> pathlib.Path:
     return folder / f"{table}-{number:05d}.parquet"
 
+
+def _scores_file(folder: pathlib.Path, prm: int, number: int) -> pathlib.Path:
+    return _file(folder, f"scores-{prm:02d}", number)
+
+
+_SCORES = ("score", "prm_tokens")  # columns of `Nodes` with an entry per PRM
 
 _NODE_TYPES = {
     "parent": pa.int32(),

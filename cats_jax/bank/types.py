@@ -49,6 +49,11 @@ class Allocation:
     revisit_arrivals: float
     root_draws_per_prm: int = 0
 
+    @property
+    def reads_scores(self) -> bool:
+        """Whether the PRMs' scores decide what is drawn; otherwise the policy grows trees alone."""
+        return bool(self.revisits_per_prm or self.root_draws_per_prm)
+
 
 @dataclass
 class Nodes:
@@ -66,7 +71,8 @@ class Nodes:
         answer: class of equal answers of the question: 0 for the right answer, -1 for none.
         draws: [S] number of the parent's draws of each setting that gave this node.
         score: [P] score of the step by each PRM, in [0, 1]; 0 if the step is invalid, and
-            `UNREADABLE` if the path has more tokens than the PRM can read.
+            `UNREADABLE` if the path has more tokens than the PRM can read. P is 0 where the policy
+            grows a tree alone.
         prm_tokens: [P] tokens that each PRM computed for the step, without those of its prefix.
         value: share of right completions, set by `fill_values`.
     """
@@ -115,6 +121,21 @@ class Tree:
     level: int
     prompt_tokens: list[int]
     nodes: Nodes
+
+
+@dataclass(frozen=True)
+class Column:
+    """What one PRM says of a tree of V nodes.
+
+    Attributes:
+        prompt_tokens: tokens of the prompt, which the PRM computes before the first step.
+        score: [V] score of each node's newest step, as in `Nodes`.
+        prm_tokens: [V] tokens that the PRM computed for the step, as in `Nodes`.
+    """
+
+    prompt_tokens: int
+    score: list[float]
+    prm_tokens: list[int]
 
 
 def fill_values(nodes: Nodes, setting: int) -> None:

@@ -10,7 +10,9 @@ import tyro
 def bank(recipe: tyro.conf.Positional[pathlib.Path], *, output: pathlib.Path) -> int:
     """Record a step bank: many scored children of every node, question by question.
 
-    A collection that was killed goes on where it stopped when the same command is given again.
+    A collection that was killed goes on where it stopped when the same command is given again. With
+    `revisits_per_prm: 0` in the recipe the policy samples alone and one PRM after another scores,
+    each loaded alone; a PRM that is added to the end of the recipe later adds its scores.
 
     Args:
         recipe: YAML file, such as recipes/bank/weak-controller.yaml.

@@ -188,7 +188,8 @@ def replayed(evaluation: Evaluation, folder: pathlib.Path) -> tuple[Evaluation, 
 
     recipe, models = evaluation.recipe, evaluation.manifest["models"]
     recorded = {name: models[name] for name in models if not name.startswith("controller ")}
-    bank = load_bank(folder, calibrations=recipe.calibration, expected=recorded)
+    prms = [spec.label for spec in recipe.prms] or None
+    bank = load_bank(folder, prms=prms, calibrations=recipe.calibration, expected=recorded)
     for name in ("budget", "max_tokens", "max_seconds"):
         if getattr(recipe, name) is not None:
             raise BadInputError(f"{name} has no meaning with --bank: leave it out of the recipe")

@@ -10,6 +10,7 @@ from ..live.results import SearchResult
 from ..live.searcher import Searcher
 from ..models.backend import check_there
 from ..models.footprint import Work
+from ..models.settle import check_shares
 from ..models.source import ModelSource, check_memory
 from ..protocols import AnswerJudge, Question, StepGenerator, StepScorer
 from ..specs.recipe import PrmSpec, Recipe
@@ -52,9 +53,11 @@ class LocalRunner:
         """Models are loaded at the first cell that needs them.
 
         Raises:
-            BadInputError: a device or an engine of the models is not on this machine.
+            BadInputError: a device or an engine of the models is not on this machine, or engines
+                want more than all of a GPU.
         """
         check_there((recipe.policy, *recipe.prms))
+        check_shares(recipe.policy, recipe.prms)
         self._recipe = recipe
         self._models = models
         self._judge = judge

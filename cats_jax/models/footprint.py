@@ -394,12 +394,6 @@ def misfit(models: Sequence[Footprint], memory: Memory) -> str | None:
                 f"{model.arithmetic()}, but gpu_memory_utilization {model.gpu_share:g} of {device} "
                 f"is {gib(room)}: {_advice([model])}"
             )
-    if shares > 1.0:
-        titles = " and ".join(model.title for model in models if model.gpu_share is not None)
-        return (
-            f"{titles}: their gpu_memory_utilization on {device} is {shares:g} together: the sum "
-            "must be at most 1, choose smaller ones"
-        )
     plain = [model for model in models if model.gpu_share is None]
     free = memory.free - int(shares * memory.total)
     needed = sum(model.least for model in plain)

@@ -46,11 +46,10 @@ def settle(
 
     Raises:
         BadInputError: a setting of an engine can't work. It is an unknown argument or quantization
-            (known where vLLM is installed), a context longer than the model's or too short for a
-            question, or shares of one GPU that add up to more than 1; or there is no such model.
+            (known where vLLM is installed), or a context longer than the model's or too short for a
+            question; or there is no such model.
     """
     policy, prms = choose_backend(policy), tuple(map(choose_backend, prms))
-    _check_shares(policy, prms)
     _check_names((policy, *prms))
     if not any(map(_has_own_engine, (policy, *prms))):
         return policy, prms
@@ -99,8 +98,14 @@ def _without_weights(spec: PolicySpec | PrmSpec, *, format: str | None) -> Causa
     )
 
 
-def _check_shares(policy: PolicySpec, prms: tuple[PrmSpec, ...]) -> None:
-    for prm in prms:
+def check_shares(policy: PolicySpec, prms: tuple[PrmSpec, ...]) -> None:
+    """Check the shares of a GPU that the engines of a policy and of one PRM beside it take.
+
+    Raises:
+        BadInputError: two engines on one GPU want more than all of its memory.
+    """
+    policy = choose_backend(policy)
+    for prm in map(choose_backend, prms):
         if policy.backend != "vllm" or prm.backend != "vllm":
             continue
         shared = set(gpu_numbers(policy)) & set(gpu_numbers(prm))

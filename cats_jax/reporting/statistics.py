@@ -139,8 +139,8 @@ def paired(first: Sequence[float], second: Sequence[float]) -> Paired:
 
 def _sign_flip(differences: np.ndarray, wins: int, losses: int) -> float:
     moved = differences[differences != 0]
-    if moved.size == 0:
-        return 1.0
+    if moved.size <= 1:
+        return 1.0  # one difference is as large with either sign
     if np.all(np.abs(moved) == 1):
         return float(stats.binomtest(wins, wins + losses, 0.5).pvalue)
     result = stats.permutation_test(

@@ -50,8 +50,20 @@ class FolderKind:
 
 
 @contextlib.contextmanager
-def locked(folder: pathlib.Path, manifest: Mapping[str, Any], kind: FolderKind) -> Iterator[None]:
+def locked(
+    folder: pathlib.Path,
+    manifest: Mapping[str, Any],
+    kind: FolderKind,
+    extend: Callable[[dict[str, Any]], dict[str, Any]] = lambda old: old,
+) -> Iterator[None]:
     """Create or continue a folder, and lock it until the end of the `with` block.
+
+    Args:
+        folder: the folder.
+        manifest: manifest of this process.
+        kind: kind of the folder.
+        extend: called with the manifest of a folder that exists; returns it with what this process
+            may add to the folder. The folder gets the result, if that agrees with `manifest`.
 
     Raises:
         BadInputError: the folder was begun with other settings, is of another kind, is in use, or
@@ -59,8 +71,13 @@ def locked(folder: pathlib.Path, manifest: Mapping[str, Any], kind: FolderKind) 
     """
     with durable.hold(folder):
         old = read_manifest(folder, kind) if (folder / MANIFEST).exists() else None
+        begun = None if old is None else extend(old)
         try:
-            begin_folder(folder, kind.name, old, manifest, [n for n in manifest if n not in _FREE])
+            begin_folder(
+                folder, kind.name, begun, manifest, [n for n in manifest if n not in _FREE]
+            )
+            if begun is not None and begun != old:
+                durable.replace_json(folder / MANIFEST, begun)
         except OSError as error:
             raise durable.unwritable(folder, error) from error
         yield

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import scripted_bank
 from scripted import ScriptedModels, ScriptedPolicy, ScriptedPrm, question_set
 from scripted_bank import MAX_DEPTH, RICH, collected, recipe
 
@@ -355,7 +356,7 @@ def test_a_part_of_a_bank_can_be_loaded(folder):
 def _rows(folder):
     return [
         pq.read_table(path).to_pylist()
-        for name in ("questions", "nodes")
+        for name in ("questions", "nodes", "scores")
         for path in sorted(pathlib.Path(folder).glob(f"{name}-*.parquet"))
     ]
 
@@ -392,16 +393,29 @@ sys.path.insert(0, sys.argv[1])
 import scripted_bank
 from scripted import ScriptedModels
 print("ready", flush=True)
-scripted_bank.collected(pathlib.Path(sys.argv[2]), 12, models=ScriptedModels(delay=0.01))
+scripted_bank.collected(
+    pathlib.Path(sys.argv[2]),
+    12,
+    models=ScriptedModels(delay=0.01),
+    allocation=getattr(scripted_bank, sys.argv[3]),
+)
 print("done", flush=True)
 """
 
 
 @pytest.mark.slow
-def test_killed_at_any_moment_a_collection_ends_in_the_same_rows(tmp_path):
+@pytest.mark.parametrize("allocation", ["RICH", "ALONE"])
+def test_killed_at_any_moment_a_collection_ends_in_the_same_rows(tmp_path, allocation):
     def child(folder):
         process = subprocess.Popen(
-            [sys.executable, "-c", _CHILD, str(ROOT / "tests" / "support"), str(folder)],
+            [
+                sys.executable,
+                "-c",
+                _CHILD,
+                str(ROOT / "tests" / "support"),
+                str(folder),
+                allocation,
+            ],
             env={**os.environ, "JAX_PLATFORMS": "cpu"},
             cwd=ROOT,
             stdout=subprocess.PIPE,
@@ -424,11 +438,14 @@ def test_killed_at_any_moment_a_collection_ends_in_the_same_rows(tmp_path):
         process.kill()
         code, _ = ending(process)
         assert code in (0, -signal.SIGKILL)
-        blocks = len(list((killed / "bank").glob("questions-*.parquet")))
+        blocks = len(list((killed / "bank").glob("[qs]*-*.parquet")))
         assert blocks >= seen
         seen = blocks
     assert ending(child(killed)) == (0, "done\n")
-    assert _rows(killed / "bank") == _rows(collected(tmp_path / "undisturbed", 12))
+    undisturbed = collected(
+        tmp_path / "undisturbed", 12, allocation=getattr(scripted_bank, allocation)
+    )
+    assert _rows(killed / "bank") == _rows(undisturbed)
 
 
 # Bad input
@@ -470,7 +487,7 @@ def _edited(folder, tmp_path, **changes):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"format": 99}, "has format 99, this version reads 2: collect it anew"),
+        ({"format": 99}, "has format 99, this version reads 3: collect it anew"),
         ({"kind": "sonnet"}, "is a sonnet, not a step bank"),
     ],
 )

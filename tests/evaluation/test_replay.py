@@ -192,22 +192,24 @@ def test_a_question_of_that_name_with_another_text_is_refused():
         runner(toy_bank()).search(cell("beam"), [Question("q0", "other")], print)
 
 
+def _prepared(tmp_path, **changes):
+    content = {
+        "name": "t",
+        "policy": "policy",
+        "prms": ["good", "bad"],
+        "strategies": ["beam"],
+        "num_candidates": [4],
+        "max_depth": scripted_bank.MAX_DEPTH,
+        "questions": {"file": str(tmp_path / "questions-6.jsonl")},
+    }
+    recipe = parse_recipe({**content, **changes})
+    return evaluate.prepare(recipe, scripted.ScriptedModels())
+
+
 def test_a_recipe_that_is_not_the_banks_is_refused(tmp_path):
     folder = scripted_bank.collected(tmp_path)
 
-    def prepared(**changes):
-        content = {
-            "name": "t",
-            "policy": "policy",
-            "prms": ["good", "bad"],
-            "strategies": ["beam"],
-            "num_candidates": [4],
-            "max_depth": scripted_bank.MAX_DEPTH,
-            "questions": {"file": str(tmp_path / "questions-6.jsonl")},
-        }
-        recipe = parse_recipe({**content, **changes})
-        return evaluate.prepare(recipe, scripted.ScriptedModels())
-
+    prepared = functools.partial(_prepared, tmp_path)
     whole = prepared()
     evaluation, _ = replayed(whole, folder)
     assert evaluation.manifest["models"]["bank"]["config"]["max_depth"] == scripted_bank.MAX_DEPTH
@@ -221,3 +223,12 @@ def test_a_recipe_that_is_not_the_banks_is_refused(tmp_path):
     ):
         with pytest.raises(BadInputError, match=message):
             replayed(prepared(**changes), folder)
+
+
+def test_a_recipe_needs_the_scores_of_its_own_prms_only(tmp_path):
+    folder = scripted_bank.collected(tmp_path, allocation=scripted_bank.ALONE)
+    (folder / "scores-01-00000.parquet").unlink()
+    _, found = replayed(_prepared(tmp_path, prms=["good"]), folder)
+    assert isinstance(found, ReplayRunner)
+    with pytest.raises(BadInputError, match="no scores of PRM 'bad' for 1 of its 3 blocks yet"):
+        replayed(_prepared(tmp_path), folder)

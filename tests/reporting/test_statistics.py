@@ -61,6 +61,11 @@ def test_paired_with_shares_flips_signs():
     assert result.p_value == pytest.approx(2 / 8)
 
 
+def test_paired_with_one_difference_that_is_a_share():
+    result = statistics.paired([0.5, 0.0, 1.0], [0.25, 0.0, 1.0])
+    assert (result.wins, result.losses, result.p_value) == (1, 0, 1.0)
+
+
 def test_paired_verdicts():
     wins = statistics.paired([1.0] * 20 + [0.0], [0.0] * 20 + [0.0])
     losses = statistics.paired([0.0] * 21, [1.0] * 20 + [0.0])

@@ -1,5 +1,6 @@
 """A step bank collected from scripted models."""
 
+import dataclasses
 import json
 import pathlib
 
@@ -22,6 +23,9 @@ RICH = Allocation(
     revisits_per_prm=2,
     revisit_arrivals=4.0,
 )
+
+ALONE = dataclasses.replace(RICH, revisits_per_prm=0)
+"""The policy grows the trees alone."""
 
 
 def recipe(folder, count=6, **changes):

@@ -1,0 +1,404 @@
+"""Banks that the policy grows alone and that are then scored by one PRM at a time."""
+
+import dataclasses
+import pathlib
+import weakref
+
+import jax
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from scripted import ScriptedModels, ScriptedPolicy, ScriptedPrm, question_set
+from scripted_bank import ALONE, MAX_DEPTH, RICH, collected, recipe
+
+from cats_jax.bank import build, layout, score, store
+from cats_jax.bank.grow import grow
+from cats_jax.bank.types import Nodes
+from cats_jax.datasets import load_questions
+from cats_jax.errors import BadInputError
+from cats_jax.grading.boxed_integer import BoxedIntegerJudge
+from cats_jax.models.source import ModelFolders
+from cats_jax.protocols import Scoring, TokenUsage
+from cats_jax.specs.recipe import PolicySpec, PrmSpec, QuestionSpec
+from search.bank import UNREADABLE
+
+GOOD, BAD, SHORT = PrmSpec("good"), PrmSpec("bad"), PrmSpec("short")
+
+
+class CachingPrm(ScriptedPrm):
+    """Computes what of a path it has not kept: 9 tokens of prompt, 1 per step and 1 per letter."""
+
+    def __init__(self, noise=0.2, refuses=0.0):
+        super().__init__(noise, refuses=refuses)
+        self.kept = {}
+        self.most = 0
+        self.asked = []
+
+    def score(self, questions, paths):
+        usage = []
+        scores = super().score(questions, paths).scores
+        for question, path, value in zip(questions, paths, scores, strict=True):
+            texts = tuple(step.text for step in path)
+            self.asked.append((question.id, texts))
+            known = self.kept.setdefault(question.id, set())
+            sizes = {texts[:end]: 1 + len(texts[end - 1]) for end in range(1, len(texts) + 1)}
+            sizes[()] = 9
+            if value is None:
+                usage.append(TokenUsage())
+                continue
+            new = sum(size for prefix, size in sizes.items() if prefix not in known)
+            usage.append(TokenUsage(computed=new, cached=sum(sizes.values()) - new))
+            known.update(sizes)
+        return Scoring(scores, usage, 0.0)
+
+    def keep_only(self, question, paths):
+        texts = [tuple(step.text for step in path) for path in paths]
+        wanted = {path[:end] for path in texts for end in range(len(path) + 1)}
+        self.kept[question.id] = self.kept.get(question.id, set()) & wanted
+        self.most = max(self.most, sum(len(each) for each in self.kept.values()))
+
+
+def trees(prms, known=None):
+    known = known or question_set(6)
+    return grow(
+        known.questions,
+        known,
+        ScriptedPolicy(),
+        prms,
+        BoxedIntegerJudge(),
+        ALONE,
+        max_depth=MAX_DEPTH,
+        seed=0,
+    )
+
+
+def by_name(nodes):
+    """The columns of the nodes apart from the scores."""
+    values = dataclasses.asdict(nodes)
+    return {name: values[name] for name in values if name not in ("score", "prm_tokens")}
+
+
+def files(folder):
+    return sorted(path.name for path in pathlib.Path(folder).glob("*.parquet"))
+
+
+def rows(folder):
+    return {name: pq.read_table(folder / name).to_pylist() for name in files(folder)}
+
+
+# Scores
+
+
+@pytest.mark.parametrize("paths", [256, 8])
+def test_afterwards_the_scores_are_those_of_a_tree_scored_while_it_grew(monkeypatch, paths):
+    """Where the allocation reads no scores, tree, scores and token counts are the same."""
+    monkeypatch.setattr(score, "PATHS_AT_ONCE", paths)
+    noises = {"good": (0.2, 0.0), "bad": (0.9, 0.0), "short": (0.2, 0.1)}
+    together = trees({label: CachingPrm(*each) for label, each in noises.items()})
+    alone = trees({})
+    assert [by_name(tree.nodes) for tree in alone] == [by_name(tree.nodes) for tree in together]
+    assert all(tree.prompt_tokens == [] for tree in alone)
+    refused = 0
+    for number, each in enumerate(noises.values()):
+        prm = CachingPrm(*each)
+        columns = score.score_column([(tree.question, tree.nodes) for tree in alone], prm)
+        assert not any(prm.kept.values())
+        for tree, column in zip(together, columns, strict=True):
+            assert column.score == [row[number] for row in tree.nodes.score]
+            assert column.prm_tokens == [row[number] for row in tree.nodes.prm_tokens]
+            assert column.prompt_tokens == tree.prompt_tokens[number] == 9
+            refused += column.score.count(UNREADABLE)
+    assert refused > 10
+
+
+def test_a_path_whose_beginning_is_too_long_is_not_asked_for():
+    """With no other PRM to go on for, a tree that grows with this one would end there."""
+    alone, prm = trees({}), CachingPrm(refuses=0.1)
+    columns = score.score_column([(tree.question, tree.nodes) for tree in alone], prm)
+    below = 0
+    for tree, column in zip(alone, columns, strict=True):
+        for row, parent in enumerate(tree.nodes.parent):
+            if row and column.score[parent] == UNREADABLE and not tree.nodes.invalid[row]:
+                assert (column.score[row], column.prm_tokens[row]) == (UNREADABLE, 0)
+                below += 1
+    assert below > 3
+    unreadable = {path for path in prm.asked if _refused(path, alone, columns)}
+    assert unreadable
+    assert not any((name, path[:-1]) in unreadable for name, path in prm.asked)
+    ended = trees({"short": ScriptedPrm(refuses=0.1)})
+    assert sum(len(tree.nodes) for tree in ended) < sum(len(tree.nodes) for tree in alone)
+
+
+def _refused(asked, alone, columns):
+    name, texts = asked
+    for tree, column in zip(alone, columns, strict=True):
+        if tree.question.id == name:
+            nodes = tree.nodes
+            row = 0
+            for text in texts:
+                row = next(
+                    child
+                    for child in range(row + 1, len(nodes))
+                    if (nodes.parent[child], nodes.text[child], nodes.invalid[child])
+                    == (row, text, False)
+                    and (child in nodes.parent or text == texts[-1])
+                )
+            return column.score[row] == UNREADABLE
+    raise AssertionError(name)
+
+
+def test_the_cache_of_a_prm_is_bounded(monkeypatch):
+    """Few paths at once: fewer prefixes are kept, and each step is still computed once."""
+    most, computed = {}, {}
+    for paths in (10_000, 8):
+        monkeypatch.setattr(score, "PATHS_AT_ONCE", paths)
+        prm = CachingPrm()
+        columns = score.score_column([(tree.question, tree.nodes) for tree in trees({})], prm)
+        most[paths], computed[paths] = prm.most, [column.prm_tokens for column in columns]
+        assert len(set(prm.asked)) == len(prm.asked)
+    assert most[8] < most[10_000] / 2
+    assert computed[8] == computed[10_000]
+
+
+def test_a_tree_without_valid_steps_has_a_column():
+    nodes = Nodes()
+    for parent, invalid in ((-1, False), (0, True)):
+        nodes.add(
+            settings=1,
+            prms=0,
+            parent=parent,
+            text="",
+            text_class=0,
+            num_tokens=1,
+            log_prob=0.0,
+            done=False,
+            invalid=invalid,
+            answer=-1,
+        )
+    (column,) = score.score_column([(question_set(1).questions[0], nodes)], CachingPrm())
+    assert (column.score, column.prm_tokens, column.prompt_tokens) == ([0.0, 0.0], [0, 0], 0)
+
+
+# Folders
+
+
+class Tracked(ScriptedModels):
+    """Notes which models are alive when another one is loaded; each is in a reference cycle."""
+
+    def __init__(self):
+        super().__init__()
+        self.alive = weakref.WeakSet()
+        self.others = []
+
+    def _tracked(self, model):
+        self.others.append(len(self.alive))
+        model.itself = model
+        self.alive.add(model)
+        return model
+
+    def policy(self, spec):
+        return self._tracked(super().policy(spec))
+
+    def prm(self, spec):
+        return self._tracked(super().prm(spec))
+
+
+def test_one_model_is_in_memory_at_a_time(tmp_path):
+    models = Tracked()
+    collected(tmp_path, models=models, allocation=ALONE)
+    assert models.loaded == ["policy", "good", "bad"]
+    assert models.others == [0, 0, 0]
+    assert not models.alive
+
+
+@pytest.mark.parametrize("allocation", [RICH, dataclasses.replace(ALONE, root_draws_per_prm=1)])
+def test_models_whose_scores_decide_are_loaded_together(tmp_path, allocation):
+    models = Tracked()
+    folder = collected(tmp_path, models=models, allocation=allocation)
+    assert models.others == [0, 1, 2]
+    assert not [name for name in files(folder) if name.startswith("scores")]
+
+
+def test_a_bank_scored_afterwards_loads_as_one_scored_while_growing(tmp_path):
+    loaded = layout.load_bank(collected(tmp_path, allocation=ALONE))
+    known = load_questions(recipe(tmp_path).questions)
+    together = trees({"good": ScriptedPrm(0.2), "bad": ScriptedPrm(0.9)}, known)
+    folder = tmp_path / "together"
+    folder.mkdir()
+    for name in ("manifest.json", "sparsity.json"):
+        (folder / name).write_text((tmp_path / "bank" / name).read_text())
+    manifest = (folder / "manifest.json").read_text()
+    (folder / "manifest.json").write_text(manifest.replace(store.AFTERWARDS, store.WHILE_GROWING))
+    for number in range(3):
+        store.write_block(folder, number, together[2 * number : 2 * number + 2])
+    for prms in (None, ["bad"], ["bad", "good"]):
+        got = layout.load_bank(tmp_path / "bank", prms=prms).arrays
+        jax.tree.map(np.testing.assert_array_equal, got, layout.load_bank(folder, prms=prms).arrays)
+    assert float(loaded.arrays.score.max()) > 0.5
+
+
+class Stops(Exception):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("parts", "left"),
+    [
+        (2, ["policy", "good", "bad"]),  # a block of trees
+        (6, ["good", "bad"]),  # all trees, no score
+        (8, ["good", "bad"]),  # a block of the first PRM's scores
+        (12, ["bad"]),
+        (14, ["bad"]),
+        (18, []),
+    ],
+)
+def test_a_collection_goes_on_where_it_stopped(tmp_path, parts, left):
+    def stop(done, total):
+        assert total == 18  # six questions are sampled, then scored twice
+        if done == parts:
+            raise Stops
+
+    with pytest.raises(Stops):
+        build.collect_bank(
+            recipe(tmp_path, allocation=ALONE),
+            ScriptedModels(),
+            tmp_path / "bank",
+            judge=BoxedIntegerJudge(),
+            block_size=2,
+            report=stop,
+        )
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "bank").glob("*.parquet")}
+    models = ScriptedModels()
+    folder = collected(tmp_path, models=models, allocation=ALONE)
+    assert models.loaded == left
+    assert all(path.stat().st_mtime_ns == when for path, when in before.items())
+    assert rows(folder) == rows(collected(tmp_path / "undisturbed", allocation=ALONE))
+
+
+def test_a_column_is_added_later_and_nothing_is_repeated(tmp_path):
+    folder = collected(tmp_path, allocation=ALONE, prms=(GOOD,))
+    before = {path: path.stat().st_mtime_ns for path in folder.glob("*.parquet")}
+    models = ScriptedModels()
+    collected(tmp_path, models=models, allocation=ALONE, prms=(GOOD, SHORT))
+    assert models.loaded == ["short"]
+    assert all(path.stat().st_mtime_ns == when for path, when in before.items())
+    at_once = collected(tmp_path / "at once", allocation=ALONE, prms=(GOOD, SHORT))
+    assert rows(folder) == rows(at_once)
+    loaded = layout.load_bank(folder, expected={"prm short": {"name": "short"}})
+    assert loaded.prms == ("good", "short")
+    assert (np.asarray(loaded.arrays.score) == UNREADABLE).any(axis=0).tolist() == [False, True]
+
+
+def test_the_prms_of_a_bank_stay(tmp_path):
+    folder = collected(tmp_path, allocation=ALONE, prms=(GOOD, BAD))
+    before, manifest = rows(folder), (folder / "manifest.json").read_text()
+    for prms in ((GOOD,), (BAD, GOOD), (GOOD, SHORT), (SHORT, GOOD, BAD)):
+        models = ScriptedModels()
+        named = ", ".join(spec.label for spec in prms)
+        with pytest.raises(
+            BadInputError,
+            match=rf"has the PRMs good, bad, the recipe {named}: a recipe may add PRMs to the end "
+            r"of the list, .*list the bank's PRMs first, or choose another",
+        ):
+            collected(tmp_path, models=models, allocation=ALONE, prms=prms)
+        assert models.loaded == []
+    changed = dataclasses.replace(BAD, dtype="bfloat16")
+    with pytest.raises(BadInputError, match=r"differently: config\.prms\[1\]\.dtype: .* Go on"):
+        collected(tmp_path, allocation=ALONE, prms=(GOOD, changed, SHORT))
+    with pytest.raises(BadInputError, match=r"differently: config\.seed: 0 -> 1"):
+        collected(tmp_path, allocation=ALONE, prms=(GOOD, BAD, SHORT), seed=1)
+    assert rows(folder) == before
+    assert (folder / "manifest.json").read_text() == manifest
+
+
+def test_prms_that_decided_what_is_drawn_stay_alone(tmp_path):
+    collected(tmp_path, prms=(GOOD,))
+    with pytest.raises(
+        BadInputError, match=r"has the PRMs good, the recipe good, bad: its PRMs decided what"
+    ):
+        collected(tmp_path, prms=(GOOD, BAD))
+    with pytest.raises(BadInputError, match=r"begun differently: .*revisits_per_prm: 2 -> 0"):
+        collected(tmp_path, prms=(GOOD,), allocation=ALONE)
+
+
+def test_scores_that_are_missing_are_named(tmp_path):
+    folder = collected(tmp_path, allocation=ALONE)
+    whole = layout.load_bank(folder)
+    (folder / "scores-01-00002.parquet").unlink()
+    with pytest.raises(
+        BadInputError,
+        match=r"no scores of PRM 'bad' for 1 of its 3 blocks yet: run its `cats-jax bank` again, "
+        r"or use only the PRMs that it has: good$",
+    ):
+        layout.load_bank(folder)
+    part = layout.load_bank(folder, prms=["good"])
+    np.testing.assert_array_equal(part.arrays.score[:, 0], whole.arrays.score[:, 0])
+    for path in folder.glob("scores-*.parquet"):
+        path.unlink()
+    with pytest.raises(BadInputError, match=r"'good' for 3 of its 3 blocks yet: .* again$"):
+        layout.load_bank(folder, prms=["good"])
+
+
+def test_scores_of_trees_that_are_lost_are_lost_too(tmp_path):
+    """A tree that is sampled again, on a GPU say, may be another one."""
+    folder = collected(tmp_path, allocation=ALONE)
+    before = rows(folder)
+    for name in ("nodes", "questions"):
+        (folder / f"{name}-00001.parquet").unlink()
+    with pytest.raises(Stops):
+        _stopped_at(tmp_path, 14)
+    assert not list(folder.glob("scores-*-00001.parquet"))
+    assert len(list(folder.glob("scores-*.parquet"))) == 4
+    models = ScriptedModels()
+    collected(tmp_path, models=models, allocation=ALONE)
+    assert models.loaded == ["good", "bad"]
+    assert rows(folder) == before
+
+
+def _stopped_at(tmp_path, parts):
+    started = []
+
+    def stop(done, total):
+        if started and done == parts:
+            raise Stops
+        started.append(done)
+
+    build.collect_bank(
+        recipe(tmp_path, allocation=ALONE),
+        ScriptedModels(),
+        tmp_path / "bank",
+        judge=BoxedIntegerJudge(),
+        block_size=2,
+        report=stop,
+    )
+
+
+@pytest.mark.slow
+def test_language_models_give_the_same_scores_and_costs_in_both_ways():
+    known = load_questions((QuestionSpec(world="validation", count=4),))
+    models = ModelFolders()
+
+    def grown(prms):
+        return grow(
+            known.questions,
+            known,
+            models.policy(PolicySpec("weak", max_step_tokens=32, max_answer_tokens=64)),
+            prms,
+            BoxedIntegerJudge(),
+            ALONE,
+            max_depth=10,
+            seed=0,
+        )
+
+    labels = ("exact", "pruned-80")
+    together = grown({label: models.prm(PrmSpec(label)) for label in labels})
+    alone = grown({})
+    assert [by_name(tree.nodes) for tree in alone] == [by_name(tree.nodes) for tree in together]
+    for number, label in enumerate(labels):
+        prm = models.prm(PrmSpec(label))
+        columns = score.score_column([(tree.question, tree.nodes) for tree in alone], prm)
+        for tree, column in zip(together, columns, strict=True):
+            assert column.score == [row[number] for row in tree.nodes.score]
+            assert column.prm_tokens == [row[number] for row in tree.nodes.prm_tokens]
+            assert column.prompt_tokens == tree.prompt_tokens[number]
+        assert sum(column.prompt_tokens for column in columns) > 40
