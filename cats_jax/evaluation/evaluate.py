@@ -22,7 +22,7 @@ from ..grading.verdict import default_judge, needs_math
 from ..models.source import ModelSource
 from ..protocols import AnswerJudge
 from ..runs.folder import Run, RunWriter, read_run
-from ..specs.recipe import Recipe, StrategySpec
+from ..specs.recipe import QuestionSpec, Recipe, StrategySpec
 from ..storage.manifest import make_manifest
 from .cells import Cell, grid
 from .recording import Observer, Recorder
@@ -114,11 +114,7 @@ def prepare(
     """
     cells = grid(recipe)
     questions = load_questions(recipe.questions) if questions is None else questions
-    if needs_math(recipe.questions) and importlib.util.find_spec("math_verify") is None:
-        raise BadInputError(
-            "answers in LaTeX are graded by math-verify, which is not installed: "
-            "pip install 'cats-jax[eval]'"
-        )
+    check_grading(recipe.questions)
     fingerprints = {"policy": models.fingerprint(recipe.policy)}
     for spec in recipe.prms:
         fingerprints[f"prm {spec.label}"] = models.fingerprint(spec)
@@ -135,6 +131,15 @@ def prepare(
         seeds=recipe.seeds,
     )
     return Evaluation(recipe, questions, cells, manifest)
+
+
+def check_grading(questions: Sequence[QuestionSpec]) -> None:
+    """Raise BadInputError if the answers to the questions can't be graded here."""
+    if needs_math(questions) and importlib.util.find_spec("math_verify") is None:
+        raise BadInputError(
+            "answers in LaTeX are graded by math-verify, which is not installed: "
+            "pip install 'cats-jax[eval]'"
+        )
 
 
 def _check_unseen(label: str, controller: pathlib.Path, questions: QuestionSet) -> None:
