@@ -172,18 +172,19 @@ def _recipe(folder, *, count=5, **changes):
         "num_candidates": [4],
         **changes,
     }
+    content = {name: value for name, value in content.items() if value is not None}
     path = folder / "recipe.yaml"
     path.write_text(json.dumps(content))
     return path
 
 
-def _train(folder, config=QUICK, *, models=None, output="out", prms=None, **changes):
+def _train(folder, config=QUICK, *, models=None, output="out", labels=None, **changes):
     return online.train_online(
         _recipe(folder, **changes),
         config,
         models or Source(),
         folder / output,
-        prms=prms,
+        prms=labels,
         judge=BoxedIntegerJudge(),
         report=lambda line: None,
     )
@@ -449,7 +450,7 @@ def test_every_epoch_has_every_question_once():
 
 
 @pytest.mark.parametrize(
-    ("changes", "prms", "message"),
+    ("changes", "labels", "message"),
     [
         ({"budget": 9}, None, "budget cuts searches short"),
         ({"max_seconds": 9}, None, "max_seconds cuts searches short"),
@@ -459,10 +460,10 @@ def test_every_epoch_has_every_question_once():
         ({"calibration": None}, None, "PRM 'one' has no calibration"),
     ],
 )
-def test_refuses_recipes_before_a_model_is_loaded(tmp_path, changes, prms, message):
+def test_refuses_recipes_before_a_model_is_loaded(tmp_path, changes, labels, message):
     models = Source()
     with pytest.raises(BadInputError, match=message):
-        _train(tmp_path, CATS, models=models, prms=prms, **changes)
+        _train(tmp_path, CATS, models=models, labels=labels, **changes)
     assert not models.num_loaded
     assert not (tmp_path / "out").exists()
 
