@@ -31,7 +31,6 @@ from ..models.source import ModelSource
 from ..protocols import AnswerJudge
 from ..specs.calibrations import calibration_of
 from ..specs.recipe import PrmSpec, Recipe, load_recipe
-from ..storage import durable
 from ..storage.manifest import make_manifest
 from ..storage.table_folder import FolderKind, locked
 from .learning_curves import plot_learning_curves
@@ -148,20 +147,17 @@ def _iterate(
     total = config.num_iterations
     if progress.iteration:
         report(f"going on after iteration {progress.iteration} of {total}")
-    try:
-        progress.resume()
-        while progress.iteration < total:
-            index, started = progress.iteration, time.perf_counter()
-            update_key, draws = draw(keys[index])
-            found = searches.search(progress.state.actor, index, draws)
-            state, row = learn(progress.state, found.played, jnp.int32(index), update_key)
-            line = _line(index, row, found, time.perf_counter() - started)
-            progress.add(jax.block_until_ready(state), line)
-            report(_text(line, total, found.reason))
-            if progress.iteration % max(1, total // 10) == 0:
-                _plot(progress, output)
-    except OSError as error:
-        raise durable.stopped(output, error) from error
+    progress.resume()
+    while progress.iteration < total:
+        index, started = progress.iteration, time.perf_counter()
+        update_key, draws = draw(keys[index])
+        found = searches.search(progress.state.actor, index, draws)
+        state, row = learn(progress.state, found.played, jnp.int32(index), update_key)
+        line = _line(index, row, found, time.perf_counter() - started)
+        progress.add(state, line)
+        report(_text(line, total, found.reason))
+        if progress.iteration % max(1, total // 10) == 0:
+            _plot(progress, output)
 
 
 def _learner(config: learners.TrainConfig, trainer: learners.Trainer) -> Callable[..., Any]:

@@ -7,11 +7,13 @@ training that was killed in between drops the line and makes the iteration again
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import io
 import json
 import os
 import pathlib
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -54,23 +56,33 @@ class Progress:
             )
 
     def resume(self) -> None:
-        """Drop the line of an iteration that is not in the state."""
+        """Drop the line of an iteration that is not in the state.
+
+        Raises:
+            RunStoppedError: the folder can't be written.
+        """
         text = "".join(json.dumps(line) + "\n" for line in self.lines)
-        durable.replace(self._folder / CURVES, text.encode())
+        with _writing(self._folder):
+            durable.replace(self._folder / CURVES, text.encode())
 
     def add(self, state: learners.LearnerState, line: dict[str, Any]) -> None:
-        """Write the line of an iteration, then the state after it."""
-        descriptor = durable.open_to_append(self._folder / CURVES)
-        try:
-            durable.append(descriptor, json.dumps(line).encode() + b"\n")
-        finally:
-            os.close(descriptor)
-        self.lines.append(line)
-        self.state, self.iteration = state, self.iteration + 1
+        """Write the line of an iteration, then the state after it.
+
+        Raises:
+            RunStoppedError: the folder can't be written any more.
+        """
         leaves = {name: np.asarray(leaf) for name, leaf in _named(state)}
         buffer = io.BytesIO()
-        np.savez(buffer, **{_ITERATION: np.int64(self.iteration), **leaves})
-        durable.replace(self._folder / STATE, buffer.getvalue())
+        np.savez(buffer, **{_ITERATION: np.int64(self.iteration + 1), **leaves})
+        with _writing(self._folder):
+            descriptor = durable.open_to_append(self._folder / CURVES)
+            try:
+                durable.append(descriptor, json.dumps(line).encode() + b"\n")
+            finally:
+                os.close(descriptor)
+            durable.replace(self._folder / STATE, buffer.getvalue())
+        self.lines.append(line)
+        self.state, self.iteration = state, self.iteration + 1
 
     def curves(self) -> learners.Curves:
         """The curves of all finished iterations, leaves `[iterations]`."""
@@ -78,6 +90,14 @@ class Progress:
         return learners.Curves(
             **{name: np.array([line[name] for line in self.lines]) for name in names}
         )
+
+
+@contextlib.contextmanager
+def _writing(folder: pathlib.Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise durable.stopped(folder, error) from error
 
 
 def _named(state: learners.LearnerState) -> list[tuple[str, Any]]:
