@@ -85,19 +85,7 @@ def train_online(
     }
     check_grading(recipe.questions)
     questions = load_questions(recipe.questions)
-    manifest = {
-        **make_manifest(
-            config=_settings(recipe, config, calibrations),
-            models={
-                "policy": models.fingerprint(recipe.policy),
-                **{f"prm {spec.label}": models.fingerprint(spec) for spec in recipe.prms},
-            },
-            questions=questions.fingerprint(),
-            seeds=(seed,),
-        ),
-        **KIND.stamp(),
-        "seed": seed,
-    }
+    manifest = _manifest(recipe, config, calibrations, models, questions, seed)
     controller = output / CONTROLLER
     with locked(output, manifest, KIND):
         if (controller / checkpoint.JSON_NAME).exists():
@@ -114,12 +102,10 @@ def train_online(
                 config, questions, loaded, seed=seed, in_flight=recipe.in_flight
             )
             _iterate(config, searches, progress, keys, output, report)
-        collapsed = bool(learners.has_collapsed(jnp.asarray(progress.curves().top_action)))
+        collapsed = bool(learners.has_collapsed(progress.curves().top_action))
         info = {
             **_questions_info(config, questions, seed),
-            "prms": list(calibrations),
-            "calibration": {label: list(values) for label, values in calibrations.items()},
-            "models": manifest["models"],
+            **_models_info(calibrations, manifest["models"]),
             "seed": seed,
             "index": 0,
             "collapsed": collapsed,
@@ -204,16 +190,32 @@ def _recipe(path: str | pathlib.Path, prms: tuple[str, ...] | None) -> Recipe:
     return dataclasses.replace(recipe, prms=chosen)
 
 
-def _settings(
-    recipe: Recipe, config: learners.TrainConfig, calibrations: Mapping[str, Any]
+def _manifest(
+    recipe: Recipe,
+    config: learners.TrainConfig,
+    calibrations: Mapping[str, Any],
+    models: ModelSource,
+    questions: QuestionSet,
+    seed: int,
 ) -> dict[str, Any]:
-    """What a training that goes on must share with its beginning."""
-    return {
+    """The manifest of the folder: what a training that goes on must share with its beginning."""
+    settings = {
         "policy": dataclasses.asdict(recipe.policy),
         "prms": [dataclasses.asdict(spec) for spec in recipe.prms],
         "calibration": dict(calibrations),
         "train_config": checkpoint.config_document(config),
+        "seed": seed,
     }
+    fingerprints = {"policy": models.fingerprint(recipe.policy)}
+    for spec in recipe.prms:
+        fingerprints[f"prm {spec.label}"] = models.fingerprint(spec)
+    manifest = make_manifest(
+        config=settings,
+        models=fingerprints,
+        questions=questions.fingerprint(),
+        seeds=(seed,),
+    )
+    return {**manifest, **KIND.stamp()}
 
 
 def _load(
@@ -242,6 +244,17 @@ def _questions_info(
         "questions": [question.id for question in asked],
         "texts": [text_digest(question.text) for question in asked],
         "episodes": number * config.searches_per_question,
+    }
+
+
+def _models_info(
+    calibrations: Mapping[str, tuple[float, float, float]], models: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The checkpoint's entries on policy and PRMs."""
+    return {
+        "prms": list(calibrations),
+        "calibration": {label: list(values) for label, values in calibrations.items()},
+        "models": dict(models),
     }
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 import learners
@@ -181,11 +182,11 @@ class OnlineSearches:
             ticks=jax.tree.map(
                 lambda *leaves: np.stack(leaves).reshape((*shape, *leaves[0].shape)), *rows
             ),
-            price=price,
-            correct=np.array(
+            price=jnp.asarray(price),
+            correct=jnp.asarray(
                 [self._is_right(*each) for each in zip(asked, results, strict=True)], bool
             ),
-            candidates=np.array([each.ledger.candidates for each in results], np.int32),
+            candidates=jnp.asarray([each.ledger.candidates for each in results], jnp.int32),
         )
 
     def _is_right(self, asked: _Asked, result: SearchResult) -> bool:
@@ -227,10 +228,10 @@ def _in_slots(record: learners.Episode, slots: int) -> learners.Episode:
     """A record with the first slots only: the driver's arrays are padded further."""
     padded = record.source.shape[0]
 
-    def first(leaf: np.ndarray) -> np.ndarray:
+    def first(leaf: Any) -> Any:
         return leaf[:slots]
 
-    def both(leaf: np.ndarray) -> np.ndarray:
+    def both(leaf: Any) -> Any:
         return np.concatenate([leaf[:slots], leaf[padded : padded + slots]])
 
     return record.replace(

@@ -88,7 +88,7 @@ class Progress:
         """The curves of all finished iterations, leaves `[iterations]`."""
         names = [field.name for field in dataclasses.fields(learners.Curves)]
         return learners.Curves(
-            **{name: np.array([line[name] for line in self.lines]) for name in names}
+            **{name: jnp.asarray([line[name] for line in self.lines]) for name in names}
         )
 
 

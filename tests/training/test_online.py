@@ -224,7 +224,7 @@ def _lines(folder):
 def test_the_updates_are_those_in_the_graph(tmp_path, config):
     config = dataclasses.replace(config, max_depth=MAX_DEPTH)
     expected = jax.jit(learners.make_train(config, _environment()))((), jax.random.key(0))
-    _train(tmp_path, config)
+    _train(tmp_path, config, in_flight=3)  # places are taken by one question after another
     found = _state(config, tmp_path / "out")
     jax.tree.map(
         lambda one, other: np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6),
