@@ -28,6 +28,8 @@ from .train_config import CATS as CATS
 from .train_config import OFFLINE as OFFLINE
 from .train_config import PAPER as PAPER
 from .train_config import TrainConfig as TrainConfig
+from .trainer import Trainer as Trainer
+from .trainer import make_trainer as make_trainer
 from .training import COLLAPSE_SHARE as COLLAPSE_SHARE
 from .training import has_collapsed as has_collapsed
 from .training import make_train as make_train

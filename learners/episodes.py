@@ -1,4 +1,4 @@
-"""Batches of searches to learn from, played in the graph.
+"""Batches of searches to learn from: what is recorded of them, and batches played in the graph.
 
 A padding row costs as much as any other. Questions of small N are therefore searched in separate
 batches with smaller pools. A batch costs nothing more once all its searches have ended.
@@ -6,6 +6,7 @@ batches with smaller pools. A batch costs nothing more once all its searches hav
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -24,6 +25,23 @@ class Outcome(NamedTuple):
     candidates: jax.Array  # i32[B]
     action_counts: jax.Array  # i32[B, A]
     reward: jax.Array  # f32[B]; sum over decisions, as the search pays it
+
+
+class Played(NamedTuple):
+    """Searches that have ended, in the graph or on the host; `B` searches.
+
+    Attributes:
+        ticks: records of `episode_recorder`, `[steps, num_phases, B, ...]`; zeros after the end of
+            a search. Nothing is learned from a search whose records are all zeros.
+        price: price per 100 candidates.
+        correct: whether the answer is right.
+        candidates: number of candidates sampled.
+    """
+
+    ticks: Episode
+    price: jax.Array  # f32[B]
+    correct: jax.Array  # bool[B]
+    candidates: jax.Array  # i32[B]
 
 
 def make_episodes(
@@ -50,7 +68,7 @@ def make_episodes(
         rollouts: searches per question, each with its own random numbers; B = Q * rollouts.
     """
     config: search.CatsConfig = strategy.config
-    recorder = _episode_recorder(config.reward.discount)
+    recorder = episode_recorder(config.reward.discount)
 
     def begin(task: search.Task, num_candidates: jax.Array, price: jax.Array) -> search.SearchState:
         return search.init(
@@ -67,17 +85,15 @@ def make_episodes(
     def play(
         params: Any, tables: Any, keys: jax.Array, sizes: jax.Array, prices: jax.Array
     ) -> tuple[Episode, Outcome]:
-        number = jnp.tile(jnp.arange(rollouts, dtype=jnp.uint32), keys.shape[0])
-        keys, sizes, prices = (jnp.repeat(leaf, rollouts, axis=0) for leaf in (keys, sizes, prices))
-        reset_keys, search_keys = jnp.moveaxis(jax.vmap(jax.random.split)(keys), 1, 0)
-        search_keys = jax.vmap(jax.random.fold_in)(search_keys, number)
+        reset_keys, play_keys = search_keys(keys, rollouts)
+        sizes, prices = (jnp.repeat(leaf, rollouts, axis=0) for leaf in (sizes, prices))
         tasks = environment.reset_many(tables, reset_keys)
         # The tasks' params stay outside of the vmap: they may share big tables.
         start = jax.vmap(begin)(tasks._replace(params=()), sizes, prices)
         end, ticks = search.play(
             params,
             tasks.params,
-            search_keys,
+            play_keys,
             start,
             strategy=strategy,
             expand_fn=environment.expand(capacity),
@@ -86,20 +102,50 @@ def make_episodes(
         )
         answers = jax.vmap(lambda state: search.answer(params, state, strategy=strategy))(end)
         correct = jax.vmap(_is_right)(end.finished.answer, answers, tasks.right_answer)
-        episodes = _in_decisions(ticks).replace(
-            price=prices, bonus=terminal_weight * correct.astype(jnp.float32)
-        )
-        decision = episodes.decision
-        counts = jnp.zeros((len(config.actions),), jnp.int32)
-        count = jax.vmap(lambda action, valid: counts.at[action].add(valid.astype(jnp.int32)))
-        return episodes, Outcome(
-            correct=correct,
-            candidates=end.spent,
-            action_counts=count(decision.action, decision.valid),
-            reward=jnp.sum(decision.reward, axis=(1, 2)),
-        )
+        played = Played(ticks, prices, correct, end.spent)
+        return episodes_of(played, terminal_weight, len(config.actions))
 
     return play
+
+
+def search_keys(keys: jax.Array, rollouts: int) -> tuple[jax.Array, jax.Array]:
+    """The keys that draw the question of each search, and those of the searches; consumes `keys`.
+
+    Args:
+        keys: keys [Q], one per question.
+        rollouts: searches per question.
+
+    Returns:
+        Two arrays of keys [Q * rollouts]; the searches of a question share the first one.
+    """
+    number = jnp.tile(jnp.arange(rollouts, dtype=jnp.uint32), keys.shape[0])
+    keys = jnp.repeat(keys, rollouts, axis=0)
+    reset_keys, play_keys = jnp.moveaxis(jax.vmap(jax.random.split)(keys), 1, 0)
+    return reset_keys, jax.vmap(jax.random.fold_in)(play_keys, number)
+
+
+def episodes_of(
+    played: Played, terminal_weight: float, num_actions: int
+) -> tuple[Episode, Outcome]:
+    """The episodes and outcomes of searches that have ended.
+
+    Args:
+        played: records and results of B searches.
+        terminal_weight: reward of a right answer.
+        num_actions: A, number of actions.
+    """
+    episodes = _in_decisions(played.ticks).replace(
+        price=played.price, bonus=terminal_weight * played.correct.astype(jnp.float32)
+    )
+    decision = episodes.decision
+    counts = jnp.zeros((num_actions,), jnp.int32)
+    count = jax.vmap(lambda action, valid: counts.at[action].add(valid.astype(jnp.int32)))
+    return episodes, Outcome(
+        correct=played.correct,
+        candidates=played.candidates,
+        action_counts=count(decision.action, decision.valid),
+        reward=jnp.sum(decision.reward, axis=(1, 2)),
+    )
 
 
 def _is_right(answer: jax.Array, row: jax.Array, right_answer: jax.Array) -> jax.Array:
@@ -119,8 +165,13 @@ def _in_decisions(ticks: Episode) -> Episode:
     return jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), ticks)  # question first
 
 
-def _episode_recorder(discount: float) -> search.Recorder:
-    """A recorder of one-tick `Episode`s: decisions, transitions, and the moves of paths."""
+@functools.cache
+def episode_recorder(discount: float) -> search.Recorder:
+    """A recorder of one-tick `Episode`s: decisions, transitions, and the moves of paths.
+
+    Args:
+        discount: gamma, in [0, 1], of transitions to another decision.
+    """
     decisions = search.decision_recorder(discount)
 
     def record(memory: Any, tick: search.Tick) -> tuple[Any, Episode]:

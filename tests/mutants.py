@@ -787,6 +787,27 @@ MUTANTS: tuple[Mutant, ...] = (
         mutated="recipe = dataclasses.replace(recipe, prms=prms)",
         tests=("tests/models/test_engine_settings.py", "-k", "what_was_taken"),
     ),
+    Mutant(
+        name="an iteration that a kill cut short keeps its line of the curves",
+        file="cats_jax/training/online_state.py",
+        original="_lines(folder / CURVES)[: self.iteration]",
+        mutated="_lines(folder / CURVES)",
+        tests=("tests/training/test_online.py", "-k", "goes_on_as_if"),
+    ),
+    Mutant(
+        name="on-line, all searches of a batch have the key of the first",
+        file="cats_jax/training/online_searches.py",
+        original="key=data[row]",
+        mutated="key=data[0]",
+        tests=("tests/training/test_online.py", "-k", "in_the_graph and paper and not gae"),
+    ),
+    Mutant(
+        name="a question is learned from although one of its searches failed",
+        file="cats_jax/training/online_searches.py",
+        original='any(each.status == "failed" for each in group)',
+        mutated='result.status == "failed"',
+        tests=("tests/training/test_online.py", "-k", "takes_its_question_along"),
+    ),
 )
 
 

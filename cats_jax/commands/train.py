@@ -1,4 +1,4 @@
-"""`cats-jax train`: controllers, from the simulator, a step bank or trajectories."""
+"""`cats-jax train`: controllers, from the simulator, a step bank, trajectories or real searches."""
 
 from __future__ import annotations
 

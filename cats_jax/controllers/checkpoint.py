@@ -27,7 +27,9 @@ from .checkpoint_migration import from_format_2
 FORMAT_VERSION = 3
 """Raised whenever an older reader would misunderstand a newer checkpoint."""
 
-_JSON_NAME = "checkpoint.json"
+JSON_NAME = "checkpoint.json"
+"""Name of the JSON file, which is written last: a folder without it is no checkpoint."""
+
 _PARAMS_NAME = "params"
 
 
@@ -71,14 +73,14 @@ def save(
             those of this configuration's networks.
     """
     path = pathlib.Path(path).absolute()
-    if (path / _JSON_NAME).exists() and not overwrite:
+    if (path / JSON_NAME).exists() and not overwrite:
         raise BadInputError(f"{path} holds a checkpoint already: choose another path or overwrite")
     params = {"actor": state.actor, "critic": state.critic}
     actions = train_config.cats.actions
     _check_shapes(path, params, train_config)
     path.mkdir(parents=True, exist_ok=True)
     # The JSON goes last: a folder without it is no checkpoint, so a killed save leaves none.
-    (path / _JSON_NAME).unlink(missing_ok=True)
+    (path / JSON_NAME).unlink(missing_ok=True)
     table = np.asarray(actions.rows, np.float32)
     ocp.save(str(path / _PARAMS_NAME), {**params, "actions": table}, overwrite=True)
     # It only names the folder it was written to, on this machine; a shipped checkpoint moves.
@@ -86,13 +88,13 @@ def save(
     document = {
         "format_version": FORMAT_VERSION,
         "feature_names": list(search.FEATURE_NAMES),
-        "train_config": _document(train_config),
+        "train_config": config_document(train_config),
         "info": info or {},
     }
     text = json.dumps(document, indent=1) + "\n"
-    part = path / (_JSON_NAME + ".part")
+    part = path / (JSON_NAME + ".part")
     part.write_text(text, encoding="utf-8")
-    part.replace(path / _JSON_NAME)
+    part.replace(path / JSON_NAME)
     return path
 
 
@@ -115,7 +117,7 @@ def load(path: str | pathlib.Path) -> Checkpoint:
         info = dict(document["info"])
     except (KeyError, TypeError, ValueError) as error:
         raise BadInputError(
-            f"{path / _JSON_NAME} is damaged ({type(error).__name__}: {error}): "
+            f"{path / JSON_NAME} is damaged ({type(error).__name__}: {error}): "
             "copy it anew or train again"
         ) from error
     if not (path / _PARAMS_NAME).is_dir():
@@ -136,7 +138,7 @@ def load(path: str | pathlib.Path) -> Checkpoint:
     actions = train_config.cats.actions
     if not np.array_equal(table, np.asarray(actions.rows, np.float32)):
         raise BadInputError(
-            f"{path}: the action table in {_JSON_NAME} is not the one the network was trained "
+            f"{path}: the action table in {JSON_NAME} is not the one the network was trained "
             "with: restore the JSON that belongs to it, or train again"
         )
     _check_shapes(path, params, train_config)
@@ -172,10 +174,10 @@ def read_info(path: str | pathlib.Path) -> dict[str, Any]:
 
 
 def _read_json(path: pathlib.Path) -> dict[str, Any]:
-    file = path / _JSON_NAME
+    file = path / JSON_NAME
     if not file.is_file():
         raise BadInputError(
-            f"{path} is no checkpoint (there is no {_JSON_NAME} in it): name a folder written by "
+            f"{path} is no checkpoint (there is no {JSON_NAME} in it): name a folder written by "
             "`cats-jax train`"
         )
     try:
@@ -240,8 +242,8 @@ def _check_shapes(path: pathlib.Path, params: Any, config: learners.TrainConfig)
             )
 
 
-def _document(config: learners.TrainConfig) -> dict[str, Any]:
-    """A JSON value that `_train_config` reads; an algorithm is named beside its settings."""
+def config_document(config: learners.TrainConfig) -> dict[str, Any]:
+    """A training configuration as a JSON value; an algorithm is named beside its settings."""
     document = dataclasses.asdict(config)
     algorithm = document["learner"]["algorithm"]
     document["learner"]["algorithm"] = {

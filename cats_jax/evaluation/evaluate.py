@@ -24,7 +24,7 @@ from ..models.settle import settle
 from ..models.source import ModelSource
 from ..protocols import AnswerJudge
 from ..runs.folder import Run, RunWriter, read_run
-from ..specs.recipe import Recipe, StrategySpec
+from ..specs.recipe import QuestionSpec, Recipe, StrategySpec
 from ..storage.manifest import make_manifest
 from .cells import Cell, grid
 from .recording import Observer, Recorder
@@ -132,11 +132,7 @@ def prepare(
     """
     grid(recipe)  # raises for what can't work, before the models are looked at
     questions = load_questions(recipe.questions) if questions is None else questions
-    if needs_math(recipe.questions) and importlib.util.find_spec("math_verify") is None:
-        raise BadInputError(
-            "answers in LaTeX are graded by math-verify, which is not installed: "
-            "pip install 'cats-jax[eval]'"
-        )
+    check_grading(recipe.questions)
     policy, prms = settle(recipe.policy, recipe.prms, questions.questions, recipe.max_depth)
     recipe = dataclasses.replace(recipe, policy=policy, prms=prms)
     fingerprints = {"policy": models.fingerprint(recipe.policy)}
@@ -155,6 +151,15 @@ def prepare(
         seeds=recipe.seeds,
     )
     return Evaluation(recipe, questions, grid(recipe), manifest)
+
+
+def check_grading(questions: Sequence[QuestionSpec]) -> None:
+    """Raise BadInputError if the answers to the questions can't be graded here."""
+    if needs_math(questions) and importlib.util.find_spec("math_verify") is None:
+        raise BadInputError(
+            "answers in LaTeX are graded by math-verify, which is not installed: "
+            "pip install 'cats-jax[eval]'"
+        )
 
 
 def _check_unseen(label: str, controller: pathlib.Path, questions: QuestionSet) -> None:

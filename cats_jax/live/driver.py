@@ -12,8 +12,8 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -35,7 +35,7 @@ from ..protocols import (
 )
 from . import ticks
 from .results import ROOT, Candidate, DecisionRow, SearchResult, Status, path_of
-from .seeds import candidate_seed, stable_seed
+from .seeds import candidate_seed
 from .timings import Stopwatch, Timings
 from .tree import SearchTree
 
@@ -64,16 +64,17 @@ class Limits:
 
 @dataclass(frozen=True)
 class SearchSettings:
-    """Settings that all questions of a run share; `Searcher` checks them."""
+    """Settings that all questions of a run share; `Searcher` checks them.
+
+    `num_candidates` is the largest N of all questions.
+    """
 
     strategy: search.Strategy
-    price: float
-    calibration: search.Calibration
     num_candidates: int
     max_depth: int
-    budget: int
     seed: int
     limits: Limits
+    recorder: search.Recorder | None = None
 
     @property
     def capacity(self) -> int:
@@ -84,6 +85,16 @@ class SearchSettings:
     def frontier_capacity(self) -> int:
         """Number of rows of the frontier and of the finished paths."""
         return search.capacity_for(self.strategy.width(self.num_candidates))
+
+    @property
+    def shapes(self) -> dict[str, Any]:
+        """Static arguments of `ticks.first_states`."""
+        return {
+            "strategy": self.strategy,
+            "max_depth": self.max_depth,
+            "capacity": self.capacity,
+            "frontier_capacity": self.frontier_capacity,
+        }
 
 
 class Locks:
@@ -104,6 +115,8 @@ class _Slot:
     """A question in progress."""
 
     tree: SearchTree
+    budget: int
+    records: list[Any] = field(default_factory=list)
     step: int = 0
     phase: int = 0
     used: int = 0
@@ -135,13 +148,16 @@ class Cohort:
         policy: StepGenerator,
         scorer: StepScorer | None,
         judge: AnswerJudge,
-        waiting: deque[Question],
+        waiting: deque[tuple[Question, ticks.Terms]],
         slots: int,
         locks: Locks,
         finish: Callable[[SearchResult], None],
         timings: Timings,
     ) -> None:
-        """Set up empty slots; `waiting` is shared with other cohorts, `finish` gets each result."""
+        """Set up empty slots; `waiting` is shared with other cohorts, `finish` gets each result.
+
+        A slot is empty if its budget is 0: its search is over before it begins.
+        """
         self._settings = settings
         self._params = params
         self._policy = policy
@@ -156,20 +172,13 @@ class Cohort:
         # The live paths of each question, handed over when this cohort next has the engine's lock.
         self._policy_forgets: dict[Question, list[Path]] = {}
         self._scorer_forgets: dict[Question, list[Path]] = {}
-        sparsity = (
-            (0.0, 0.0) if scorer is None else (scorer.sparsity_total, scorer.sparsity_last_layer)
-        )
-        context = search.Context(settings.price, *sparsity, settings.calibration)
-        self._fresh, self._state, self._keys = ticks.first_states(
-            num_candidates=np.int32(settings.num_candidates),
-            max_depth=settings.max_depth,
-            budget=np.int32(settings.budget),
-            context=jax.tree.map(np.float32, context),
-            strategy=settings.strategy,
-            capacity=settings.capacity,
-            frontier_capacity=settings.frontier_capacity,
-            slots=slots,
-        )
+        context = jax.tree.map(np.float32, search.Context())
+        key = np.asarray(jax.random.key_data(jax.random.key(0)))
+        self._idle = ticks.Terms(np.int32(1), np.int32(0), context, key)
+        self._terms = [self._idle] * slots
+        self._stacked = _stack(self._terms)
+        self._state = ticks.first_states(self._stacked, **settings.shapes)
+        self._memory: Any = None
         # Slots whose question is gone from `_slots` but not yet from the arrays.
         self._closed: set[int] = set()
 
@@ -211,7 +220,7 @@ class Cohort:
             base_phase = in_base if strategy.num_phases > 1 else None
             planned = ticks.plan(
                 self._params,
-                self._keys,
+                self._stacked.key,
                 np.asarray(counts, np.int32),
                 self._state,
                 strategy,
@@ -222,9 +231,14 @@ class Cohort:
         samples = self._generate(asked, busy)
         expansion = self._grow(asked, samples, busy)
         with self._locked(self._locks.core, busy), busy("core"):
+            before = self._state
             self._state, observed = ticks.commit(
-                self._params, self._state, planned, expansion, strategy, base_phase
+                self._params, before, planned, expansion, strategy, base_phase
             )
+            if self._settings.recorder is not None:
+                tick = search.Tick(before, planned, expansion, observed["output"], self._state)
+                self._memory, record = ticks.record(self._memory, tick, self._settings.recorder)
+                observed["record"] = record
             observed = jax.device_get(observed)
         self._record(observed)
         self._charge(time.perf_counter() - started, busy)
@@ -382,15 +396,18 @@ class Cohort:
         return scoring.inside_seconds
 
     def _record(self, observed: dict[str, Any]) -> None:
-        """Add this tick's decisions, path scores and kept candidates to the trees."""
+        """Add this tick's record, decisions, path scores and kept candidates to the questions."""
+        output: search.StepOutput = observed["output"]
         for index, slot in enumerate(self._slots):
             if slot is None:
                 continue
-            if isinstance(observed["report"], search.Decision):
+            if "record" in observed:
+                slot.records.append(_of_slot(observed["record"], index))
+            if isinstance(output.report, search.Decision):
                 slot.tree.decisions.extend(_decision_rows(slot, observed, index))
             for candidate in slot.tree.candidates[slot.num_recorded :]:
                 if candidate.score is not None:
-                    path_score = observed["path_score"][index, candidate.pool_row]
+                    path_score = output.path_score[index, candidate.pool_row]
                     candidate.path_score = float(path_score)
             slot.num_recorded = len(slot.tree.candidates)
             slot.step = int(observed["step"][index])
@@ -435,7 +452,7 @@ class Cohort:
                 results.append(self._close(index, observed, "failed", slot.failure))
             elif observed["terminal"][index]:
                 cut = bool(observed["cut_by_budget"][index])
-                reason = f"budget of {self._settings.budget} candidates spent" if cut else ""
+                reason = f"budget of {slot.budget} candidates spent" if cut else ""
                 status: Status = "budget" if cut else "answered"
                 results.append(self._close(index, observed, status, reason))
             elif limit is not None:
@@ -473,6 +490,7 @@ class Cohort:
             candidates=tree.candidates,
             decisions=tree.decisions,
             ledger=tree.ledger,
+            records=slot.records,
         )
 
     # Helpers.
@@ -481,24 +499,25 @@ class Cohort:
         """Put waiting questions into free slots, between two steps of the others."""
         between_steps = all(slot is None or slot.phase == 0 for slot in self._slots)
         opened: set[int] = set()
-        seeds = np.zeros((len(self._slots),), np.uint32)
         for index, slot in enumerate(self._slots):
             if slot is None and between_steps and self._waiting:
                 try:
-                    question = self._waiting.popleft()
+                    question, terms = self._waiting.popleft()
                 except IndexError:  # another cohort was faster
                     break
-                self._slots[index] = _Slot(SearchTree(question, self._judge))
-                seeds[index] = stable_seed(self._settings.seed, question.id) % 2**31
+                self._slots[index] = _Slot(SearchTree(question, self._judge), int(terms.budget))
+                self._terms[index] = terms
                 opened.add(index)
-        if opened or self._closed:
-            self._state, self._keys = ticks.replace_slots(
+        for index in self._closed - opened:
+            self._terms[index] = self._idle
+        replaced = opened | self._closed
+        if replaced:
+            self._stacked = _stack(self._terms)
+            self._state = ticks.replace_slots(
                 self._state,
-                self._keys,
-                self._fresh,
-                seeds,
-                opened=_mask(opened, len(self._slots)),
-                closed=_mask(self._closed, len(self._slots)),
+                self._stacked,
+                _mask(replaced, len(self._slots)),
+                **self._settings.shapes,
             )
             self._closed.clear()
 
@@ -532,6 +551,16 @@ class Cohort:
         for question, live in forgets.items():
             engine.keep_only(question, live)
         forgets.clear()
+
+
+def _stack(terms: Sequence[ticks.Terms]) -> ticks.Terms:
+    """The terms of B slots as one value with leaves `[B, ...]`."""
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *terms)
+
+
+def _of_slot(values: Any, index: int) -> Any:
+    """The part of a pytree with leaves `[B, ...]` that belongs to one slot."""
+    return jax.tree.map(lambda leaf: leaf[index], values)
 
 
 def _mask(indices: set[int], size: int) -> np.ndarray:
@@ -572,8 +601,8 @@ def _check_scores(scoring: Scoring, trees: list[SearchTree], candidates: list[Ca
 
 def _decision_rows(slot: _Slot, observed: dict[str, Any], index: int) -> Iterator[DecisionRow]:
     """The decisions that a question's nodes took in this tick."""
-    decision: search.Decision = jax.tree.map(lambda leaf: leaf[index], observed["report"])
-    request: search.Request = jax.tree.map(lambda leaf: leaf[index], observed["request"])
+    decision: search.Decision = _of_slot(observed["output"].report, index)
+    request: search.Request = _of_slot(observed["request"], index)
     for node_slot in np.flatnonzero(decision.valid):
         yield DecisionRow(
             step=slot.step,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from ..protocols import Question
 from .ledger import Ledger
@@ -129,6 +129,7 @@ class SearchResult:
         candidates: the tree, in order of sampling.
         decisions: the policy's decisions, in order.
         ledger: cost of the search.
+        records: what the searcher's recorder returned for each tick, in order; NumPy pytrees.
     """
 
     question: Question
@@ -141,6 +142,7 @@ class SearchResult:
     candidates: list[Candidate] = field(default_factory=list)
     decisions: list[DecisionRow] = field(default_factory=list)
     ledger: Ledger = field(default_factory=Ledger)
+    records: list[Any] = field(default_factory=list)
 
 
 def path_of(nodes: Sequence[int], candidates: Sequence[Candidate]) -> SearchPath:

@@ -8,6 +8,9 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from typing import Any
 
+import jax
+import numpy as np
+
 import search
 
 from ..errors import BadInputError
@@ -15,6 +18,8 @@ from ..grading.boxed_integer import BoxedIntegerJudge
 from ..protocols import AnswerJudge, Question, StepGenerator, StepScorer
 from .driver import Cohort, Limits, Locks, SearchSettings
 from .results import SearchResult
+from .seeds import stable_seed
+from .ticks import Terms
 from .timings import Timings
 
 _SPLIT_FROM = 32
@@ -51,6 +56,7 @@ class Searcher:
         in_flight: int = 64,
         max_tokens: int | None = None,
         max_seconds: float | None = None,
+        recorder: search.Recorder | None = None,
     ) -> None:
         """Check the settings; no model is called yet.
 
@@ -72,6 +78,7 @@ class Searcher:
             max_tokens: cap on a question's tokens, sampled by the policy plus computed by the
                 PRM; checked after every tick.
             max_seconds: cap on the seconds spent on a question; checked after every tick.
+            recorder: what to record of each tick, see `SearchResult.records`; None: nothing.
 
         Raises:
             BadInputError: a setting breaks its rule.
@@ -97,14 +104,17 @@ class Searcher:
         self._scorer = scorer if strategy.uses_scores else None
         self._settings = SearchSettings(
             strategy=strategy,
-            price=price,
-            calibration=search.Calibration(*calibration),
             num_candidates=num_candidates,
             max_depth=max_depth,
-            budget=num_candidates * max_depth if budget is None else budget,
             seed=seed,
             limits=Limits(max_tokens=max_tokens, max_seconds=max_seconds),
+            recorder=recorder,
         )
+        read = self._scorer
+        sparsity = (0.0, 0.0) if read is None else (read.sparsity_total, read.sparsity_last_layer)
+        context = search.Context(price, *sparsity, search.Calibration(*calibration))
+        self._context = jax.tree.map(np.float32, context)
+        self._budget = num_candidates * max_depth if budget is None else budget
         self._params = params
         self._judge = BoxedIntegerJudge() if judge is None else judge
         self._in_flight = in_flight
@@ -114,12 +124,16 @@ class Searcher:
         self,
         questions: Sequence[Question],
         on_result: Callable[[SearchResult], None] | None = None,
+        *,
+        terms: Sequence[Terms] | None = None,
     ) -> list[SearchResult]:
         """Search all questions.
 
         Args:
             questions: questions with distinct ids.
             on_result: called with each result when its question ends, by one thread at a time.
+            terms: N, budget, context and key of each question; N is at most that of the searcher.
+                None: those of the searcher, with a key from the seed and the question's id.
 
         Returns:
             Results in the order of `questions`.
@@ -135,7 +149,9 @@ class Searcher:
             self._policy.check_question(question)
         if not questions:
             return []
-        waiting = deque(questions)
+        if terms is None:
+            terms = [self._terms_of(question) for question in questions]
+        waiting = deque(zip(questions, terms, strict=True))
         results: dict[str, SearchResult] = {}
         report_lock = threading.Lock()
 
@@ -180,3 +196,13 @@ class Searcher:
                 for future in futures:
                     future.result()
         return [results[question.id] for question in questions]
+
+    def _terms_of(self, question: Question) -> Terms:
+        settings = self._settings
+        key = jax.random.key(stable_seed(settings.seed, question.id) % 2**31)
+        return Terms(
+            num_candidates=np.int32(settings.num_candidates),
+            budget=np.int32(self._budget),
+            context=self._context,
+            key=np.asarray(jax.random.key_data(key)),
+        )

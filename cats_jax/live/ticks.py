@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,54 +13,47 @@ import search
 from .results import ROOT
 
 
-@functools.partial(
-    jax.jit, static_argnames=("strategy", "max_depth", "capacity", "frontier_capacity", "slots")
-)
-def first_states(
-    slots: int, **arguments: Any
-) -> tuple[search.SearchState, search.SearchState, jax.Array]:
-    """The state of a question before its first tick, and the states and keys of empty slots."""
-    fresh = search.init(jnp.int32(ROOT), **arguments)
-    # A budget of 0 makes a slot terminal from the start: an idle slot asks for nothing.
-    idle = fresh.replace(budget=jnp.int32(0))
-    states = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (slots, *leaf.shape)), idle)
-    return fresh, states, jax.random.split(jax.random.key(0), slots)
+class Terms(NamedTuple):
+    """What may differ between the searches of a cohort; NumPy values.
 
-
-@jax.jit
-def replace_slots(
-    states: search.SearchState,
-    keys: jax.Array,
-    fresh: search.SearchState,
-    seeds: jax.Array,
-    opened: jax.Array,
-    closed: jax.Array,
-) -> tuple[search.SearchState, jax.Array]:
-    """Start questions in the opened slots and empty the closed ones that stay without one.
-
-    Args:
-        states, keys: states and keys of B slots.
-        fresh: state of a question before its first tick.
-        seeds: u32[B], seeds of the opened slots' keys; other entries are ignored.
-        opened: bool[B], slots that get a question.
-        closed: bool[B], slots whose question has ended.
-
-    Returns:
-        The new states and keys of the B slots.
+    Attributes:
+        num_candidates: i32[], N, cap on the candidates of one step.
+        budget: i32[], cap on the candidates of the whole search; 0 ends the search at once.
+        context: f32[] each, price of the search with sparsity and calibration of its PRM.
+        key: u32[...], data of the PRNG key of the search.
     """
 
-    def one(
-        state: search.SearchState,
-        key: jax.Array,
-        seed: jax.Array,
-        opens: jax.Array,
-        ends: jax.Array,
-    ) -> tuple[search.SearchState, jax.Array]:
-        new = fresh.replace(budget=jnp.where(opens, fresh.budget, 0))
-        state = jax.tree.map(lambda a, b: jnp.where(opens | ends, a, b), new, state)
-        return state, jnp.where(opens, jax.random.key(seed), key)
+    num_candidates: Any
+    budget: Any
+    context: search.Context
+    key: Any
 
-    return jax.vmap(one)(states, keys, seeds, opened, closed)
+
+_SHAPES = ("strategy", "max_depth", "capacity", "frontier_capacity")
+
+
+@functools.partial(jax.jit, static_argnames=_SHAPES)
+def first_states(terms: Terms, **shapes: Any) -> search.SearchState:
+    """States of B searches before their first tick; `terms` has leaves with a leading axis B."""
+
+    def one(terms: Terms) -> search.SearchState:
+        return search.init(
+            jnp.int32(ROOT),
+            num_candidates=terms.num_candidates,
+            budget=terms.budget,
+            context=terms.context,
+            **shapes,
+        )
+
+    return jax.vmap(one)(terms)
+
+
+@functools.partial(jax.jit, static_argnames=_SHAPES)
+def replace_slots(
+    states: search.SearchState, terms: Terms, replaced: jax.Array, **shapes: Any
+) -> search.SearchState:
+    """States of B slots, in which the slots marked in `replaced`, bool[B], begin anew."""
+    return jax.vmap(_select)(replaced, first_states(terms, **shapes), states)
 
 
 @functools.partial(jax.jit, static_argnames=("strategy", "base_phase"))
@@ -72,10 +65,19 @@ def plan(
     strategy: search.Strategy,
     base_phase: bool | None,
 ) -> search.Plan:
-    """`search.plan` of B slots; `ticks`, i32[B], counts the phases since each question began."""
+    """`search.plan` of B slots.
+
+    Args:
+        params: parameters of the strategy's policy.
+        keys: u32[B, ...], data of the keys of the searches.
+        ticks: i32[B], number of phases since each question began.
+        state: states of the slots.
+        strategy: search strategy; static.
+        base_phase: promise as in `search.plan`; static.
+    """
 
     def one(key: jax.Array, tick: jax.Array, state: search.SearchState) -> search.Plan:
-        plan_key, _ = search.tick_keys(key, tick)
+        plan_key, _ = search.tick_keys(jax.random.wrap_key_data(key), tick)
         return search.plan(params, plan_key, state, strategy=strategy, base_phase=base_phase)
 
     return jax.vmap(one)(keys, ticks, state)
@@ -96,6 +98,25 @@ def commit(
     return state, _observe(params, plan, state, output, strategy)
 
 
+@functools.partial(jax.jit, static_argnames=("recorder",))
+def record(memory: Any, tick: search.Tick, recorder: search.Recorder) -> tuple[Any, Any]:
+    """The recorder's memories and records of B slots; the first tick of a search has a fresh one.
+
+    Args:
+        memory: memories of the slots after their last ticks; None before the cohort's first tick.
+        tick: the tick of the B slots.
+        recorder: what to record; static.
+    """
+    fresh = jax.vmap(recorder.init)(tick.before)
+    begins = (tick.before.step == 0) & (tick.before.phase == 0)
+    memory = fresh if memory is None else jax.vmap(_select)(begins, fresh, memory)
+    return jax.vmap(recorder.record)(memory, tick)
+
+
+def _select(condition: jax.Array, on_true: Any, on_false: Any) -> Any:
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), on_true, on_false)
+
+
 def _observe(
     params: Any,
     plan: search.Plan,
@@ -109,9 +130,8 @@ def _observe(
         return search.answer(params, state, strategy=strategy)
 
     return {
-        "report": output.report,
+        "output": output,
         "request": plan.request,
-        "path_score": output.path_score,
         "frontier_valid": state.frontier.valid,
         "frontier_embedding": state.frontier.embedding,
         "finished_valid": state.finished.valid,

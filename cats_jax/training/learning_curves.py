@@ -9,7 +9,7 @@ import numpy as np
 import learners
 
 _PANELS = (
-    ("accuracy", "simulated accuracy"),
+    ("accuracy", "accuracy while sampling"),
     ("candidates", "candidates per question"),
     ("entropy", "entropy of the policy, nats"),
     ("top_action", "share of the most frequent action"),

@@ -14,7 +14,8 @@ class TrainingOptions:
     """Configuration, questions and rivals of a training.
 
     Attributes:
-        output: folder to create, with one checkpoint per seed. It must not hold a training already.
+        output: folder to create, with one checkpoint per seed. It must not hold a training already,
+            except for one with --online that goes on.
         config: "cats"; "calibrated": "cats", ranking by calibrated scores; "paper": the paper's
             state, reward and one-step A2C, with an action table of ours, as the paper prints none;
             "paper-bank": "paper" with the actions that the shipped bank recipes record; or
@@ -24,6 +25,9 @@ class TrainingOptions:
         bank: step bank to train on; default: the simulator of the embedded world.
         validation: step bank to compare on; default: one question in five of --bank.
         calibration: calibration of the bank's PRMs: a file of `cats-jax calibrate`, or "weak".
+        online: recipe of `cats-jax evaluate` to train on by real searches, with its policy, PRMs,
+            calibration and questions, in place of the simulator. One controller is trained and none
+            is compared; the same command goes on with a training that was killed.
         trajectories: folder of `cats-jax collect` to learn from; needs --config offline or paper.
             The simulator or the bank is then used for the comparison only.
         prms: PRMs to train and compare on, for example to test on the others; default: all.
@@ -32,7 +36,8 @@ class TrainingOptions:
         settings: other values of the configuration, such as learner.learning_rate=1e-3
             reward=paper cats.reward.discount=0.5 (see docs/train/controllers.md).
         seed: random seed of training and comparison.
-        num_seeds: number of controllers, each trained with another seed.
+        num_seeds: number of controllers, each trained with another seed; default 3. --online trains
+            one.
         rivals: also play every constant action, threshold rules and the random policy.
     """
 
@@ -42,11 +47,12 @@ class TrainingOptions:
     bank: pathlib.Path | None = None
     validation: pathlib.Path | None = None
     calibration: str | None = None
+    online: pathlib.Path | None = None
     trajectories: pathlib.Path | None = None
     prms: tuple[str, ...] | None = None
     num_candidates: tuple[int, ...] | None = None
     num_iterations: int | None = None
     settings: Annotated[tuple[str, ...], tyro.conf.arg(name="set")] = ()
     seed: int = 0
-    num_seeds: int = 3
+    num_seeds: int | None = None
     rivals: bool = True

@@ -29,6 +29,7 @@ import search
 from ..controllers import checkpoint
 from ..errors import BadInputError, known_names
 from ..storage import durable
+from ..storage.manifest import MANIFEST
 from .learning_curves import plot_learning_curves
 from .options import TrainingOptions
 from .questions import TrainingQuestions, bank_questions, simulator_questions
@@ -68,20 +69,17 @@ def run(options: TrainingOptions, *, report: Callable[[str], None] = print) -> l
             simulator, a bank does not fit, or the output folder is in use.
     """
     output, config = options.output, options.config
-    seed, num_seeds = options.seed, options.num_seeds
+    seed = options.seed
+    if options.online is not None:
+        return [_run_online(options, report)]
+    num_seeds = 3 if options.num_seeds is None else options.num_seeds
     if num_seeds < 1:
         raise BadInputError(f"num_seeds={num_seeds}: must be at least 1")
-    if any((output / name).exists() for name in ("summary.json", "seed-0")):
+    if any((output / name).exists() for name in ("summary.json", "seed-0", MANIFEST)):
         raise BadInputError(
             f"{str(output)!r} holds a training already, or part of one: choose another --output"
         )
-    train_config = configure(
-        config,
-        actions=options.actions,
-        num_candidates=options.num_candidates,
-        num_iterations=options.num_iterations,
-        settings=options.settings,
-    )
+    train_config = _configured(options)
     questions = _questions(train_config, options)
     train_config = dataclasses.replace(train_config, max_depth=questions.max_depth)
     keys = seed_keys(seed, num_seeds)
@@ -146,6 +144,51 @@ def run(options: TrainingOptions, *, report: Callable[[str], None] = print) -> l
     (output / "summary.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
     report(f"checkpoints: {', '.join(str(path) for path in paths)}")
     return paths
+
+
+def _run_online(options: TrainingOptions, report: Callable[[str], None]) -> pathlib.Path:
+    # Here, because it brings along the models, which no other training needs.
+    from ..models.source import ModelFolders
+    from .online import train_online
+
+    for name, why in _NOT_ONLINE.items():
+        if getattr(options, name) is not None:
+            raise BadInputError(f"--{name.replace('_', '-')} with --online: {why}")
+    if options.config == "offline":
+        raise BadInputError(
+            "--config offline with --online: it learns from decisions of other policies; choose "
+            f"one of {', '.join(name for name in CONFIGS if name != 'offline')}"
+        )
+    assert options.online is not None
+    return train_online(
+        options.online,
+        _configured(options),
+        ModelFolders(),
+        options.output,
+        prms=options.prms,
+        seed=options.seed,
+        report=report,
+    )
+
+
+_NOT_ONLINE = {
+    "bank": "the questions are those of the recipe; choose one of the two",
+    "validation": "nothing is compared; evaluate the controller with `cats-jax evaluate`",
+    "calibration": "name it in the recipe",
+    "trajectories": "nothing is learned from recorded decisions; choose one of the two",
+    "num_seeds": "one controller is trained; give another --seed and --output for another one",
+}
+"""Options that have no meaning on-line, and the way out."""
+
+
+def _configured(options: TrainingOptions) -> learners.TrainConfig:
+    return configure(
+        options.config,
+        actions=options.actions,
+        num_candidates=options.num_candidates,
+        num_iterations=options.num_iterations,
+        settings=options.settings,
+    )
 
 
 def seed_keys(seed: int, num_seeds: int) -> jax.Array:

@@ -11,7 +11,7 @@ import pytest
 
 import learners
 import search
-from learners.training import buckets
+from learners.trainer import buckets
 from search.children import children_of
 
 # Only the last action finds right answers; the second one pays for nothing.
@@ -189,7 +189,7 @@ def test_the_price_decides():
 def test_buckets(sizes, episodes, expected):
     found = buckets(sizes, episodes)
     # A pool that is the last in use has no rows to spare.
-    assert [(min(c, max(s)), s, n) for c, s, n in expected] == found
+    assert [(min(c, max(s)), s, n) for c, s, n in expected] == list(found)
 
 
 @pytest.mark.slow

@@ -1,0 +1,299 @@
+"""Training on-line: the learner around a real policy and real PRMs, as in Algorithm 1.
+
+Every iteration searches questions with the sampling policy and makes one update from all their
+decisions, by the code that trains in the graph (`learners.make_trainer`). The training is saved
+after every iteration, and a killed one goes on with the iteration that it was at.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import pathlib
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import learners
+from learners.episodes import Played, episodes_of
+
+from ..controllers import checkpoint
+from ..datasets import QuestionSet, load_questions
+from ..datasets.digests import text_digest
+from ..errors import BadInputError, known_names
+from ..evaluation.evaluate import check_grading
+from ..grading.verdict import default_judge
+from ..models.backend import check_there
+from ..models.settle import check_shares, settle
+from ..models.source import ModelSource
+from ..protocols import AnswerJudge
+from ..specs.calibrations import calibration_of
+from ..specs.recipe import PrmSpec, Recipe, load_recipe, without_memory
+from ..storage.manifest import make_manifest
+from ..storage.table_folder import FolderKind, locked
+from .learning_curves import plot_learning_curves
+from .online_searches import CalibratedPrm, Models, OnlineSearches, Searched, question_at
+from .online_state import Progress
+
+KIND = FolderKind("on-line training", format=1, command="cats-jax train --online")
+
+CONTROLLER = "seed-0"
+"""Folder of the controller, named as by a training in the graph."""
+
+
+def train_online(
+    path: str | pathlib.Path,
+    config: learners.TrainConfig,
+    models: ModelSource,
+    output: pathlib.Path,
+    *,
+    prms: tuple[str, ...] | None = None,
+    seed: int = 0,
+    judge: AnswerJudge | None = None,
+    report: Callable[[str], None] = print,
+) -> pathlib.Path:
+    """Train one controller, or go on with its training; write `output/seed-0` at the end.
+
+    Args:
+        path: recipe as for `cats-jax evaluate`. Its policy, PRMs, calibration, questions,
+            `max_depth` and `in_flight` are used. Its strategies, values of N and seeds are not.
+        config: training configuration; its `max_depth` is replaced by that of the recipe.
+        models: source of the recipe's models.
+        output: folder of the training.
+        prms: labels of the PRMs to train with; default: all of the recipe's.
+        seed: seed of the training.
+        judge: judge of the answers; default: that of `cats-jax evaluate`.
+        report: called with lines of progress.
+
+    Returns:
+        The checkpoint of the controller.
+
+    Raises:
+        BadInputError: the recipe and the configuration can't work together, or the folder holds
+            something else.
+        RunStoppedError: all searches of an iteration failed, or the folder can't be written any
+            more.
+    """
+    recipe = _recipe(path, prms)
+    config = dataclasses.replace(config, max_depth=recipe.max_depth)
+    needs = learners.make_trainer(config).strategy.needs_calibration
+    calibrations = {
+        spec.label: calibration_of(spec.label, recipe.calibration, required=needs)
+        for spec in recipe.prms
+    }
+    check_grading(recipe.questions)
+    questions = load_questions(recipe.questions)
+    policy, specs = settle(recipe.policy, recipe.prms, questions.questions, recipe.max_depth)
+    recipe = dataclasses.replace(recipe, policy=policy, prms=specs)
+    manifest = _manifest(recipe, config, calibrations, models, questions, seed)
+    controller = output / CONTROLLER
+    with locked(output, manifest, KIND):
+        if (controller / checkpoint.JSON_NAME).exists():
+            report(f"{output} holds the finished training already: nothing is left to do")
+            return controller
+        start, keys = learners.make_trainer(config).init(jax.random.key(seed))
+        progress = Progress(output, start)
+        if progress.iteration < config.num_iterations:
+            judge = default_judge(recipe.questions) if judge is None else judge
+            check_there((recipe.policy, *recipe.prms))
+            check_shares(recipe.policy, recipe.prms)
+            loaded = _load(recipe, models, judge, calibrations)
+            for question in questions.questions:
+                loaded.policy.check_question(question)
+            searches = OnlineSearches(
+                config, questions, loaded, seed=seed, in_flight=recipe.in_flight
+            )
+            _iterate(config, searches, progress, keys, output, report)
+        collapsed = bool(learners.has_collapsed(progress.curves().top_action))
+        info = {
+            **_questions_info(config, questions, seed),
+            **_models_info(calibrations, manifest["models"]),
+            "seed": seed,
+            "index": 0,
+            "collapsed": collapsed,
+            "collapse": {"in_training": collapsed},
+            "prices": list(config.prices),
+            "num_candidates": list(config.num_candidates),
+        }
+        _plot(progress, output)
+        checkpoint.save(controller, progress.state, config, info=info)
+    report(f"checkpoint: {controller}" + (", COLLAPSED in training" if collapsed else ""))
+    return controller
+
+
+def _iterate(
+    config: learners.TrainConfig,
+    searches: OnlineSearches,
+    progress: Progress,
+    keys: jax.Array,
+    output: pathlib.Path,
+    report: Callable[[str], None],
+) -> None:
+    """Make the iterations that are left."""
+    trainer = learners.make_trainer(config)
+    draw, learn = jax.jit(trainer.draw), _learner(config, trainer)
+    total = config.num_iterations
+    if progress.iteration:
+        report(f"going on after iteration {progress.iteration} of {total}")
+    progress.resume()
+    while progress.iteration < total:
+        index, started = progress.iteration, time.perf_counter()
+        update_key, draws = draw(keys[index])
+        found = searches.search(progress.state.actor, index, draws)
+        state, row = learn(progress.state, found.played, jnp.int32(index), update_key)
+        line = _line(index, row, found, time.perf_counter() - started)
+        progress.add(state, line)
+        report(_text(line, total, found.reason))
+        if progress.iteration % max(1, total // 10) == 0:
+            _plot(progress, output)
+
+
+def _learner(config: learners.TrainConfig, trainer: learners.Trainer) -> Callable[..., Any]:
+    """The compiled `trainer.learn`, of searches as `Played`."""
+    finish = functools.partial(
+        episodes_of,
+        terminal_weight=config.terminal_weight,
+        num_actions=len(config.cats.actions),
+    )
+
+    @jax.jit
+    def learn(
+        state: learners.LearnerState, played: list[Played], index: jax.Array, key: jax.Array
+    ) -> tuple[learners.LearnerState, learners.Curves]:
+        return trainer.learn(state, [finish(each) for each in played], index, key)
+
+    return learn
+
+
+def _recipe(path: str | pathlib.Path, prms: tuple[str, ...] | None) -> Recipe:
+    """The recipe with the PRMs of the training.
+
+    Raises:
+        BadInputError: the recipe is wrong, has limits that a training does not know, or has no
+            such PRM.
+    """
+    recipe = load_recipe(path)
+    for name in ("budget", "max_tokens", "max_seconds"):
+        if getattr(recipe, name) is not None:
+            raise BadInputError(
+                f"recipe {str(path)!r}: {name} cuts searches short, and a controller learns from "
+                f"whole ones: remove {name}"
+            )
+    chosen = recipe.prms
+    if prms is not None:
+        known = {spec.label: spec for spec in recipe.prms}
+        for label in prms:
+            if label not in known:
+                hint = known_names(label, sorted(known))
+                raise BadInputError(f"recipe {str(path)!r} has no PRM {label!r}: {hint}")
+        chosen = tuple(known[label] for label in dict.fromkeys(prms))
+    if not chosen:
+        raise BadInputError(f"recipe {str(path)!r}: CATS reads PRM scores: add 'prms'")
+    return dataclasses.replace(recipe, prms=chosen)
+
+
+def _manifest(
+    recipe: Recipe,
+    config: learners.TrainConfig,
+    calibrations: Mapping[str, Any],
+    models: ModelSource,
+    questions: QuestionSet,
+    seed: int,
+) -> dict[str, Any]:
+    """The manifest of the folder: what a training that goes on must share with its beginning."""
+    settings = {
+        **without_memory(
+            {
+                "policy": dataclasses.asdict(recipe.policy),
+                "prms": [dataclasses.asdict(spec) for spec in recipe.prms],
+            }
+        ),
+        "calibration": dict(calibrations),
+        "train_config": checkpoint.config_document(config),
+        "seed": seed,
+    }
+    fingerprints = {"policy": models.fingerprint(recipe.policy)}
+    for spec in recipe.prms:
+        fingerprints[f"prm {spec.label}"] = models.fingerprint(spec)
+    manifest = make_manifest(
+        config=settings,
+        models=fingerprints,
+        questions=questions.fingerprint(),
+        seeds=(seed,),
+    )
+    return {**manifest, **KIND.stamp()}
+
+
+def _load(
+    recipe: Recipe,
+    models: ModelSource,
+    judge: AnswerJudge,
+    calibrations: Mapping[str, tuple[float, float, float]],
+) -> Models:
+    def prm(spec: PrmSpec) -> CalibratedPrm:
+        return CalibratedPrm(models.prm(spec), calibrations[spec.label])
+
+    return Models(models.policy(recipe.policy), tuple(prm(spec) for spec in recipe.prms), judge)
+
+
+def _questions_info(
+    config: learners.TrainConfig, questions: QuestionSet, seed: int
+) -> dict[str, Any]:
+    """The checkpoint's entries on the questions that were asked."""
+    per_iteration = sum(batch.num_questions for batch in learners.make_trainer(config).batches)
+    number, size = config.num_iterations * per_iteration, len(questions.questions)
+    # After one epoch all were asked.
+    rows = sorted({question_at(place, size, seed) for place in range(min(number, size))})
+    asked = [questions.questions[row] for row in rows]
+    return {
+        "source": "on-line, searches of a policy and PRMs",
+        "questions": [question.id for question in asked],
+        "texts": [text_digest(question.text) for question in asked],
+        "episodes": number * config.searches_per_question,
+    }
+
+
+def _models_info(
+    calibrations: Mapping[str, tuple[float, float, float]], models: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The checkpoint's entries on policy and PRMs."""
+    return {
+        "prms": list(calibrations),
+        "calibration": {label: list(values) for label, values in calibrations.items()},
+        "models": dict(models),
+    }
+
+
+def _line(index: int, row: learners.Curves, found: Searched, seconds: float) -> dict[str, Any]:
+    """The line of an iteration in `curves.jsonl`."""
+    values = {
+        field.name: np.asarray(getattr(row, field.name)).item()
+        for field in dataclasses.fields(learners.Curves)
+    }
+    return {
+        "iteration": index,
+        **values,
+        "searches": found.num_searches,
+        "failed": found.num_failed,
+        "seconds": round(seconds, 3),
+    }
+
+
+def _text(line: Mapping[str, Any], total: int, reason: str) -> str:
+    failed = f"; {line['failed']} searches failed, such as: {reason}" if line["failed"] else ""
+    return (
+        f"iteration {line['iteration'] + 1} of {total}: accuracy {line['accuracy']:.3f} with "
+        f"{line['candidates']:.1f} candidates, reward {line['reward']:.3f}, entropy "
+        f"{line['entropy']:.2f} nats, {line['seconds']:.1f} s{failed}"
+    )
+
+
+def _plot(progress: Progress, output: pathlib.Path) -> None:
+    curves = jax.tree.map(lambda leaf: leaf[None], progress.curves())
+    plot_learning_curves(
+        curves, output / "curves.png", f"on-line: {len(progress.lines)} iterations"
+    )

@@ -1,0 +1,281 @@
+"""The searches of on-line training: which questions an iteration asks, and what it learns from.
+
+An iteration is a function of the actor, its number and its draws alone, so that a training which
+was killed repeats it exactly.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import learners
+import search
+from learners.episodes import Played, episode_recorder, search_keys
+from learners.trainer import Batch, Draws
+
+from ..datasets import QuestionSet
+from ..errors import RunStoppedError, ScorerContractError
+from ..grading.verdict import grade_answer
+from ..live.results import SearchResult
+from ..live.searcher import Searcher
+from ..live.ticks import Terms
+from ..protocols import AnswerJudge, Path, Question, Scoring, StepGenerator, StepScorer, TokenUsage
+
+
+@dataclass(frozen=True)
+class CalibratedPrm:
+    """A loaded PRM with its calibration (intercept, slope, agreement)."""
+
+    scorer: StepScorer
+    calibration: tuple[float, float, float]
+
+
+@dataclass(frozen=True)
+class Models:
+    """The loaded models of an on-line training, and the judge of the answers."""
+
+    policy: StepGenerator
+    prms: tuple[CalibratedPrm, ...]
+    judge: AnswerJudge
+
+
+class Searched(NamedTuple):
+    """The searches of one iteration.
+
+    Attributes:
+        played: searches of each batch, for `learners.episodes.episodes_of`.
+        num_searches: number of searches.
+        num_failed: number of searches that failed.
+        reason: why the first of them failed; empty if none did.
+    """
+
+    played: list[Played]
+    num_searches: int
+    num_failed: int
+    reason: str
+
+
+class OnlineSearches:
+    """Searches the questions of an iteration, all of them at once."""
+
+    def __init__(
+        self,
+        config: learners.TrainConfig,
+        questions: QuestionSet,
+        models: Models,
+        *,
+        seed: int,
+        in_flight: int,
+    ) -> None:
+        """Store the arguments; the seed orders the questions and seeds the policy's samples."""
+        self._config = config
+        self._questions = questions
+        self._models = models
+        self._seed = seed
+        self._in_flight = in_flight
+        self._trainer = learners.make_trainer(config)
+
+    def search(self, actor: Any, iteration: int, draws: Sequence[Draws]) -> Searched:
+        """Search the questions of an iteration.
+
+        A question of which a search failed is not learned from: its records are zeros.
+
+        Args:
+            actor: parameters of the actor.
+            iteration: number of the iteration, from 0.
+            draws: draws of each batch, see `learners.Trainer`.
+
+        Raises:
+            RunStoppedError: all searches failed.
+        """
+        asked = self._asked(iteration, draws)
+        prms = [prm.scorer for prm in self._models.prms]
+        searcher = Searcher(
+            policy=self._models.policy,
+            scorer=_PrmOfQuestion(prms, {each.question: each.prm for each in asked}),
+            strategy=self._trainer.strategy,
+            params=actor,
+            num_candidates=max(self._config.num_candidates),
+            seed=self._seed,
+            judge=self._models.judge,
+            max_depth=self._config.max_depth,
+            in_flight=self._in_flight,
+            recorder=episode_recorder(self._config.cats.reward.discount),
+        )
+        results = searcher.run(
+            [each.question for each in asked], terms=[each.terms for each in asked]
+        )
+        failed = [result for result in results if result.status == "failed"]
+        if len(failed) == len(results):
+            raise RunStoppedError(
+                f"all {len(results)} searches of iteration {iteration} failed, such as that of "
+                f"question {failed[0].question.id!r}: {failed[0].reason}. Check the policy and its "
+                "limits of tokens; the same command goes on with this iteration"
+            )
+        rollouts = self._config.searches_per_question
+        played, start = [], 0
+        for batch, drawn in zip(self._trainer.batches, draws, strict=True):
+            stop = start + batch.num_questions * rollouts
+            price = np.repeat(np.asarray(drawn.price), rollouts)
+            played.append(self._played(batch, price, asked[start:stop], results[start:stop]))
+            start = stop
+        reason = failed[0].reason if failed else ""
+        return Searched(played, len(results), len(failed), reason)
+
+    def _asked(self, iteration: int, draws: Sequence[Draws]) -> list[_Asked]:
+        """The searches of an iteration, batch by batch; those of a question stand together."""
+        rollouts = self._config.searches_per_question
+        place = iteration * sum(batch.num_questions for batch in self._trainer.batches)
+        asked: list[_Asked] = []
+        for drawn in draws:
+            question_keys, keys = search_keys(drawn.keys, rollouts)
+            which = jax.vmap(lambda key: jax.random.randint(key, (), 0, len(self._models.prms)))
+            prms = np.asarray(which(question_keys))
+            data = np.asarray(jax.random.key_data(keys))
+            sizes, prices = np.asarray(drawn.num_candidates), np.asarray(drawn.price)
+            for row in range(len(prms)):
+                number, rollout = divmod(row, rollouts)
+                index = question_at(place + number, len(self._questions.questions), self._seed)
+                original = self._questions.questions[index]
+                # Each search has an id, and thereby random numbers, of its own.
+                name = f"{original.id} #{place + number}.{rollout}"
+                terms = Terms(
+                    num_candidates=sizes[number],
+                    budget=np.int32(sizes[number] * self._config.max_depth),
+                    context=_context(self._models.prms[prms[row]], prices[number]),
+                    key=data[row],
+                )
+                question = dataclasses.replace(original, id=name)
+                asked.append(_Asked(question, original.id, int(prms[row]), terms))
+            place += len(prms) // rollouts
+        return asked
+
+    def _played(
+        self,
+        batch: Batch,
+        price: np.ndarray,
+        asked: Sequence[_Asked],
+        results: Sequence[SearchResult],
+    ) -> Played:
+        config, strategy = self._config, self._trainer.strategy
+        slots = strategy.width(batch.capacity)
+        blank = jax.tree.map(np.zeros_like, _in_slots(results[0].records[0], slots))
+        rollouts = config.searches_per_question
+        steps = strategy.num_steps(batch.capacity, config.max_depth)
+        columns = []
+        for row, result in enumerate(results):
+            first = row - row % rollouts
+            group = results[first : first + rollouts]
+            failed = any(each.status == "failed" for each in group)
+            records = [] if failed else [_in_slots(each, slots) for each in result.records]
+            columns.append([*records, *[blank] * (steps * strategy.num_phases - len(records))])
+        rows = [column[tick] for tick in range(len(columns[0])) for column in columns]
+        shape = (steps, strategy.num_phases, len(results))
+        return Played(
+            ticks=jax.tree.map(
+                lambda *leaves: np.stack(leaves).reshape((*shape, *leaves[0].shape)), *rows
+            ),
+            price=jnp.asarray(price),
+            correct=jnp.asarray(
+                [self._is_right(*each) for each in zip(asked, results, strict=True)], bool
+            ),
+            candidates=jnp.asarray([each.ledger.candidates for each in results], jnp.int32),
+        )
+
+    def _is_right(self, asked: _Asked, result: SearchResult) -> bool:
+        known = self._questions
+        gold, tolerance = known.answers[asked.original], known.tolerances.get(asked.original)
+        return grade_answer(self._models.judge, result.answer, gold, tolerance).correct
+
+
+def question_at(place: int, num_questions: int, seed: int) -> int:
+    """Index of the question at a place in the endless order of a training.
+
+    Each epoch has all questions once, in a random order of its own.
+
+    Args:
+        place: place in the order, from 0.
+        num_questions: number of questions.
+        seed: seed of the order.
+    """
+    epoch, within = divmod(place, num_questions)
+    return int(np.random.default_rng((seed, epoch)).permutation(num_questions)[within])
+
+
+class _Asked(NamedTuple):
+    """One search: its question under the id of the search, the question's own id, and its PRM."""
+
+    question: Question
+    original: str
+    prm: int
+    terms: Terms
+
+
+def _context(prm: CalibratedPrm, price: np.ndarray) -> search.Context:
+    scorer, calibration = prm.scorer, search.Calibration(*prm.calibration)
+    context = search.Context(price, scorer.sparsity_total, scorer.sparsity_last_layer, calibration)
+    return jax.tree.map(np.float32, context)
+
+
+def _in_slots(record: learners.Episode, slots: int) -> learners.Episode:
+    """A record with the first slots only: the driver's arrays are padded further."""
+    padded = record.source.shape[0]
+
+    def first(leaf: Any) -> Any:
+        return leaf[:slots]
+
+    def both(leaf: Any) -> Any:
+        return np.concatenate([leaf[:slots], leaf[padded : padded + slots]])
+
+    return record.replace(
+        decision=jax.tree.map(first, record.decision),
+        transition=jax.tree.map(both, record.transition),
+        source=first(record.source),
+        holds=first(record.holds),
+        ends=first(record.ends),
+        last_reward=first(record.last_reward),
+    )
+
+
+class _PrmOfQuestion:
+    """Several PRMs as one `StepScorer`, which asks for each path the PRM of its question."""
+
+    name = "the PRM of each question"
+    # The context of each search has the sparsity of its own PRM.
+    num_parameters = 0
+    sparsity_total = 0.0
+    sparsity_last_layer = 0.0
+
+    def __init__(self, prms: Sequence[StepScorer], prm_of: Mapping[Question, int]) -> None:
+        self._prms = prms
+        self._prm_of = prm_of
+
+    def score(self, questions: Sequence[Question], paths: Sequence[Path]) -> Scoring:
+        scores: list[float | None] = [None] * len(paths)
+        usage = [TokenUsage()] * len(paths)
+        inside = 0.0
+        owners = [self._prm_of[question] for question in questions]
+        for number in sorted(set(owners)):
+            rows = [row for row, owner in enumerate(owners) if owner == number]
+            scoring = self._prms[number].score(
+                [questions[row] for row in rows], [paths[row] for row in rows]
+            )
+            if len(scoring.scores) != len(rows):
+                raise ScorerContractError(
+                    f"the PRM returned {len(scoring.scores)} scores for {len(rows)} paths, the "
+                    f"first of question {questions[rows[0]].id!r}"
+                )
+            inside += scoring.inside_seconds
+            for row, score, used in zip(rows, scoring.scores, scoring.usage, strict=True):
+                scores[row], usage[row] = score, used
+        return Scoring(scores, usage, inside)
+
+    def keep_only(self, question: Question, paths: Sequence[Path]) -> None:
+        self._prms[self._prm_of[question]].keep_only(question, paths)

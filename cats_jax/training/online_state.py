@@ -1,0 +1,127 @@
+"""What an on-line training leaves after every iteration: its state, and a line of its curves.
+
+`state.npz` has the learner's state with its optimisers and the number of finished iterations. It
+is replaced as a whole. The line of an iteration is written before the state that follows it: a
+training that was killed in between drops the line and makes the iteration again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+import json
+import os
+import pathlib
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import learners
+
+from ..errors import BadInputError
+from ..storage import durable
+
+STATE = "state.npz"
+CURVES = "curves.jsonl"
+
+_ITERATION = "iteration"
+
+
+class Progress:
+    """The finished iterations of the on-line training in a folder that this process has locked."""
+
+    def __init__(self, folder: pathlib.Path, start: learners.LearnerState) -> None:
+        """Read the folder.
+
+        Args:
+            folder: folder of the training.
+            start: learner state before the first iteration.
+
+        Raises:
+            BadInputError: the folder's state is damaged, or another version's.
+        """
+        self._folder = folder
+        self.state, self.iteration = start, 0
+        if (folder / STATE).exists():
+            self.state, self.iteration = _load(folder / STATE, start)
+        self.lines = _lines(folder / CURVES)[: self.iteration]
+        if len(self.lines) < self.iteration:
+            raise BadInputError(
+                f"{str(folder / CURVES)!r} lacks lines of finished iterations: restore it, or "
+                "train anew with another --output"
+            )
+
+    def resume(self) -> None:
+        """Drop the line of an iteration that is not in the state.
+
+        Raises:
+            RunStoppedError: the folder can't be written.
+        """
+        text = "".join(json.dumps(line) + "\n" for line in self.lines)
+        with _writing(self._folder):
+            durable.replace(self._folder / CURVES, text.encode())
+
+    def add(self, state: learners.LearnerState, line: dict[str, Any]) -> None:
+        """Write the line of an iteration, then the state after it.
+
+        Raises:
+            RunStoppedError: the folder can't be written any more.
+        """
+        leaves = {name: np.asarray(leaf) for name, leaf in _named(state)}
+        buffer = io.BytesIO()
+        np.savez(buffer, **{_ITERATION: np.int64(self.iteration + 1), **leaves})
+        with _writing(self._folder):
+            descriptor = durable.open_to_append(self._folder / CURVES)
+            try:
+                durable.append(descriptor, json.dumps(line).encode() + b"\n")
+            finally:
+                os.close(descriptor)
+            durable.replace(self._folder / STATE, buffer.getvalue())
+        self.lines.append(line)
+        self.state, self.iteration = state, self.iteration + 1
+
+    def curves(self) -> learners.Curves:
+        """The curves of all finished iterations, leaves `[iterations]`."""
+        names = [field.name for field in dataclasses.fields(learners.Curves)]
+        return learners.Curves(
+            **{name: jnp.asarray([line[name] for line in self.lines]) for name in names}
+        )
+
+
+@contextlib.contextmanager
+def _writing(folder: pathlib.Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise durable.stopped(folder, error) from error
+
+
+def _named(state: learners.LearnerState) -> list[tuple[str, Any]]:
+    leaves = jax.tree_util.tree_leaves_with_path(state)
+    return [(jax.tree_util.keystr(where), leaf) for where, leaf in leaves]
+
+
+def _load(path: pathlib.Path, like: learners.LearnerState) -> tuple[learners.LearnerState, int]:
+    try:
+        with np.load(path) as arrays:
+            leaves = [jnp.asarray(arrays[name]) for name, _ in _named(like)]
+            iteration = int(arrays[_ITERATION])
+    # NumPy and zipfile raise errors of many types for a damaged file.
+    except Exception as error:
+        raise BadInputError(
+            f"{str(path)!r} can't be read ({type(error).__name__}: {error}): restore it, or train "
+            "anew with another --output"
+        ) from error
+    return jax.tree.unflatten(jax.tree.structure(like), leaves), iteration
+
+
+def _lines(path: pathlib.Path) -> list[dict[str, Any]]:
+    """The whole lines of the curves; a kill may have cut the last one."""
+    if not path.exists():
+        return []
+    whole = path.read_text(encoding="utf-8").split("\n")[:-1]
+    return [json.loads(line) for line in whole]

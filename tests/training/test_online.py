@@ -1,0 +1,492 @@
+"""Training on-line: the updates are those in the graph, and a killed training loses nothing."""
+
+import dataclasses
+import json
+import math
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import learners
+import search
+from cats_jax.controllers import checkpoint
+from cats_jax.datasets.digests import text_digest
+from cats_jax.errors import BadInputError, RunStoppedError, ScorerContractError
+from cats_jax.grading.boxed_integer import BoxedIntegerJudge
+from cats_jax.protocols import Generation, Scoring, Step, StepSample, TokenUsage
+from cats_jax.storage import durable
+from cats_jax.training import online, online_searches
+from cats_jax.training.online_state import Progress
+from cats_jax.training.options import TrainingOptions
+from cats_jax.training.train import run
+from search.children import children_of
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+# A world of two steps: a step is right if its temperature is above 1, the last step answers.
+ACTIONS = search.ActionTable(((0, 1, 1.0, 1.0, 0), (2, 1, 0.5, 1.0, 0), (2, 2, 1.5, 1.0, 0)))
+MAX_DEPTH = 3
+SPARSITY = {"one": (0.25, 0.125), "two": (0.5, 0.0625)}
+
+
+def _score(right, depth):
+    return 0.25 + 0.5 * right - 0.125 * depth
+
+
+def _environment():
+    """The world in the graph."""
+
+    def expander(capacity):
+        def expand(params, key, request):
+            del params, key
+            parent, granted = children_of(request.num_samples, capacity)
+            right = request.temperature[parent] > 1.0
+            depth = request.depth[parent]
+            done = depth >= 1
+            return search.Expansion(
+                valid=granted,
+                parent=parent,
+                score=_score(right.astype(jnp.float32), depth.astype(jnp.float32)),
+                done=granted & done,
+                answer=jnp.where(granted & done, right.astype(jnp.int32), -1),
+                text=right.astype(jnp.int32),
+                log_prob=jnp.zeros((capacity,), jnp.float32),
+                num_tokens=jnp.ones((capacity,), jnp.int32),
+                embedding=jnp.zeros((capacity,), jnp.int32),
+            )
+
+        return expand
+
+    def reset(tables, key):
+        del tables, key
+        context = search.Context(0.0, *SPARSITY["one"])
+        return search.Task((), jnp.int32(0), context, jnp.int32(MAX_DEPTH), jnp.int32(1))
+
+    return search.Environment(reset, expander)
+
+
+class Policy:
+    """The world's policy; `stop_at` is the call that raises KeyboardInterrupt."""
+
+    name = "policy"
+    num_parameters = 1
+
+    def __init__(self, stop_at=None):
+        self.calls, self.stop_at = 0, stop_at
+
+    def check_question(self, question):
+        if "too long" in question.text:
+            raise BadInputError(f"question {question.id!r} is too long")
+
+    def generate(self, requests):
+        self.calls += 1
+        if self.calls == self.stop_at:
+            raise KeyboardInterrupt
+        samples = [[self._sample(request)] * len(request.seeds) for request in requests]
+        return Generation(samples, [TokenUsage(computed=1, generated=1)] * len(requests), 0.0)
+
+    def keep_only(self, question, paths):
+        pass
+
+    @staticmethod
+    def _sample(request):
+        right = int(request.temperature > 1.0)
+        done = len(request.path) >= 1
+        text = f"\\boxed{{{right}}}" if done else f"step {right}"
+        return StepSample(Step(text, (right,)), "end" if done else "step", 0.0)
+
+
+class Prm:
+    """A PRM of the world; it breaks its contract on questions whose text has `breaks_on`."""
+
+    num_parameters = 1
+
+    def __init__(self, name, breaks_on=None):
+        self.name, self.breaks_on = name, breaks_on
+        self.sparsity_total, self.sparsity_last_layer = SPARSITY[name]
+        self.asked = set()
+
+    def score(self, questions, paths):
+        for question in questions:
+            if self.breaks_on is not None and self.breaks_on in question.text:
+                raise ScorerContractError(f"question {question.id!r}, step 0: NaN")
+        self.asked |= {question.id for question in questions}
+        scores = [_score(path[-1].token_ids[0], len(path) - 1) for path in paths]
+        return Scoring(scores, [TokenUsage(computed=1)] * len(paths), 0.0)
+
+    def keep_only(self, question, paths):
+        pass
+
+
+class Source:
+    """`ModelSource` of the two."""
+
+    def __init__(self, stop_at=None, breaks_on=None):
+        self.stop_at, self.breaks_on = stop_at, breaks_on
+        self.num_loaded = 0
+
+    def fingerprint(self, spec):
+        return {"name": spec.path}
+
+    def policy(self, spec):
+        self.num_loaded += 1
+        return Policy(self.stop_at)
+
+    def prm(self, spec):
+        self.num_loaded += 1
+        return Prm(spec.path, self.breaks_on)
+
+
+def _small(config, **changes):
+    cats = dataclasses.replace(config.cats, actions=ACTIONS, num_base=1)
+    small = {"actor_hidden": (8,), "critic_hidden": (8,), "num_candidates": (4, 8)}
+    return dataclasses.replace(
+        config, cats=cats, **{**small, "num_iterations": 3, "num_episodes": 8, **changes}
+    )
+
+
+CATS = _small(learners.CATS, searches_per_question=2, prices=(0.2, 0.5))
+PAPER = _small(learners.PAPER)
+QUICK = _small(learners.PAPER, num_candidates=(4,), num_episodes=2)
+
+
+def _recipe(folder, *, count=5, **changes):
+    file = folder / "questions.jsonl"
+    rows = [{"id": f"q{i}", "question": f"question {i}", "answer": "1"} for i in range(count)]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    content = {
+        "policy": "policy",
+        "prms": ["one"],
+        "calibration": "none",
+        "questions": {"file": str(file)},
+        "max_depth": MAX_DEPTH,
+        "strategies": ["cats_random"],
+        "num_candidates": [4],
+        **changes,
+    }
+    content = {name: value for name, value in content.items() if value is not None}
+    path = folder / "recipe.yaml"
+    path.write_text(json.dumps(content))
+    return path
+
+
+def _train(folder, config=QUICK, *, models=None, output="out", labels=None, **changes):
+    return online.train_online(
+        _recipe(folder, **changes),
+        config,
+        models or Source(),
+        folder / output,
+        prms=labels,
+        judge=BoxedIntegerJudge(),
+        report=lambda line: None,
+    )
+
+
+def _state(config, folder):
+    start, _ = learners.make_trainer(config).init(jax.random.key(0))
+    return Progress(folder, start).state
+
+
+def _lines(folder):
+    """The lines of the curves without the one value that is not a function of the training."""
+    rows = [json.loads(line) for line in (folder / "curves.jsonl").read_text().splitlines()]
+    return [{name: value for name, value in row.items() if name != "seconds"} for row in rows]
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        # Both batches of an iteration: pools of 16 rows and of 64.
+        pytest.param(dataclasses.replace(CATS, num_candidates=(4, 8, 20)), id="cats"),
+        pytest.param(PAPER, id="paper"),
+        pytest.param(
+            dataclasses.replace(PAPER, gae_lambda=0.9, num_steps=2),
+            id="paper-gae",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            dataclasses.replace(
+                PAPER, learner=learners.LearnerConfig(learners.A2C(sequential=True))
+            ),
+            id="printed-order",
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_the_updates_are_those_in_the_graph(tmp_path, config):
+    config = dataclasses.replace(config, max_depth=MAX_DEPTH)
+    expected = jax.jit(learners.make_train(config, _environment()))((), jax.random.key(0))
+    _train(tmp_path, config, in_flight=3)  # places are taken by one question after another
+    found = _state(config, tmp_path / "out")
+    jax.tree.map(
+        lambda one, other: np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6),
+        found,
+        expected.learner_state,
+    )
+    lines = _lines(tmp_path / "out")
+    for name in ("accuracy", "candidates", "decisions", "reward", "entropy"):
+        given = [line[name] for line in lines]
+        np.testing.assert_allclose(given, getattr(expected.curves, name), rtol=1e-4, atol=1e-6)
+    assert min(line["decisions"] for line in lines) > 10  # it learned from something
+
+
+def test_the_controller_is_ready_to_search(tmp_path):
+    path = _train(tmp_path, count=40)
+    loaded = checkpoint.load(path)
+    assert loaded.train_config == dataclasses.replace(QUICK, max_depth=MAX_DEPTH)
+    jax.tree.map(np.testing.assert_array_equal, loaded.actor, _state(QUICK, tmp_path / "out").actor)
+    # Three iterations of two questions each.
+    assert len(set(loaded.info["questions"])) == len(loaded.info["texts"]) == 6
+    digests = {f"q{i}": text_digest(f"question {i}") for i in range(40)}
+    assert loaded.info["texts"] == [digests[name] for name in loaded.info["questions"]]
+    assert (tmp_path / "out" / "curves.png").exists()
+    models = Source()
+    assert _train(tmp_path, count=40, models=models) == path
+    assert not models.num_loaded  # it was finished
+
+
+def test_a_stopped_training_goes_on_as_if_nothing_had_happened(tmp_path, monkeypatch):
+    _train(tmp_path, output="whole")
+    whole = tmp_path / "whole"
+    for stop_at in (1, 7, 11):
+        with pytest.raises(KeyboardInterrupt):
+            _train(tmp_path, models=Source(stop_at=stop_at))
+    # Killed after the line of an iteration was written, before its state was.
+    replace = durable.replace
+
+    def fail(path, data):
+        if path.name == "state.npz":
+            raise KeyboardInterrupt
+        replace(path, data)
+
+    monkeypatch.setattr(durable, "replace", fail)
+    with pytest.raises(KeyboardInterrupt):
+        _train(tmp_path)
+    monkeypatch.undo()
+    out = tmp_path / "out"
+    state, lines = (out / "state.npz").exists(), _lines(out)
+    assert state
+    assert len(lines) == _iterations_in(out) + 1
+    with (out / "curves.jsonl").open("a") as file:
+        file.write('{"iteration": 9, "rew')  # a cut line
+    _train(tmp_path)
+    assert (out / "state.npz").read_bytes() == (whole / "state.npz").read_bytes()
+    assert _lines(out) == _lines(whole)
+
+
+def _iterations_in(folder):
+    with np.load(folder / "state.npz") as arrays:
+        return int(arrays["iteration"])
+
+
+@pytest.mark.slow
+def test_a_killed_training_gives_the_same_controller(tmp_path):
+    """The command, ended by SIGKILL twice, with models named by functions of this file."""
+    recipe = _recipe(
+        tmp_path,
+        policy="test_online:_slow_policy",
+        prms=["test_online:_prm_one"],
+        questions={"world": "controller", "count": 5},
+    )
+    paths = [str(ROOT), str(ROOT / "tests" / "training")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+
+    def start(output):
+        command = [sys.executable, "-m", "cats_jax.cli", "train", "--config", "paper"]
+        command += ["--online", str(recipe), "--output", str(tmp_path / output)]
+        command += ["--num-iterations", "6", "--num-candidates", "4", "--set"]
+        command += ["num_episodes=2", "actor_hidden=8", "critic_hidden=8"]
+        return subprocess.Popen(command, env=environment, cwd=tmp_path)
+
+    assert start("whole").wait() == 0
+    out, seen = tmp_path / "out", 0
+    for _ in range(2):
+        process = start("out")
+        while process.poll() is None and seen + 2 > _num_lines(out):
+            time.sleep(0.01)
+        process.send_signal(signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL
+        seen = _num_lines(out)
+    assert start("out").wait() == 0
+    for name in ("state.npz", "seed-0/checkpoint.json"):
+        assert (out / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    assert _lines(out) == _lines(tmp_path / "whole")
+    one, other = (checkpoint.load(tmp_path / name / "seed-0") for name in ("out", "whole"))
+    jax.tree.map(np.testing.assert_array_equal, one.actor, other.actor)
+
+
+def _num_lines(folder):
+    file = folder / "curves.jsonl"
+    return file.read_bytes().count(b"\n") if file.exists() else 0
+
+
+class _SlowPolicy(Policy):
+    def generate(self, requests):
+        time.sleep(0.1)
+        return super().generate(requests)
+
+
+def _slow_policy(spec):
+    return _SlowPolicy()
+
+
+def _prm_one(spec):
+    return Prm("one")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"count": 6}, "was begun differently: questions"),
+        ({"config": dataclasses.replace(QUICK, num_iterations=4)}, "num_iterations: 3 -> 4"),
+        ({"max_depth": 2}, "max_depth: 3 -> 2"),
+    ],
+)
+def test_a_training_goes_on_with_the_same_settings_only(tmp_path, settings, message):
+    with pytest.raises(KeyboardInterrupt):
+        _train(tmp_path, models=Source(stop_at=1))
+    with pytest.raises(BadInputError, match=message):
+        _train(tmp_path, **settings)
+
+
+def _searches(models, config, count=5):
+    texts = [f"question {i}" for i in range(count)]
+    found = online_searches.QuestionSet(
+        source="test",
+        questions=tuple(online_searches.Question(f"q{i}", text) for i, text in enumerate(texts)),
+        answers={f"q{i}": "1" for i in range(count)},
+        meta={},
+    )
+    return online_searches.OnlineSearches(config, found, models, seed=0, in_flight=8)
+
+
+def _models(*prms):
+    return online_searches.Models(
+        policy=Policy(),
+        prms=tuple(online_searches.CalibratedPrm(prm, (0.0, 1.0, 0.0)) for prm in prms),
+        judge=BoxedIntegerJudge(),
+    )
+
+
+def _search(models, config, count=5):
+    config = dataclasses.replace(config, max_depth=MAX_DEPTH)
+    trainer = learners.make_trainer(config)
+    state, keys = trainer.init(jax.random.key(1))
+    _, draws = trainer.draw(keys[0])
+    return _searches(models, config, count).search(state.actor, 0, draws)
+
+
+def test_a_question_with_a_failed_search_is_not_learned_from():
+    config = dataclasses.replace(CATS, num_candidates=(4,), num_episodes=10)
+    found = _search(_models(Prm("one", breaks_on="question 3")), config)
+    (played,) = found.played
+    assert (found.num_searches, found.num_failed) == (10, 2)
+    assert "NaN" in found.reason
+    decided = np.asarray(played.ticks.decision.valid).any(axis=(0, 1, 3)).reshape(5, 2)
+    # All five questions are asked, each twice.
+    assert sorted(decided.all(axis=1).tolist()) == [False, True, True, True, True]
+    assert sorted(decided.any(axis=1).tolist()) == [False, True, True, True, True]
+    assert not played.correct.reshape(5, 2)[~decided.all(axis=1)].any()
+
+
+def test_one_failed_search_takes_its_question_along(monkeypatch):
+    """The returns of a question's searches are relative to one another."""
+    config = dataclasses.replace(CATS, num_candidates=(4,), num_episodes=10)
+    prm = Prm("one")
+    whole = prm.score
+
+    def breaks(questions, paths):
+        if any(question.id.endswith(".1") for question in questions):
+            raise ScorerContractError("a search fails")
+        return whole(questions, paths)
+
+    monkeypatch.setattr(prm, "score", breaks)
+    monkeypatch.setattr(prm, "breaks_on", None)
+    models = _models(prm, Prm("one"))
+    (played,) = _search(models, config).played
+    decided = np.asarray(played.ticks.decision.valid).any(axis=(0, 1, 3)).reshape(5, 2)
+    assert np.array_equal(decided[:, 0], decided[:, 1])
+    assert 0 < decided.all(axis=1).sum() < 5
+
+
+def test_a_training_in_which_everything_fails_stops(tmp_path):
+    with pytest.raises(RunStoppedError, match="all 2 searches of iteration 0 failed, such as"):
+        _train(tmp_path, models=Source(breaks_on="question"))
+    assert not (tmp_path / "out" / "state.npz").exists()
+    assert not (tmp_path / "out" / "seed-0").exists()
+
+
+def test_every_search_has_one_prm_which_the_policy_sees():
+    one, two = Prm("one"), Prm("two")
+    config = dataclasses.replace(CATS, num_candidates=(4,), num_episodes=20)
+    (played,) = _search(_models(one, two), config, count=40).played
+    assert one.asked
+    assert two.asked
+    assert not one.asked & two.asked
+    assert len({name.split(".")[0] for name in one.asked | two.asked}) == 10
+    decision = jax.tree.map(lambda leaf: leaf[0, 1, :, 0], played.ticks.decision)  # of the root
+    column = search.FEATURE_NAMES.index("sparsity_total")
+    seen = np.round(decision.features[:, column], 4).reshape(10, 2)
+    assert np.array_equal(seen[:, 0], seen[:, 1])  # the searches of a question share a PRM
+    number = len({name.split(".")[0] for name in one.asked})
+    expected = round(math.log10(SPARSITY["one"][0]), 4)
+    assert (np.isclose(seen[:, 0], expected, atol=1e-3)).sum() == number
+
+
+def test_every_epoch_has_every_question_once():
+    order = [online_searches.question_at(place, 7, seed=3) for place in range(21)]
+    epochs = [order[start : start + 7] for start in (0, 7, 14)]
+    assert all(sorted(epoch) == list(range(7)) for epoch in epochs)
+    assert epochs[0] != epochs[1]
+    assert [online_searches.question_at(place, 7, seed=4) for place in range(21)] != order
+
+
+@pytest.mark.parametrize(
+    ("changes", "labels", "message"),
+    [
+        ({"budget": 9}, None, "budget cuts searches short"),
+        ({"max_seconds": 9}, None, "max_seconds cuts searches short"),
+        ({"max_tokens": 9}, None, "max_tokens cuts searches short"),
+        ({"prms": []}, None, "add 'prms'"),
+        ({}, ("two",), "has no PRM 'two': known are one"),
+        ({"calibration": None}, None, "PRM 'one' has no calibration"),
+    ],
+)
+def test_refuses_recipes_before_a_model_is_loaded(tmp_path, changes, labels, message):
+    models = Source()
+    with pytest.raises(BadInputError, match=message):
+        _train(tmp_path, CATS, models=models, labels=labels, **changes)
+    assert not models.num_loaded
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"bank": pathlib.Path("bank")}, "--bank with --online"),
+        ({"validation": pathlib.Path("bank")}, "--validation with --online: .*cats-jax evaluate"),
+        ({"trajectories": pathlib.Path("rows")}, "--trajectories with --online"),
+        ({"calibration": "weak"}, "--calibration with --online: name it in the recipe"),
+        ({"num_seeds": 3}, "--num-seeds with --online: .*another --seed and --output"),
+        ({"config": "offline"}, "--config offline with --online: .*cats, calibrated, paper"),
+    ],
+)
+def test_refuses_options_without_meaning(tmp_path, options, message):
+    with pytest.raises(BadInputError, match=message):
+        run(TrainingOptions(tmp_path / "out", online=_recipe(tmp_path), **options))
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_training_in_the_graph_keeps_off_its_folder(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        _train(tmp_path, models=Source(stop_at=1))
+    with pytest.raises(BadInputError, match="holds a training already, or part of one"):
+        run(TrainingOptions(tmp_path / "out"))
