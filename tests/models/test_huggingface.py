@@ -498,7 +498,7 @@ def test_running_out_of_memory_halves_the_micro_batch(folder, monkeypatch, error
 def test_when_a_single_row_does_not_fit_the_run_stops_with_one_line(folder, monkeypatch):
     tight = make_generator(folder)
     out_of_memory_above(monkeypatch, tight, 0, torch.OutOfMemoryError("no"))
-    with pytest.raises(RunStoppedError, match=r"single row of 16 tokens: .*kv_cache_gib") as caught:
+    with pytest.raises(RunStoppedError, match=r"single row of 8 tokens: .*kv_cache_gib") as caught:
         tight.generate([request(QUESTIONS[0])])
     assert "\n" not in str(caught.value)
 
