@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import BadInputError
@@ -9,13 +12,23 @@ from ..errors import BadInputError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ..models.footprint import Footprint, Memory
+    from ..models.footprint import Footprint, Memory, Work
     from ..models.source import ModelSource
+    from ..specs.models import PolicySpec, PrmSpec
     from ..specs.recipe import Recipe
 
 
-def show_bounds(console: Console, recipe: Recipe, models: ModelSource) -> None:
-    """Print what a run would cost at most; models, controllers and hub data need not be there."""
+def show_bounds(
+    console: Console, recipe: Recipe, models: ModelSource, missing: Sequence[str] = ()
+) -> None:
+    """Print what a run would cost at most; models, controllers and hub data need not be there.
+
+    Args:
+        console: console to print on.
+        recipe: recipe of the run.
+        models: source of the recipe's models.
+        missing: what is known to be missing, one line each.
+    """
     from ..datasets import count_questions
     from ..evaluation.cells import grid
     from ..evaluation.evaluate import cost_bounds, with_stand_ins
@@ -23,7 +36,7 @@ def show_bounds(console: Console, recipe: Recipe, models: ModelSource) -> None:
     from .terminal import show_table
 
     count = sum(map(count_questions, recipe.questions))
-    recipe, missing = with_stand_ins(recipe)
+    recipe, controllers = with_stand_ins(recipe)
 
     table = new_table("at most", "<cell", "rows", "candidates", "sampled tokens", "PRM tokens")
     totals = [0, 0, 0, 0]
@@ -34,7 +47,7 @@ def show_bounds(console: Console, recipe: Recipe, models: ModelSource) -> None:
     table.add_row("all", *(f"{total:,}" for total in totals))
     show_table(console, table)
     show_memory(console, recipe, models)
-    for line in missing:
+    for line in (*missing, *controllers):
         console.print(f"not there yet: {line}", markup=False, soft_wrap=True)
 
 
@@ -50,7 +63,7 @@ def show_memory(console: Console, recipe: Recipe, models: ModelSource) -> None:
     lines: list[str] = []
     for spec in (recipe.policy, *recipe.prms):
         try:
-            found.append(models.footprint(spec, work))
+            found.append(models.footprint(_as_settled(spec, work), work))
         except BadInputError as error:
             found.append(None)
             lines.append(f"not there yet: {error}")
@@ -73,6 +86,22 @@ def show_memory(console: Console, recipe: Recipe, models: ModelSource) -> None:
             lines += _verdicts(present, memory)
     for line in lines:
         console.print(line, markup=False, soft_wrap=True)
+
+
+def _as_settled(spec: PolicySpec | PrmSpec, work: Work) -> PolicySpec | PrmSpec:
+    """The model with about the context that `settle` gives its engine; questions are not read."""
+    from ..models.backend import choose_backend
+    from ..models.settle import prm_context
+    from ..specs.functions import is_function_name
+    from ..specs.models import PrmSpec
+
+    spec = choose_backend(spec)
+    if spec.backend != "vllm" or spec.max_model_len is not None or is_function_name(spec.path):
+        return spec
+    tokens = work.path_tokens(sys.maxsize)
+    if isinstance(spec, PrmSpec):
+        tokens = prm_context(tokens, work.steps)
+    return dataclasses.replace(spec, max_model_len=tokens)
 
 
 def show_times(console: Console, recipe: Recipe, models: ModelSource) -> None:

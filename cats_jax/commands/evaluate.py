@@ -72,6 +72,7 @@ def evaluate(
     from ..evaluation.evaluate import prepare
     from ..evaluation.runners import largest_work
     from ..models.source import check_memory
+    from ..specs.calibrations import MissingCalibrationError
     from ..specs.recipe import load_recipe
     from .dry_run import show_bounds, show_times
     from .terminal import make_console
@@ -81,7 +82,14 @@ def evaluate(
 
     given = {"num_candidates": num_candidates, "seeds": seeds, "in_flight": in_flight}
     overrides = {name: value for name, value in given.items() if value is not None}
-    loaded: Recipe = load_recipe(recipe, overrides)
+    missing: list[str] = []
+    try:
+        loaded: Recipe = load_recipe(recipe, overrides)
+    except MissingCalibrationError as error:
+        if not dry_run:
+            raise
+        missing = [str(error)]
+        loaded = load_recipe(recipe, {**overrides, "calibration": "none"})
     changes: dict[str, Any] = {}
     if strategies is not None:
         changes["strategies"] = _chosen(loaded.strategies, strategies, "strategies")
@@ -95,7 +103,7 @@ def evaluate(
     console = make_console()
     models = model_source()
     if dry_run:
-        show_bounds(console, loaded, models)
+        show_bounds(console, loaded, models, missing)
         if measure:
             show_times(console, loaded, models)
         return 0
@@ -103,10 +111,11 @@ def evaluate(
     folder = pathlib.Path("runs") / loaded.name if output is None else output
     if fresh and (folder / "results.jsonl").exists():
         raise BadInputError(f"{str(folder)!r} has results already: choose another --output")
+    evaluation = prepare(loaded, models)
+    settled = evaluation.recipe
     if not folder.exists() and bank is None and ray is None:
         # Before the folder is made: with other settings it would be another run's.
-        check_memory(models, loaded.policy, loaded.prms, largest_work(loaded))
-    evaluation = prepare(loaded, models)
+        check_memory(models, settled.policy, settled.prms, largest_work(settled))
     runner = None
     if bank is not None:
         if ray is not None:

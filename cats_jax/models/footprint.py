@@ -20,6 +20,12 @@ from .weights import stored_tensors
 GIB = 1 << 30
 """Bytes of a GiB."""
 
+FREE_SHARE = 0.25
+"""Share of the free memory that the cache of a model on transformers takes by default.
+
+A policy and a PRM often share a device, and their micro-batches need the rest.
+"""
+
 PROMPT_TOKENS = 256
 """Tokens that a prompt is taken to have in every estimate; most of GSM8K and MATH have fewer."""
 
@@ -240,10 +246,12 @@ def transformers_footprint(
     dtype: str,
     batch_tokens: int,
     kv_cache_gib: float | None = None,
+    free: int | None = None,
 ) -> Footprint:
     """Footprint of a model on transformers.
 
-    Without `kv_cache_gib`, the least cache is that of one path as long as it can be.
+    Without `kv_cache_gib` the cache is bounded by `FREE_SHARE` of what the weights leave of the
+    free memory, and the least cache is that of one path as long as it can be.
 
     Args:
         title: "policy" or "PRM" and the model's name.
@@ -253,6 +261,7 @@ def transformers_footprint(
         device, dtype: where the model is, and its dtype.
         batch_tokens: tokens (rows x width) of a micro-batch.
         kv_cache_gib: bound of the cache in GiB, if there is one.
+        free: bytes that the device has free; None if that is not known.
     """
     path = work.path_tokens(shape.context)
     prompt, step = min(PROMPT_TOKENS, path), min(work.step_tokens, path)
@@ -272,13 +281,16 @@ def transformers_footprint(
     each = shape.kv_bytes(dtype)
     cache = each * work.cached_tokens(shape.context)
     least = each * path
+    weights = shape.weight_bytes(dtype)
     if kv_cache_gib is not None:
         cache = least = min(cache, int(kv_cache_gib * GIB))
+    elif free is not None:
+        cache = max(least, min(cache, int(FREE_SHARE * (free - weights))))
     ways = ("dtype bfloat16",) if dtype == "float32" else ()
     return Footprint(
         title=title,
         device=device,
-        weights=shape.weight_bytes(dtype),
+        weights=weights,
         kv_per_token=each,
         cache=cache,
         least_cache=least,
@@ -313,7 +325,7 @@ def vllm_footprint(
         tensor_parallel_size: number of GPUs that share the weights, keys and values.
         quantization: vLLM's name of a method, or None.
     """
-    context = max_model_len or shape.context
+    context = min(max_model_len or shape.context, shape.context)
     each = -(-shape.kv_bytes(dtype) // tensor_parallel_size)
     batch = max(context, _VLLM_BATCH_TOKENS)
     # Its kernels need no mask and copy no keys: only the vectors of hidden states count.

@@ -55,8 +55,13 @@ def settle(
         return policy, prms
     silence_transformers()
     policy, longest = _with_prompts(policy, questions, max_depth)
-    for_prms = _PRM_FACTOR * longest + _TAG_TOKENS * max_depth
-    return policy, tuple(_with_context(spec, for_prms) for spec in prms)
+    needed = prm_context(longest, max_depth)
+    return policy, tuple(_with_context(spec, needed) for spec in prms)
+
+
+def prm_context(path_tokens: int, max_depth: int) -> int:
+    """Most tokens that a PRM reads of paths of some tokens of the policy, prompt included."""
+    return _PRM_FACTOR * path_tokens + _TAG_TOKENS * max_depth
 
 
 def _has_own_engine(spec: ModelSpec) -> bool:

@@ -21,6 +21,7 @@ from .footprint import (
     Footprint,
     Work,
     check_fit,
+    device_memory,
     model_shape,
     transformers_footprint,
     vllm_footprint,
@@ -125,6 +126,7 @@ class ModelFolders:
                 shape,
                 work,
                 samples=isinstance(spec, PolicySpec),
+                free=None if (memory := device_memory(str(spec.device))) is None else memory.free,
                 **_settings(spec, "device", "dtype", "batch_tokens", "kv_cache_gib"),
             )
         return vllm_footprint(

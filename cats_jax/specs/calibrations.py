@@ -20,6 +20,10 @@ IDENTITY = (0.0, 1.0, 0.0)
 _SHIPPED = world.ASSETS / "calibrations"
 
 
+class MissingCalibrationError(BadInputError):
+    """A file of calibrations is not there."""
+
+
 def load_calibrations(name: str | pathlib.Path, labels: Sequence[str] = ()) -> Calibrations:
     """The calibrations in a file written by `cats-jax calibrate`.
 
@@ -30,14 +34,15 @@ def load_calibrations(name: str | pathlib.Path, labels: Sequence[str] = ()) -> C
         labels: labels of PRMs, read for "none" only.
 
     Raises:
-        BadInputError: there is no such file, or it was not written by `cats-jax calibrate`.
+        MissingCalibrationError: there is no such file.
+        BadInputError: the file was not written by `cats-jax calibrate`.
     """
     if name == "none":
         return tuple((label, IDENTITY) for label in labels)
     shipped = _SHIPPED / f"{name}.json"
     path = shipped if shipped.is_file() else pathlib.Path(name)
     if not path.is_file():
-        raise BadInputError(
+        raise MissingCalibrationError(
             f"calibration {str(name)!r}: no such file: make one with `cats-jax calibrate`"
         )
     try:

@@ -172,7 +172,7 @@ def load_recipe(path: str | pathlib.Path, overrides: Mapping[str, Any] | None = 
     try:
         return parse_recipe(merged)
     except BadInputError as error:
-        raise BadInputError(f"recipe {str(path)!r}: {error}") from error
+        raise type(error)(f"recipe {str(path)!r}: {error}") from error
 
 
 def parse_recipe(content: Mapping[str, Any]) -> Recipe:
@@ -201,7 +201,9 @@ def parse_recipe(content: Mapping[str, Any]) -> Recipe:
             _nested(entry, PrmSpec, "prms", short="path")
             for entry in _items(values["prms"], "prms")
         )
-    if values.get("calibration") is not None:
+    if values.get("calibration") is None:
+        values.pop("calibration", None)
+    else:
         labels = [spec.label for spec in values.get("prms", ())]
         values["calibration"] = load_calibrations(values["calibration"], labels)
     return Recipe(**values)

@@ -325,6 +325,10 @@ def test_a_bounded_cache_counts_with_its_bound(tmp_path):
     free = found()
     assert free.least_cache == 57_344 * (256 + 39 * 512 + 2048)
     assert free.cache == 57_344 * work.cached_tokens(shape.context) > 10_000 * GIB
+    # By default a quarter of what the weights leave.
+    shared = found(free=80 * GIB)
+    assert shared.cache == (80 * GIB - shared.weights) // 4
+    assert shared.least_cache == free.least_cache
     bounded = found(kv_cache_gib=8)
     assert bounded.cache == bounded.least_cache == 8 * GIB
     assert bounded.ways_out == ("a smaller kv_cache_gib",)

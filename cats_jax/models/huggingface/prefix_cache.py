@@ -30,14 +30,8 @@ from torch import Tensor
 
 from ...errors import RunStoppedError
 from ...protocols import Question
-from ..footprint import device_memory
+from ..footprint import FREE_SHARE, device_memory
 from .token_budget import is_out_of_memory
-
-FREE_SHARE = 0.25
-"""Share of the free memory that a cache takes by default.
-
-A policy and a PRM often share a device, and their micro-batches need the rest.
-"""
 
 _EMPTY_SLOT = 0
 _NUM_CHUNKS = 16
