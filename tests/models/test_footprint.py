@@ -207,12 +207,13 @@ def tiny(request, tmp_path):
 @pytest.mark.parametrize(("rows", "new"), [(32, 64), (8, 256)])
 def test_chunks_take_what_the_estimate_says(tiny, rows, new):
     shape = _shape(tiny)
-    model = CausalModel(tiny, device="cpu", dtype="float32", num_threads=1)
+    model = CausalModel(tiny, device="cpu", dtype="float32", num_threads=1, kv_cache_gib=0.05)
     model.load_weights()
     weights = sum(p.numel() * p.element_size() for p in model.model.parameters())
     assert shape.weight_bytes("float32") == weights
     cache = model.new_cache()
     assert shape.kv_bytes("float32") == model.kv_bytes_per_token
+    cache._room(rows * new)  # the cache's own bytes are counted apart
     chunks = [tuple(range(5, 25)) * (new // 20) + (5,) * (new % 20)] * rows
     questions = [Question(str(row), "x") for row in range(rows)]
     with torch.inference_mode(), _Live() as live:

@@ -72,8 +72,8 @@ class CausalModel:
         kv_cache_gib: largest size of the cache of keys and values in GiB (2**30 bytes), > 0; None
             takes `footprint.FREE_SHARE`, a quarter, of the memory that is free when the cache is
             made, after the weights. On a CPU that is the kernel's MemAvailable, or all memory where
-            the kernel does not tell. A micro-batch copies the prefixes of its rows out of the cache: up
-            to `batch_tokens` tokens of the bridge, and what its rows decode, come on top.
+            the kernel does not tell. A micro-batch copies the prefixes of its rows out of the
+            cache: up to `batch_tokens` tokens of the bridge, and what its rows decode, come on top.
         format: policy format of the questions, see `choose_format`. None for a model that gets no
             questions; its tokenizer needs no chat template.
 
