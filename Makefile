@@ -1,4 +1,5 @@
-# Every target makes `.venv` and installs into it what it needs; nothing has to be done before.
+# Every target but check-gpu makes `.venv` and installs into it what it needs; nothing has to be
+# done before.
 #
 #   make demo SEED=7 QUESTIONS=50     another seed, fewer questions
 #   make test PYTHON=python3.12       another interpreter for a new .venv
@@ -7,6 +8,8 @@ PYTHON    ?= python3
 JOBS      ?= 2
 SEED      ?= 0
 QUESTIONS ?= 100
+PART      ?=
+REHEARSE  ?=
 OUT       ?= runs/gpu
 
 BIN    := .venv/bin
@@ -119,6 +122,6 @@ bench-vllm: $(VLLM_STAMP)
 # Nothing is installed: a machine that is lent for half an hour has no network.
 check-gpu:
 	@test -n '$(PART)' || { echo 'make check-gpu needs a part: PART=core, training, bridge-0.5b,' \
-	  'bridge-1.5b, bridge-7b, float32 or search' >&2; exit 1; }
+	  'bridge-1.5b, bridge-7b, float32 or search' >&2; exit 2; }
 	@python=$(BIN)/python; test -x $$python || python=$(PYTHON); \
 	$$python benchmarks/check_gpu.py $(PART) --out $(OUT) $(if $(REHEARSE),--rehearse)

@@ -40,14 +40,19 @@ def run(report: Report) -> None:
 
 
 def devices(report: Report) -> tuple[jax.Device, jax.Device]:
-    """The GPU and the CPU, as JAX sees them; both are the CPU in a rehearsal.
+    """The GPU and the CPU, as JAX sees them; both are the CPU in a rehearsal."""
+    cpu = jax.devices("cpu")[0]
+    return (cpu if report.rehearse else gpu_device()), cpu
+
+
+def gpu_device() -> jax.Device:
+    """The first GPU.
 
     Raises:
-        NoGPUError: JAX sees no GPU.
+        NoGPUError: JAX sees none.
     """
     try:
-        cpu = jax.devices("cpu")[0]
-        return (cpu if report.rehearse else jax.devices("cuda")[0]), cpu
+        return jax.devices("cuda")[0]
     except RuntimeError as error:
         raise NoGPUError(
             f"JAX {jax.__version__} can't use the GPU: {str(error).splitlines()[0]}: install the "
@@ -56,12 +61,17 @@ def devices(report: Report) -> tuple[jax.Device, jax.Device]:
 
 
 def crossover(report: Report, name: str) -> str:
-    """From how many questions on the GPU is faster, as a sentence."""
-    rows = [row for key, row in report.rows.items() if key.startswith(f"{name},")]
-    faster = [row["questions"] for row in rows if row.get("CPU / GPU", 0.0) > 1.0]
-    if not faster:
-        return f"{name}: at no measured size is a tick faster on the GPU."
-    return f"{name}: a tick is faster on the GPU at {', '.join(map(str, faster))} questions."
+    """At which numbers of questions the GPU is faster, as a sentence."""
+    ratios = {
+        row["questions"]: row["CPU / GPU"]
+        for key, row in report.rows.items()
+        if key.startswith(f"{name},") and "error" not in row
+    }
+    faster = [str(questions) for questions, ratio in ratios.items() if ratio > 1.0]
+    return (
+        f"{name}: a tick is faster on the GPU at {', '.join(faster) or 'none'} of the measured "
+        f"numbers of questions ({', '.join(map(str, ratios)) or 'none'})."
+    )
 
 
 def compare(

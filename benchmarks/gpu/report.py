@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.metadata
 import json
+import os
 import pathlib
 import platform
 import signal
@@ -135,7 +136,7 @@ def describe_machine(*, rehearse: bool, commit: str | None) -> Values:
             found["device"] = properties.name
             found["device memory GiB"] = round(properties.total_memory / 2**30, 1)
             found["CUDA"] = torch.version.cuda
-    found["processor"] = platform.machine()
+    found["processor"] = f"{os.cpu_count()} x {platform.machine()}"
     found["python"] = platform.python_version()
     for package in _PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):

@@ -75,6 +75,8 @@ def _search(policy: str, prm: str, device: str, sizes: tuple[int, int, int]) -> 
     from cats_jax.models.huggingface import HuggingFaceGenerator, HuggingFaceScorer
     from cats_jax.models.prm.format import QWEN_MATH_PRM
 
+    from .core import gpu_device
+
     questions, num_candidates, max_depth = sizes
     settings: dict[str, Any] = {"device": device, "dtype": "bfloat16"}
     network = learners.make_actor(len(search.PAPER.actions))
@@ -82,6 +84,8 @@ def _search(policy: str, prm: str, device: str, sizes: tuple[int, int, int]) -> 
     free = [_free_gib(device)]
     params = network.init(jax.random.key(0))  # starts JAX
     free.append(_free_gib(device))
+    if device != "cpu" and "cuda" in os.environ["JAX_PLATFORMS"]:
+        gpu_device()  # a JAX without CUDA would go on with the CPU and say nothing
     generator = HuggingFaceGenerator(
         policy, max_step_tokens=256, max_answer_tokens=2 * MEAN_ANSWER, **settings
     )

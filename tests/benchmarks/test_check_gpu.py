@@ -12,6 +12,7 @@ import time
 import numpy as np
 import pytest
 import torch
+from transformers import AutoModelForCausalLM
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -133,13 +134,22 @@ def test_the_models_numbers_depend_on_the_tokens_before(made):
     assert 0.02 < float(change) < 2.0
 
 
+def test_no_layer_writes_to_the_constant_channel(made):
+    plain = AutoModelForCausalLM.from_pretrained(made.policy_folder(), dtype=torch.float32)
+    seen = []
+    plain.model.norm.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
+    with torch.inference_mode():
+        plain(torch.arange(300, 340)[None])
+    constant, others = seen[0][..., 0], seen[0][..., 1:]
+    assert len(constant.unique()) == 1
+    assert float(constant[0, 0]) > 5 * float(others.norm(dim=-1).max())
+
+
 def test_log_probabilities_are_those_of_transformers(made):
     model = float32.causal_model(made.policy_folder(), "cpu", 1)
     in_one_pass = float32.forced_log_probs(model, one_by_one=False)
     token_by_token = float32.forced_log_probs(model, one_by_one=True)
     np.testing.assert_allclose(in_one_pass, token_by_token, atol=1e-4)
-    from transformers import AutoModelForCausalLM
-
     plain = AutoModelForCausalLM.from_pretrained(made.policy_folder(), dtype=torch.float32)
     rng = np.random.default_rng(0)
     path = made_models.made_path(4, rng)
