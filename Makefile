@@ -1,4 +1,5 @@
-# Every target makes `.venv` and installs into it what it needs; nothing has to be done before.
+# Every target but check-gpu makes `.venv` and installs into it what it needs; nothing has to be
+# done before.
 #
 #   make demo SEED=7 QUESTIONS=50     another seed, fewer questions
 #   make test PYTHON=python3.12       another interpreter for a new .venv
@@ -7,6 +8,9 @@ PYTHON    ?= python3
 JOBS      ?= 2
 SEED      ?= 0
 QUESTIONS ?= 100
+PART      ?=
+REHEARSE  ?=
+OUT       ?= runs/gpu
 
 BIN    := .venv/bin
 STAMP  := .venv/.installed
@@ -22,7 +26,7 @@ TEST_ENV := JAX_PLATFORMS=cpu HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test test-slow test-vllm vllm-env lint format docs notebooks mutants world \
-  bench bench-vllm
+  bench bench-vllm check-gpu
 
 help:
 	@echo 'make demo        search the embedded world with seven strategies (SEED=, QUESTIONS=)'
@@ -37,6 +41,7 @@ help:
 	@echo 'make mutants     break the code in known ways; each must fail a test'
 	@echo 'make bench       speed of the search core, of training and of the bridges'
 	@echo 'make bench-vllm  speed of searches on vLLM, and what its prefix cache saves'
+	@echo 'make check-gpu   PART=core ...: speed, memory and equal results on a GPU (REHEARSE=1, OUT=)'
 	@echo 'make world       rebuild the embedded world from scratch (an hour or two)'
 
 install: $(STAMP)
@@ -106,9 +111,17 @@ world: $(STAMP)
 	@OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 $(BIN)/python -m cats_jax.world_build.build
 
 bench: $(STAMP)
-	@set -e; for script in $(filter-out benchmarks/engine_%.py,$(wildcard benchmarks/*.py)); do \
+	@set -e; for script in $(filter-out %/check_gpu.py benchmarks/engine_%.py, \
+	  $(wildcard benchmarks/*.py)); do \
 	  echo "== $$script"; JAX_PLATFORMS=cpu OMP_NUM_THREADS=1 $(BIN)/python $$script; done
 
 bench-vllm: $(VLLM_STAMP)
 	@$(VLLM_BIN)/python benchmarks/engine_throughput.py
 	@$(VLLM_BIN)/python benchmarks/prm_tokens.py --backend vllm
+
+# Nothing is installed: a machine that is lent for half an hour has no network.
+check-gpu:
+	@test -n '$(PART)' || { echo 'make check-gpu needs a part: PART=core, training, bridge-0.5b,' \
+	  'bridge-1.5b, bridge-7b, float32 or search' >&2; exit 2; }
+	@python=$(BIN)/python; test -x $$python || python=$(PYTHON); \
+	$$python benchmarks/check_gpu.py $(PART) --out $(OUT) $(if $(REHEARSE),--rehearse)

@@ -81,6 +81,27 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/evaluation/test_measure.py", "-k", "paid_once"),
     ),
     Mutant(
+        name="layers write to the constant channel of made models",
+        file="benchmarks/gpu/made_models.py",
+        original="            weight[0] = 0.0  # nothing is written",
+        mutated="            weight[1] = 0.0  # nothing is written",
+        tests=("tests/benchmarks/test_check_gpu.py", "-k", "constant_channel"),
+    ),
+    Mutant(
+        name="a row of the GPU check that failed is kept as measured",
+        file="benchmarks/gpu/report.py",
+        original='if "error" not in row}',
+        mutated="if row}",
+        tests=("tests/benchmarks/test_check_gpu.py", "-k", "failed_row"),
+    ),
+    Mutant(
+        name="a row of the GPU check runs on when the time is over",
+        file="benchmarks/gpu/report.py",
+        original="signal.setitimer(signal.ITIMER_REAL, seconds)",
+        mutated="signal.setitimer(signal.ITIMER_REAL, 0)",
+        tests=("tests/benchmarks/test_check_gpu.py", "-k", "longer_than_the_part"),
+    ),
+    Mutant(
         name="one example is not enough for Occam's bound",
         file="theory/pac_bayes.py",
         original='num_samples, 1, "at least one example is needed")',

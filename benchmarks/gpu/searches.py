@@ -1,0 +1,138 @@
+"""Part `search`: whole searches with the 0.5B shape, and who gets which memory of one GPU.
+
+Each row is a process of its own, because JAX reads its settings once: the core on the CPU, as the
+command line has it, and on the GPU with and without JAX's reserve (XLA_PYTHON_CLIENT_PREALLOCATE).
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pathlib
+import tempfile
+import time
+from typing import Any
+
+from .bridge import MadeModels, empty_cache
+from .made_models import MEAN_ANSWER, SHAPES, TINY, made_questions
+from .report import Report, Values
+
+VARIANTS = {
+    "core on the CPU": {"JAX_PLATFORMS": "cpu"},
+    "core on the GPU, PREALLOCATE=false": {
+        "JAX_PLATFORMS": "cuda,cpu",
+        "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+    },
+    "core on the GPU, PREALLOCATE=true": {
+        "JAX_PLATFORMS": "cuda,cpu",
+        "XLA_PYTHON_CLIENT_PREALLOCATE": "true",
+    },
+}
+STRATEGIES = ("beam", "cats")
+QUESTIONS, NUM_CANDIDATES, MAX_DEPTH = 16, 16, 6
+
+
+def run(report: Report) -> None:
+    """One row per variant."""
+    shape = TINY if report.rehearse else SHAPES["0.5b"]
+    device = "cpu" if report.rehearse else "cuda"
+    sizes = (2, 4, 2) if report.rehearse else (QUESTIONS, NUM_CANDIDATES, MAX_DEPTH)
+    with tempfile.TemporaryDirectory() as folder:
+        made = MadeModels(pathlib.Path(folder), shape, device)
+        for name, variant in VARIANTS.items():
+            environment = {**variant, "JAX_COMPILATION_CACHE_DIR": f"{folder}/xla"}
+            if report.rehearse:
+                environment["JAX_PLATFORMS"] = "cpu"
+            report.row(
+                name,
+                lambda environment=environment: _apart(
+                    environment, str(made.policy_folder()), str(made.prm_folder()), device, sizes
+                ),
+            )
+
+
+def _apart(environment: dict[str, str], *arguments: Any) -> Values:
+    """`_search` in a new process with these environment variables."""
+    empty_cache()  # this process has made the models on the GPU
+    before = dict(os.environ)
+    os.environ.update(environment)
+    try:
+        # A pool ends its process also when this one is interrupted because the time is over.
+        with multiprocessing.get_context("spawn").Pool(1) as pool:
+            return pool.apply(_search, arguments)
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def _search(policy: str, prm: str, device: str, sizes: tuple[int, int, int]) -> Values:
+    # Imported here: the parent must not start JAX or a CUDA context of its own for it.
+    import jax
+
+    import learners
+    import search
+    from cats_jax import Searcher
+    from cats_jax.models.huggingface import HuggingFaceGenerator, HuggingFaceScorer
+    from cats_jax.models.prm.format import QWEN_MATH_PRM
+
+    from .core import gpu_device
+
+    questions, num_candidates, max_depth = sizes
+    settings: dict[str, Any] = {"device": device, "dtype": "bfloat16"}
+    network = learners.make_actor(len(search.PAPER.actions))
+    actor = learners.make_policy(network.apply, mode="sample")
+    free = [_free_gib(device)]
+    params = network.init(jax.random.key(0))  # starts JAX
+    free.append(_free_gib(device))
+    if device != "cpu" and "cuda" in os.environ["JAX_PLATFORMS"]:
+        gpu_device()  # a JAX without CUDA would go on with the CPU and say nothing
+    generator = HuggingFaceGenerator(
+        policy, max_step_tokens=256, max_answer_tokens=2 * MEAN_ANSWER, **settings
+    )
+    scorer = HuggingFaceScorer(prm, QWEN_MATH_PRM, **settings)
+    values: Values = {"JAX on": jax.default_backend()}
+    for name in STRATEGIES:
+        strategy = search.beam() if name == "beam" else search.cats(actor, search.PAPER)
+        searcher = Searcher(
+            policy=generator,
+            scorer=scorer,
+            strategy=strategy,
+            params=params if name == "cats" else (),
+            num_candidates=num_candidates,
+            max_depth=max_depth,
+        )
+        searcher.run(made_questions(questions, seed=1))  # compiles
+        before = searcher.timings.as_dict()
+        start = time.perf_counter()
+        results = searcher.run(made_questions(questions, seed=2))
+        total = time.perf_counter() - start
+        spent = {key: end - before.get(key, 0) for key, end in searcher.timings.as_dict().items()}
+        policy_seconds = spent["policy inside"] + spent["policy outside"]
+        prm_seconds = spent["prm inside"] + spent["prm outside"]
+        rest = total - policy_seconds - prm_seconds - spent["core"]
+        values |= {
+            f"{name} s": total,
+            f"{name} policy s": policy_seconds,
+            f"{name} PRM s": prm_seconds,
+            f"{name} core s": spent["core"],
+            f"{name} rest s": rest,
+            f"{name} failed": sum(result.status == "failed" for result in results),
+        }
+    free.append(_free_gib(device))
+    if device != "cpu":
+        start_free, with_jax, end_free = free
+        values |= {
+            "free at the start GiB": start_free,
+            "taken when JAX starts GiB": start_free - with_jax,
+            "free at the end GiB": end_free,
+        }
+    return values
+
+
+def _free_gib(device: str) -> float:
+    """GiB of the GPU that no process has taken; 0 for the CPU."""
+    if device == "cpu":
+        return 0.0
+    import torch
+
+    return torch.cuda.mem_get_info()[0] / 2**30

@@ -1,0 +1,240 @@
+"""The GPU check: reports that go on where they stopped, made models, a rehearsal of all parts."""
+
+import importlib
+import json
+import math
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+sys.path.append(str(ROOT / "benchmarks"))
+bridge, core, float32, made_models, report = (
+    importlib.import_module(f"gpu.{name}")
+    for name in ("bridge", "core", "float32", "made_models", "report")
+)
+check_gpu = importlib.import_module("check_gpu")
+
+_MACHINE = {"device": "a card", "commit": "abc"}
+
+
+def _report(folder, *, machine=_MACHINE, seconds=60.0):
+    return report.Report(folder, "part", machine, seconds, rehearse=True)
+
+
+def _stored(folder):
+    return json.loads((folder / "part.json").read_text())
+
+
+# Reports
+
+
+def test_a_row_is_written_as_soon_as_it_is_measured(tmp_path):
+    _report(tmp_path).row("first", lambda: {"speed": 3.0})
+    assert _stored(tmp_path)["rows"]["first"]["speed"] == 3.0
+    assert "| first | 3 |" in (tmp_path / "report.md").read_text()
+    assert "a card" in (tmp_path / "report.md").read_text()
+
+
+def test_a_measured_row_is_not_measured_again(tmp_path):
+    _report(tmp_path).row("first", lambda: {"speed": 3.0})
+    again = _report(tmp_path)
+    again.row("first", lambda: pytest.fail("measured again"))
+    again.row("second", lambda: {"speed": 4.0})
+    assert list(_stored(tmp_path)["rows"]) == ["first", "second"]
+
+
+def test_a_failed_row_is_told_and_measured_again(tmp_path):
+    def fail():
+        raise RuntimeError("out of memory\nand more")
+
+    first = _report(tmp_path)
+    first.row("first", fail)
+    first.row("second", lambda: {"speed": 4.0})
+    assert first.failed == ["first"]
+    assert _stored(tmp_path)["rows"]["first"]["error"] == "RuntimeError: out of memory"
+    again = _report(tmp_path)
+    again.row("first", lambda: {"speed": 3.0})
+    assert again.failed == []
+    assert _stored(tmp_path)["rows"]["first"]["speed"] == 3.0
+
+
+def test_a_row_that_takes_longer_than_the_part_is_left_out(tmp_path):
+    late = _report(tmp_path, seconds=0.2)
+    start = time.monotonic()
+    late.row("slow", lambda: time.sleep(20))
+    late.row("later", lambda: pytest.fail("begun after the end"))
+    assert time.monotonic() - start < 10
+    assert late.left_out == ["slow", "later"]
+    assert "slow; later" in (tmp_path / "report.md").read_text()
+    time.sleep(0.3)  # no alarm is left behind
+    again = _report(tmp_path)
+    again.row("slow", lambda: {"speed": 1.0})
+    again.row("later", lambda: {"speed": 1.0})
+    assert _stored(tmp_path)["left_out"] == []
+
+
+def test_figures_of_another_machine_are_refused(tmp_path):
+    _report(tmp_path).row("first", lambda: {"speed": 3.0})
+    with pytest.raises(report.OtherMachineError, match=r"another commit: choose another folder"):
+        _report(tmp_path, machine={**_MACHINE, "commit": "def"})
+
+
+def test_only_integers_and_flags_must_be_equal():
+    ours = [np.array([[1, 2], [3, 4]]), np.array([0.1, 0.2]), np.array([True, False])]
+    theirs = [np.array([[1, 2], [3, 5]]), np.array([0.3, 0.4]), np.array([True, False])]
+    assert core.num_different(ours, ours) == 0
+    assert core.num_different(ours, theirs) == 1
+
+
+def test_without_a_gpu_a_part_is_refused_in_one_line(tmp_path):
+    done = _run("core", "--out", str(tmp_path), CUDA_VISIBLE_DEVICES="")
+    assert done.returncode == 2
+    assert "sees no CUDA device" in done.stderr
+    assert "--rehearse" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+# Made models
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    return bridge.MadeModels(tmp_path_factory.mktemp("made"), made_models.TINY, "cpu")
+
+
+def test_steps_and_answers_end_like_those_of_text(made):
+    model = float32.causal_model(made.policy_folder(), "cpu", 1)
+    vocabulary = model.tokenizer.get_vocab()
+    separators = [vocabulary[text.replace("\n", "Ċ")] for text in made_models.SEPARATORS]
+    unigram = made_models.unigram(vocabulary, made_models.TINY.vocabulary)
+    assert float(unigram[separators].exp().sum()) == pytest.approx(1 / 40)
+    assert float(unigram[vocabulary[made_models.END]].exp()) == pytest.approx(1 / 160)
+    # The model itself: a sample ends with either after 32 tokens on average.
+    samples = float32.samples_of(made.policy(dtype="float32"))
+    assert 20 < np.mean([len(tokens) for tokens, _ in samples]) < 50
+
+
+def test_the_models_numbers_depend_on_the_tokens_before(made):
+    model = float32.causal_model(made.policy_folder(), "cpu", 1)
+    tokens = torch.tensor([[300, 301, 302, 303], [310, 311, 312, 303]])
+    kv = torch.zeros(4, 2, 2, 4, 16)
+    mask = torch.full((4, 4), -torch.inf).triu(1).expand(2, 1, 4, 4)
+    with torch.inference_mode():
+        last = model.forward(kv, 0, tokens, torch.arange(4).expand(2, 4), mask, keep=1)[:, 0]
+    change = (last[0] - last[1]).std()
+    assert 0.02 < float(change) < 2.0
+
+
+def test_no_layer_writes_to_the_constant_channel(made):
+    plain = AutoModelForCausalLM.from_pretrained(made.policy_folder(), dtype=torch.float32)
+    seen = []
+    plain.model.norm.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
+    with torch.inference_mode():
+        plain(torch.arange(300, 340)[None])
+    constant, others = seen[0][..., 0], seen[0][..., 1:]
+    assert len(constant.unique()) == 1
+    assert float(constant[0, 0]) > 5 * float(others.norm(dim=-1).max())
+
+
+def test_log_probabilities_are_those_of_transformers(made):
+    model = float32.causal_model(made.policy_folder(), "cpu", 1)
+    in_one_pass = float32.forced_log_probs(model, one_by_one=False)
+    token_by_token = float32.forced_log_probs(model, one_by_one=True)
+    np.testing.assert_allclose(in_one_pass, token_by_token, atol=1e-4)
+    plain = AutoModelForCausalLM.from_pretrained(made.policy_folder(), dtype=torch.float32)
+    rng = np.random.default_rng(0)
+    path = made_models.made_path(4, rng)
+    ids = model.tokenizer("".join(step.text for step in path))["input_ids"][: float32.TOKENS]
+    with torch.inference_mode():
+        expected = plain(torch.tensor([ids])).logits.double().log_softmax(-1)[0]
+    expected = [float(expected[i, token]) for i, token in enumerate(ids[1:])]
+    np.testing.assert_allclose(in_one_pass[0], expected, atol=1e-4)
+
+
+def test_made_text_has_one_token_per_word(made):
+    tokenizer = made.policy()._model.tokenizer
+    path = made_models.made_path(2, np.random.default_rng(0))
+    for step in path:
+        ids = tokenizer(step.text)["input_ids"]
+        assert len(ids) == len(step.text.split())
+        assert tokenizer.decode(ids) == step.text
+
+
+def test_shapes_are_those_of_the_published_models():
+    # Numbers of parameters of the model cards without embeddings: 0.36, 1.31 and 6.53 billion.
+    found = {}
+    for name, shape in made_models.SHAPES.items():
+        kv = shape.hidden // shape.heads * shape.kv_heads
+        layer = 2 * shape.hidden * (shape.hidden + kv) + 3 * shape.hidden * shape.intermediate
+        found[name] = round(shape.layers * layer / 1e9, 2)
+    assert found == {"0.5b": 0.36, "1.5b": 1.31, "7b": 6.53}
+
+
+# All parts
+
+
+def _run(*arguments, **environment):
+    return subprocess.run(
+        [sys.executable, str(ROOT / "benchmarks" / "check_gpu.py"), *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+    )
+
+
+@pytest.fixture(scope="module")
+def rehearsal(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("rehearsal")
+    done = _run(*check_gpu.PARTS, "--rehearse", "--out", str(folder), "--minutes", "10")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+_ROWS = {
+    "core": ("cats, 2 questions x 4", "beam, 2 questions x 4"),
+    "training": ("2 searches x 4",),
+    **dict.fromkeys(
+        ("bridge-0.5b", "bridge-1.5b", "bridge-7b"),
+        ("PRM, 2 questions x 4", "policy, 2 questions x 4"),
+    ),
+    "float32": (
+        "log-probabilities, in one pass",
+        "log-probabilities, token by token",
+        "PRM's scores",
+        "samples",
+    ),
+    "search": (
+        "core on the CPU",
+        "core on the GPU, PREALLOCATE=false",
+        "core on the GPU, PREALLOCATE=true",
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)  # every part once, and three processes that import JAX and torch
+@pytest.mark.parametrize("part", check_gpu.PARTS)
+def test_rehearsal(rehearsal, part):
+    content = json.loads((rehearsal / f"{part}.json").read_text())
+    assert tuple(content["rows"]) == _ROWS[part]
+    assert content["machine"]["rehearsal"] is True
+    assert {"torch", "jax", "commit", "python"} <= set(content["machine"])
+    for row in content["rows"].values():
+        assert "error" not in row
+        numbers = [value for value in row.values() if isinstance(value, float)]
+        assert all(math.isfinite(value) for value in numbers)
+        # Both devices are the same one.
+        assert row.get("questions with other integers", 0) == 0
+        assert row.get("largest difference", 0.0) == 0.0
+        assert row.get("beam failed", 0) == row.get("cats failed", 0) == 0
+    assert f"## {part}\n" in (rehearsal / "report.md").read_text()
