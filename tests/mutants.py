@@ -272,8 +272,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="a broken score counts as zero",
         file="cats_jax/live/driver.py",
-        original="if not (math.isfinite(score) and 0.0 <= score <= 1.0):",
-        mutated="if not (score <= 1.0 or score != score):",
+        original="score is not None and not 0.0 <= score <= 1.0:",
+        mutated="score is not None and score > 1.0:",
         tests=("tests/live/test_driver.py", "-k", "bad_score"),
     ),
     Mutant(
@@ -285,8 +285,8 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="the price does not reach the strategy",
-        file="cats_jax/live/driver.py",
-        original="context = search.Context(settings.price, *sparsity",
+        file="cats_jax/live/searcher.py",
+        original="context = search.Context(price, *sparsity",
         mutated="context = search.Context(0.0, *sparsity",
         tests=("tests/live/test_driver.py", "-k", "price_reaches"),
     ),
@@ -468,8 +468,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="a closed node decides again",
         file="search/strategy/cats/search.py",
-        original="(num_children(state) > 0) & state.memory.is_open",
-        mutated="(num_children(state) > 0)",
+        original="is_open = state.frontier.valid & state.memory.is_open",
+        mutated="is_open = state.frontier.valid",
         tests=_loop("cats_three_rounds"),
     ),
     Mutant(
