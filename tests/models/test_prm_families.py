@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer
 
 from cats_jax.controllers.strategies import build_strategy
-from cats_jax.errors import BadInputError, ScorerContractError
+from cats_jax.errors import BadInputError, PathTooLongError, ScorerContractError
 from cats_jax.live.searcher import Searcher
 from cats_jax.models.contracts import check_scorer
 from cats_jax.models.huggingface.scorer import HuggingFaceScorer
@@ -178,13 +178,24 @@ def test_each_token_is_computed_once(scorers, name):
     [
         ([], 0, "no step"),
         (["1", " \n\t", "2"], 1, "blank"),
-        (["1", "2 " * 2400, "3"], 1, "context"),
     ],
 )
 def test_paths_without_scores_name_their_step(scorers, name, texts, index, reason):
     with pytest.raises(ScorerContractError, match=f"step {index}: .*{reason}") as caught:
         scorers[name].score([Question("q", QUESTION)], [steps_of(texts)])
     assert caught.value.step == index
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_path_longer_than_the_context_has_no_score(scorers, name):
+    question, short, long = Question("q", QUESTION), steps_of(["1"]), steps_of(["1", "2 " * 2400])
+    scoring = scorers[name].score([question] * 3, [long, short, long])
+    assert [score is None for score in scoring.scores] == [True, False, True]
+    assert [usage.computed + usage.cached for usage in scoring.usage][::2] == [0, 0]
+    with pytest.raises(ScorerContractError, match="can't read 2 of 3 paths"):
+        scoring.all_scores()
+    with pytest.raises(PathTooLongError, match=r"step 1: .*context"):
+        scorers[name].count_tokens(question, long)
 
 
 @pytest.mark.gpu
