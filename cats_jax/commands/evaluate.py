@@ -112,6 +112,8 @@ def evaluate(
     if fresh and (folder / "results.jsonl").exists():
         raise BadInputError(f"{str(folder)!r} has results already: choose another --output")
     evaluation = prepare(loaded, models)
+    for note in evaluation.notes:
+        console.print(f"note: {note}", markup=False, soft_wrap=True)
     settled = evaluation.recipe
     if not folder.exists() and bank is None and ray is None:
         # Before the folder is made: with other settings it would be another run's.

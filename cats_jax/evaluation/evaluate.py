@@ -21,7 +21,7 @@ from ..errors import BadInputError
 from ..grading.verdict import default_judge, needs_math
 from ..models.footprint import PROMPT_TOKENS
 from ..models.settle import settle
-from ..models.source import ModelSource
+from ..models.source import ModelSource, is_world_policy
 from ..protocols import AnswerJudge
 from ..runs.folder import Run, RunWriter, read_run
 from ..specs.recipe import QuestionSpec, Recipe, StrategySpec
@@ -44,12 +44,14 @@ class Evaluation:
         questions: the question set.
         cells: the cells of the grid, in order of running.
         manifest: manifest of the run folder.
+        notes: what the user should know and is no error, one line each.
     """
 
     recipe: Recipe
     questions: QuestionSet
     cells: tuple[Cell, ...]
     manifest: Mapping[str, Any]
+    notes: tuple[str, ...] = ()
 
     def bounds(self) -> list[tuple[Cell, int, int, int, int]]:
         """`cost_bounds` of this evaluation."""
@@ -138,10 +140,13 @@ def prepare(
     fingerprints = {"policy": models.fingerprint(recipe.policy)}
     for spec in recipe.prms:
         fingerprints[f"prm {spec.label}"] = models.fingerprint(spec)
+    taught = dict(fingerprints)
+    notes: list[str] = []
     for spec in recipe.strategies:
         folder = controller_of(spec)
         if folder is not None:
             fingerprints[f"controller {spec.label}"] = _folder_digest(folder)
+            notes += _taught_by_others(spec.label, folder, taught, recipe)
             if not seen:
                 _check_unseen(spec.label, folder, questions)
     manifest = make_manifest(
@@ -150,7 +155,7 @@ def prepare(
         questions=questions.fingerprint(),
         seeds=recipe.seeds,
     )
-    return Evaluation(recipe, questions, grid(recipe), manifest)
+    return Evaluation(recipe, questions, grid(recipe), manifest, tuple(notes))
 
 
 def check_grading(questions: Sequence[QuestionSpec]) -> None:
@@ -173,6 +178,40 @@ def _check_unseen(label: str, controller: pathlib.Path, questions: QuestionSet) 
             f"controller {label!r} was trained on {len(known)} of these questions, such as "
             f"{known[0].id!r}: evaluate it on others"
         )
+
+
+def _taught_by_others(
+    label: str, controller: pathlib.Path, models: Mapping[str, Any], recipe: Recipe
+) -> list[str]:
+    """A line on a controller whose training had other models than the run, which is allowed.
+
+    Args:
+        label: label of the strategy.
+        controller: folder of the controller.
+        models: fingerprints of the run's policy and PRMs.
+        recipe: recipe of the run.
+    """
+    from ..controllers.checkpoint import read_info
+
+    taught = read_info(controller).get("models")
+    if taught is None:
+        if is_world_policy(recipe.policy):
+            return []
+        which = "does not say which models it was trained with"
+    else:
+        known = list(taught.values())
+        others = [
+            f"{name} {model.get('name', model)!r}"
+            for name, model in models.items()
+            if model not in known
+        ]
+        if not others:
+            return []
+        which = f"was not trained with {', '.join(others)}"
+    return [
+        f"controller {label!r} {which}: its lead over fixed strategies need not hold here; compare "
+        "them on a validation bank of this run's models"
+    ]
 
 
 def evaluate(

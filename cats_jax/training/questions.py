@@ -150,6 +150,11 @@ def bank_questions(
             "questions": list(training_ids),
             "texts": list(map(text_digest, texts)),
             "calibration": {label: list(values) for label, values in calibrations},
+            "models": {
+                name: model
+                for name, model in training.manifest["models"].items()
+                if name == "policy" or name.removeprefix("prm ") in training.prms
+            },
         },
         held_out_texts=tuple(map(text_digest, held_out_texts)),
     )

@@ -93,6 +93,7 @@ def run(options: TrainingOptions, *, report: Callable[[str], None] = print) -> l
         learned = {"questions": list(taught), "texts": list(taught.values())}
         info |= {"source": "trajectories", **learned, "decisions": len(rows.weight_t)}
         del info["episodes"]
+        info.pop("models", None)  # those of the bank that the controllers are compared on
     report(f"training {num_seeds} seeds of {config!r} ({info['source']}) ...")
     durable.hold(output).close()
     if rows is None:

@@ -14,13 +14,16 @@ import subprocess
 import sys
 import time
 
+import jax
 import pytest
 import scripted
 from rich.console import Console
 from scipy import stats
 
+import learners
 import search
 from cats_jax.commands import terminal
+from cats_jax.controllers import checkpoint
 from cats_jax.controllers.strategies import build_strategy
 from cats_jax.errors import BadInputError
 from cats_jax.evaluation import evaluate, tracking
@@ -303,6 +306,31 @@ def test_math_verify_missing_is_said_before_work_starts(tmp_path, monkeypatch):
     recipe = _recipe(questions=_math_set(tmp_path, "one", ["1"]))
     with pytest.raises(BadInputError, match=r"not installed: pip install 'cats-jax\[eval\]'"):
         evaluate.prepare(recipe, scripted.ScriptedModels())
+
+
+@pytest.mark.parametrize(
+    ("policy", "info", "said"),
+    [
+        ("weak", {"models": {"policy": {"name": "weak"}, "prm a": {"name": "good"}}}, None),
+        ("weak", {"models": {"policy": {"name": "weak"}}}, "was not trained with prm good 'good':"),
+        ("mine", {"models": {"prm good": {"name": "good"}}}, "was not trained with policy 'mine':"),
+        ("mine", {}, "does not say which models it was trained with:"),
+        ("weak", {}, None),  # as the shipped one, of the embedded world
+    ],
+)
+def test_a_controller_of_other_models_is_named(tmp_path, policy, info, said):
+    config = dataclasses.replace(learners.CATS, actor_hidden=(4,), critic_hidden=(4,))
+    learner = learners.make_learner(
+        learners.make_actor(len(config.cats.actions), config.actor_hidden),
+        learners.make_critic(config.critic_hidden),
+        config.cats.actions,
+        config.learner,
+    )
+    path = checkpoint.save(tmp_path / "it", learner.init(jax.random.key(0)), config, info=info)
+    strategies = ["greedy", {"name": "cats", "checkpoint": str(path)}]
+    recipe = _recipe(strategies=strategies, policy=policy, calibration="none")
+    notes = evaluate.prepare(recipe, scripted.ScriptedModels(), scripted.question_set(2)).notes
+    assert [f"controller 'cats' {said}" in note for note in notes] == [True] * (said is not None)
 
 
 # A disk that fails
