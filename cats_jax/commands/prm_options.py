@@ -27,6 +27,8 @@ class PrmOptions:
         dtype: float32 or bfloat16; a server has its own.
         batch_tokens: most tokens of the rows that are scored together; the back end hf holds them
             in memory. Default: 32768.
+        kv_cache_gib: size of the cache of keys and values in GiB; for the back end hf. Default: a
+            quarter of the memory that is free after loading.
         num_threads: threads of torch; for the back end hf.
         max_model_len: largest number of tokens of a solution; on an engine. Default: the model's.
         gpu_memory_utilization: share of a GPU's memory for the engine of the back end vllm.
@@ -37,6 +39,7 @@ class PrmOptions:
     device: str | None = None
     dtype: str = "float32"
     batch_tokens: int | None = None
+    kv_cache_gib: float | None = None
     num_threads: int = 1
     max_model_len: int | None = None
     gpu_memory_utilization: float = 0.45

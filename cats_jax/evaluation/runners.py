@@ -100,11 +100,17 @@ class LocalRunner:
             max_tokens=recipe.max_tokens,
             max_seconds=recipe.max_seconds,
         )
-        begun, recorded = time.perf_counter(), self._times.recording
+        begun, recorded, recomputed = time.perf_counter(), self._times.recording, self._recomputed()
         searcher.run(questions, on_result=ended)
         recording = self._times.recording - recorded
         self._times.searching += time.perf_counter() - begun - recording
         self._times.parts.update(searcher.timings.as_dict())
+        self._times.recomputed += self._recomputed() - recomputed
+
+    def _recomputed(self) -> int:
+        """Tokens that the loaded models have computed again so far."""
+        models = (self._policy, None if self._prm is None else self._prm[1])
+        return sum(getattr(model, "recomputed", 0) for model in models)
 
     def _load_policy(self) -> StepGenerator:
         if self._policy is None:

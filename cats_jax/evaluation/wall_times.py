@@ -1,4 +1,4 @@
-"""Where the wall time of an evaluation goes."""
+"""Where the wall time of an evaluation goes, and what it computed twice."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 @dataclass
 class WallTimes:
-    """Where an evaluation's wall time went, in seconds.
+    """Where an evaluation's wall time went, in seconds, and tokens that were computed again.
 
-    Only `LocalRunner` sets `loading`, `searching` and `parts`.
+    Only `LocalRunner` sets `loading`, `searching`, `parts` and `recomputed`.
 
     Attributes:
         loading: loading models.
@@ -19,6 +19,8 @@ class WallTimes:
         writing: compressing and writing rows and trees, in a thread of its own.
         parts: seconds by part of the searches (`Searcher.timings`), summed over threads.
         total: the whole of `evaluate`.
+        recomputed: tokens that policy and PRM on transformers computed again because their keys
+            and values did not fit into `kv_cache_gib`; no ledger counts them.
     """
 
     loading: float = 0.0
@@ -27,3 +29,4 @@ class WallTimes:
     writing: float = 0.0
     total: float = 0.0
     parts: Counter[str] = field(default_factory=Counter)
+    recomputed: int = 0

@@ -376,4 +376,8 @@ def timing_table(times: WallTimes, title: str = "where the time went") -> Table:
     add("wall time: rest", rest, wall)
     add("wall time", times.total, wall)
     table.add_row("threads waiting for a model in use", f"{waiting:.2f}", "")
+    if times.recomputed:
+        table.add_section()
+        # Tokens in a column of seconds would be misread.
+        table.add_row(f"computed again for lack of kv_cache_gib: {times.recomputed:,} tokens")
     return table

@@ -8,9 +8,13 @@ import tiny_models
 
 import search
 from cats_jax import Searcher, world
+from cats_jax.evaluation import evaluate
 from cats_jax.models.huggingface import HuggingFaceGenerator, HuggingFaceScorer
 from cats_jax.models.prm.format import WORLD
+from cats_jax.models.source import ModelFolders
 from cats_jax.protocols import Question, Step, StepRequest
+from cats_jax.reporting.report import timing_table
+from cats_jax.specs.recipe import parse_recipe
 from cats_jax.world import task
 from cats_jax.world_build import tokenizer
 
@@ -171,3 +175,23 @@ def test_no_search_depends_on_the_bound(name):
         assert max(held + prm_held) <= tokens
         assert policy.recomputed > 0 or tokens > 140
         assert scorer.recomputed > 0 or tokens > 140
+
+
+@pytest.mark.parametrize(("bound", "again"), [(None, False), (0.0005, True)])
+def test_timings_say_what_was_computed_again(tmp_path, bound, again):
+    recipe = parse_recipe(
+        {
+            "name": "bounded",
+            "policy": {"path": "weak", "max_step_tokens": 32, "kv_cache_gib": bound},
+            "prms": ["exact"],
+            "strategies": ["beam"],
+            "num_candidates": [16],
+            "questions": {"world": "validation", "count": 8},
+            "max_depth": 8,
+        }
+    )
+    models = ModelFolders()
+    _, times = evaluate.evaluate(evaluate.prepare(recipe, models), models, tmp_path / "run")
+    assert (times.recomputed > 0) == again
+    column = list(timing_table(times).columns[0].cells)
+    assert any("computed again" in str(cell) for cell in column) == again
