@@ -317,7 +317,7 @@ def _compile(
 ) -> tuple[float, float]:
     """Seconds of tracing and of compiling what the driver runs each tick."""
     states = _first_states(strategy, num_candidates, config.seed)
-    keys = jax.random.split(jax.random.key(config.seed), QUESTIONS)
+    keys = jax.random.key_data(jax.random.split(jax.random.key(config.seed), QUESTIONS))
     counts = jnp.zeros((QUESTIONS,), jnp.int32)
     nothing = jnp.zeros(states.frontier.valid.shape, jnp.int32)
     expansion = _expand(nothing, num_candidates, np.random.default_rng(config.seed))

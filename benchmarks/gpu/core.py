@@ -114,7 +114,7 @@ def _strategy(name: str) -> tuple[search.Strategy, Any]:
 
 
 class _Recorded:
-    """First states, keys and the expansions of each tick, on the host.
+    """First states, data of the keys and the expansions of each tick, on the host.
 
     Both devices get the same ones, so that only the core's own work can make results differ.
     """
@@ -149,13 +149,14 @@ def _record(
         states = jax.vmap(first)(task.root, task.max_depth, task.context)
         # On the device for good, as in `_replay`: programs are compiled for where arrays are.
         params, keys, states = jax.device_put((params, keys, states), cpu)
-        recorded = _Recorded(jax.device_get(states), keys)
+        data = np.asarray(jax.random.key_data(keys))
+        recorded = _Recorded(jax.device_get(states), data)
         expand = simulation.simulator(capacity)
         sample = jax.jit(jax.vmap(expand, in_axes=(simulation.ENVIRONMENT.axes, 0, 0)))
         for tick in range(STEPS * strategy.num_phases):
             base_phase = _base_phase(strategy, tick)
             counts = np.full(questions, tick, np.int32)
-            planned = ticks.plan(params, keys, counts, states, strategy, base_phase)
+            planned = ticks.plan(params, data, counts, states, strategy, base_phase)
             tick_keys = jax.vmap(lambda key, tick=tick: search.tick_keys(key, tick)[1])(keys)
             expansion = jax.device_get(sample(task.params, tick_keys, planned.request))
             recorded.expansions.append(expansion)
