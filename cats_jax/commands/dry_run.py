@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import pathlib
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -47,7 +48,12 @@ def show_bounds(
     table.add_row("all", *(f"{total:,}" for total in totals))
     show_table(console, table)
     show_memory(console, recipe, models)
-    for line in (*missing, *controllers):
+    files = [
+        f"question file {spec.file!r}"
+        for spec in recipe.questions
+        if spec.file is not None and not pathlib.Path(spec.file).exists()
+    ]
+    for line in (*files, *missing, *controllers):
         console.print(f"not there yet: {line}", markup=False, soft_wrap=True)
 
 

@@ -27,13 +27,17 @@ def load_questions(specs: Sequence[QuestionSpec]) -> QuestionSet:
 def count_questions(spec: QuestionSpec) -> int:
     """Number of questions that a spec selects; nothing is downloaded.
 
+    A copy of a published data set that is not there counts as published.
+
     Raises:
         BadInputError: a file can't be read, or the data set is unknown.
     """
-    if spec.dataset is None or spec.file is not None:
+    copied = spec.file is not None and pathlib.Path(spec.file).exists()
+    if spec.dataset is None or copied:
         return len(_load(spec).questions)
     published = find_published(spec.dataset)
-    rows = published.splits[chosen_split(published, spec.split)]
+    first = next(iter(published.splits))
+    rows = published.splits[first if spec.file else chosen_split(published, spec.split)]
     left = max(0, rows - spec.start)
     return left if spec.count is None else min(left, spec.count)
 

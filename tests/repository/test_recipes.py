@@ -10,6 +10,7 @@ from cats_jax.bank.recipe import load_bank_recipe
 from cats_jax.datasets import count_questions
 from cats_jax.errors import BadInputError
 from cats_jax.evaluation import cells, evaluate
+from cats_jax.specs.calibrations import MissingCalibrationError
 from cats_jax.specs.recipe import load_recipe, parse_recipe
 from cats_jax.training import ablations
 from theory import paper
@@ -159,8 +160,11 @@ _EVALUATED = [
 
 @pytest.mark.parametrize("path", _EVALUATED)
 def test_every_recipe_can_be_counted(path):
-    """Also those whose controllers are trained first."""
-    recipe = load_recipe(path)
+    """Also those whose controllers are trained first, and whose calibrations are fitted first."""
+    try:
+        recipe = load_recipe(path)
+    except MissingCalibrationError:
+        recipe = load_recipe(path, {"calibration": "none"})
     counted, missing = evaluate.with_stand_ins(recipe)
     folders = [dict(spec.options).get("checkpoint", "") for spec in recipe.strategies]
     absent = [name for name in folders if name.startswith("runs/") and not (ROOT / name).is_dir()]
@@ -169,6 +173,35 @@ def test_every_recipe_can_be_counted(path):
     assert {cell.spec.label for cell in found} == {spec.label for spec in recipe.strategies}
     assert all(count_questions(spec) > 0 for spec in recipe.questions)
     assert len(evaluate.cost_bounds(counted, found, 1)) == len(found)
+
+
+@pytest.mark.parametrize("size", ["small", "large"])
+def test_recipes_of_real_models_belong_together(size, capsys, monkeypatch):
+    """One policy and PRM, questions of their own for each bank, and a dry run before the first."""
+    monkeypatch.chdir(ROOT)
+    folder = RECIPES / "real"
+    banks = [load_bank_recipe(folder / f"bank-{size}{part}.yaml") for part in ("", "-validation")]
+    training, validation = banks
+    assert not training.allocation.reads_scores
+    assert (training.allocation, training.max_depth) == (validation.allocation, 40)
+    (first,), (second,) = training.questions, validation.questions
+    assert first.count is not None
+    assert (first.shuffle, first.start + first.count) == (second.shuffle, second.start)
+    recorded = {entry.sampling for entry in training.allocation.draws}
+    assert recorded == set(search.CATS.sampling)
+    for name in (size, f"{size}-choose"):
+        recipe = load_recipe(folder / f"{name}.yaml", {"calibration": "none"})
+        for bank in banks:
+            assert recipe.policy.path == bank.policy.path
+            assert recipe.policy.max_step_tokens == bank.policy.max_step_tokens
+            assert [spec.label for spec in recipe.prms] == [spec.label for spec in bank.prms]
+        assert recipe.max_depth == training.max_depth
+        assert cli.run(["evaluate", str(folder / f"{name}.yaml"), "--dry-run"]) == 0
+        out = capsys.readouterr().out
+        if name != size:
+            assert "not there yet: question file 'data/math12k.jsonl'" in out
+        assert f"calibration 'runs/{size}/calibration.json': no such file" in out
+        assert f"controller folder 'runs/{size}/train/seed-0' does not exist" in out
 
 
 @pytest.mark.parametrize("name", ["qwen2.5-7b-aime24", "comparison-qwen2.5-7b", "ablation-reward"])
