@@ -42,7 +42,7 @@ _BLOCK_TENSORS = 6
 # Columns that a decoding buffer starts with beyond the prefix, see `huggingface.model.WIDTH`.
 _GROWTH = 32
 
-# Tokens in a forward pass of vLLM, see `serving.vllm_engine`.
+# Tokens in a forward pass of vLLM: set on a CPU by `serving.vllm_engine`, assumed on a GPU.
 _VLLM_BATCH_TOKENS = 8192
 
 _GPU_WAYS_OUT = (

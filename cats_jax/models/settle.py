@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from .huggingface.model import CausalModel
 
 _PRM_FACTOR = 2
-"""Tokens of a PRM per token of the policy, at most: the vocabularies differ."""
+"""Tokens of a PRM per token of the policy that room is made for: the vocabularies differ."""
 
 _TAG_TOKENS = 16
-"""Tokens that a PRM's format adds to a step, at most."""
+"""Tokens that room is made for beside a step, for the tags of a PRM's format."""
 
 Spec = TypeVar("Spec", PolicySpec, PrmSpec)
 
@@ -60,7 +60,7 @@ def settle(
 
 
 def prm_context(path_tokens: int, max_depth: int) -> int:
-    """Most tokens that a PRM reads of paths of some tokens of the policy, prompt included."""
+    """Context that a PRM gets for paths of some tokens of the policy, prompt included."""
     return _PRM_FACTOR * path_tokens + _TAG_TOKENS * max_depth
 
 

@@ -7,6 +7,7 @@ was killed repeats it exactly.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -206,7 +207,12 @@ def question_at(place: int, num_questions: int, seed: int) -> int:
         seed: seed of the order.
     """
     epoch, within = divmod(place, num_questions)
-    return int(np.random.default_rng((seed, epoch)).permutation(num_questions)[within])
+    return int(_order(seed, epoch, num_questions)[within])
+
+
+@functools.lru_cache(maxsize=2)  # an iteration may end one epoch and begin the next
+def _order(seed: int, epoch: int, num_questions: int) -> np.ndarray:
+    return np.random.default_rng((seed, epoch)).permutation(num_questions)
 
 
 class _Asked(NamedTuple):

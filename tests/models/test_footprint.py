@@ -16,8 +16,10 @@ from cats_jax import cli
 from cats_jax.errors import BadInputError
 from cats_jax.models import footprint, source
 from cats_jax.models.footprint import GIB, Footprint, Memory, ModelShape, Work
+from cats_jax.models.huggingface import sampling
 from cats_jax.models.huggingface.generator import HuggingFaceGenerator
-from cats_jax.models.huggingface.model import CausalModel
+from cats_jax.models.huggingface.model import WIDTH, CausalModel
+from cats_jax.models.serving import vllm_engine
 from cats_jax.protocols import Question, StepRequest
 from cats_jax.specs.recipe import PolicySpec, PrmSpec
 
@@ -431,3 +433,10 @@ def test_the_kernels_figures_are_read():
     assert memory is not None
     assert 0 < memory.free <= memory.total
     assert footprint.device_memory("cuda:99") is None
+
+
+def test_numbers_of_the_bridges_are_theirs():
+    """Repeated in footprint.py, which must not import torch."""
+    assert footprint._GROWTH == WIDTH
+    assert footprint._BLOCK_ELEMENTS == sampling._BLOCK_ELEMENTS
+    assert footprint._VLLM_BATCH_TOKENS == vllm_engine._CPU_BATCHED_TOKENS

@@ -255,7 +255,13 @@ def _bank(ids, *, temperatures=(0.0, 0.6, 1.0), texts=None, max_depth=7):
         max_depth=np.int32(max_depth),
     )
     texts = tuple(f"text of {name}" for name in ids) if texts is None else texts
-    return types.SimpleNamespace(arrays=arrays, ids=tuple(ids), texts=texts, prms=("good", "bad"))
+    return types.SimpleNamespace(
+        arrays=arrays,
+        ids=tuple(ids),
+        texts=texts,
+        prms=("good", "bad"),
+        manifest={"models": {"policy": "weak", "prm good": 1, "prm bad": 2, "prm other": 3}},
+    )
 
 
 @pytest.fixture
@@ -280,6 +286,7 @@ def test_one_question_in_five_is_kept_out_of_training(banks):
     assert found.held_out.prompt_tokens.tolist() == [[8, 9], [18, 19]]
     assert found.tables.root.tolist() == [10 * i for i in range(12) if i not in (4, 9)]
     assert found.info["questions"] == [f"q{i}" for i in range(12) if i not in (4, 9)]
+    assert found.info["models"] == {"policy": "weak", "prm good": 1, "prm bad": 2}
     assert found.max_depth == 7
 
 

@@ -341,7 +341,7 @@ class PrefixCache:
         while len(self._free) < wanted and (old := self._num_slots()) <= self.capacity:
             try:
                 chunk = self._new_chunk(min(self._chunk_slots, self.capacity + 1 - old))
-            except Exception as error:
+            except Exception as error:  # torch has no common type for failed allocations
                 if not is_out_of_memory(error):
                     raise
                 self.capacity = old - 1
