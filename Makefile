@@ -86,7 +86,8 @@ test-slow: $(STAMP)
 # One process: each engine takes a core of its own. The engine's own warnings are not ours to mend.
 test-vllm: $(VLLM_STAMP)
 	@$(TEST_ENV) VLLM_CPU_OMP_THREADS_BIND=nobind \
-	  $(VLLM_BIN)/python -m pytest tests/models/test_vllm.py -W ignore --durations 5
+	  $(VLLM_BIN)/python -m pytest tests/models/test_vllm.py tests/real/test_vllm_real.py -W ignore \
+	  --durations 5
 
 # All four run even when one fails: one run shows everything.
 lint: $(STAMP)

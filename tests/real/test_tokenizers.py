@@ -12,6 +12,7 @@ import pytest
 import real_tokenizers
 import tiny_models
 import torch
+from real_tokenizers import OUR_QWEN_SYSTEM, qwen_answer, qwen_prompt
 from transformers import Qwen2ForCausalLM
 
 from cats_jax.errors import BadInputError, ScorerContractError
@@ -29,12 +30,11 @@ from cats_jax.protocols import Question, Step, StepRequest
 
 pytestmark = pytest.mark.slow
 
-END_OF_TEXT, IM_START, IM_END = real_tokenizers.QWEN_IDS.values()
+END_OF_TEXT, _, IM_END = real_tokenizers.QWEN_IDS.values()
 BEGIN, START_HEADER, END_HEADER, EOT = real_tokenizers.LLAMA_IDS.values()
 EXTRA_0 = 151651
 
 QWEN_SYSTEM = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."
-OUR_QWEN_SYSTEM = "Please reason step by step, and put your final answer within \\boxed{}."
 LLAMA_DATES = "Cutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n"
 
 # Questions that could end their own turn, and white space that a template may cut off.
@@ -157,12 +157,6 @@ def served(models):
 def local(models):
     """Qwen's tiny model on transformers."""
     return HuggingFaceGenerator(models["qwen2.5"], max_step_tokens=3)
-
-
-def qwen_prompt(question, *, system=OUR_QWEN_SYSTEM):
-    """Up to the open turn's header, the last part of which belongs to the run of what follows."""
-    turns = (IM_START, f"system\n{system}", IM_END, "\n", IM_START, f"user\n{question}", IM_END)
-    return (*turns, "\n", IM_START)
 
 
 def llama_turn(role, text):
@@ -341,10 +335,6 @@ def test_transformers_continues_the_ids_as_sampled(models, local, qwen):
     for token in sample.step.token_ids:
         assert token == int(model(torch.tensor([ids])).logits[0, -1].argmax())
         ids.append(token)
-
-
-def qwen_answer(vocabulary, question):
-    return vocabulary.ids(*qwen_prompt(question), "assistant\n")
 
 
 def llama_answer(vocabulary, question):

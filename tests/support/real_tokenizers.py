@@ -6,6 +6,7 @@ The encodings here import nothing from the package and know no chat template.
 import base64
 import json
 import pathlib
+import runpy
 import shutil
 import subprocess
 import sys
@@ -29,11 +30,32 @@ LLAMA_IDS = {
 
 Part = int | str
 
+OUR_QWEN_SYSTEM = "Please reason step by step, and put your final answer within \\boxed{}."
+
 
 def build(script: pathlib.Path, out: pathlib.Path) -> dict[str, pathlib.Path]:
     """Folder of each name, made by the script in half a minute."""
     subprocess.run([sys.executable, script, out], check=True, capture_output=True)
     return {name: out / name for name in NAMES}
+
+
+def build_qwen(script: pathlib.Path, out: pathlib.Path) -> pathlib.Path:
+    """The folder of "qwen2.5" alone, with what the script gives it, in a quarter of the time."""
+    made = runpy.run_path(str(script))
+    default = "'You are Qwen, created by Alibaba Cloud. You are a helpful assistant.'"
+    made["byte_level"](
+        script.parent / "qwen.tiktoken",
+        made["QWEN_PATTERN"],
+        made["QWEN_SPECIAL"],
+        made["QWEN_REST"],
+        out / "qwen2.5",
+        chat=made["QWEN_CHAT"].replace("default_system", default),
+        first_id=QWEN_IDS["<|endoftext|>"],
+        eos_token="<|im_end|>",
+        pad_token="<|endoftext|>",
+        model_max_length=32768,
+    )
+    return out / "qwen2.5"
 
 
 def released_llama_2(model: pathlib.Path, out: pathlib.Path) -> pathlib.Path:
@@ -75,6 +97,18 @@ class TiktokenVocabulary:
 
 def qwen(shared) -> TiktokenVocabulary:
     return TiktokenVocabulary(shared("real/tokenizers/qwen.tiktoken"), prm_families.QWEN_SPLIT)
+
+
+def qwen_prompt(question: str, *, system: str = OUR_QWEN_SYSTEM) -> tuple[Part, ...]:
+    """Up to the open turn's header, the last part of which belongs to the run of what follows."""
+    _, start, end = QWEN_IDS.values()
+    turns = (start, f"system\n{system}", end, "\n", start, f"user\n{question}", end)
+    return (*turns, "\n", start)
+
+
+def qwen_answer(vocabulary: TiktokenVocabulary, question: str) -> tuple[int, ...]:
+    """Ids up to the beginning of the answer."""
+    return vocabulary.ids(*qwen_prompt(question), "assistant\n")
 
 
 def llama(shared) -> TiktokenVocabulary:
