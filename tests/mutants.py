@@ -69,9 +69,16 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="memory is checked after the policy is loaded",
         file="cats_jax/evaluation/runners.py",
-        original="check_memory(self._models, recipe.policy, recipe.prms, largest",
-        mutated="check_memory(self._models, None, (), largest",
+        original="check_models(self._models, recipe.policy, recipe.prms, largest",
+        mutated="check_models(self._models, None, (), largest",
         tests=("tests/models/test_footprint.py", "-k", "refused_before"),
+    ),
+    Mutant(
+        name="tokenizers are read when their model's turn has come",
+        file="cats_jax/models/source.py",
+        original="            models.check(spec)",
+        mutated="            pass",
+        tests=("tests/commands/test_cli.py", "-k", "tokenizer"),
     ),
     Mutant(
         name="the time of paths that cells share is counted in each",

@@ -24,7 +24,7 @@ from ..grading.verdict import default_judge
 from ..models.backend import check_there
 from ..models.footprint import Work
 from ..models.settle import check_shares, settle
-from ..models.source import ModelSource, check_memory, is_world_policy
+from ..models.source import ModelSource, check_models, is_world_policy
 from ..protocols import AnswerJudge, Question, StepScorer
 from ..specs.recipe import PolicySpec, PrmSpec, QuestionSpec
 from ..storage.manifest import make_manifest
@@ -176,7 +176,7 @@ class _Collection:
         if judge is None:
             judge = default_judge(self.recipe.questions)
         check_there((self.recipe.policy, *prms))
-        check_memory(self.models, self.recipe.policy, prms, self._work())
+        check_models(self.models, self.recipe.policy, prms, self._work())
         policy = self.models.policy(self.recipe.policy)
         for question in self.known.questions:
             policy.check_question(question)
@@ -201,7 +201,7 @@ class _Collection:
         if not missing and self._knows_sparsity([spec]):
             return
         check_there([spec])
-        check_memory(self.models, None, [spec], self._work())
+        check_models(self.models, None, [spec], self._work())
         prm = self._load(spec)
         for number in missing:
             trees = read_block(self.folder, number)

@@ -71,7 +71,7 @@ def evaluate(
     """
     from ..evaluation.evaluate import prepare
     from ..evaluation.runners import largest_work
-    from ..models.source import check_memory
+    from ..models.source import check_models
     from ..specs.calibrations import MissingCalibrationError
     from ..specs.recipe import load_recipe
     from .dry_run import show_bounds, show_times
@@ -117,7 +117,7 @@ def evaluate(
     settled = evaluation.recipe
     if not folder.exists() and bank is None and ray is None:
         # Before the folder is made: with other settings it would be another run's.
-        check_memory(models, settled.policy, settled.prms, largest_work(settled))
+        check_models(models, settled.policy, settled.prms, largest_work(settled))
     runner = None
     if bank is not None:
         if ray is not None:

@@ -130,7 +130,7 @@ def _score(labelled: LabelledData, specs: Sequence[PrmSpec]) -> tuple[LabelledDa
     """The labelled steps with the scores of every PRM, and why some rows have none."""
     from ..models.footprint import Work
     from ..models.prm.family import choose_format
-    from ..models.source import ModelFolders, check_memory, model_folder, silence_transformers
+    from ..models.source import ModelFolders, check_models, model_folder, silence_transformers
     from ..scoring.score_labelled import add_scores
     from .progress import ProgressBar
     from .terminal import make_console
@@ -139,7 +139,7 @@ def _score(labelled: LabelledData, specs: Sequence[PrmSpec]) -> tuple[LabelledDa
     for spec in specs:  # all are found before the first is loaded
         choose_format(spec.format, model_folder(spec))
     models = ModelFolders()
-    check_memory(models, None, specs, Work())
+    check_models(models, None, specs, Work())
     errors: list[str] = []
     for spec in specs:
         scorer = models.prm(spec)

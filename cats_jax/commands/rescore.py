@@ -37,7 +37,7 @@ def rescore(
     from ..evaluation.rescore import rescore as rescore_run
     from ..grading.verdict import make_judge, recorded_grader
     from ..models.footprint import Work
-    from ..models.source import check_memory
+    from ..models.source import check_models
     from ..runs.folder import read_run
     from ..specs.recipe import PrmSpec
     from .evaluate import model_source, show_run
@@ -53,7 +53,7 @@ def rescore(
     scorer = None
     if change.prm is not None:
         models.fingerprint(change.prm)
-        check_memory(models, None, [change.prm], Work())
+        check_models(models, None, [change.prm], Work())
         scorer = models.prm(change.prm)
     folder = run.with_name(f"{run.name}-rescored") if output is None else output
     console = make_console()

@@ -30,7 +30,7 @@ def score(
     """
     from ..models.footprint import Work
     from ..models.prm.family import choose_format
-    from ..models.source import ModelFolders, check_memory, model_folder, silence_transformers
+    from ..models.source import ModelFolders, check_models, model_folder, silence_transformers
     from ..scoring.score_rows import count_rows, score_file
     from ..storage.durable import check_output
     from .progress import ProgressBar
@@ -43,7 +43,7 @@ def score(
     silence_transformers()
     prm_format = choose_format(spec.format, folder)
     models = ModelFolders()
-    check_memory(models, None, [spec], Work())
+    check_models(models, None, [spec], Work())
     scorer = models.prm(spec)
     with ProgressBar(make_console(stderr=True), f"scoring with {scorer.name}", rows) as bar:
         tally = score_file(input, output, scorer, held_tokens=spec.batch_tokens, on_rows=bar.show)

@@ -61,7 +61,7 @@ def solve(
     from ..evaluation.cells import grid
     from ..evaluation.runners import largest_work
     from ..live.searcher import Searcher
-    from ..models.source import ModelFolders, check_memory
+    from ..models.source import ModelFolders, check_models
     from ..protocols import Question
     from ..reporting.draw import LEGEND, describe_result, draw_search
     from ..specs.calibrations import load_calibrations, shipped_calibrations
@@ -96,7 +96,7 @@ def solve(
     if cell.prm is not None:
         models.fingerprint(recipe.prms[0])
     prms = () if cell.prm is None else recipe.prms
-    check_memory(models, recipe.policy, prms, largest_work(recipe))
+    check_models(models, recipe.policy, prms, largest_work(recipe))
     searcher = Searcher(
         policy=models.policy(recipe.policy),
         scorer=None if cell.prm is None else models.prm(cell.prm),

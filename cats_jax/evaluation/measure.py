@@ -27,7 +27,7 @@ from ..grading.verdict import default_judge
 from ..live.ledger import Ledger
 from ..live.results import SearchResult
 from ..models.footprint import Footprint, Work
-from ..models.source import ModelSource, check_memory
+from ..models.source import ModelSource, check_models
 from ..protocols import Question, StepGenerator, StepScorer
 from ..specs.recipe import PolicySpec, PrmSpec, Recipe
 from .cells import Cell
@@ -145,7 +145,7 @@ def measure(
     Raises:
         BadInputError: the models do not fit, or a model or question can't be used.
     """
-    check_memory(models, recipe.policy, recipe.prms, largest_work(recipe))
+    check_models(models, recipe.policy, recipe.prms, largest_work(recipe))
     loaded = _Loaded(models)
     searches = _Searches(recipe, questions, loaded, report)
     kinds = _kinds(cells)
@@ -260,6 +260,9 @@ class _Loaded:
     def footprint(self, spec: PolicySpec | PrmSpec, work: Work) -> Footprint | None:
         """None: memory was checked before the first model was loaded."""
         return None
+
+    def check(self, spec: PolicySpec | PrmSpec) -> None:
+        """Does nothing, as `footprint`."""
 
     def policy(self, spec: PolicySpec) -> StepGenerator:
         if self._policy is None:

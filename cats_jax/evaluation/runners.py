@@ -11,7 +11,7 @@ from ..live.searcher import Searcher
 from ..models.backend import check_there
 from ..models.footprint import Work
 from ..models.settle import check_shares
-from ..models.source import ModelSource, check_memory
+from ..models.source import ModelSource, check_models
 from ..protocols import AnswerJudge, Question, StepGenerator, StepScorer
 from ..specs.recipe import PrmSpec, Recipe
 from .cells import Cell
@@ -115,7 +115,7 @@ class LocalRunner:
     def _load_policy(self) -> StepGenerator:
         if self._policy is None:
             recipe = self._recipe
-            check_memory(self._models, recipe.policy, recipe.prms, largest_work(recipe))
+            check_models(self._models, recipe.policy, recipe.prms, largest_work(recipe))
             started = time.perf_counter()
             self._policy = self._models.policy(recipe.policy)
             self._times.loading += time.perf_counter() - started

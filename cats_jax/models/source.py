@@ -53,6 +53,14 @@ class ModelSource(Protocol):
         """
         ...
 
+    def check(self, spec: PolicySpec | PrmSpec) -> None:
+        """Check that the model can be asked; its weights are not read.
+
+        Raises:
+            BadInputError: there is no such model, or its tokenizer and format do not fit together.
+        """
+        ...
+
     def policy(self, spec: PolicySpec) -> StepGenerator:
         """Load a policy."""
         ...
@@ -62,10 +70,13 @@ class ModelSource(Protocol):
         ...
 
 
-def check_memory(
+def check_models(
     models: ModelSource, policy: PolicySpec | None, prms: Sequence[PrmSpec], work: Work
 ) -> None:
-    """Check that a policy and any one of some PRMs fit into memory together; nothing is loaded.
+    """Check all models of a run before one is loaded.
+
+    Each must have a tokenizer that fits its format, and the policy and any one of the PRMs must fit
+    into memory together.
 
     Args:
         models: source of the models.
@@ -74,8 +85,12 @@ def check_memory(
         work: what the run has at once.
 
     Raises:
-        BadInputError: they do not fit on a device; the message has the arithmetic.
+        BadInputError: a model can't be asked, see `ModelSource.check`, or the models do not fit on
+            a device, in which case the message has the arithmetic.
     """
+    for spec in (policy, *prms):
+        if spec is not None:
+            models.check(spec)
     for prm in prms or (None,):
         found = [models.footprint(spec, work) for spec in (policy, prm) if spec is not None]
         check_fit([footprint for footprint in found if footprint is not None])
@@ -137,6 +152,24 @@ class ModelFolders:
                 spec, "device", "dtype", "max_model_len", "quantization", "gpu_memory_utilization"
             ),
         )
+
+    def check(self, spec: PolicySpec | PrmSpec) -> None:
+        """Check that a model's tokenizer, configuration and format fit together.
+
+        Nothing is checked of a model of a user's own.
+        """
+        if is_function_name(spec.path):
+            return
+        silence_transformers()
+        from .huggingface.model import CausalModel
+        from .huggingface.prm import RewardModel
+
+        folder = model_folder(spec)
+        plain: Any = {"device": "cpu", "dtype": "float32", "num_threads": 1}
+        if isinstance(spec, PolicySpec):
+            CausalModel(folder, format=spec.format, **plain)
+        else:
+            RewardModel(folder, choose_format(spec.format, folder), **plain)
 
     def policy(self, spec: PolicySpec) -> StepGenerator:
         """Load a policy, or start its engine."""

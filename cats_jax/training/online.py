@@ -101,6 +101,8 @@ def train_online(
             judge = default_judge(recipe.questions) if judge is None else judge
             check_there((recipe.policy, *recipe.prms))
             check_shares(recipe.policy, recipe.prms)
+            for spec in (recipe.policy, *recipe.prms):
+                models.check(spec)
             loaded = _load(recipe, models, judge, calibrations)
             for question in questions.questions:
                 loaded.policy.check_question(question)

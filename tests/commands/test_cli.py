@@ -3,6 +3,7 @@
 import json
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 
@@ -233,6 +234,39 @@ def test_bad_arguments(capsys, monkeypatch, tmp_path, arguments, message):
 def test_overrides_name_what_is_in_the_recipe(capsys, recipe):
     line = _refused(capsys, "evaluate", recipe(), "--strategies", "majority")
     assert "'majority' is not in the recipe: it has greedy, beam" in line
+
+
+@pytest.mark.usefixtures("no_models")
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (
+            "max_depth: 6",
+            "policy: {path: BARE}",
+            "policy format 'plain' does not fit the tokenizer: it has no chat template",
+        ),
+        (
+            "prms: [exact]",
+            "prms: [sparse, {path: exact, format: qwen2.5-math-prm}]",
+            "PRM format 'qwen2.5-math-prm' needs '<extra_0>' as one token",
+        ),
+    ],
+)
+def test_tokenizers_that_do_not_fit_are_refused_before_any_model_is_loaded(
+    capsys, recipe, tmp_path, old, new, message
+):
+    bare = shutil.copytree(world.policy_path("weak"), tmp_path / "bare")
+    (bare / "chat_template.jinja").unlink()
+    path = recipe(old, new.replace("BARE", str(bare)))
+    line = _refused(capsys, "evaluate", path, "--output", str(tmp_path / "run"))
+    assert message in line
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.usefixtures("no_models")
+def test_solve_reads_the_prm_s_tokenizer_before_it_loads_the_policy(capsys):
+    line = _refused(capsys, "solve", "(1+2)*3=?", "--prm-format", "qwen2.5-math-prm")
+    assert "needs '<extra_0>' as one token" in line
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path):

@@ -54,6 +54,9 @@ class _Counting:
     def footprint(self, spec, work):
         return self.source.footprint(spec, work)
 
+    def check(self, spec):
+        self.source.check(spec)
+
     def policy(self, spec):
         policy = self.source.policy(spec)
         generate = policy.generate

@@ -118,6 +118,9 @@ class ScriptedModels:
     def footprint(self, spec: PolicySpec | PrmSpec, work: Work) -> None:
         return None
 
+    def check(self, spec: PolicySpec | PrmSpec) -> None:
+        pass
+
     def policy(self, spec: PolicySpec) -> ScriptedPolicy:
         self.loaded.append(spec.path)
         return ScriptedPolicy(self.delay)

@@ -136,6 +136,9 @@ class Source:
     def fingerprint(self, spec):
         return {"name": spec.path}
 
+    def check(self, spec):
+        pass
+
     def policy(self, spec):
         self.num_loaded += 1
         return Policy(self.stop_at)
