@@ -99,7 +99,7 @@ def qwen(shared) -> TiktokenVocabulary:
     return TiktokenVocabulary(shared("real/tokenizers/qwen.tiktoken"), prm_families.QWEN_SPLIT)
 
 
-def qwen_prompt(question: str, *, system: str = OUR_QWEN_SYSTEM) -> tuple[Part, ...]:
+def qwen_prompt(question: str, *, system: str = OUR_QWEN_SYSTEM):
     """Up to the open turn's header, the last part of which belongs to the run of what follows."""
     _, start, end = QWEN_IDS.values()
     turns = (start, f"system\n{system}", end, "\n", start, f"user\n{question}", end)
