@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -53,6 +54,16 @@ class Group:
 
     def by_question(self, value: str = "correct") -> dict[str, float]:
         """Mean over seeds of a column, by question id."""
+        if value not in self._columns:
+            self._columns[value] = self._mean_over_seeds(value)
+        return self._columns[value]
+
+    @functools.cached_property
+    def _columns(self) -> dict[str, dict[str, float]]:
+        # A group is compared with many others.
+        return {}
+
+    def _mean_over_seeds(self, value: str) -> dict[str, float]:
         values: defaultdict[str, list[float]] = defaultdict(list)
         for row in self.rows:
             source = row if value in ("correct", "covered") else row.ledger

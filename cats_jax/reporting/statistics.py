@@ -6,6 +6,7 @@ takes one mean per question. With one run each that mean is 0 or 1 and the class
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -54,6 +55,7 @@ class Paired:
         return "loses" if self.difference.high < 0 else "ties"
 
 
+@functools.lru_cache(maxsize=4096)  # scipy tests a hypothesis first; reports ask again and again
 def wilson(successes: int, trials: int) -> Interval:
     """Share of successes with Wilson's interval.
 

@@ -5,6 +5,7 @@ With them tables can be made without hours of searching.
 
 from __future__ import annotations
 
+import functools
 import json
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -59,5 +60,10 @@ def _row(values: Mapping[str, Any]) -> Row:
         reason="",
         steps=0,
         ledger=Ledger(**{name: values[name] for name in _COSTS}),
-        actions=tuple(tuple(action) for action in json.loads(values["actions"])),
+        actions=_actions(values["actions"]),
     )
+
+
+@functools.lru_cache(maxsize=1024)  # most rows have no action, and short lists are common
+def _actions(text: str) -> tuple[tuple[Any, ...], ...]:
+    return tuple(tuple(action) for action in json.loads(text))

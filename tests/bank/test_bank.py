@@ -7,10 +7,9 @@ import json
 import os
 import pathlib
 import signal
-import subprocess
-import sys
 import time
 
+import forked
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -388,60 +387,34 @@ def test_going_on_gives_the_same_rows(tmp_path, folder):
 
 
 _CHILD = """
-import pathlib, sys
-sys.path.insert(0, sys.argv[1])
+import pathlib
 import scripted_bank
 from scripted import ScriptedModels
-print("ready", flush=True)
-scripted_bank.collected(
-    pathlib.Path(sys.argv[2]),
-    12,
-    models=ScriptedModels(delay=0.01),
-    allocation=getattr(scripted_bank, sys.argv[3]),
-)
-print("done", flush=True)
+def run(folder, allocation):
+    scripted_bank.collected(
+        pathlib.Path(folder),
+        12,
+        models=ScriptedModels(delay=0.01),
+        allocation=getattr(scripted_bank, allocation),
+    )
 """
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("allocation", ["RICH", "ALONE"])
 def test_killed_at_any_moment_a_collection_ends_in_the_same_rows(tmp_path, allocation):
-    def child(folder):
-        process = subprocess.Popen(
-            [
-                sys.executable,
-                "-c",
-                _CHILD,
-                str(ROOT / "tests" / "support"),
-                str(folder),
-                allocation,
-            ],
-            env={**os.environ, "JAX_PLATFORMS": "cpu"},
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-        return process
-
-    def ending(process):
-        output = process.stdout.read()
-        process.stdout.close()
-        return process.wait(), output
-
     killed = tmp_path / "killed"
     seen = 0
-    for moment in (0.0, 0.05, 0.2, 0.4):
-        process = child(killed)
-        time.sleep(moment)
-        process.kill()
-        code, _ = ending(process)
-        assert code in (0, -signal.SIGKILL)
-        blocks = len(list((killed / "bank").glob("[qs]*-*.parquet")))
-        assert blocks >= seen
-        seen = blocks
-    assert ending(child(killed)) == (0, "done\n")
+    with forked.forks(_CHILD, {**os.environ, "JAX_PLATFORMS": "cpu"}) as forks:
+        for moment in (0.0, 0.05, 0.2, 0.4):
+            forks.start(killed, allocation)
+            time.sleep(moment)
+            assert forks.kill() in (0, -signal.SIGKILL)
+            blocks = len(list((killed / "bank").glob("[qs]*-*.parquet")))
+            assert blocks >= seen
+            seen = blocks
+        forks.start(killed, allocation)
+        assert forks.ending() == 0
     undisturbed = collected(
         tmp_path / "undisturbed", 12, allocation=getattr(scripted_bank, allocation)
     )

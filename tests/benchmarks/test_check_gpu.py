@@ -213,16 +213,12 @@ _ROWS = {
         "PRM's scores",
         "samples",
     ),
-    "search": (
-        "core on the CPU",
-        "core on the GPU, PREALLOCATE=false",
-        "core on the GPU, PREALLOCATE=true",
-    ),
+    "search": ("core on the CPU",),
 }
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)  # every part once, and three processes that import JAX and torch
+@pytest.mark.timeout(900)  # every part once, and two processes that import JAX and torch
 @pytest.mark.parametrize("part", check_gpu.PARTS)
 def test_rehearsal(rehearsal, part):
     content = json.loads((rehearsal / f"{part}.json").read_text())

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 
+import forked
 import jax
 import pytest
 import scripted
@@ -521,65 +522,47 @@ def test_settings_that_change_no_result_may_change(finished):
 _KILLS = 20
 _MANY_QUESTIONS = 40
 _CHILD = """
-import sys
-sys.path.append(sys.argv[1])
 import scripted
 from cats_jax.evaluation import evaluate
 from cats_jax.specs.recipe import parse_recipe
-recipe = parse_recipe({"name": "sums", "strategies": ["greedy", "beam", "cats_random"],
-    "num_candidates": [4], "prms": ["good"], "questions": {"world": "test", "count": 40},
-    "max_depth": 6, "in_flight": 2})
-models = scripted.ScriptedModels(delay=0.05)
-evaluation = evaluate.prepare(recipe, models, scripted.question_set(40))
-print("ready", flush=True)
-evaluate.evaluate(evaluation, models, sys.argv[2])
-print("done", flush=True)
+def run(folder):
+    recipe = parse_recipe({"name": "sums", "strategies": ["greedy", "beam", "cats_random"],
+        "num_candidates": [4], "prms": ["good"], "questions": {"world": "test", "count": 40},
+        "max_depth": 6, "in_flight": 2})
+    models = scripted.ScriptedModels(delay=0.05)
+    evaluation = evaluate.prepare(recipe, models, scripted.question_set(40))
+    evaluate.evaluate(evaluation, models, folder)
 """
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)  # twenty-two processes that each import JAX
+@pytest.mark.timeout(900)  # twenty-two processes that each compile the search
 def test_killed_at_twenty_moments_a_run_ends_in_the_same_rows(tmp_path):
     env = {**os.environ, "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "xla")}
     env |= {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PLATFORMS": "cpu"}
-
-    def child(folder):
-        process = subprocess.Popen(
-            [sys.executable, "-c", _CHILD, str(SUPPORT), str(folder)],
-            env=env,
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-        return process
-
-    def ending(process):
-        output = process.stdout.read()
-        process.stdout.close()
-        return process.wait(), output
-
-    assert ending(child(tmp_path / "undisturbed")) == (0, "done\n")
     folder = tmp_path / "run"
     rng = random.Random(0)
     seen = 0
-    for _ in range(_KILLS):
-        process = child(folder)
-        _kill_during_writing(process, folder, rng)
-        assert ending(process)[0] == -signal.SIGKILL
-        rows = len(read_run(folder).rows) if (folder / MANIFEST).exists() else 0
-        assert seen <= rows < 3 * _MANY_QUESTIONS
-        seen = rows
-    assert seen > 0
-    assert ending(child(folder)) == (0, "done\n")
+    with forked.forks(_CHILD, env) as forks:
+        forks.start(tmp_path / "undisturbed")
+        assert forks.ending() == 0
+        for _ in range(_KILLS):
+            forks.start(folder)
+            _wait_for_writing(folder, rng)
+            assert forks.kill() == -signal.SIGKILL
+            rows = len(read_run(folder).rows) if (folder / MANIFEST).exists() else 0
+            assert seen <= rows < 3 * _MANY_QUESTIONS
+            seen = rows
+        assert seen > 0
+        forks.start(folder)
+        assert forks.ending() == 0
     undisturbed = read_run(tmp_path / "undisturbed")
     assert len(undisturbed.rows) == 3 * _MANY_QUESTIONS
     assert _same(read_run(folder)) == _same(undisturbed)
 
 
-def _kill_during_writing(child, folder, rng):
-    """Wait until the files grow, then a moment of random length, and kill."""
+def _wait_for_writing(folder, rng):
+    """Wait until the files grow, then a moment of random length."""
     results = folder / RESULTS
     before = results.stat().st_size if results.exists() else 0
     wanted = rng.choice(["rows", "trees", "early"])
@@ -589,11 +572,10 @@ def _kill_during_writing(child, folder, rng):
         time.sleep(rng.random() * 3)
     else:
         size = path.stat().st_size if wanted == "trees" and path.exists() else before
-        while time.monotonic() < deadline and child.poll() is None:
+        while time.monotonic() < deadline:
             if path.exists() and path.stat().st_size != size:
                 break
         time.sleep(rng.random() * 0.03)
-    child.kill()
 
 
 # Recipes

@@ -2,13 +2,11 @@
 
 import dataclasses
 import os
-import pathlib
 import random
 import signal
-import subprocess
-import sys
 import time
 
+import forked
 import pytest
 import scripted
 from tiny_models import save_model
@@ -19,9 +17,6 @@ from cats_jax.models.source import ModelFolders
 from cats_jax.protocols import StepRequest
 from cats_jax.runs.folder import MANIFEST, RESULTS, read_run
 from cats_jax.specs.recipe import parse_recipe
-
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-SUPPORT = ROOT / "tests" / "support"
 
 _WHOLE = ["majority", "best_of_n", "best_of_n_weighted"]
 
@@ -223,59 +218,55 @@ def test_a_run_that_goes_on_ends_in_the_same_rows(tmp_path, after):
 _KILLS = 6
 _MANY_QUESTIONS = 24
 _CHILD = """
-import sys
-sys.path.append(sys.argv[1])
 import scripted
 from cats_jax.evaluation import evaluate
 from cats_jax.specs.recipe import parse_recipe
-recipe = parse_recipe({"name": "sums", "num_candidates": [4, 16], "prms": ["good"],
-    "strategies": ["majority", "best_of_n", "best_of_n_weighted"],
-    "questions": {"world": "test", "count": 24}, "max_depth": 6, "in_flight": 2})
-models = scripted.ScriptedModels(delay=0.02)
-evaluation = evaluate.prepare(recipe, models, scripted.question_set(24))
-evaluate.evaluate(evaluation, models, sys.argv[2])
+def run(folder):
+    recipe = parse_recipe({"name": "sums", "num_candidates": [4, 16], "prms": ["good"],
+        "strategies": ["majority", "best_of_n", "best_of_n_weighted"],
+        "questions": {"world": "test", "count": 24}, "max_depth": 6, "in_flight": 2})
+    models = scripted.ScriptedModels(delay=0.02)
+    evaluation = evaluate.prepare(recipe, models, scripted.question_set(24))
+    evaluate.evaluate(evaluation, models, folder)
 """
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)  # eight processes that each import JAX
+@pytest.mark.timeout(900)  # eight processes that each compile the search
 def test_killed_at_random_moments_a_run_ends_in_the_same_rows(tmp_path):
     """Also where it is killed among rows that are answered from memory, which is then gone."""
     env = {**os.environ, "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "xla")}
     env |= {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PLATFORMS": "cpu"}
-
-    def command(folder):
-        return [sys.executable, "-c", _CHILD, str(SUPPORT), str(folder)]
-
     undisturbed, folder = tmp_path / "undisturbed", tmp_path / "run"
-    subprocess.run(command(undisturbed), env=env, cwd=ROOT, check=True, timeout=300)
-    whole = _content(read_run(undisturbed))
-    assert len(whole) == 6 * _MANY_QUESTIONS
+    with forked.forks(_CHILD, env) as forks:
+        forks.start(undisturbed)
+        assert forks.ending() == 0
+        whole = _content(read_run(undisturbed))
+        assert len(whole) == 6 * _MANY_QUESTIONS
 
-    rng = random.Random(0)
-    cells = set()
-    for num_rows in sorted(rng.sample(range(4 * _MANY_QUESTIONS), _KILLS)):
-        process = subprocess.Popen(command(folder), env=env, cwd=ROOT)
-        _kill_after(process, folder / RESULTS, num_rows, rng.random() * 0.05)
-        assert process.wait(120) == -signal.SIGKILL
-        if (folder / MANIFEST).exists():
-            rows = _content(read_run(folder))  # an error if one is there twice
-            assert rows.items() <= whole.items()
-            cells.add(len(rows) // _MANY_QUESTIONS)
-    assert len(cells) > 2
-    subprocess.run(command(folder), env=env, cwd=ROOT, check=True, timeout=300)
+        rng = random.Random(0)
+        cells = set()
+        for num_rows in sorted(rng.sample(range(4 * _MANY_QUESTIONS), _KILLS)):
+            forks.start(folder)
+            _wait_for_rows(folder / RESULTS, num_rows)
+            time.sleep(rng.random() * 0.05)
+            assert forks.kill() == -signal.SIGKILL
+            if (folder / MANIFEST).exists():
+                rows = _content(read_run(folder))  # an error if one is there twice
+                assert rows.items() <= whole.items()
+                cells.add(len(rows) // _MANY_QUESTIONS)
+        assert len(cells) > 2
+        forks.start(folder)
+        assert forks.ending() == 0
     assert _content(read_run(folder)) == whole
 
 
-def _kill_after(process, results, num_rows, seconds):
-    """Kill so many seconds after so many rows are written."""
+def _wait_for_rows(results, num_rows):
     deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and process.poll() is None:
+    while time.monotonic() < deadline:
         if results.exists() and results.read_bytes().count(b"\n") >= num_rows:
             break
         time.sleep(0.002)
-    time.sleep(seconds)
-    process.kill()
 
 
 def test_a_broken_prm_fails_its_question_in_every_row(tmp_path):

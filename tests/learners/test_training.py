@@ -87,7 +87,6 @@ VARIANTS = {
     "paper": PAPER,
     "cats": CATS,
     "a2c": A2C,
-    "gae": dataclasses.replace(A2C, gae_lambda=0.9),
     "one-step": dataclasses.replace(A2C, gae_lambda=0.0),
     "n-step": dataclasses.replace(A2C, num_steps=2),
     "paper-gae": dataclasses.replace(PAPER, gae_lambda=0.9, terminal_weight=1.0),

@@ -260,11 +260,11 @@ def test_jax_is_strict():
     ("ci", "mark", "workers", "code"),
     [
         ("true", "", "0", 1),
-        ("true", "", "2", 1),
-        ("true", "@pytest.mark.gpu", "2", 0),
+        ("true", "", "1", 1),
+        ("true", "@pytest.mark.gpu", "1", 0),
         ("", "", "0", 0),
     ],
-    ids=["in CI", "in CI, workers", "gpu in CI, workers", "elsewhere"],
+    ids=["in CI", "in CI, worker", "gpu in CI, worker", "elsewhere"],
 )
 def test_a_skip_fails_in_ci(tmp_path, ci, mark, workers, code):
     shutil.copy(ROOT / "tests" / "conftest.py", tmp_path)

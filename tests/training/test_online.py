@@ -211,15 +211,13 @@ def _lines(folder):
         pytest.param(dataclasses.replace(CATS, num_candidates=(4, 8, 20)), id="cats"),
         pytest.param(PAPER, id="paper"),
         pytest.param(
-            dataclasses.replace(PAPER, gae_lambda=0.9, num_steps=2),
-            id="paper-gae",
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
             dataclasses.replace(
-                PAPER, learner=learners.LearnerConfig(learners.A2C(sequential=True))
+                PAPER,
+                gae_lambda=0.9,
+                num_steps=2,
+                learner=learners.LearnerConfig(learners.A2C(sequential=True)),
             ),
-            id="printed-order",
+            id="paper-gae-in-printed-order",
             marks=pytest.mark.slow,
         ),
     ],
