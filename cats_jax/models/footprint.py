@@ -37,6 +37,7 @@ _QUANTISED = {"fp8": 1.0, "bitsandbytes": 0.5}
 # Elements of one block of the sampler, see `huggingface.sampling`, and the float64 tensors of that
 # size which top-k and top-p need at once.
 _BLOCK_ELEMENTS = 1 << 24
+_CPU_BLOCK_ELEMENTS = 1 << 20
 _BLOCK_TENSORS = 6
 
 # Columns that a decoding buffer starts with beyond the prefix, see `huggingface.model.WIDTH`.
@@ -103,19 +104,21 @@ class ModelShape:
         kv = self.kv_bytes(dtype) * (width + 2 * new)
         return rows * (new * (token + mask) + kv + self.outputs * (size + 8))
 
-    def decode_bytes(self, rows: int, width: int, dtype: str) -> int:
+    def decode_bytes(self, rows: int, width: int, dtype: str, device: str) -> int:
         """Bytes at once of decoding a token for each row, on transformers (estimate).
 
         The keys and values are there twice, because taking out rows copies them. The sampler has
-        three float64 rows of log-probabilities per sample, and works in blocks.
+        two float64 rows of log-probabilities per sample, and works in blocks.
 
         Args:
             rows: samples in the micro-batch.
             width: tokens of a sequence at the end of the step.
             dtype: "float32" or "bfloat16".
+            device: "cpu" or a GPU.
         """
-        block = min(rows * self.outputs, max(_BLOCK_ELEMENTS, self.outputs))
-        sampler = 8 * (3 * rows * self.outputs + _BLOCK_TENSORS * block)
+        elements = _CPU_BLOCK_ELEMENTS if device == "cpu" else _BLOCK_ELEMENTS
+        block = min(rows * self.outputs, max(elements, self.outputs))
+        sampler = 8 * (2 * rows * self.outputs + _BLOCK_TENSORS * block)
         token = _BYTES[dtype] * (4 * self.hidden + 3 * self.intermediate + self.outputs)
         return rows * (2 * width * self.kv_bytes(dtype) + token) + sampler
 
@@ -273,7 +276,7 @@ def transformers_footprint(
         width = prompt + (_GROWTH if samples else step)
         rows = min(work.questions * work.paths, max(1, budget // width))
         if samples:
-            found.append(shape.decode_bytes(rows, prompt + step, dtype))
+            found.append(shape.decode_bytes(rows, prompt + step, dtype, device))
         else:
             found.append(shape.chunk_bytes(rows, step, prompt + step, dtype))
         return max(found)

@@ -240,7 +240,7 @@ def test_decoding_takes_what_the_estimate_says(tiny, samples, top_p):
     policy.generate([StepRequest(question, (), (1,), 1.0, 1.0, 0, False)])
     with _Live() as live:
         policy.generate([request])
-    assert 0.5 < live.peak / shape.decode_bytes(samples, 32 + 64, "float32") < 1
+    assert 0.5 < live.peak / shape.decode_bytes(samples, 32 + 64, "float32", "cpu") < 1
 
 
 # What is refused
@@ -439,4 +439,5 @@ def test_numbers_of_the_bridges_are_theirs():
     """Repeated in footprint.py, which must not import torch."""
     assert footprint._GROWTH == WIDTH
     assert footprint._BLOCK_ELEMENTS == sampling._BLOCK_ELEMENTS
+    assert footprint._CPU_BLOCK_ELEMENTS == sampling._CPU_BLOCK_ELEMENTS
     assert footprint._VLLM_BATCH_TOKENS == vllm_engine._CPU_BATCHED_TOKENS

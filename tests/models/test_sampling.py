@@ -20,6 +20,7 @@ def choose(log_probs, uniform, temperature=1.0, top_p=1.0, top_k=0, truncated=No
     rows = len(log_probs)
     return sampling.choose_tokens(
         log_probs,
+        torch.arange(rows),
         uniform,
         column(temperature, rows),
         column(top_p, rows),
@@ -168,14 +169,14 @@ def test_a_row_depends_on_no_other_row(monkeypatch):
     temperature = torch.rand(rows).double() + 0.3
     top_p = torch.where(torch.arange(rows) % 3 == 0, 0.8, 1.0).double()
     top_k = torch.where(torch.arange(rows) % 4 == 0, 7, 0)
-    arguments = (log_probs, uniform, temperature, top_p, top_k)
+    arguments = (log_probs, torch.arange(rows), uniform, temperature, top_p, top_k)
     together = sampling.choose_tokens(*arguments, truncated=True)
     weights = sampling.filtered_weights(log_probs, temperature, top_p, top_k, truncated=True)
     for row in range(rows):
-        one = [x[row : row + 1] for x in arguments]
+        one = [log_probs, *(x[row : row + 1] for x in arguments[1:])]
         needed = bool(top_p[row] < 1 or top_k[row] > 0)
         assert torch.equal(sampling.choose_tokens(*one, truncated=needed), together[row : row + 1])
-        alone = sampling.filtered_weights(one[0], *one[2:], truncated=needed)
+        alone = sampling.filtered_weights(log_probs[[row]], *one[3:], truncated=needed)
         assert torch.equal(alone[0], weights[row])
-    monkeypatch.setattr(sampling, "_BLOCK_ELEMENTS", 7 * vocab)
+    monkeypatch.setattr(sampling, "_CPU_BLOCK_ELEMENTS", 7 * vocab)
     assert torch.equal(sampling.choose_tokens(*arguments, truncated=True), together)

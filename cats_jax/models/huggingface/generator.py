@@ -250,7 +250,8 @@ class HuggingFaceGenerator(StepPolicy):
                     token = p.forced[alive, tick]
                 else:
                     token = sampling.choose_tokens(
-                        log_probs[row_of],
+                        log_probs,
+                        row_of,
                         sampling.uniforms(p.seed[alive], tick),
                         p.temperature[alive],
                         p.top_p[alive],

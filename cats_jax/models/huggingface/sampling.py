@@ -14,8 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-# Elements of one [rows, vocabulary] float64 block (128 MiB): large vocabularies go block by block.
+# Elements of one [rows, vocabulary] float64 block: large vocabularies go block by block. 128 MiB
+# keep a GPU busy. On a CPU blocks of 8 MiB stay in memory that the allocator keeps: each larger one
+# is mapped anew, which took more time than the arithmetic.
 _BLOCK_ELEMENTS = 1 << 24
+_CPU_BLOCK_ELEMENTS = 1 << 20
 
 # splitmix64 (Steele, Lea, Flood 2014): increment and the two multipliers, unsigned.
 _GAMMA = 0x9E3779B97F4A7C15
@@ -51,6 +54,7 @@ def uniforms(seeds: Tensor, index: int) -> Tensor:
 
 def choose_tokens(
     log_probs: Tensor,
+    row_of: Tensor,
     uniform: Tensor,
     temperature: Tensor,
     top_p: Tensor,
@@ -58,30 +62,30 @@ def choose_tokens(
     *,
     truncated: bool,
 ) -> Tensor:
-    """One token per row by inverse CDF over the filtered distribution, in vocabulary order.
+    """One token per sample by inverse CDF over the filtered distribution, in vocabulary order.
 
     The order of the filters is the usual one: temperature, then top-k, then top-p on what top-k
     left (renormalised). Among equal probabilities the lower id counts as the more likely.
 
     Args:
-        log_probs: f64[S, V] at temperature 1.
+        log_probs: f64[R, V] at temperature 1.
+        row_of: i64[S], the row of each sample in `log_probs`.
         uniform: f64[S] in [0, 1).
         temperature: f64[S]; 0 takes the most likely token.
         top_p: f64[S] in (0, 1]; 1 keeps all.
         top_k: i64[S]; 0 keeps all.
-        truncated: whether any row has top_p < 1 or top_k > 0; the sort is skipped otherwise. A
-            row that keeps all gets the same token either way.
+        truncated: whether any sample has top_p < 1 or top_k > 0; the sort is skipped otherwise. A
+            sample that keeps all gets the same token either way.
 
     Returns:
         i64[S] token ids.
     """
-    block = max(1, _BLOCK_ELEMENTS // log_probs.shape[1])
-    if log_probs.shape[0] <= block:
-        return _choose(log_probs, uniform, temperature, top_p, top_k, truncated)
-    pieces = [slice(start, start + block) for start in range(0, log_probs.shape[0], block)]
+    elements = _CPU_BLOCK_ELEMENTS if log_probs.device.type == "cpu" else _BLOCK_ELEMENTS
+    block = max(1, elements // log_probs.shape[1])
+    pieces = [slice(start, start + block) for start in range(0, len(row_of), block)]
     return torch.cat(
         [
-            _choose(log_probs[p], uniform[p], temperature[p], top_p[p], top_k[p], truncated)
+            _choose(log_probs[row_of[p]], uniform[p], temperature[p], top_p[p], top_k[p], truncated)
             for p in pieces
         ]
     )
@@ -96,16 +100,15 @@ def _choose(
     truncated: bool,
 ) -> Tensor:
     greedy = temperature == 0
-    weights = filtered_weights(
+    cumulative = filtered_weights(
         log_probs, torch.where(greedy, 1.0, temperature), top_p, top_k, truncated=truncated
-    )
-    cumulative = weights.cumsum(-1)
-    target = uniform * cumulative[:, -1]
+    ).cumsum_(-1)
+    total = cumulative[:, -1:]
     # The first token whose cumulated weight exceeds the target. Tokens of weight 0 add no width,
     # so none of them can be it; the minimum guards against rounding at the far end.
-    token = (cumulative <= target[:, None]).sum(-1)
-    last = weights.shape[1] - 1 - (weights.flip(-1) > 0).to(torch.uint8).argmax(-1)
-    return torch.where(greedy, log_probs.argmax(-1), torch.minimum(token, last))
+    token = torch.searchsorted(cumulative, uniform[:, None] * total, right=True)
+    last = torch.searchsorted(cumulative, total.contiguous())
+    return torch.where(greedy, log_probs.argmax(-1), torch.minimum(token, last)[:, 0])
 
 
 def filtered_weights(
