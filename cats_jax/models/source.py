@@ -6,6 +6,7 @@ format on transformers or on a serving engine, whose libraries are imported when
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import pathlib
 from collections.abc import Sequence
@@ -96,6 +97,20 @@ def check_models(
         check_fit([footprint for footprint in found if footprint is not None])
 
 
+@functools.lru_cache(maxsize=64)  # a run is checked twice, and real vocabularies take seconds
+def _check_files(folder: pathlib.Path, format: str, reward: bool) -> None:
+    """Read tokenizer, configuration and format of a policy or a reward model."""
+    silence_transformers()
+    from .huggingface.model import CausalModel
+    from .huggingface.prm import RewardModel
+
+    plain: Any = {"device": "cpu", "dtype": "float32", "num_threads": 1}
+    if reward:
+        RewardModel(folder, choose_format(format, folder), **plain)
+    else:
+        CausalModel(folder, format=format, **plain)
+
+
 class ModelFolders:
     """Model folders on this machine, the embedded world's models by name, and users' own models.
 
@@ -160,16 +175,7 @@ class ModelFolders:
         """
         if is_function_name(spec.path):
             return
-        silence_transformers()
-        from .huggingface.model import CausalModel
-        from .huggingface.prm import RewardModel
-
-        folder = model_folder(spec)
-        plain: Any = {"device": "cpu", "dtype": "float32", "num_threads": 1}
-        if isinstance(spec, PolicySpec):
-            CausalModel(folder, format=spec.format, **plain)
-        else:
-            RewardModel(folder, choose_format(spec.format, folder), **plain)
+        _check_files(model_folder(spec), spec.format, isinstance(spec, PrmSpec))
 
     def policy(self, spec: PolicySpec) -> StepGenerator:
         """Load a policy, or start its engine."""

@@ -1,0 +1,171 @@
+"""The page `docs/get_started/real_models.md` carried out: its commands, its recipes, small models.
+
+A policy and a PRM under Qwen 2.5's published vocabulary, trained here on the world's questions,
+stand in for the models of the small example; questions, candidates and limits are fewer.
+"""
+
+import collections
+import contextlib
+import io
+import json
+import pathlib
+import re
+import shlex
+import time
+
+import pytest
+import qwen_world
+import real_tokenizers
+import torch
+
+from cats_jax import cli
+from cats_jax.world import task
+
+pytestmark = pytest.mark.slow
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs/get_started/real_models.md"
+RECIPES = ("bank-small", "bank-small-validation", "small-choose", "small")
+
+SMALLER = {
+    "backend: vllm, dtype: bfloat16": "backend: hf, dtype: float32",
+    ", gpu_memory_utilization: 0.9": "",
+    ", gpu_memory_utilization: 0.45": "",
+    "max_step_tokens: 512, max_answer_tokens: 2048": "max_step_tokens: 24, max_answer_tokens: 96",
+    "in_flight: 8": "in_flight: 16",
+    "max_depth: 40": "max_depth: 10",
+    "start: 1000, count: 200": "start: 20, count: 10",
+    "count: 1000": "count: 20",
+    "root_draws: 32, revisit_draws: 4": "root_draws: 4, revisit_draws: 1",
+    "root_draws: 64, revisit_draws: 4": "root_draws: 4, revisit_draws: 1",
+    "num_candidates: [4, 16, 64]": "num_candidates: [4]",
+    "questions: math500": (
+        "questions: {dataset: math12k, file: data/math12k.jsonl, shuffle: 0, start: 30, count: 12}"
+    ),
+}
+"""What is put in place of what in the recipes of the page."""
+
+TRAINING = ("--num-candidates", "4", "--num-iterations", "20", "--no-rivals")
+
+
+def commands() -> list[list[str]]:
+    """The commands of `cats-jax` in the page's shell blocks, in order."""
+    blocks = re.findall(r"```sh\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    lines = "\n".join(blocks).replace("\\\n", " ").splitlines()
+    return [shlex.split(line)[1:] for line in lines if line.startswith("cats-jax ")]
+
+
+@pytest.fixture(scope="module")
+def road(shared, tmp_path_factory):
+    """The folder after the last command, and what each command printed."""
+    folder = tmp_path_factory.mktemp("road")
+    tokenizer = real_tokenizers.build_qwen(shared("real/tokenizers/build.py"), folder)
+    for name in ("models", "downloads", "data", "recipes/real"):
+        (folder / name).mkdir(parents=True)
+    torch.set_num_threads(1)
+    qwen_world.make_policy(tokenizer, folder / "models/Qwen2.5-Math-1.5B-Instruct", num_steps=200)
+    qwen_world.make_prm(tokenizer, folder / "downloads/skywork", num_steps=60)
+    write_questions(folder / "data/math12k.jsonl", 42)
+    for name in RECIPES:
+        text = (ROOT / f"recipes/real/{name}.yaml").read_text()
+        for large, small in SMALLER.items():
+            text = text.replace(large, small)
+        (folder / f"recipes/real/{name}.yaml").write_text(text)
+    return folder, carried_out(folder)
+
+
+def write_questions(file: pathlib.Path, number: int) -> None:
+    """Questions of the world that no model was trained on, in the columns of PRM800K's file."""
+    streams = [task.problem_stream("validation", level, seed=0) for level in task.LEVELS]
+    rows = []
+    for index in range(number):
+        problem = next(streams[index % len(streams)])
+        rows.append(
+            {
+                "problem": qwen_world.question_text(problem.text),
+                "solution": task.STEP_SEPARATOR.join(problem.steps),
+                "answer": problem.answer,
+                "subject": "Prealgebra",
+                "level": problem.level,
+                "unique_id": f"train/{problem.id}.json",
+            }
+        )
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def carried_out(folder: pathlib.Path) -> list[tuple[str, str]]:
+    """Each command and what it printed; all must succeed."""
+    done = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        for arguments in commands():
+            if "--measure" in arguments:  # a minute's work, which has tests of its own
+                continue
+            more = TRAINING if arguments[0] == "train" else ()
+            printed, code, seconds = run([*arguments, *more])
+            print(f"{seconds:6.1f} s  {shlex.join(arguments)}")
+            assert code == 0, printed
+            done.append((shlex.join(arguments), printed))
+    return done
+
+
+def run(arguments: list[str]) -> tuple[str, int, float]:
+    """Output, exit code and seconds of one command."""
+    output, started = io.StringIO(), time.perf_counter()
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
+        code = cli.run(arguments)
+    return output.getvalue(), code, time.perf_counter() - started
+
+
+def printed(road, *words: str) -> str:
+    """What the one command with these words printed."""
+    (found,) = [text for command, text in road[1] if all(word in command for word in words)]
+    return found
+
+
+def test_every_change_of_the_recipes_changes_one(road):
+    texts = [(ROOT / f"recipes/real/{name}.yaml").read_text() for name in RECIPES]
+    assert all(any(large in text for text in texts) for large in SMALLER)
+    used = {part for command, _ in road[1] for part in command.split() if part.endswith(".yaml")}
+    assert used == {f"recipes/real/{name}.yaml" for name in RECIPES}
+
+
+def test_what_is_missing_before_the_first_step_is_said(road):
+    text = printed(road, "--dry-run")
+    assert "fits: policy" in text
+    assert "not there yet: recipe 'recipes/real/small.yaml': calibration" in text
+    assert "not there yet: strategy 'cats': controller folder" in text
+
+
+def test_the_policy_is_right_sometimes_and_the_prm_tells_when(road):
+    folder, _ = road
+    rows = evaluation_rows(folder / "runs/small/choose")
+    majority = [row["correct"] for row in rows if row["strategy"] == "majority"]
+    assert 0.15 < sum(majority) / len(majority) < 0.95
+    (fit,) = json.loads((folder / "runs/small/calibration.json").read_text())["prms"].values()
+    assert fit["pair"][0] > 0.75  # of raw scores
+
+
+def test_the_controllers_are_compared_on_the_validation_bank(road):
+    rows = evaluation_rows(road[0] / "runs/small/choose")
+    cells = {(row["strategy"], row["num_candidates"]) for row in rows}
+    names = ("majority", "best_of_n_weighted", "beam", "seed-0", "seed-1", "seed-2")
+    assert cells == {(name, n) for name in names for n in (4,)}
+    assert "trained with other models" not in printed(road, "small-choose.yaml")
+
+
+def test_the_last_run_is_whole_and_reported(road):
+    folder, _ = road
+    rows = evaluation_rows(folder / "runs/small/math500")
+    names = ("majority", "best_of_n_weighted", "beam", "cats")
+    expected = {("greedy", 1), *((name, n) for name in names for n in (4,))}
+    cells = collections.Counter((row["strategy"], row["num_candidates"]) for row in rows)
+    assert cells == dict.fromkeys(expected, 12)
+    assert {row["status"] for row in rows} <= {"answered", "no_answer"}
+    text = printed(road, "report")
+    assert all(f"| {name} " in text for name, _ in expected)
+    assert "trained with other models" not in printed(road, "small.yaml", "math500")
+
+
+def evaluation_rows(folder: pathlib.Path) -> list[dict]:
+    return [json.loads(line) for line in (folder / "results.jsonl").read_text().splitlines()]
