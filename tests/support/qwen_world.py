@@ -206,7 +206,7 @@ def _compact(
     model = Qwen2ForCausalLM(config).float()
     state = {name: value for name, value in start.state_dict().items() if ".layers." in name}
     model.load_state_dict({**state, "model.norm.weight": start.model.norm.weight}, strict=False)
-    embeddings, read_out = start.get_input_embeddings().weight, start.lm_head.weight
+    embeddings, read_out = start.model.embed_tokens.weight, start.lm_head.weight
     with torch.no_grad():
         for token, place in used.items():
             known = _in_the_world(tokenizer.decode(token))
