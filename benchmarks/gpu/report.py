@@ -102,7 +102,7 @@ class Report:
             self.left_out.append(name)
             self.write()
             return
-        except Exception as error:  # whatever a row fails of, the others are measured
+        except Exception as error:  # whatever makes a row fail, the others are measured
             traceback.print_exc()
             first = (str(error) or type(error).__name__).splitlines()[0]
             values = {"error": f"{type(error).__name__}: {first}"}

@@ -177,6 +177,8 @@ class _Collection:
             judge = default_judge(self.recipe.questions)
         check_there((self.recipe.policy, *prms))
         check_models(self.models, self.recipe.policy, prms, self._work())
+        for spec in self.recipe.prms:  # also those that score when all trees are grown
+            self.models.check(spec)
         policy = self.models.policy(self.recipe.policy)
         for question in self.known.questions:
             policy.check_question(question)

@@ -44,7 +44,7 @@ def largest_work(recipe: Recipe) -> Work:
 class LocalRunner:
     """Searches in this process with the recipe's policy and one PRM in memory at a time.
 
-    Before the first model is loaded, the policy and each PRM are checked to fit into memory.
+    Before the first model is loaded, the policy and all PRMs are checked, see `check_models`.
     """
 
     def __init__(

@@ -55,10 +55,10 @@ class ModelSource(Protocol):
         ...
 
     def check(self, spec: PolicySpec | PrmSpec) -> None:
-        """Check that the model can be asked; its weights are not read.
+        """Check tokenizer, configuration and format of a model; its weights are not read.
 
         Raises:
-            BadInputError: there is no such model, or its tokenizer and format do not fit together.
+            BadInputError: there is no such model, or the three do not fit together.
         """
         ...
 
@@ -86,7 +86,7 @@ def check_models(
         work: what the run has at once.
 
     Raises:
-        BadInputError: a model can't be asked, see `ModelSource.check`, or the models do not fit on
+        BadInputError: a model fails `ModelSource.check`, or the models do not fit on
             a device, in which case the message has the arithmetic.
     """
     for spec in (policy, *prms):
@@ -98,7 +98,7 @@ def check_models(
 
 
 @functools.lru_cache(maxsize=64)  # a run is checked twice, and real vocabularies take seconds
-def _check_files(folder: pathlib.Path, format: str, reward: bool) -> None:
+def _check_files(folder: pathlib.Path, format: str, *, reward: bool) -> None:
     """Read tokenizer, configuration and format of a policy or a reward model."""
     silence_transformers()
     from .huggingface.model import CausalModel
@@ -175,7 +175,7 @@ class ModelFolders:
         """
         if is_function_name(spec.path):
             return
-        _check_files(model_folder(spec), spec.format, isinstance(spec, PrmSpec))
+        _check_files(model_folder(spec), spec.format, reward=isinstance(spec, PrmSpec))
 
     def policy(self, spec: PolicySpec) -> StepGenerator:
         """Load a policy, or start its engine."""

@@ -402,3 +402,19 @@ def test_language_models_give_the_same_scores_and_costs_in_both_ways():
             assert column.prm_tokens == [row[number] for row in tree.nodes.prm_tokens]
             assert column.prompt_tokens == tree.prompt_tokens[number]
         assert sum(column.prompt_tokens for column in columns) > 40
+
+
+class Misfit(ScriptedModels):
+    """One of whose PRMs has another tokenizer than its format's."""
+
+    def check(self, spec):
+        if spec.path == "bad":
+            raise BadInputError("PRM 'bad': no tag")
+
+
+@pytest.mark.parametrize("allocation", [ALONE, RICH])
+def test_every_prm_is_checked_before_the_policy_is_loaded(tmp_path, allocation):
+    models = Misfit()
+    with pytest.raises(BadInputError, match="PRM 'bad': no tag"):
+        collected(tmp_path, models=models, allocation=allocation)
+    assert models.loaded == []

@@ -667,3 +667,12 @@ def test_a_format_whose_tag_the_tokenizer_lacks_is_refused(copy):
     other = dataclasses.replace(WORLD, tag="<extra_0>")
     with pytest.raises(BadInputError, match="needs '<extra_0>' as one token"):
         HuggingFaceScorer(copy, other)
+
+
+def test_logits_that_are_no_numbers_stop_the_run(folder):
+    policy = make_generator(folder)
+    policy.generate([StepRequest(Question("q", "1+2=?"), (), (0,), 1.0, 1.0, 0, False)])
+    policy._model.model.model.norm.weight.data.fill_(torch.nan)
+    other = StepRequest(Question("r", "2+2=?"), (), (0,), 1.0, 1.0, 0, False)
+    with pytest.raises(RunStoppedError, match="log-probabilities of its tokens are not finite"):
+        policy.generate([other])

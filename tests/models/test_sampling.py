@@ -180,3 +180,14 @@ def test_a_row_depends_on_no_other_row(monkeypatch):
         assert torch.equal(alone[0], weights[row])
     monkeypatch.setattr(sampling, "_CPU_BLOCK_ELEMENTS", 7 * vocab)
     assert torch.equal(sampling.choose_tokens(*arguments, truncated=True), together)
+    shared = torch.arange(rows) * 3 % 11
+    apart = sampling.choose_tokens(
+        log_probs[shared], torch.arange(rows), *arguments[2:], truncated=True
+    )
+    got = sampling.choose_tokens(log_probs, shared, *arguments[2:], truncated=True)
+    assert torch.equal(got, apart)
+
+
+def test_logits_that_are_not_numbers_give_an_id_of_the_vocabulary():
+    log_probs = torch.tensor([[0.0, float("nan"), 0.0]]).double().log_softmax(-1)
+    assert choose(log_probs, torch.tensor([0.5]).double()).tolist() == [2]

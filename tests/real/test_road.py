@@ -21,7 +21,7 @@ import torch
 from cats_jax import cli
 from cats_jax.world import task
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs/get_started/real_models.md"
@@ -32,7 +32,6 @@ SMALLER = {
     ", gpu_memory_utilization: 0.9": "",
     ", gpu_memory_utilization: 0.45": "",
     "max_step_tokens: 512, max_answer_tokens: 2048": "max_step_tokens: 24, max_answer_tokens: 96",
-    "in_flight: 8": "in_flight: 16",
     "max_depth: 40": "max_depth: 10",
     "start: 1000, count: 200": "start: 20, count: 10",
     "count: 1000": "count: 20",
@@ -55,10 +54,21 @@ def commands() -> list[list[str]]:
     return [shlex.split(line)[1:] for line in lines if line.startswith("cats-jax ")]
 
 
-@pytest.fixture(scope="module")
-def road(shared, tmp_path_factory):
-    """The folder after the last command, and what each command printed."""
-    folder = tmp_path_factory.mktemp("road")
+Road = tuple[pathlib.Path, list[tuple[str, str]]]
+"""The folder after the last command, and each command with what it printed."""
+
+
+def test_the_page_is_carried_out(shared, tmp_path):
+    make_models_and_data(shared, tmp_path)
+    road = tmp_path, carried_out(tmp_path)
+    check_recipes(road)
+    check_dry_run(road)
+    check_policy_and_prm(road)
+    check_choice(road)
+    check_last_run(road)
+
+
+def make_models_and_data(shared, folder: pathlib.Path) -> None:
     tokenizer = real_tokenizers.build_qwen(shared("real/tokenizers/build.py"), folder)
     for name in ("models", "downloads", "data", "recipes/real"):
         (folder / name).mkdir(parents=True)
@@ -71,7 +81,6 @@ def road(shared, tmp_path_factory):
         for large, small in SMALLER.items():
             text = text.replace(large, small)
         (folder / f"recipes/real/{name}.yaml").write_text(text)
-    return folder, carried_out(folder)
 
 
 def write_questions(file: pathlib.Path, number: int) -> None:
@@ -117,48 +126,53 @@ def run(arguments: list[str]) -> tuple[str, int, float]:
     return output.getvalue(), code, time.perf_counter() - started
 
 
-def printed(road, *words: str) -> str:
+def printed(road: Road, *words: str) -> str:
     """What the one command with these words printed."""
     (found,) = [text for command, text in road[1] if all(word in command for word in words)]
     return found
 
 
-def test_every_change_of_the_recipes_changes_one(road):
+def check_recipes(road: Road) -> None:
+    """All recipes of the example are used, and no change of them is in vain."""
     texts = [(ROOT / f"recipes/real/{name}.yaml").read_text() for name in RECIPES]
     assert all(any(large in text for text in texts) for large in SMALLER)
     used = {part for command, _ in road[1] for part in command.split() if part.endswith(".yaml")}
     assert used == {f"recipes/real/{name}.yaml" for name in RECIPES}
 
 
-def test_what_is_missing_before_the_first_step_is_said(road):
+def check_dry_run(road: Road) -> None:
+    """Before the first step it is said what fits, and what is missing."""
     text = printed(road, "--dry-run")
     assert "fits: policy" in text
     assert "not there yet: recipe 'recipes/real/small.yaml': calibration" in text
     assert "not there yet: strategy 'cats': controller folder" in text
 
 
-def test_the_policy_is_right_sometimes_and_the_prm_tells_when(road):
+def check_policy_and_prm(road: Road) -> None:
+    """The policy is right sometimes, and the PRM tells when."""
     folder, _ = road
     rows = evaluation_rows(folder / "runs/small/choose")
     majority = [row["correct"] for row in rows if row["strategy"] == "majority"]
-    assert 0.15 < sum(majority) / len(majority) < 0.95
+    assert 0 < sum(majority) < len(majority)
     (fit,) = json.loads((folder / "runs/small/calibration.json").read_text())["prms"].values()
     assert fit["pair"][0] > 0.75  # of raw scores
 
 
-def test_the_controllers_are_compared_on_the_validation_bank(road):
+def check_choice(road: Road) -> None:
+    """The controllers are compared on the validation bank."""
     rows = evaluation_rows(road[0] / "runs/small/choose")
     cells = {(row["strategy"], row["num_candidates"]) for row in rows}
     names = ("majority", "best_of_n_weighted", "beam", "seed-0", "seed-1", "seed-2")
-    assert cells == {(name, n) for name in names for n in (4,)}
+    assert cells == {(name, 4) for name in names}
     assert "trained with other models" not in printed(road, "small-choose.yaml")
 
 
-def test_the_last_run_is_whole_and_reported(road):
+def check_last_run(road: Road) -> None:
+    """The last run is whole, and reported."""
     folder, _ = road
     rows = evaluation_rows(folder / "runs/small/math500")
     names = ("majority", "best_of_n_weighted", "beam", "cats")
-    expected = {("greedy", 1), *((name, n) for name in names for n in (4,))}
+    expected = {("greedy", 1), *((name, 4) for name in names)}
     cells = collections.Counter((row["strategy"], row["num_candidates"]) for row in rows)
     assert cells == dict.fromkeys(expected, 12)
     assert {row["status"] for row in rows} <= {"answered", "no_answer"}

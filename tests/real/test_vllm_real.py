@@ -1,4 +1,4 @@
-"""Real vLLM engines: a published vocabulary and chat template, and a whole `evaluate`.
+"""Real vLLM engines: a published vocabulary, and a whole `evaluate`.
 
 The policy is a tiny model with the tokenizer of Qwen 2.5. Its next token is distributed like the
 tokens of published answers, so that its steps end in the separators of real text.

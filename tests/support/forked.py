@@ -65,10 +65,14 @@ def forks(code: str, env: Mapping[str, str]) -> Iterator[Forks]:
     code = f"import sys; sys.path.append({str(_SUPPORT)!r})\n{code}\n{_FORK}"
     with subprocess.Popen(
         [sys.executable, "-c", code],
-        env=env,
+        env={"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", **env},
+        start_new_session=True,
         cwd=_SUPPORT.parents[1],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
     ) as parent:
-        yield Forks(parent)
+        try:
+            yield Forks(parent)
+        finally:
+            os.killpg(parent.pid, signal.SIGKILL)

@@ -1,9 +1,9 @@
 """A policy and a PRM under Qwen 2.5's published vocabulary that know some arithmetic.
 
 Their layers are those of the embedded world's models. Embeddings and read-outs are made anew, for
-the ids that Qwen's tokenizer gives the world's texts, and a training of minutes fits them to one
-another. The training sees the used ids only; one more class stands for all the others, so that the
-whole vocabulary costs nothing until the model is written.
+the ids that Qwen's tokenizer gives the world's texts, and less than a minute of training fits them
+to one another. The training sees the used ids only; one more class stands for all the others, so
+that the whole vocabulary costs nothing until the model is written.
 """
 
 import dataclasses

@@ -24,6 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ...errors import RunStoppedError
 from ...protocols import (
     Finish,
     Generation,
@@ -118,8 +119,8 @@ class HuggingFaceGenerator(StepPolicy):
 
         Raises:
             BadInputError: a sampling parameter outside its range.
-            RunStoppedError: a path that does not fit the cache, or a row that does not fit the
-                device's memory.
+            RunStoppedError: a path that does not fit the cache, a row that does not fit the
+                device's memory, or logits that are no numbers.
         """
         for request in requests:
             check_parameters(request)
@@ -297,6 +298,11 @@ class HuggingFaceGenerator(StepPolicy):
                 row_of = parents[history]
 
         if samples is not None:
+            if not bool(log_prob.isfinite().all()):
+                raise RunStoppedError(
+                    f"policy {self._model.name!r}: log-probabilities of its tokens are not finite: "
+                    "load it with dtype float32 or bfloat16, and check its weights"
+                )
             samples.add(batch, out, count, finish, log_prob)
 
     def _finished(

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 # Elements of one [rows, vocabulary] float64 block: large vocabularies go block by block. 128 MiB
-# keep a GPU busy. On a CPU blocks of 8 MiB stay in memory that the allocator keeps: each larger one
-# is mapped anew, which took more time than the arithmetic.
+# keep a GPU busy. On a CPU 8 MiB stay below the 32 MiB from which on glibc maps every array anew,
+# which took more time than the arithmetic.
 _BLOCK_ELEMENTS = 1 << 24
 _CPU_BLOCK_ELEMENTS = 1 << 20
 
@@ -105,9 +105,10 @@ def _choose(
     ).cumsum_(-1)
     total = cumulative[:, -1:]
     # The first token whose cumulated weight exceeds the target. Tokens of weight 0 add no width,
-    # so none of them can be it; the minimum guards against rounding at the far end.
+    # so none of them can be it; the minimum guards against rounding at the far end. Logits that
+    # are NaN give the last id: the caller sees by the log-probability that something is wrong.
     token = torch.searchsorted(cumulative, uniform[:, None] * total, right=True)
-    last = torch.searchsorted(cumulative, total.contiguous())
+    last = torch.searchsorted(cumulative, total.contiguous()).clamp_(max=cumulative.shape[1] - 1)
     return torch.where(greedy, log_probs.argmax(-1), torch.minimum(token, last)[:, 0])
 
 
