@@ -145,6 +145,30 @@ class Generation:
     seconds: list[float] | None = None
 
 
+Answer = tuple[StepSample, ...]
+"""The steps of one sampled answer, at least one.
+
+If the last step finished with "step", the answer was cut at the limit for answers, and goes on.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerGeneration:
+    """Whole answers to a batch of `StepRequest`s.
+
+    Attributes:
+        answers: `answers[i][j]` belongs to request i and its seed j.
+        usage, inside_seconds, sample_usage, seconds: as in `Generation`, with all tokens that were
+            sampled, also those of a step that was cut.
+    """
+
+    answers: list[list[Answer]]
+    usage: list[TokenUsage]
+    inside_seconds: float
+    sample_usage: list[list[TokenUsage]] | None = None
+    seconds: list[float] | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Scoring:
     """Answer to a batch of paths.
@@ -201,6 +225,22 @@ class StepGenerator(Protocol):
 
     def keep_only(self, question: Question, paths: Sequence[Path]) -> None:
         """Free a question's cached state except prefixes of `paths`; without paths, all of it."""
+        ...
+
+
+@runtime_checkable
+class AnswerGenerator(StepGenerator, Protocol):
+    """A policy that can sample whole answers in one request."""
+
+    def generate_answers(self, requests: Sequence[StepRequest], max_depth: int) -> AnswerGeneration:
+        """Sample the rest of the answer for every request, and cut it into steps.
+
+        An answer ends with its end token, at a step that is longer than the limit for steps (the
+        last sample, which finishes with "length"), at the end of the context, or at the limit for
+        answers. A path has at most `max_depth` steps, of which the last is all that is left; the
+        others are cut by the same rules as those of `generate`. A sampled answer is a function of
+        its path, parameters and seed alone.
+        """
         ...
 
 

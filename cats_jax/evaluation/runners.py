@@ -8,6 +8,7 @@ from typing import Protocol
 
 from ..live.results import SearchResult
 from ..live.searcher import Searcher
+from ..live.whole_answers import whole_answers
 from ..models.backend import check_there
 from ..models.footprint import Work
 from ..models.settle import check_shares
@@ -77,6 +78,12 @@ class LocalRunner:
         scorer = None if cell.prm is None else self._load_prm(cell.prm)
         remember: Callable[[SearchResult], None] | None = None
         if self._shared is not None and cell.pool is not None:
+            policy = whole_answers(
+                policy,
+                cell.strategy,
+                max_depth=recipe.max_depth,
+                limited=recipe.max_tokens is not None,  # the others were asked above
+            )
             policy, scorer, remember = self._shared.share(cell, policy, scorer)
 
         def ended(result: SearchResult) -> None:

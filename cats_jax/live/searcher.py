@@ -21,6 +21,7 @@ from .results import SearchResult
 from .seeds import stable_seed
 from .ticks import Terms
 from .timings import Timings
+from .whole_answers import whole_answers
 
 _SPLIT_FROM = 32
 """Smallest number of questions in flight that is split into two cohorts. One cohort is sampled
@@ -100,7 +101,8 @@ class Searcher:
             raise BadInputError(f"price={price}: must be a number >= 0")
         if budget is not None and budget < 1:
             raise BadInputError(f"budget={budget}: must be at least 1, or None for N * max_depth")
-        self._policy = policy
+        limited = budget is not None or max_tokens is not None or max_seconds is not None
+        self._policy = whole_answers(policy, strategy, max_depth=max_depth, limited=limited)
         self._scorer = scorer if strategy.uses_scores else None
         self._settings = SearchSettings(
             strategy=strategy,

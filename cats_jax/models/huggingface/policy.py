@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pathlib
+from collections.abc import Sequence
 from typing import Any
 
 from ...errors import BadInputError
-from ...protocols import Question, StepRequest
+from ...protocols import Answer, Finish, Question, Step, StepRequest, StepSample
 from ..prompts.policy_format import AUTO
-from ..prompts.step_text import StepText
+from ..prompts.step_text import StepText, cut_answer
 from .model import CausalModel
 
 
@@ -21,7 +22,8 @@ class StepPolicy:
             "auto", see `choose_format`.
         step_separator: text that closes a step, in place of the format's; see `StepText`.
         max_step_tokens: largest number of tokens of a step; longer samples finish with "length".
-        max_answer_tokens: largest number of tokens of a sample of a `to_end` request.
+        max_answer_tokens: largest number of tokens of a sample of a `to_end` request, and of an
+            answer that is sampled whole.
         model: `device`, `dtype`, `num_threads` and `kv_cache_gib` of the `CausalModel`.
 
     Attributes:
@@ -56,6 +58,33 @@ class StepPolicy:
     def _limit(self, request: StepRequest) -> int:
         """Largest number of tokens of a sample, whatever room the context leaves."""
         return self._max_answer_tokens if request.to_end else self._max_step_tokens
+
+    @property
+    def _answer_limit(self) -> int:
+        """Largest number of tokens of an answer; one step at least fits in."""
+        return max(self._max_answer_tokens, self._max_step_tokens)
+
+    def _answer(
+        self, ids: Sequence[int], finish: Finish, log_probs: Sequence[float], max_steps: int
+    ) -> Answer:
+        """The steps of a whole answer; `log_probs` are those of its tokens."""
+        if not ids:  # the path leaves no room in the context
+            return (StepSample(Step("", ()), finish, 0.0),)
+        pieces = cut_answer(
+            ids,
+            finish,
+            separators=self._text.separators,
+            max_steps=max_steps,
+            max_step_tokens=self._max_step_tokens,
+        )
+        return tuple(
+            StepSample(
+                Step(self._text.text(part := tuple(ids[at.start : at.end]), at.finish), part),
+                at.finish,
+                sum(log_probs[at.start : at.end]),
+            )
+            for at in pieces
+        )
 
 
 def check_positive(**settings: int) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from ...errors import BadInputError
@@ -80,6 +81,54 @@ class StepText:
         while start < min(len(head), len(text)) and head[start] == text[start]:
             start += 1
         return text[:start] + text[start:].partition(self._separator)[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A step of an answer: the ids `start` to `end`, and why it finished."""
+
+    start: int
+    end: int
+    finish: Finish
+
+
+def cut_answer(
+    ids: Sequence[int],
+    finish: Finish,
+    *,
+    separators: Container[int],
+    max_steps: int,
+    max_step_tokens: int,
+) -> list[Piece]:
+    """The steps of an answer that was sampled without stopping at separators.
+
+    Args:
+        ids: token ids of the answer, including its end token.
+        finish: why sampling stopped: "end", "length" or "context".
+        separators: ids of the tokens that close a step.
+        max_steps: largest number of steps; the last one is all that is left.
+        max_step_tokens: largest number of tokens of a step that a separator closes.
+
+    Returns:
+        The steps in order. A step that is too long is cut there and is the last. What follows the
+        last separator of an answer that was cut at the limit for answers is left out, unless it is
+        too long for a step: it may still become one.
+    """
+    pieces: list[Piece] = []
+    start = 0
+    for place, token in enumerate(ids):
+        if len(pieces) == max_steps - 1:
+            break
+        if place - start == max_step_tokens:
+            pieces.append(Piece(start, place, "length"))
+            return pieces
+        if token in separators:
+            pieces.append(Piece(start, place + 1, "step"))
+            start = place + 1
+    too_long = len(pieces) < max_steps - 1 and len(ids) - start >= max_step_tokens
+    if start < len(ids) and (finish != "length" or too_long):
+        pieces.append(Piece(start, len(ids), finish))
+    return pieces
 
 
 def check_parameters(request: StepRequest) -> None:

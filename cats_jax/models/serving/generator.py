@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...protocols import (
+    AnswerGeneration,
     Finish,
     Generation,
     Path,
@@ -78,6 +79,32 @@ class EngineGenerator(StepPolicy):
         Raises:
             BadInputError: a sampling parameter outside its range.
         """
+        answers, usage, inside = self._sample(requests)
+        samples = [[self._step_sample(*each) for each in answer] for answer in answers]
+        return Generation(samples, [total_usage(each) for each in usage], inside, usage)
+
+    def generate_answers(self, requests: Sequence[StepRequest], max_depth: int) -> AnswerGeneration:
+        """Samples whole answers in one call of the engine; see `AnswerGenerator`.
+
+        Usage and time are those of `generate`. An answer has one seed for all its steps.
+
+        Raises:
+            BadInputError: a sampling parameter outside its range.
+        """
+        sampled, usage, inside = self._sample(requests, whole=True)
+        answers = [
+            [
+                self._answer(each.ids, finish, each.log_probs, max_depth - len(request.path))
+                for each, finish in answer
+            ]
+            for request, answer in zip(requests, sampled, strict=True)
+        ]
+        return AnswerGeneration(answers, [total_usage(each) for each in usage], inside, usage)
+
+    def _sample(
+        self, requests: Sequence[StepRequest], *, whole: bool = False
+    ) -> tuple[list[list[tuple[Sampled, Finish]]], list[list[TokenUsage]], float]:
+        """Samples of the engine and why they finished, their usage, and seconds of the call."""
         asked: list[SampleRequest] = []
         place: list[int] = []
         at_limit: list[Finish] = []
@@ -85,10 +112,10 @@ class EngineGenerator(StepPolicy):
             check_parameters(request)
             prompt = self._prompt(request.question, request.path)
             room = self._model.context - len(prompt)
-            limit = self._limit(request)
+            limit = self._answer_limit if whole else self._limit(request)
             if room < 1:
                 continue  # every sample finishes with "context", empty
-            separators = () if request.to_end else self._text.separators
+            separators = () if whole or request.to_end else self._text.separators
             place.append(i)
             at_limit.append("length" if limit <= room else "context")
             asked.append(
@@ -100,27 +127,30 @@ class EngineGenerator(StepPolicy):
                     top_k=request.top_k,
                     max_tokens=min(limit, room),
                     stop_ids=(*self._text.ends, *separators),
+                    log_probs=whole,
                 )
             )
         start = time.perf_counter()
-        answers = self._engine.sample(asked) if asked else []
+        found = self._engine.sample(asked) if asked else []
         inside = time.perf_counter() - start
 
-        empty = StepSample(Step("", ()), "context", 0.0)
-        samples = [[empty] * len(request.seeds) for request in requests]
+        empty: tuple[Sampled, Finish] = (Sampled((), False, 0.0, 0), "context")
+        answers: list[list[tuple[Sampled, Finish]]] = [[empty] * len(r.seeds) for r in requests]
         usage = [[TokenUsage()] * len(request.seeds) for request in requests]
-        for i, request, answer, limit in zip(place, asked, answers, at_limit, strict=True):
-            samples[i] = [self._step_sample(sampled, limit) for sampled in answer]
+        for i, request, answer, limit in zip(place, asked, found, at_limit, strict=True):
+            answers[i] = [(sampled, self._finish(sampled, limit)) for sampled in answer]
             usage[i] = [_usage(request, sampled) for sampled in answer]
-        return Generation(samples, [total_usage(each) for each in usage], inside, usage)
+        return answers, usage, inside
 
     def _prompt(self, question: Question, path: Path) -> tuple[int, ...]:
         return (*self._model.prompt_ids(question), *(t for step in path for t in step.token_ids))
 
-    def _step_sample(self, sampled: Sampled, at_limit: Finish) -> StepSample:
-        finish: Finish = at_limit
-        if sampled.stopped:
-            finish = "end" if sampled.ids[-1] in self._ends else "step"
+    def _finish(self, sampled: Sampled, at_limit: Finish) -> Finish:
+        if not sampled.stopped:
+            return at_limit
+        return "end" if sampled.ids[-1] in self._ends else "step"
+
+    def _step_sample(self, sampled: Sampled, finish: Finish) -> StepSample:
         step = Step(self._text.text(sampled.ids, finish), sampled.ids)
         return StepSample(step, finish, sampled.log_prob)
 

@@ -270,7 +270,8 @@ def _read_completion(reply: Any, body: dict[str, Any]) -> list[Sampled]:
         finish = choice["finish_reason"]
         if not ids or len(log_probs) != len(ids) or finish not in ("stop", "length"):
             raise ValueError(f"a sample of {len(ids)} tokens that ends with {finish!r}")
-        samples.append(Sampled(ids, finish == "stop", float(sum(log_probs)), cached))
+        each = tuple(map(float, log_probs))
+        samples.append(Sampled(ids, finish == "stop", sum(each), cached, each))
     return samples
 
 

@@ -19,6 +19,7 @@ class SampleRequest:
         top_k: >= 0; 0 switches it off.
         max_tokens: largest number of tokens of a sample, >= 1.
         stop_ids: tokens that end a sample; the sample includes the token that ended it.
+        log_probs: whether the log-probability of each token is asked for.
     """
 
     prompt: tuple[int, ...]
@@ -28,6 +29,7 @@ class SampleRequest:
     top_k: int
     max_tokens: int
     stop_ids: tuple[int, ...]
+    log_probs: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +41,14 @@ class Sampled:
         stopped: whether a stop id ended the sample; False if it was cut at `max_tokens`.
         log_prob: summed log-probability of the tokens at temperature 1, untruncated, in nats.
         cached: number of prompt tokens that the engine did not compute for this sample.
+        log_probs: the log-probability of each token, if the request asks for them.
     """
 
     ids: tuple[int, ...]
     stopped: bool
     log_prob: float
     cached: int
+    log_probs: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,7 +73,7 @@ class VLLMSampler:
         for request in requests:
             samples: list[Sampled] = []
             while len(samples) < len(request.seeds):
-                found = _sampled(next(outputs))
+                found = _sampled(next(outputs), request.log_probs)
                 # One greedy sample stands for all: they are the same.
                 alone = self._together and request.temperature == 0
                 samples += found * len(request.seeds) if alone else found
@@ -327,18 +327,21 @@ def _wake_when_it_dies(engine: Any) -> None:
     threading.Thread(target=watch, daemon=True, name="engine-watch").start()
 
 
-def _sampled(output: Any) -> list[Sampled]:
+def _sampled(output: Any, log_probs: bool) -> list[Sampled]:
     """The samples of one request of vLLM's, in order."""
     samples = []
     for completion in output.outputs:
         if completion.finish_reason not in ("stop", "length"):
             raise RuntimeError(f"vLLM ended a sample with {completion.finish_reason!r}")
+        ids = tuple(completion.token_ids)
+        each = zip(completion.logprobs, ids, strict=True) if log_probs else ()
         samples.append(
             Sampled(
-                ids=tuple(completion.token_ids),
+                ids=ids,
                 stopped=completion.finish_reason == "stop",
                 log_prob=float(completion.cumulative_logprob),
                 cached=int(output.num_cached_tokens or 0),
+                log_probs=tuple(known[token].logprob for known, token in each),
             )
         )
     return samples

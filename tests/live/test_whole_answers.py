@@ -1,0 +1,223 @@
+"""Whole answers in one request: the same steps as one by one, and an engine that is asked less."""
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import search
+from cats_jax import datasets, world
+from cats_jax.live.searcher import Searcher
+from cats_jax.models.prompts.step_text import cut_answer
+from cats_jax.models.serving.generator import EngineGenerator
+from cats_jax.models.serving.token_engine import Sampled
+from cats_jax.world_build import tokenizer
+
+STEP, END = tokenizer.SEPARATOR_ID, tokenizer.EOS_ID
+DIGIT, BOX, CLOSE = (tokenizer.TOKEN_IDS[token] for token in ("7", "\\boxed{", "}"))
+
+
+# How an answer is cut
+
+
+def one_by_one(tokens, max_depth, max_step_tokens, max_last_tokens):
+    """Steps of a model that writes these tokens, asked as a search asks: (start, end, finish)."""
+    steps, start = [], 0
+    while len(steps) < max_depth:
+        last = len(steps) == max_depth - 1
+        limit = max_last_tokens if last else max_step_tokens
+        for place in range(start, start + limit):
+            if tokens[place] == END:
+                return [*steps, (start, place + 1, "end")]
+            if tokens[place] == STEP and not last:
+                steps.append((start, place + 1, "step"))
+                start = place + 1
+                break
+        else:
+            return [*steps, (start, start + limit, "length")]
+    raise AssertionError("the last step ends the answer")
+
+
+@given(
+    tokens=st.lists(st.sampled_from([DIGIT] * 6 + [STEP] * 2 + [END]), max_size=60),
+    max_depth=st.integers(2, 6),
+    max_step_tokens=st.integers(1, 8),
+    more=st.integers(0, 30),
+)
+def test_an_answer_is_cut_as_if_its_steps_were_sampled_one_by_one(
+    tokens, max_depth, max_step_tokens, more
+):
+    limit = max_step_tokens + more
+    tokens = [*tokens, *[DIGIT] * 200]
+    expected = one_by_one(tokens, max_depth, max_step_tokens, limit)
+    found, start = [], 0
+    while not found or found[-1][2] == "step":
+        depth = max_depth - len(found)
+        if depth == 1:  # the last step is asked for by itself
+            found += one_by_one(tokens[start:], 1, max_step_tokens, limit)
+            found[-1] = (start, start + found[-1][1], found[-1][2])
+            break
+        stop = next((i for i in range(start, start + limit) if tokens[i] == END), None)
+        finish, stop = ("length", start + limit) if stop is None else ("end", stop + 1)
+        pieces = cut_answer(
+            tokens[start:stop],
+            finish,
+            separators=[STEP],
+            max_steps=depth,
+            max_step_tokens=max_step_tokens,
+        )
+        found += [(start + each.start, start + each.end, each.finish) for each in pieces]
+        assert pieces
+        start = found[-1][1]
+    *steps, last = found
+    assert steps == expected[:-1]
+    # The last step may have been sampled with those before it, and then has what was left of them.
+    if last[2] == expected[-1][2]:
+        assert last == expected[-1]
+
+
+# Searches
+
+
+class ScriptedEngine:
+    """Writes tokens drawn from the context and the seed; counts calls and requests."""
+
+    def __init__(self):
+        self.calls = []
+
+    def sample(self, requests):
+        self.calls.append(requests)
+        return [[self._sampled(request, seed) for seed in request.seeds] for request in requests]
+
+    def _sampled(self, request, seed):
+        ids = []
+        while len(ids) < request.max_tokens:
+            if request.temperature == 0:
+                chance = random.Random(str((*request.prompt, *ids))).random()
+            else:
+                chance = random.Random(str((request.prompt, seed, len(ids)))).random()
+            if chance < 0.55:
+                ids.append(DIGIT)
+            elif chance < 0.85:
+                ids.append(STEP)
+            elif chance < 0.95:
+                ids.append(tokenizer.TOKEN_IDS["+"])
+            else:
+                ids.append(END)
+            if ids[-1] in request.stop_ids:
+                break
+        logs = tuple(-0.5 for _ in ids) if request.log_probs else ()
+        return Sampled(tuple(ids), ids[-1] in request.stop_ids, -0.5 * len(ids), 0, logs)
+
+
+def policy(engine, **limits):
+    limits = {"max_step_tokens": 8, "max_answer_tokens": 40, **limits}
+    return EngineGenerator(world.policy_path("weak"), lambda context: engine, **limits)
+
+
+class StepByStep:
+    """A policy without its whole answers."""
+
+    def __init__(self, inner):
+        self.name, self.num_parameters = inner.name, inner.num_parameters
+        self.check_question, self.generate = inner.check_question, inner.generate
+        self.keep_only = inner.keep_only
+
+
+@pytest.fixture(scope="module")
+def questions():
+    return datasets.world_questions("validation", 6).questions
+
+
+def searched(generator, questions, strategy, num_candidates, **settings):
+    searcher = Searcher(
+        policy=generator, strategy=strategy, num_candidates=num_candidates, **settings
+    )
+    return searcher.run(questions)
+
+
+def tree(result):
+    return [
+        (c.parent, c.step, c.pool_row, c.text, c.token_ids, c.invalid, c.done, c.log_prob)
+        for c in result.candidates
+    ]
+
+
+@pytest.mark.parametrize("limit", [40, 9])
+def test_greedy_decoding_is_the_same_with_one_request(questions, limit):
+    whole, steps = ScriptedEngine(), ScriptedEngine()
+    ours = searched(policy(whole, max_answer_tokens=limit), questions, search.greedy(), 1)
+    theirs = searched(
+        StepByStep(policy(steps, max_answer_tokens=limit)), questions, search.greedy(), 1
+    )
+    assert [tree(each) for each in ours] == [tree(each) for each in theirs]
+    assert [each.answer for each in ours] == [each.answer for each in theirs]
+    if limit == 40:
+        assert len(whole.calls) == 2  # one for each cohort
+    assert len(whole.calls) < len(steps.calls)
+
+
+def test_each_path_of_a_vote_is_one_answer(questions):
+    engine = ScriptedEngine()
+    generator = policy(engine)
+    results = searched(generator, questions, search.majority(), 8)
+    asked = {request.prompt: request for call in engine.calls for request in call}
+    for result in results:
+        request = asked[generator._prompt(result.question, ())]
+        assert len(request.seeds) == 8
+        paths = {0: ()}
+        for each in result.candidates:
+            paths[each.id] = (*paths[each.parent], *each.token_ids)
+        grown = {each.parent for each in result.candidates}
+        whole = [path for node, path in paths.items() if node not in grown]
+        answers = [engine._sampled(request, seed).ids for seed in request.seeds]
+        assert len(whole) == 8
+        for path, answer in zip(sorted(whole), sorted(answers), strict=True):
+            assert answer[: len(path)] == path or path[: len(answer)] == answer
+
+
+def test_the_first_paths_do_not_depend_on_their_number(questions):
+    many = searched(policy(ScriptedEngine()), questions, search.majority(), 8)
+    few = searched(policy(ScriptedEngine()), questions, search.majority(), 4)
+
+    def paths(result):
+        """The paths from the root, by the row of their first step."""
+        found = {}
+        for each in result.candidates:
+            row, path = found.get(each.parent, (each.pool_row, ()))
+            found[each.id] = row, (*path, each.token_ids)
+        return [path for row, path in found.values() if row < 4]
+
+    assert list(map(paths, many)) == list(map(paths, few))
+
+
+def test_all_tokens_are_charged_when_they_are_sampled(questions):
+    engine = ScriptedEngine()
+    results = searched(policy(engine), questions, search.majority(), 4)
+    sampled = sum(
+        len(engine._sampled(request, seed).ids)
+        for call in engine.calls
+        for request in call
+        for seed in request.seeds
+    )
+    assert sum(result.ledger.generated for result in results) == sampled
+
+
+@pytest.mark.parametrize("limit", [{"budget": 40}, {"max_tokens": 500}, {"max_seconds": 60.0}])
+def test_a_search_with_a_limit_samples_step_by_step(questions, limit):
+    engine = ScriptedEngine()
+    searched(policy(engine), questions, search.majority(), 4, **limit)
+    assert all(STEP in request.stop_ids for request in engine.calls[0])
+
+
+def test_a_search_that_prunes_samples_step_by_step(questions):
+    engine = ScriptedEngine()
+    half = search.Strategy(
+        name="half",
+        plan=search.majority().plan,
+        width=search.share_of_candidates(2),
+        uses_scores=False,
+    )
+    searched(policy(engine), questions, half, 4)
+    assert all(STEP in request.stop_ids for request in engine.calls[0])
