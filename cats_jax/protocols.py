@@ -228,6 +228,22 @@ class StepGenerator(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class AnswerScoring:
+    """Scores of the steps of several paths.
+
+    Attributes:
+        scores: `scores[i]` are those of the steps of path i that were asked for, in [0, 1]; None
+            for a step at which the path is longer than the PRM's context.
+        usage: tokens each path cost.
+        inside_seconds: seconds in forward passes, or in the call to an engine.
+    """
+
+    scores: list[list[float | None]]
+    usage: list[TokenUsage]
+    inside_seconds: float
+
+
 @runtime_checkable
 class AnswerGenerator(StepGenerator, Protocol):
     """A policy that can sample whole answers in one request."""
@@ -276,6 +292,23 @@ class StepScorer(Protocol):
 
     def keep_only(self, question: Question, paths: Sequence[Path]) -> None:
         """Free a question's cached state except prefixes of `paths`; without paths, all of it."""
+        ...
+
+
+@runtime_checkable
+class AnswerScorer(StepScorer, Protocol):
+    """A PRM that can score several steps of a path in one pass."""
+
+    def score_answers(
+        self, questions: Sequence[Question], paths: Sequence[Path], known: Sequence[int]
+    ) -> AnswerScoring:
+        """Score the last steps of each path, those from step `known[i]` on.
+
+        The scores are those that `score` gives for the beginnings of the path.
+
+        Raises:
+            ScorerContractError: a step is blank or a score is NaN.
+        """
         ...
 
 

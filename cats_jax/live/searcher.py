@@ -102,8 +102,13 @@ class Searcher:
         if budget is not None and budget < 1:
             raise BadInputError(f"budget={budget}: must be at least 1, or None for N * max_depth")
         limited = budget is not None or max_tokens is not None or max_seconds is not None
-        self._policy = whole_answers(policy, strategy, max_depth=max_depth, limited=limited)
-        self._scorer = scorer if strategy.uses_scores else None
+        self._policy, self._scorer = whole_answers(
+            policy,
+            scorer if strategy.uses_scores else None,
+            strategy,
+            max_depth=max_depth,
+            limited=limited,
+        )
         self._settings = SearchSettings(
             strategy=strategy,
             num_candidates=num_candidates,

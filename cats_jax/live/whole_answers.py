@@ -2,15 +2,17 @@
 
 Such a strategy needs each of its paths to the end. Asking for a step at a time would cost a request
 for each, and each tick would wait for its longest step. Here the first request of a question asks
-for whole answers, and those of later steps are answered with what is already there.
+for whole answers, and those of later steps are answered with what is already there. The PRM reads
+each answer once, and its scores of later steps wait in the same way.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import search
 
@@ -18,33 +20,47 @@ from ..protocols import (
     Answer,
     AnswerGeneration,
     AnswerGenerator,
+    AnswerScorer,
     Generation,
     Path,
     Question,
+    Scoring,
     StepGenerator,
     StepRequest,
     StepSample,
+    StepScorer,
     TokenUsage,
     shared_seconds,
+    total_usage,
 )
+from .tree import why_invalid
 
 
 def whole_answers(
-    policy: StepGenerator, strategy: search.Strategy, *, max_depth: int, limited: bool
-) -> StepGenerator:
-    """The policy, which samples whole answers where a strategy needs them all and a policy can.
+    policy: StepGenerator,
+    scorer: StepScorer | None,
+    strategy: search.Strategy,
+    *,
+    max_depth: int,
+    limited: bool,
+) -> tuple[StepGenerator, StepScorer | None]:
+    """Policy and PRM, which work on whole answers where a strategy needs them all and models can.
 
     Args:
         policy: policy of the search.
+        scorer: PRM of the search, or None.
         strategy: search strategy.
         max_depth: number of reasoning steps.
         limited: whether a question may be cut short by a limit on candidates, tokens or seconds.
             Its steps are then sampled one by one, so that it pays for none beyond the limit.
     """
     whole = strategy.keeps_all_paths or strategy.ignores_num_candidates
-    if whole and not limited and isinstance(policy, AnswerGenerator):
-        return WholeAnswers(policy, max_depth)
-    return policy
+    if not whole or limited or not isinstance(policy, AnswerGenerator):
+        return policy, scorer
+    answers = WholeAnswers(policy, max_depth)
+    if isinstance(scorer, AnswerScorer):
+        scorer = WholeScores(scorer, answers)
+    return answers, scorer
 
 
 class WholeAnswers:
@@ -67,6 +83,8 @@ class WholeAnswers:
         self.num_parameters = policy.num_parameters
         # The rests of answers that are sampled and not asked for yet: question -> path -> rests.
         self._rests: dict[str, dict[Any, deque[Answer]]] = {}
+        # The paths that were sampled and not handed to the PRM yet, without unusable steps.
+        self._unscored: dict[str, list[Path]] = {}
 
     def check_question(self, question: Question) -> None:
         """Check the question by the wrapped policy; see `StepGenerator.check_question`."""
@@ -76,7 +94,16 @@ class WholeAnswers:
         """Free a question's cached state except prefixes of `paths`; without paths, all of it."""
         if not paths:
             self._rests.pop(question.id, None)
+            self._unscored.pop(question.id, None)
         self._policy.keep_only(question, paths)
+
+    def unscored(self, question: Question) -> list[Path]:
+        """See `AnswerSource.unscored`."""
+        return self._unscored.get(question.id, [])
+
+    def scored(self, question: Question) -> None:
+        """See `AnswerSource.scored`."""
+        self._unscored.pop(question.id, None)
 
     def generate(self, requests: Sequence[StepRequest]) -> Generation:
         """Sample every request; see `StepGenerator.generate`."""
@@ -95,7 +122,7 @@ class WholeAnswers:
             whole = self._policy.generate_answers([requests[i] for i in answers], self._max_depth)
             inside += whole.inside_seconds
             samples = [
-                [self._first(requests[i].question, requests[i].path, each) for each in found]
+                [self._sampled(requests[i].question, requests[i].path, each) for each in found]
                 for i, found in zip(answers, whole.answers, strict=True)
             ]
             parts |= zip(answers, _parts(whole, samples), strict=True)
@@ -124,6 +151,14 @@ class WholeAnswers:
         rest = rests.popleft()
         return [self._first(request.question, request.path, rest)] if rest else None
 
+    def _sampled(self, question: Question, path: Path, answer: Answer) -> StepSample:
+        """The first step of a new answer."""
+        usable = itertools.takewhile(lambda sample: why_invalid(sample) is None, answer)
+        steps = tuple(sample.step for sample in usable)
+        if steps:
+            self._unscored.setdefault(question.id, []).append((*path, *steps))
+        return self._first(question, path, answer)
+
     def _first(self, question: Question, path: Path, answer: Answer) -> StepSample:
         """The first step of an answer or of its rest; what follows is kept for later requests."""
         first, *rest = answer
@@ -132,6 +167,114 @@ class WholeAnswers:
             # A cut answer has an empty rest, which keeps its place among others.
             rests.setdefault(_key((*path, first.step)), deque()).append(tuple(rest))
         return first
+
+
+class AnswerSource(Protocol):
+    """Knows the answers that were sampled whole."""
+
+    def unscored(self, question: Question) -> Sequence[Path]:
+        """The question's paths up to their last usable steps that `scored` was not called for."""
+        ...
+
+    def scored(self, question: Question) -> None:
+        """Forget the paths that `unscored` returned."""
+        ...
+
+
+class WholeScores:
+    """`StepScorer` that scores each whole answer in one pass.
+
+    All of an answer is charged when its first step is scored; its later steps cost nothing.
+
+    Args:
+        scorer: PRM that can score several steps of a path in one pass.
+        answers: knows the answers.
+    """
+
+    def __init__(self, scorer: AnswerScorer, answers: AnswerSource) -> None:
+        self._scorer = scorer
+        self._answers = answers
+        self.name = scorer.name
+        self.num_parameters = scorer.num_parameters
+        self.sparsity_total = scorer.sparsity_total
+        self.sparsity_last_layer = scorer.sparsity_last_layer
+        # The scores of a question's paths.
+        self._known: dict[str, dict[Any, float | None]] = {}
+
+    def keep_only(self, question: Question, paths: Sequence[Path]) -> None:
+        """Free a question's cached state except prefixes of `paths`; without paths, all of it."""
+        if not paths:
+            self._known.pop(question.id, None)
+            self._answers.scored(question)
+        self._scorer.keep_only(question, paths)
+
+    def score(self, questions: Sequence[Question], paths: Sequence[Path]) -> Scoring:
+        """Score the last step of each path; see `StepScorer.score`."""
+        places: dict[Question, list[int]] = {}
+        for i, question in enumerate(questions):
+            places.setdefault(question, []).append(i)
+        asked = [
+            (question, path, payer)
+            for question, own in places.items()
+            for path, payer in self._asked(question, {i: paths[i] for i in own})
+        ]
+        usage = [TokenUsage()] * len(paths)
+        inside = 0.0
+        if asked:
+            scoring = self._scorer.score_answers(
+                [question for question, _, _ in asked],
+                [path for _, path, _ in asked],
+                [self._steps_known(question, path) for question, path, _ in asked],
+            )
+            inside = scoring.inside_seconds
+            for (question, path, payer), scores, cost in zip(
+                asked, scoring.scores, scoring.usage, strict=True
+            ):
+                usage[payer] = total_usage([usage[payer], cost])
+                known = self._known.setdefault(question.id, {})
+                key = _key(path)
+                for end, score in enumerate(scores, start=len(path) - len(scores) + 1):
+                    known[key[:end]] = score
+            for question in places:
+                self._answers.scored(question)
+        found = [
+            self._known[question.id][_key(path)]
+            for question, path in zip(questions, paths, strict=True)
+        ]
+        return Scoring(found, usage, inside_seconds=inside)
+
+    def _asked(self, question: Question, paths: dict[int, Path]) -> list[tuple[Path, int]]:
+        """The paths of a question that the PRM is asked for, and who pays for each.
+
+        Args:
+            question: the question.
+            paths: the paths to score by their places in the call.
+
+        Returns:
+            Paths, each with a place. Of several answers with one beginning the first belongs to the
+            first path that is this beginning, and so on.
+        """
+        waiting: dict[Any, deque[int]] = {}
+        for i, path in paths.items():
+            waiting.setdefault(_key(path), deque()).append(i)
+        asked: list[tuple[Path, int]] = []
+        covered = set(self._known.get(question.id, {}))
+        for path in self._answers.unscored(question):
+            key = _key(path)
+            beginnings = [key[:end] for end in range(len(key), 0, -1)]
+            covered.update(beginnings)
+            payers = next((waiting[each] for each in beginnings if each in waiting), None)
+            if payers is None:
+                payer = next(iter(paths))
+            else:
+                payer = payers.popleft() if len(payers) > 1 else payers[0]
+            asked.append((path, payer))
+        return asked + [(path, i) for i, path in paths.items() if _key(path) not in covered]
+
+    def _steps_known(self, question: Question, path: Path) -> int:
+        """Number of the path's steps, from the first, whose scores are known."""
+        known, key = self._known.get(question.id, {}), _key(path)
+        return next((end for end in range(len(path)) if key[: end + 1] not in known), len(path))
 
 
 @dataclass(frozen=True, slots=True)

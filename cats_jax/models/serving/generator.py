@@ -127,14 +127,13 @@ class EngineGenerator(StepPolicy):
                     top_k=request.top_k,
                     max_tokens=min(limit, room),
                     stop_ids=(*self._text.ends, *separators),
-                    log_probs=whole,
                 )
             )
         start = time.perf_counter()
         found = self._engine.sample(asked) if asked else []
         inside = time.perf_counter() - start
 
-        empty: tuple[Sampled, Finish] = (Sampled((), False, 0.0, 0), "context")
+        empty: tuple[Sampled, Finish] = (Sampled((), False, (), 0), "context")
         answers: list[list[tuple[Sampled, Finish]]] = [[empty] * len(r.seeds) for r in requests]
         usage = [[TokenUsage()] * len(request.seeds) for request in requests]
         for i, request, answer, limit in zip(place, asked, found, at_limit, strict=True):
@@ -152,7 +151,7 @@ class EngineGenerator(StepPolicy):
 
     def _step_sample(self, sampled: Sampled, finish: Finish) -> StepSample:
         step = Step(self._text.text(sampled.ids, finish), sampled.ids)
-        return StepSample(step, finish, sampled.log_prob)
+        return StepSample(step, finish, sum(sampled.log_probs))
 
 
 def _usage(request: SampleRequest, sampled: Sampled) -> TokenUsage:

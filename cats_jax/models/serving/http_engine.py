@@ -21,7 +21,7 @@ import httpx
 import tenacity
 
 from ...errors import BadInputError, RunStoppedError
-from .token_engine import Classified, Sampled, SampleRequest
+from .token_engine import Classified, ClassifiedSteps, Sampled, SampleRequest, by_beginnings
 
 _PROMPTS_PER_CALL = 64
 """Largest number of prompts in one call to `/classify`."""
@@ -224,6 +224,12 @@ class HTTPClassifier:
         )
         return [classified for reply in replies for classified in reply]
 
+    def classify_steps(
+        self, prompts: Sequence[tuple[int, ...]], ends: Sequence[Sequence[int]]
+    ) -> list[ClassifiedSteps]:
+        """The scores of several beginnings of every prompt; see `Classifier`."""
+        return by_beginnings(self.classify, prompts, ends)
+
     def _read(self, reply: Any, body: dict[str, Any]) -> list[Classified]:
         data = sorted(reply["data"], key=lambda entry: entry["index"])
         if [entry["index"] for entry in data] != list(range(len(body["input"]))):
@@ -270,8 +276,7 @@ def _read_completion(reply: Any, body: dict[str, Any]) -> list[Sampled]:
         finish = choice["finish_reason"]
         if not ids or len(log_probs) != len(ids) or finish not in ("stop", "length"):
             raise ValueError(f"a sample of {len(ids)} tokens that ends with {finish!r}")
-        each = tuple(map(float, log_probs))
-        samples.append(Sampled(ids, finish == "stop", sum(each), cached, each))
+        samples.append(Sampled(ids, finish == "stop", tuple(map(float, log_probs)), cached))
     return samples
 
 

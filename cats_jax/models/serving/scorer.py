@@ -1,19 +1,20 @@
-"""A process reward model on a serving engine: only the newest step of a path is scored.
+"""A process reward model on a serving engine.
 
-The score is read at the last position, the only kind of pooling for which the engine uses its
-prefix cache, so that each token is computed about once.
+Only the newest step of a path is scored, or all new steps in one pass. Either way the engine reads
+the beginning of a path from its prefix cache, so that each token is computed about once.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import pathlib
 import time
 from collections.abc import Callable, Sequence
 
 from ...errors import PathTooLongError
-from ...protocols import Path, Question, Scoring, TokenUsage
+from ...protocols import AnswerScoring, Path, Question, Scoring, TokenUsage, total_usage
 from ..huggingface.prm import RewardModel
 from ..prm.format import Head, PRMFormat
 from ..prm.newest_steps import broken, checked_chunks
@@ -108,13 +109,75 @@ class EngineScorer:
         usage = [TokenUsage(computed=0, cached=0)] * len(paths)
         for i, ids in asked.items():
             answer = found[ids]
-            if not 0.0 <= answer.score <= 1.0:  # False for NaN, too
-                reason = f"the score is {answer.score}, expected [0, 1]"
-                broken(questions[i], len(paths[i]) - 1, reason, self.name)
+            self._check(answer.score, questions[i], len(paths[i]) - 1)
             cached = answer.cached if first[ids] == i else len(ids)
             scores[i] = answer.score
             usage[i] = TokenUsage(computed=len(ids) - cached, cached=cached)
         return Scoring(scores, usage, inside_seconds=inside)
+
+    def score_answers(
+        self, questions: Sequence[Question], paths: Sequence[Path], known: Sequence[int]
+    ) -> AnswerScoring:
+        """Scores several steps of each path in one pass over it; see `AnswerScorer`.
+
+        Equal paths are one request. `usage` and `inside_seconds` are those of `score`. Where the
+        engine has read the end of a step from its cache, and no other path of the call has the
+        score, the beginning of the path up to there is asked for by itself.
+
+        Raises:
+            ScorerContractError: as `score`.
+        """
+        asked = [self._readable(*each) for each in zip(questions, paths, known, strict=True)]
+        prompts: dict[tuple[int, ...], tuple[int, ...]] = {}
+        for ids, ends in asked:
+            if len(ends) > len(prompts.get(ids, ())):
+                prompts[ids] = ends
+        start = time.perf_counter()
+        found = self.engine.classify_steps(list(prompts), list(prompts.values()))
+        scores = {
+            ids[:end]: score
+            for (ids, ends), answer in zip(prompts.items(), found, strict=True)
+            for end, score in zip(ends, answer.scores, strict=True)
+            if score is not None
+        }
+        beginnings = (ids[:end] for ids, ends in prompts.items() for end in ends)
+        cached = list(dict.fromkeys(each for each in beginnings if each not in scores))
+        again = dict(zip(cached, self.engine.classify(cached) if cached else [], strict=True))
+        inside = time.perf_counter() - start
+
+        scores |= {ids: answer.score for ids, answer in again.items()}
+        costs = {ids: answer.usage for ids, answer in zip(prompts, found, strict=True)}
+        results: list[list[float | None]] = []
+        usage: list[TokenUsage] = []
+        for question, path, number, (ids, ends) in zip(questions, paths, known, asked, strict=True):
+            results.append([None] * (len(path) - number))
+            cost = [costs.pop(ids, TokenUsage(cached=len(ids)))]
+            for step, end in enumerate(ends):
+                score = scores[ids[:end]]
+                self._check(score, question, number + step)
+                results[-1][step] = score
+                if (answer := again.pop(ids[:end], None)) is not None:
+                    cost.append(TokenUsage(computed=end - answer.cached, cached=answer.cached))
+            usage.append(total_usage(cost))
+        return AnswerScoring(results, usage, inside)
+
+    def _readable(
+        self, question: Question, path: Path, known: int
+    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Ids of the path up to the last step that fits, and where its steps end from `known`."""
+        try:
+            chunks = checked_chunks(
+                self._model.encoder, question, path, context=self._model.context, name=self.name
+            )
+        except PathTooLongError as error:
+            fits = error.step or 0
+            return self._readable(question, path[:fits], known) if fits > known else ((), ())
+        ends = tuple(itertools.accumulate(map(len, chunks)))
+        return tuple(itertools.chain.from_iterable(chunks)), ends[known - len(path) :]
+
+    def _check(self, score: float, question: Question, step: int) -> None:
+        if not 0.0 <= score <= 1.0:  # False for NaN, too
+            broken(question, step, f"the score is {score}, expected [0, 1]", self.name)
 
     def _ids(self, question: Question, path: Path) -> tuple[int, ...]:
         chunks = checked_chunks(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
+
+from ...protocols import TokenUsage, total_usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +21,6 @@ class SampleRequest:
         top_k: >= 0; 0 switches it off.
         max_tokens: largest number of tokens of a sample, >= 1.
         stop_ids: tokens that end a sample; the sample includes the token that ended it.
-        log_probs: whether the log-probability of each token is asked for.
     """
 
     prompt: tuple[int, ...]
@@ -29,7 +30,6 @@ class SampleRequest:
     top_k: int
     max_tokens: int
     stop_ids: tuple[int, ...]
-    log_probs: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,16 +39,14 @@ class Sampled:
     Attributes:
         ids: token ids of the sample; if `stopped`, the last one is a stop id.
         stopped: whether a stop id ended the sample; False if it was cut at `max_tokens`.
-        log_prob: summed log-probability of the tokens at temperature 1, untruncated, in nats.
+        log_probs: log-probability of each token at temperature 1, untruncated, in nats.
         cached: number of prompt tokens that the engine did not compute for this sample.
-        log_probs: the log-probability of each token, if the request asks for them.
     """
 
     ids: tuple[int, ...]
     stopped: bool
-    log_prob: float
+    log_probs: tuple[float, ...]
     cached: int
-    log_probs: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +62,43 @@ class Classified:
     cached: int
 
 
+@dataclass(frozen=True, slots=True)
+class ClassifiedSteps:
+    """The scores at several positions of one prompt.
+
+    Attributes:
+        scores: one per position; None at a position that the engine read from its cache.
+        usage: tokens of the prompt.
+    """
+
+    scores: list[float | None]
+    usage: TokenUsage
+
+
+def by_beginnings(
+    classify: Callable[[Sequence[tuple[int, ...]]], list[Classified]],
+    prompts: Sequence[tuple[int, ...]],
+    ends: Sequence[Sequence[int]],
+) -> list[ClassifiedSteps]:
+    """`Classifier.classify_steps` by one call of `classify` with all beginnings.
+
+    Equal beginnings are one prompt, whose tokens count for the first that has it.
+    """
+    asked: dict[tuple[int, ...], int] = {}  # beginning -> the prompt that pays for it
+    for i, (prompt, places) in enumerate(zip(prompts, ends, strict=True)):
+        for end in places:
+            asked.setdefault(prompt[:end], i)
+    found = dict(zip(asked, classify(list(asked)), strict=True))
+    usage: list[list[TokenUsage]] = [[] for _ in prompts]
+    for (beginning, i), answer in zip(asked.items(), found.values(), strict=True):
+        computed = len(beginning) - answer.cached
+        usage[i].append(TokenUsage(computed=computed, cached=answer.cached))
+    return [
+        ClassifiedSteps([found[prompt[:end]].score for end in places], total_usage(usage[i]))
+        for i, (prompt, places) in enumerate(zip(prompts, ends, strict=True))
+    ]
+
+
 class Sampler(Protocol):
     """A generating engine."""
 
@@ -77,4 +112,16 @@ class Classifier(Protocol):
 
     def classify(self, prompts: Sequence[tuple[int, ...]]) -> list[Classified]:
         """The score of every prompt, in order; one call fills the engine's batch."""
+        ...
+
+    def classify_steps(
+        self, prompts: Sequence[tuple[int, ...]], ends: Sequence[Sequence[int]]
+    ) -> list[ClassifiedSteps]:
+        """The scores of several beginnings of every prompt, in order, in one call.
+
+        Args:
+            prompts: token ids.
+            ends: numbers of tokens of the beginnings of each prompt, ascending; the last one is
+                that of the whole prompt.
+        """
         ...

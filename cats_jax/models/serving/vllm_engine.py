@@ -1,13 +1,14 @@
 """vLLM engines started by this process.
 
-Only this module and `vllm_head.py`, which vLLM itself loads, depend on vLLM's version; both are
-written for vLLM 0.32. An engine runs in a process of its own, which imports the main module again,
-so a script must make the engine under `if __name__ == "__main__":`.
+Only this module, `vllm_client.py` and `vllm_head.py`, which vLLM itself loads, depend on vLLM's
+version; they are written for vLLM 0.32. An engine runs in a process of its own, which imports the
+main module again, so a script must make the engine under `if __name__ == "__main__":`.
 """
 
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 import multiprocessing.connection
 import os
@@ -19,11 +20,13 @@ from typing import Any
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from ...errors import BadInputError, RunStoppedError, known_names
+from ...protocols import TokenUsage
 from ...specs.models import ModelSpec, PolicySpec
 from ..backend import choose_backend, gpu_numbers
 from ..prm.format import Head, TokenPair
 from . import vllm_head
-from .token_engine import Classified, Sampled, SampleRequest
+from .token_engine import Classified, ClassifiedSteps, Sampled, SampleRequest, by_beginnings
+from .vllm_client import Output, QueueClient, classify, generate
 
 _CPU_BLOCK_SIZE = 32
 """Tokens in a block of the prefix cache; the CPU engine needs a multiple of 32."""
@@ -37,9 +40,9 @@ _DEFAULTS = ModelSpec("", backend="vllm")
 class VLLMSampler:
     """`Sampler` on `vllm.LLM`.
 
-    Every sample is a request of its own with its own seed. With `seed_per` "request" all samples
-    of a prompt are one request with the first sample's seed s, and vLLM gives sample i the seed
-    s + i. Either way the first samples of a prompt do not depend on the number of samples.
+    Every sample has its own seed. With `seed_per` "request" they follow from the seed s of the
+    first sample: sample i has the seed s + i, as in a request to vLLM for n samples. Either way the
+    first samples of a prompt do not depend on the number of samples.
 
     Args:
         path: a local model folder with safetensors weights.
@@ -63,56 +66,63 @@ class VLLMSampler:
     ):
         self._together = isinstance(settings, PolicySpec) and settings.seed_per == "request"
         self.engine = _start(path, context, settings, skip_tokenizer_init=True)
+        self._queue = QueueClient(self.engine) if QueueClient.knows(self.engine) else None
 
     def sample(self, requests: Sequence[SampleRequest]) -> list[list[Sampled]]:
         """All samples of all requests, in order, in one call."""
-        inputs = sampling_inputs(requests, together=self._together)
+        asked = [
+            single
+            for request in requests
+            for single in single_samples(request, together=self._together)
+        ]
         with _stops_if_it_dies():
-            outputs = iter(self.engine.generate(*inputs, use_tqdm=False))
+            if self._queue is not None:
+                outputs = self._queue.run(asked)
+            else:
+                outputs = generate(self.engine, asked)
+        found = map(_sampled, outputs)
         answers = []
         for request in requests:
-            samples: list[Sampled] = []
-            while len(samples) < len(request.seeds):
-                found = _sampled(next(outputs), request.log_probs)
-                # One greedy sample stands for all: they are the same.
-                alone = self._together and request.temperature == 0
-                samples += found * len(request.seeds) if alone else found
-            answers.append(samples)
+            # One greedy sample stands for all: they are the same.
+            alone = self._together and request.temperature == 0
+            number = len(request.seeds)
+            samples = [next(found) for _ in range(1 if alone else number)]
+            answers.append(samples * number if alone else samples)
         return answers
 
 
-def sampling_inputs(
-    requests: Sequence[SampleRequest], *, together: bool = False
-) -> tuple[list[Any], list[Any]]:
-    """Prompts and sampling parameters for `vllm.LLM.generate`.
+def single_samples(
+    request: SampleRequest, *, together: bool = False
+) -> Iterator[tuple[list[int], Any]]:
+    """Prompt and `vllm.SamplingParams` of each sample.
 
     Args:
-        requests: what to sample.
-        together: whether all samples of a request are one request of vLLM's, not one each.
+        request: what to sample.
+        together: whether the seeds follow from the first one, as those of one request to vLLM with
+            n samples; a greedy request is then one sample.
     """
     from vllm import SamplingParams  # pyright: ignore[reportMissingImports]
 
-    prompts, parameters = [], []
-    for request in requests:
-        number = len(request.seeds) if together and request.temperature > 0 else 1
-        for seed in request.seeds[:1] if together else request.seeds:
-            prompts.append({"prompt_token_ids": list(request.prompt)})
-            parameters.append(
-                SamplingParams(
-                    n=number,
-                    temperature=request.temperature,
-                    top_p=request.top_p,
-                    top_k=request.top_k,
-                    seed=None if request.temperature == 0 else seed >> 1,  # theirs are signed
-                    max_tokens=request.max_tokens,
-                    stop_token_ids=list(request.stop_ids),
-                    ignore_eos=True,  # the stops are all there
-                    detokenize=False,
-                    logprobs=0,
-                    skip_clone=True,  # nobody else has them
-                )
-            )
-    return prompts, parameters
+    params = SamplingParams(
+        temperature=request.temperature,
+        top_p=request.top_p,
+        top_k=request.top_k,
+        max_tokens=request.max_tokens,
+        stop_token_ids=list(request.stop_ids),
+        ignore_eos=True,  # the stops are all there
+        detokenize=False,
+        logprobs=0,
+        skip_clone=True,  # nobody else has them
+    )
+    prompt = list(request.prompt)
+    if request.temperature == 0:
+        yield from [(prompt, params)] * (1 if together else len(request.seeds))
+        return
+    for number, seed in enumerate(request.seeds):
+        params = copy.copy(params)  # checked once for all samples
+        # Theirs are signed.
+        params.seed = (request.seeds[0] >> 1) + number if together else seed >> 1
+        yield prompt, params
 
 
 class VLLMClassifier:
@@ -140,17 +150,45 @@ class VLLMClassifier:
         self.engine = _start(
             path, context, settings, runner="pooling", convert="classify", hf_overrides=overrides
         )
+        self._queue = QueueClient(self.engine) if QueueClient.knows(self.engine) else None
 
     def classify(self, prompts: Sequence[tuple[int, ...]]) -> list[Classified]:
         """The score of every prompt, in order, in one call."""
-        with _stops_if_it_dies():
-            outputs = self.engine.classify(
-                [{"prompt_token_ids": list(prompt)} for prompt in prompts], use_tqdm=False
-            )
+        outputs = self._pool("classify", prompts)
+        return [Classified(float(output.pooled[0]), output.cached) for output in outputs]
+
+    def classify_steps(
+        self, prompts: Sequence[tuple[int, ...]], ends: Sequence[Sequence[int]]
+    ) -> list[ClassifiedSteps]:
+        """The scores at several positions of every prompt, in one call; see `Classifier`.
+
+        A prompt is computed once, from the end of its cached prefix.
+        """
+        if self._queue is None:
+            return by_beginnings(self.classify, prompts, ends)
+        outputs = self._pool("token_classify", prompts)
         return [
-            Classified(float(output.outputs.probs[0]), int(output.num_cached_tokens or 0))
-            for output in outputs
+            ClassifiedSteps(
+                [
+                    # Rows of the cached prefix are not computed, so there are none.
+                    float(output.pooled[end - 1 - output.cached][0])
+                    if end > output.cached
+                    else None
+                    for end in places
+                ],
+                TokenUsage(computed=len(prompt) - output.cached, cached=output.cached),
+            )
+            for prompt, places, output in zip(prompts, ends, outputs, strict=True)
         ]
+
+    def _pool(self, task: str, prompts: Sequence[tuple[int, ...]]) -> list[Output]:
+        from vllm import PoolingParams  # pyright: ignore[reportMissingImports]
+
+        params = PoolingParams(task=task, use_activation=True, skip_reading_prefix_cache=False)
+        with _stops_if_it_dies():
+            if self._queue is not None:
+                return self._queue.run([(list(prompt), params) for prompt in prompts])
+            return classify(self.engine, prompts)
 
 
 def classifier_overrides(model_type: str, read_out: TokenPair | Head) -> dict[str, Any]:
@@ -327,21 +365,8 @@ def _wake_when_it_dies(engine: Any) -> None:
     threading.Thread(target=watch, daemon=True, name="engine-watch").start()
 
 
-def _sampled(output: Any, log_probs: bool) -> list[Sampled]:
-    """The samples of one request of vLLM's, in order."""
-    samples = []
-    for completion in output.outputs:
-        if completion.finish_reason not in ("stop", "length"):
-            raise RuntimeError(f"vLLM ended a sample with {completion.finish_reason!r}")
-        ids = tuple(completion.token_ids)
-        each = zip(completion.logprobs, ids, strict=True) if log_probs else ()
-        samples.append(
-            Sampled(
-                ids=ids,
-                stopped=completion.finish_reason == "stop",
-                log_prob=float(completion.cumulative_logprob),
-                cached=int(output.num_cached_tokens or 0),
-                log_probs=tuple(known[token].logprob for known, token in each),
-            )
-        )
-    return samples
+def _sampled(output: Output) -> Sampled:
+    if output.finish not in ("stop", "length"):
+        raise RuntimeError(f"vLLM ended a sample with {output.finish!r}")
+    stopped = output.finish == "stop"
+    return Sampled(tuple(output.ids), stopped, tuple(output.log_probs), output.cached)

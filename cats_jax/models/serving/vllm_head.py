@@ -1,8 +1,9 @@
-"""Inside vLLM: a causal model's backbone under a PRM's own head, read off at the last position.
+"""Inside vLLM: a causal model's backbone under a PRM's own head.
 
 vLLM loads this module through its plugin mechanism (the entry point in pyproject.toml), in each of
 its processes. Its own class for Qwen2.5-Math-PRM reads every tag of a path and with that turns the
-prefix cache off; here only the last token is read, so that a path's prefix comes from the cache.
+prefix cache off. Here a request says whether the last token is read or all that are computed, and
+either way a path's prefix comes from the cache.
 """
 
 from __future__ import annotations
@@ -63,6 +64,9 @@ def _under_head(causal: Any) -> Any:
     from vllm.model_executor.layers.pooler.seqwise import (  # pyright: ignore[reportMissingImports]
         pooler_for_classify,
     )
+    from vllm.model_executor.layers.pooler.tokwise import (  # pyright: ignore[reportMissingImports]
+        pooler_for_token_classify,
+    )
     from vllm.model_executor.models.adapters import (  # pyright: ignore[reportMissingImports]
         as_seq_cls_model,
     )
@@ -92,10 +96,13 @@ def _under_head(causal: Any) -> Any:
                     hidden = layer(hidden).relu()
                 return _log_odds(last(hidden), head["label"])
 
-            pooler = pooler_for_classify(
-                config.pooler_config, classifier=log_odds, act_fn=PoolerClassify(num_labels=1)
+            made: dict[str, Any] = {"classifier": log_odds, "act_fn": PoolerClassify(num_labels=1)}
+            return DispatchPooler(
+                {
+                    "classify": pooler_for_classify(config.pooler_config, **made),
+                    "token_classify": pooler_for_token_classify(config.pooler_config, **made),
+                }
             )
-            return DispatchPooler({"classify": pooler})
 
         def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> set[str]:
             own = {
