@@ -78,9 +78,8 @@ class LocalRunner:
         scorer = None if cell.prm is None else self._load_prm(cell.prm)
         remember: Callable[[SearchResult], None] | None = None
         if self._shared is not None and cell.pool is not None:
-            policy, scorer = whole_answers(
+            policy = whole_answers(
                 policy,
-                scorer,
                 cell.strategy,
                 max_depth=recipe.max_depth,
                 limited=recipe.max_tokens is not None,  # the others were asked above

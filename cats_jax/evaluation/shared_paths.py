@@ -22,6 +22,8 @@ from typing import Any
 
 from ..errors import ScorerContractError
 from ..live.results import SearchResult
+from ..live.tree import why_invalid
+from ..live.whole_answers import AnswerSource, whole_scores
 from ..protocols import (
     Generation,
     Path,
@@ -74,12 +76,13 @@ class SharedPaths:
         """
         assert cell.pool is not None
         parts = [_Parts(self, cell.pool, "", cell.num_candidates)]
+        generator = RememberingGenerator(policy, parts[0])
         remembering = None
         if scorer is not None:
             label = "" if cell.prm is None else cell.prm.label
             self._forget_other_prms(label)
             parts.append(_Parts(self, cell.pool, f"prm {label}", cell.num_candidates))
-            remembering = RememberingScorer(scorer, parts[1])
+            remembering = RememberingScorer(whole_scores(scorer, generator), parts[1])
 
         def end(result: SearchResult) -> None:
             # A search that was cut short leaves a pool in which others would find gaps, and so does
@@ -88,17 +91,20 @@ class SharedPaths:
             for part in parts:
                 part.end(result.question, keep=whole)
 
-        return RememberingGenerator(policy, parts[0]), remembering, end
+        return generator, remembering, end
 
-    def load(self, pool: str, prm: str, question: str, paths: int) -> dict[Any, Any] | None:
-        """Stored samples or scores of a question with at least `paths` paths, or None."""
+    def load(
+        self, pool: str, prm: str, question: str, paths: int
+    ) -> tuple[dict[Any, Any], int] | None:
+        """Stored samples or scores of a question, and their number of paths, `paths` or more."""
         with self._lock:
             found = self._file.execute(
-                "SELECT content FROM parts WHERE pool=? AND prm=? AND question=? AND paths>=?",
+                "SELECT content, paths FROM parts "
+                "WHERE pool=? AND prm=? AND question=? AND paths>=?",
                 (pool, prm, question, paths),
             ).fetchone()
         # Written by this process, so there is nothing to distrust.
-        return None if found is None else pickle.loads(zlib.decompress(found[0]))
+        return None if found is None else (pickle.loads(zlib.decompress(found[0])), found[1])
 
     def save(self, pool: str, prm: str, question: str, paths: int, known: dict[Any, Any]) -> None:
         """Store samples or scores of a question with `paths` paths, replacing the stored ones."""
@@ -128,11 +134,13 @@ class _Part:
     Attributes:
         known: samples by request and seed, or lists of scores by path.
         recalled: whether `known` was loaded from the store; otherwise this search fills it.
+        whole: whether all that was loaded belongs to this search.
         told: number of times each key was answered from `known`.
     """
 
     known: dict[Any, Any]
     recalled: bool
+    whole: bool = False
     told: Counter[Any] = field(default_factory=Counter)
 
 
@@ -149,8 +157,11 @@ class _Parts:
         """The question's part, loaded from the store at its first use."""
         part = self._open.get(question.id)
         if part is None:
-            known = self._store.load(*self._where, question.id, self._num_paths)
-            part = _Part({} if known is None else known, recalled=known is not None)
+            found = self._store.load(*self._where, question.id, self._num_paths)
+            if found is None:
+                part = _Part({}, recalled=False)
+            else:
+                part = _Part(found[0], recalled=True, whole=found[1] == self._num_paths)
             self._open[question.id] = part
         return part
 
@@ -179,8 +190,24 @@ class RememberingGenerator:
     def __init__(self, policy: StepGenerator, parts: _Parts) -> None:
         self._policy = policy
         self._parts = parts
+        self._scored: set[str] = set()
         self.name = policy.name
         self.num_parameters = policy.num_parameters
+
+    def unscored(self, question: Question) -> Sequence[Path]:
+        """See `AnswerSource.unscored`; whole answers from the store count as just sampled."""
+        if not isinstance(self._policy, AnswerSource):
+            return []
+        part = self._parts.open(question)
+        if not part.recalled:
+            return self._policy.unscored(question)
+        return _paths(part.known) if part.whole and question.id not in self._scored else []
+
+    def scored(self, question: Question) -> None:
+        """See `AnswerSource.scored`."""
+        self._scored.add(question.id)
+        if isinstance(self._policy, AnswerSource):
+            self._policy.scored(question)
 
     def check_question(self, question: Question) -> None:
         """Check the question by the wrapped policy; see `StepGenerator.check_question`."""
@@ -188,6 +215,8 @@ class RememberingGenerator:
 
     def keep_only(self, question: Question, paths: Sequence[Path]) -> None:
         """Pass the call on to the wrapped policy, except for questions answered from the store."""
+        if not paths:
+            self._scored.discard(question.id)
         if not self._parts.is_recalled(question):
             self._policy.keep_only(question, paths)
 
@@ -287,6 +316,19 @@ class RememberingScorer:
             inside,
             seconds=[spent for _, _, spent in scored],
         )
+
+
+def _paths(known: dict[Any, _Sampled]) -> list[Path]:
+    """The paths up to their last usable steps of which a store of samples was made."""
+    steps: dict[tuple[Any, ...], Path] = {(): ()}
+    number: Counter[Any] = Counter()  # of paths that end there
+    for (_, (path, *_)), sampled in sorted(known.items(), key=lambda entry: len(entry[0][1][0])):
+        if why_invalid(sampled.sample) is None:
+            key = (*path, sampled.sample.step.token_ids)
+            steps[key] = (*steps[path], sampled.sample.step)
+            number[key] += 1
+            number[path] -= 1
+    return [steps[key] for key in number if key for _ in range(number[key])]
 
 
 def _sample_keys(request: StepRequest) -> list[Any]:

@@ -21,7 +21,7 @@ from .results import SearchResult
 from .seeds import stable_seed
 from .ticks import Terms
 from .timings import Timings
-from .whole_answers import whole_answers
+from .whole_answers import whole_answers, whole_scores
 
 _SPLIT_FROM = 32
 """Smallest number of questions in flight that is split into two cohorts. One cohort is sampled
@@ -102,13 +102,10 @@ class Searcher:
         if budget is not None and budget < 1:
             raise BadInputError(f"budget={budget}: must be at least 1, or None for N * max_depth")
         limited = budget is not None or max_tokens is not None or max_seconds is not None
-        self._policy, self._scorer = whole_answers(
-            policy,
-            scorer if strategy.uses_scores else None,
-            strategy,
-            max_depth=max_depth,
-            limited=limited,
-        )
+        self._policy = whole_answers(policy, strategy, max_depth=max_depth, limited=limited)
+        self._scorer = None
+        if scorer is not None and strategy.uses_scores:
+            self._scorer = whole_scores(scorer, self._policy)
         self._settings = SearchSettings(
             strategy=strategy,
             num_candidates=num_candidates,

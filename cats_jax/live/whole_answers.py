@@ -12,7 +12,7 @@ import itertools
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import search
 
@@ -37,30 +37,28 @@ from .tree import why_invalid
 
 
 def whole_answers(
-    policy: StepGenerator,
-    scorer: StepScorer | None,
-    strategy: search.Strategy,
-    *,
-    max_depth: int,
-    limited: bool,
-) -> tuple[StepGenerator, StepScorer | None]:
-    """Policy and PRM, which work on whole answers where a strategy needs them all and models can.
+    policy: StepGenerator, strategy: search.Strategy, *, max_depth: int, limited: bool
+) -> StepGenerator:
+    """The policy, which samples whole answers where a strategy needs them all and a policy can.
 
     Args:
         policy: policy of the search.
-        scorer: PRM of the search, or None.
         strategy: search strategy.
         max_depth: number of reasoning steps.
         limited: whether a question may be cut short by a limit on candidates, tokens or seconds.
             Its steps are then sampled one by one, so that it pays for none beyond the limit.
     """
     whole = strategy.keeps_all_paths or strategy.ignores_num_candidates
-    if not whole or limited or not isinstance(policy, AnswerGenerator):
-        return policy, scorer
-    answers = WholeAnswers(policy, max_depth)
-    if isinstance(scorer, AnswerScorer):
-        scorer = WholeScores(scorer, answers)
-    return answers, scorer
+    if whole and not limited and isinstance(policy, AnswerGenerator):
+        return WholeAnswers(policy, max_depth)
+    return policy
+
+
+def whole_scores(scorer: StepScorer, policy: StepGenerator) -> StepScorer:
+    """The PRM, which scores whole answers in one pass if it can and the policy has them."""
+    if isinstance(scorer, AnswerScorer) and isinstance(policy, AnswerSource):
+        return WholeScores(scorer, policy)
+    return scorer
 
 
 class WholeAnswers:
@@ -169,6 +167,7 @@ class WholeAnswers:
         return first
 
 
+@runtime_checkable
 class AnswerSource(Protocol):
     """Knows the answers that were sampled whole."""
 

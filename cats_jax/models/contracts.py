@@ -12,6 +12,8 @@ from typing import get_args
 
 from ..errors import ScorerContractError
 from ..protocols import (
+    AnswerGenerator,
+    AnswerScorer,
     Finish,
     Generation,
     Path,
@@ -28,7 +30,7 @@ from ..protocols import (
 def check_generator(
     generator: StepGenerator, questions: Sequence[Question], *, exact: bool = True
 ) -> None:
-    """Checks a policy against the `StepGenerator` protocol.
+    """Checks a policy against the `StepGenerator` protocol, and `AnswerGenerator` if it has that.
 
     Args:
         generator: the implementation; its cached state of the questions is forgotten at the end.
@@ -61,6 +63,8 @@ def check_generator(
     ]
     reference = generator.generate(mixed)
     _check_generation(mixed, reference)
+    if isinstance(generator, AnswerGenerator):
+        _check_answers(generator, roots + second_level)
     empty = generator.generate([])
     assert (empty.samples, empty.usage) == ([], []), "an empty call must give an empty answer"
 
@@ -101,7 +105,7 @@ def check_scorer(
     *,
     tolerance: float = 0.0,
 ) -> None:
-    """Checks a PRM against the `StepScorer` protocol.
+    """Checks a PRM against the `StepScorer` protocol, and `AnswerScorer` if it has that.
 
     Args:
         scorer: the implementation; its cached state of the questions is forgotten at the end.
@@ -154,6 +158,10 @@ def check_scorer(
         prefixes = [path[:length] for length in range(1, len(path) + 1)]
         grown.append([scorer.score([question], [p]).all_scores()[0] for p in prefixes][-1])
     same(grown, reference, "grown step by step and at once")
+    if isinstance(scorer, AnswerScorer):
+        for known in (0, 1):
+            forget()
+            _check_answer_scores(scorer, questions, paths, known, tolerance)
     for question, path in zip(questions, paths, strict=True):
         scorer.keep_only(question, [path[:1]])
     same(scorer.score(questions, paths).all_scores(), reference, "after keep_only(first step)")
@@ -164,6 +172,51 @@ def check_scorer(
     assert questions[0].id in str(error), "the error must name the question"
     assert str(len(paths[0])) in str(error), "the error must name the step's index"
     forget()
+
+
+def _check_answers(generator: AnswerGenerator, requests: Sequence[StepRequest]) -> None:
+    max_depth = 4
+    whole = generator.generate_answers(requests, max_depth)
+    for request, answers, usage in zip(requests, whole.answers, whole.usage, strict=True):
+        label = _label(request)
+        assert len(answers) == len(request.seeds), f"{label}: not one answer per seed"
+        for answer in answers:
+            assert answer, f"{label}: an answer without steps"
+            depth = len(request.path) + len(answer)
+            assert depth <= max_depth, f"{label}: an answer beyond the depth"
+            assert all(sample.finish == "step" for sample in answer[:-1]), (
+                f"{label}: a step in the middle that is not closed"
+            )
+            assert not (depth == max_depth and answer[-1].finish == "step"), (
+                f"{label}: the last step does not run to the end"
+            )
+            for sample in answer:
+                _check_sample(request, sample)
+        kept = sum(len(sample.step.token_ids) for answer in answers for sample in answer)
+        assert usage.generated >= kept, f"{label}: {usage.generated} generated, {kept} in answers"
+
+
+def _check_answer_scores(
+    scorer: AnswerScorer,
+    questions: Sequence[Question],
+    paths: Sequence[Path],
+    known: int,
+    tolerance: float,
+) -> None:
+    scoring = scorer.score_answers(questions, paths, [known] * len(paths))
+    beginnings = [
+        (question, path[:end])
+        for question, path in zip(questions, paths, strict=True)
+        for end in range(known + 1, len(path) + 1)
+    ]
+    for path, scores, usage in zip(paths, scoring.scores, scoring.usage, strict=True):
+        assert len(scores) == max(0, len(path) - known), f"{len(scores)} scores for {path}"
+        assert usage.computed + usage.cached > 0 or not scores, "a path has tokens"
+    got = [score for scores in scoring.scores for score in scores]
+    expected = scorer.score(*map(list, zip(*beginnings, strict=True))) if beginnings else None
+    for one, other in zip(got, expected.all_scores() if expected else [], strict=True):
+        assert one is not None
+        assert abs(one - other) <= tolerance, f"in one pass {one}, step by step {other}"
 
 
 def _error_of_blank_step(

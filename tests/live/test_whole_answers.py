@@ -1,22 +1,14 @@
 """Whole answers in one request: the same steps as one by one, and an engine that is asked less."""
 
-import random
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scripted_engine import DIGIT, END, STEP, ScriptedEngine, ScriptedPrm, Server, policy, prm
 
 import search
-from cats_jax import datasets, world
+from cats_jax import datasets
 from cats_jax.live.searcher import Searcher
 from cats_jax.models.prompts.step_text import cut_answer
-from cats_jax.models.serving.generator import EngineGenerator
-from cats_jax.models.serving.token_engine import Sampled
-from cats_jax.world_build import tokenizer
-
-STEP, END = tokenizer.SEPARATOR_ID, tokenizer.EOS_ID
-DIGIT, BOX, CLOSE = (tokenizer.TOKEN_IDS[token] for token in ("7", "\\boxed{", "}"))
-
 
 # How an answer is cut
 
@@ -78,42 +70,6 @@ def test_an_answer_is_cut_as_if_its_steps_were_sampled_one_by_one(
 
 
 # Searches
-
-
-class ScriptedEngine:
-    """Writes tokens drawn from the context and the seed; counts calls and requests."""
-
-    def __init__(self):
-        self.calls = []
-
-    def sample(self, requests):
-        self.calls.append(requests)
-        return [[self._sampled(request, seed) for seed in request.seeds] for request in requests]
-
-    def _sampled(self, request, seed):
-        ids = []
-        while len(ids) < request.max_tokens:
-            if request.temperature == 0:
-                chance = random.Random(str((*request.prompt, *ids))).random()
-            else:
-                chance = random.Random(str((request.prompt, seed, len(ids)))).random()
-            if chance < 0.55:
-                ids.append(DIGIT)
-            elif chance < 0.85:
-                ids.append(STEP)
-            elif chance < 0.95:
-                ids.append(tokenizer.TOKEN_IDS["+"])
-            else:
-                ids.append(END)
-            if ids[-1] in request.stop_ids:
-                break
-        logs = tuple(-0.5 for _ in ids) if request.log_probs else ()
-        return Sampled(tuple(ids), ids[-1] in request.stop_ids, -0.5 * len(ids), 0, logs)
-
-
-def policy(engine, **limits):
-    limits = {"max_step_tokens": 8, "max_answer_tokens": 40, **limits}
-    return EngineGenerator(world.policy_path("weak"), lambda context: engine, **limits)
 
 
 class StepByStep:
@@ -221,3 +177,55 @@ def test_a_search_that_prunes_samples_step_by_step(questions):
     )
     searched(policy(engine), questions, half, 4)
     assert all(STEP in request.stop_ids for request in engine.calls[0])
+
+
+# Scores
+
+
+class NewestSteps:
+    """A PRM without its scores of whole answers."""
+
+    def __init__(self, inner):
+        for name in ("name", "num_parameters", "sparsity_total", "sparsity_last_layer"):
+            setattr(self, name, getattr(inner, name))
+        self.score, self.keep_only = inner.score, inner.keep_only
+
+
+def scores(result):
+    return [(c.id, c.score, c.invalid) for c in result.candidates]
+
+
+@pytest.mark.parametrize("context", [256, 40])
+@pytest.mark.parametrize("engine", [ScriptedPrm(), ScriptedPrm(reads_cache=True), Server()])
+def test_scores_of_whole_answers_are_those_of_the_newest_steps(questions, engine, context):
+    ours = searched(
+        policy(ScriptedEngine()),
+        questions,
+        search.best_of_n(),
+        8,
+        scorer=prm(engine, context),
+    )
+    theirs = searched(
+        policy(ScriptedEngine()),
+        questions,
+        search.best_of_n(),
+        8,
+        scorer=NewestSteps(prm(ScriptedPrm(), context)),
+    )
+    assert list(map(scores, ours)) == list(map(scores, theirs))
+    assert [each.answer for each in ours] == [each.answer for each in theirs]
+    refused = sum(result.ledger.prm_refused for result in ours)
+    assert refused == sum(result.ledger.prm_refused for result in theirs)
+    assert (refused > 0) == (context == 40)
+
+
+def test_each_answer_is_read_once(questions):
+    engine = ScriptedPrm()
+    results = searched(
+        policy(ScriptedEngine()), questions, search.best_of_n(), 8, scorer=prm(engine)
+    )
+    assert not engine.single
+    assert len(engine.whole) == 2  # one for each cohort
+    read = [ids for prompts in engine.whole for ids in prompts]
+    assert len(set(read)) == len(read) <= 8 * len(questions)
+    assert sum(result.ledger.prm_computed for result in results) == sum(map(len, read))

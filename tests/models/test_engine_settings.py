@@ -300,7 +300,7 @@ def test_settings_and_free_arguments_reach_vllm():
 
 @pytest.fixture
 def fake_vllm(monkeypatch):
-    """As much of vLLM as `check_names` and `sampling_inputs` ask."""
+    """As much of vLLM as `check_names` and `single_samples` ask."""
 
     @dataclasses.dataclass
     class EngineArgs:
@@ -349,34 +349,31 @@ class FakeEngine:
     """Answers every sample with the seed that vLLM would sample it with."""
 
     def generate(self, prompts, parameters, use_tqdm):
-        self.sizes = [asked.n for asked in parameters]
+        self.number = len(parameters)
         for prompt, asked in zip(prompts, parameters, strict=True):
-            seeds = [None if asked.seed is None else asked.seed + i for i in range(asked.n)]
-            outputs = [
-                types.SimpleNamespace(
-                    token_ids=(*prompt["prompt_token_ids"], seed),
-                    finish_reason="stop",
-                    cumulative_logprob=0.0,
-                )
-                for seed in seeds
-            ]
-            yield types.SimpleNamespace(outputs=outputs, num_cached_tokens=None)
+            seed = getattr(asked, "seed", None)
+            completion = types.SimpleNamespace(
+                token_ids=[*prompt["prompt_token_ids"], seed],
+                finish_reason="stop",
+                logprobs=[{token: types.SimpleNamespace(logprob=-0.5)} for token in (5, 6, seed)],
+            )
+            yield types.SimpleNamespace(outputs=[completion], num_cached_tokens=None)
 
 
 @pytest.mark.usefixtures("fake_vllm")
 @pytest.mark.parametrize(
-    ("together", "sizes", "seeds"),
-    [(False, [1, 1, 1, 1, 1], [10, 20, 30]), (True, [3, 1], [10, 11, 12])],
+    ("together", "number", "seeds"), [(False, 5, [10, 20, 30]), (True, 4, [10, 11, 12])]
 )
-def test_one_request_or_several_for_the_samples_of_a_node(together, sizes, seeds):
+def test_seeds_of_the_samples_of_a_node(together, number, seeds):
     sampler = VLLMSampler.__new__(VLLMSampler)
-    sampler.engine, sampler._together = FakeEngine(), together
+    sampler.engine, sampler._together, sampler._queue = FakeEngine(), together, None
     sampled = SampleRequest((5, 6), (20, 40, 60), 1.0, 1.0, 0, 8, (2,))  # theirs are half of ours
     greedy = dataclasses.replace(sampled, seeds=(2, 4), temperature=0.0)
     answers = sampler.sample([sampled, greedy])
-    assert sampler.engine.sizes == sizes
+    assert sampler.engine.number == number
     assert [one.ids for one in answers[0]] == [(5, 6, seed) for seed in seeds]
     assert [one.ids for one in answers[1]] == [(5, 6, None)] * 2
+    assert answers[0][0].log_probs == (-0.5,) * 3
 
 
 # --- manifests ---

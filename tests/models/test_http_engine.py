@@ -75,7 +75,7 @@ def test_samples_come_in_order_with_what_was_asked(connect):
             by_index = sorted(expected["choices"], key=lambda choice: choice["index"])
             assert [list(sample.ids) for sample in row] == [c["token_ids"] for c in by_index]
         assert all(s.stopped and s.cached == 2 for s in row)
-        assert all(s.log_prob == -0.5 * len(s.ids) for s in row)
+        assert all(s.log_probs == (-0.5,) * len(s.ids) for s in row)
     sent = {tuple(body["prompt"]): body for body in server.bodies}[1, 2, 5]
     assert sent["model"] == "m"
     assert sent["stop_token_ids"] == [7, 9]
