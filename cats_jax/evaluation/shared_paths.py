@@ -15,7 +15,7 @@ import pickle
 import sqlite3
 import threading
 import zlib
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,6 +29,7 @@ from ..protocols import (
     Path,
     Question,
     Scoring,
+    Step,
     StepGenerator,
     StepRequest,
     StepSample,
@@ -319,16 +320,20 @@ class RememberingScorer:
 
 
 def _paths(known: dict[Any, _Sampled]) -> list[Path]:
-    """The paths up to their last usable steps of which a store of samples was made."""
-    steps: dict[tuple[Any, ...], Path] = {(): ()}
-    number: Counter[Any] = Counter()  # of paths that end there
-    for (_, (path, *_)), sampled in sorted(known.items(), key=lambda entry: len(entry[0][1][0])):
-        if why_invalid(sampled.sample) is None:
-            key = (*path, sampled.sample.step.token_ids)
-            steps[key] = (*steps[path], sampled.sample.step)
-            number[key] += 1
-            number[path] -= 1
-    return [steps[key] for key in number if key for _ in range(number[key])]
+    """The paths up to their last usable steps of which a store of samples was made, by row."""
+    paths: list[list[Step]] = []
+    growing: dict[Any, deque[list[Step]]] = {}
+    # Within a step, samples are in the order of their rows, and so are the paths they belong to.
+    for (_, (before, *_)), sampled in sorted(known.items(), key=lambda entry: len(entry[0][1][0])):
+        sample = sampled.sample
+        if before:
+            path = growing[before].popleft()
+        else:
+            paths.append(path := [])
+        if why_invalid(sample) is None:
+            path.append(sample.step)
+            growing.setdefault((*before, sample.step.token_ids), deque()).append(path)
+    return [tuple(path) for path in paths if path]
 
 
 def _sample_keys(request: StepRequest) -> list[Any]:

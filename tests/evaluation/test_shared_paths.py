@@ -9,6 +9,7 @@ import time
 import forked
 import pytest
 import scripted
+import scripted_engine
 from tiny_models import save_model
 
 from cats_jax.evaluation import evaluate
@@ -219,6 +220,7 @@ _KILLS = 6
 _MANY_QUESTIONS = 24
 _CHILD = """
 import scripted
+import scripted_engine
 from cats_jax.evaluation import evaluate
 from cats_jax.specs.recipe import parse_recipe
 def run(folder):
@@ -319,3 +321,37 @@ def test_usage_by_sample_adds_up_and_a_prefix_costs_the_same(tmp_path):
         for end in range(len(sample.step.token_ids))
     }
     assert alone.usage[0].computed == prompt + len(histories)
+
+
+class _Engines(scripted.ScriptedModels):
+    """Policy and PRMs on scripted engines, which work on whole answers."""
+
+    def __init__(self):
+        super().__init__()
+        self.engine = scripted_engine.ScriptedEngine()
+        self.scoring = {}
+
+    def policy(self, spec):
+        return scripted_engine.policy(self.engine)
+
+    def prm(self, spec):
+        return scripted_engine.prm(
+            self.scoring.setdefault(spec.label, scripted_engine.ScriptedPrm())
+        )
+
+
+def test_whole_answers_are_shared_and_read_once_by_each_prm(tmp_path):
+    models = _Engines()
+    recipe = _recipe(num_candidates=[4, 16], trees=True)
+    run = _run(tmp_path / "run", recipe, models)
+    assert _content(run) == _alone(tmp_path, recipe, _Engines())
+    largest = [r for r in run.rows if r.strategy == "majority" and r.num_candidates == 16]
+    sampled = sum(len(request.seeds) for call in models.engine.calls for request in call)
+    assert sampled < sum(row.ledger.candidates for row in largest)  # whole answers
+    read = [
+        [ids for prompts in engine.whole for ids in prompts] for engine in models.scoring.values()
+    ]
+    assert len(read) == 2
+    for engine, prompts in zip(models.scoring.values(), read, strict=True):
+        assert not engine.single
+        assert len(prompts) == len(set(prompts)) <= 16 * 3
