@@ -45,7 +45,7 @@ from cats_jax.models.source import ModelFolders
 from cats_jax.protocols import Question, Step, StepRequest
 from cats_jax.reporting.statistics import wilson
 from cats_jax.specs.models import PolicySpec
-from search import best_of_n, majority
+from search import best_of_n, greedy, majority
 
 pytestmark = pytest.mark.vllm
 
@@ -280,6 +280,54 @@ def test_searches_agree_in_accuracy(policy, scorer, hf_policy, hf_scorer, questi
     assert theirs.low <= ours.high
 
 
+def test_the_queue_of_an_engine_gives_what_its_public_methods_give(
+    backend, policy, scorer, questions, monkeypatch
+):
+    """Not public API: fails where another version of vLLM is taken for a known one."""
+    if backend == "http":
+        return
+    roots = [request(q, seeds=range(7), to_end=True) for q in questions.questions[:6]]
+    greedy = [request(q, temperature=0.0) for q in questions.questions[:6]]
+    pairs = [
+        list(each) for each in zip(*sampled_paths(policy, questions.questions[:6]), strict=True)
+    ]
+
+    def everything():
+        return policy.generate(roots + greedy).samples, scorer.score(*pairs).scores
+
+    assert policy._engine._queue is not None
+    samples, scores = everything()
+    monkeypatch.setattr(policy._engine, "_queue", None)
+    monkeypatch.setattr(scorer.engine, "_queue", None)
+    assert everything() == (samples, pytest.approx(scores, abs=1e-5))
+    beginnings = scorer.score_answers(*pairs, [0] * len(pairs[0])).scores
+    monkeypatch.undo()
+    once = scorer.score_answers(*pairs, [0] * len(pairs[0])).scores
+    for ours, theirs in zip(once, beginnings, strict=True):
+        assert ours == pytest.approx(theirs, abs=1e-5)
+
+
+def test_whole_answers_have_the_steps_and_scores_of_searches_step_by_step(
+    policy, scorer, hf_policy, hf_scorer, questions
+):
+    def searched(engine, strategy, **settings):
+        searcher = Searcher(policy=engine, strategy=strategy, **settings)
+        return searcher.run(questions.questions)
+
+    ours = searched(policy, greedy(), num_candidates=1)
+    theirs = searched(hf_policy, greedy(), num_candidates=1)
+    for one, other in zip(ours, theirs, strict=True):
+        assert [c.token_ids for c in one.candidates] == [c.token_ids for c in other.candidates]
+    for result in searched(policy, best_of_n(), num_candidates=8, scorer=scorer):
+        assert result.ledger.policy_calls <= 10
+        assert result.paths
+        for path in result.paths:
+            steps = [Step(text, ()) for text in path.steps]
+            paths = [tuple(steps[: end + 1]) for end in range(len(steps))]
+            expected = hf_scorer.score([result.question] * len(paths), paths).scores
+            assert path.step_scores == pytest.approx(expected, abs=1e-5)
+
+
 def test_settings_of_an_engine_as_a_recipe_gives_them(questions):
     """Context, free arguments and one request per node, on an engine that a run would start."""
     asked = PolicySpec(
@@ -421,6 +469,9 @@ def test_a_family_has_the_scores_of_its_card(family):
     for kind, texts in prm_cards.PATHS.items():
         expected = card(prm_cards.QUESTION, texts)
         paths = prefixes(texts)
+        for known in (0, 0, 1):  # the second time from the prefix cache
+            once = scorer.score_answers([question], [paths[-1]], [known]).scores[0]
+            assert once == pytest.approx(expected[known:], abs=1e-5), (kind, known)
         whole = scorer.score([question] * len(paths), paths).scores
         assert whole == pytest.approx(expected, abs=1e-5), kind
         grown = [scorer.score([question], [path]).scores[0] for path in paths]
@@ -446,6 +497,8 @@ def test_a_family_has_one_score_for_every_step(family):
             scorer.score([question], [steps_of(texts)])
     too_long = scorer.score([question] * 2, [steps_of(["1", "2 " * 2400, "3"]), steps_of(["1"])])
     assert [score is None for score in too_long.scores] == [True, False]
+    (once,) = scorer.score_answers([question], [steps_of(["1", "2 " * 2400, "3"])], [0]).scores
+    assert once == [pytest.approx(too_long.scores[1], abs=1e-5), None, None]
 
 
 def test_of_a_family_only_the_newest_step_is_computed(backend, family):

@@ -165,13 +165,14 @@ class EngineScorer:
         self, question: Question, path: Path, known: int
     ) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Ids of the path up to the last step that fits, and where its steps end from `known`."""
+        if known >= len(path):
+            return (), ()
         try:
             chunks = checked_chunks(
                 self._model.encoder, question, path, context=self._model.context, name=self.name
             )
         except PathTooLongError as error:
-            fits = error.step or 0
-            return self._readable(question, path[:fits], known) if fits > known else ((), ())
+            return self._readable(question, path[: error.step or 0], known)
         ends = tuple(itertools.accumulate(map(len, chunks)))
         return tuple(itertools.chain.from_iterable(chunks)), ends[known - len(path) :]
 
