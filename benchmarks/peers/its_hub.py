@@ -53,7 +53,8 @@ class ItsHub:
         max_answer_tokens: int,
         extract: Callable[[str], str],
     ):
-        algorithms, lms = _published(folder)
+        algorithms, lms, errors = _published(folder)
+        self._refused = (errors.ContextLengthError, errors.BadRequestError)
         prm = PRM(scorer)
         steps = lms.StepGeneration(
             max_steps=max_depth, step_token=SEPARATOR, stop_token="\\boxed", temperature=1.0
@@ -66,7 +67,7 @@ class ItsHub:
                 is_async=True,
                 temperature=1.0,
                 max_tokens=limit,
-                replace_error_with_message="",  # a path that fills the context, for one
+                max_tries=2,  # by default it would go on for minutes after Ctrl-C
             )
             for limit in (max_answer_tokens, max_step_tokens)
         )
@@ -80,15 +81,27 @@ class ItsHub:
         }
 
     def answers(self, name: str, questions: Sequence[str], in_flight: int) -> list[str]:
-        """The texts that an algorithm answers with, by the name of this package's strategy."""
+        """The texts that an algorithm answers with; empty if the server refused a call.
+
+        Args:
+            name: name of the strategy of this package that is the same algorithm.
+            questions: texts of the questions.
+            in_flight: number of questions searched at once.
+        """
         algorithm, model = self._algorithms[name]
 
         def infer(question: str) -> str:
-            return str(algorithm.infer(model, question, self._num_candidates))
+            try:
+                return str(algorithm.infer(model, question, self._num_candidates))
+            except self._refused:  # one path that fills the context ends its question's search
+                return ""
 
         # Its client runs the event loop of the thread.
-        with ThreadPoolExecutor(in_flight, initializer=_new_event_loop) as pool:
+        pool = ThreadPoolExecutor(in_flight, initializer=_new_event_loop)
+        try:
             return list(pool.map(infer, questions))
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 class PRM:
@@ -105,8 +118,8 @@ def _new_event_loop() -> None:
     asyncio.set_event_loop(asyncio.new_event_loop())
 
 
-def _published(folder: pathlib.Path) -> tuple[Any, Any]:
-    """The modules `its_hub.algorithms` and `its_hub.lms` of a checkout."""
+def _published(folder: pathlib.Path) -> list[Any]:
+    """The modules `algorithms`, `lms` and `error_handling` of a checkout."""
     if not (folder / "its_hub" / "algorithms").is_dir():
         raise FileNotFoundError(
             f"{str(folder)!r} is no checkout of its_hub: it has no its_hub/algorithms"
@@ -115,4 +128,5 @@ def _published(folder: pathlib.Path) -> tuple[Any, Any]:
     package = types.ModuleType("its_hub")
     package.__path__ = [str(folder / "its_hub")]
     sys.modules["its_hub"] = package
-    return importlib.import_module("its_hub.algorithms"), importlib.import_module("its_hub.lms")
+    names = ("algorithms", "lms", "error_handling")
+    return [importlib.import_module(f"its_hub.{name}") for name in names]
