@@ -40,7 +40,7 @@ help:
 	@echo 'make notebooks   run every notebook and store its outputs (minutes)'
 	@echo 'make mutants     break the code in known ways; each must fail a test'
 	@echo 'make bench       speed of the search core, of training and of the bridges'
-	@echo 'make bench-vllm  speed of searches on vLLM, and what its prefix cache saves'
+	@echo 'make bench-vllm  speed of searches on vLLM, here and over HTTP, and what its prefix cache saves'
 	@echo 'make check-gpu   PART=core ...: speed, memory and equal results on a GPU (REHEARSE=1, OUT=)'
 	@echo 'make world       rebuild the embedded world from scratch (an hour or two)'
 
@@ -112,12 +112,13 @@ world: $(STAMP)
 	@OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 $(BIN)/python -m cats_jax.world_build.build
 
 bench: $(STAMP)
-	@set -e; for script in $(filter-out %/check_gpu.py benchmarks/engine_%.py, \
+	@set -e; for script in $(filter-out %/check_gpu.py %_throughput.py, \
 	  $(wildcard benchmarks/*.py)); do \
 	  echo "== $$script"; JAX_PLATFORMS=cpu OMP_NUM_THREADS=1 $(BIN)/python $$script; done
 
 bench-vllm: $(VLLM_STAMP)
 	@$(VLLM_BIN)/python benchmarks/engine_throughput.py
+	@$(VLLM_BIN)/python benchmarks/server_throughput.py
 	@$(VLLM_BIN)/python benchmarks/prm_tokens.py --backend vllm
 
 # Nothing is installed: a machine that is lent for half an hour has no network.

@@ -1,145 +1,365 @@
-"""Generated tokens per second: whole searches against the same engine's bare `generate`.
+"""Whole searches on vLLM against the bare engine: tokens per second by the clock and of processors.
 
-The weak policy of the embedded world on vLLM, its questions all in flight at once. Bare: one call
-of `vllm.LLM.generate` with all prompts, N samples of each to the end of the answer; a search asks
-step by step, with the same seeds and settings. The PRM runs on transformers in this process. Both
-take turns, with the engine's prefix cache emptied before each; the first round, which compiles, is
-left out.
+The weak policy of the embedded world, all questions in flight at once. "Bare generate" is one call
+of `vllm.LLM.generate` for N whole answers to each question, with the settings of the searches.
+"Bare generate, classify" adds the seconds of one call of `vllm.LLM.classify` on the PRM's engine
+for the same answers; best-of-N with its PRM on that engine is compared with this, the other rows
+with bare generate. CATS is the shipped controller.
 
-    .venv-vllm/bin/python benchmarks/engine_throughput.py [--questions 64] [--num-candidates 64]
+All rows take turns in each round, with the prefix caches of the engines emptied before each. The
+first round, which compiles, is left out. "hf" and "vllm" say where the PRM runs. Processor time is
+that of this process and of the engines' processes. PRM tokens are those that the ledgers call
+computed, per token that the policy sampled; a PRM on transformers computes each new token once.
 
-`--cpu-seconds` puts the engine into this process and counts tokens per second of its CPU time: what
-else runs on the machine then matters little.
+    .venv-vllm/bin/python benchmarks/engine_throughput.py [--questions 64] [--num-candidates 16]
+
+`--search-and-learn FOLDER` adds the beam search of a checkout of search-and-learn, on the same
+engine and with the same PRM on transformers.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
+import pathlib
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
+os.environ.setdefault("TQDM_DISABLE", "1")  # search-and-learn has a bar for every question
 
+import psutil
+from peers.search_and_learn import BeamSearch
+from peers.text_scorer import SEPARATOR, TextScorer
 from rich.table import Table
+from transformers import PreTrainedTokenizerFast
 
 from cats_jax import datasets, world
 from cats_jax.commands import terminal
 from cats_jax.controllers.strategies import build_strategy
+from cats_jax.datasets.question_set import QuestionSet
+from cats_jax.grading.boxed_integer import BoxedIntegerJudge
 from cats_jax.live.searcher import Searcher
-from cats_jax.live.seeds import stable_seed
+from cats_jax.models.prm.encoder import StepEncoder
+from cats_jax.models.prm.family import choose_format
 from cats_jax.models.serving.generator import EngineGenerator
-from cats_jax.models.serving.token_engine import Sampled, SampleRequest
-from cats_jax.models.serving.vllm_engine import VLLMSampler, sampling_inputs
+from cats_jax.models.serving.vllm_engine import VLLMSampler
 from cats_jax.models.source import ModelFolders
-from cats_jax.protocols import Question, StepRequest
+from cats_jax.protocols import Question, StepScorer
+from cats_jax.specs.calibrations import load_calibrations
 from cats_jax.specs.recipe import PrmSpec, StrategySpec
 
+POLICY, PRM = "weak", world.PRM_NAMES[0]
+MAX_DEPTH, MAX_STEP_TOKENS, MAX_ANSWER_TOKENS = 10, 32, 64
+FACTOR = 4  # M of beam search
 
-class Recorder:
-    """The engine, and what it was last asked for."""
+BARE, BARE_SCORED = "bare generate", "bare generate, classify"
 
-    def __init__(self, context: int):
-        self.engine = VLLMSampler(world.policy_path("weak"), context=context)
-        self.asked: Sequence[SampleRequest] = ()
+SEARCHES = {
+    "majority": ("majority", "hf", BARE),
+    "best_of_n, hf": ("best_of_n", "hf", BARE),
+    "best_of_n, vllm": ("best_of_n", "vllm", BARE_SCORED),
+    "beam, hf": ("beam", "hf", BARE),
+    "beam, vllm": ("beam", "vllm", BARE),
+    "cats, hf": ("cats", "hf", BARE),
+}
+"""Rows of the table: strategy, back end of its PRM, and the row that it is compared with."""
 
-    def sample(self, requests: Sequence[SampleRequest]) -> list[list[Sampled]]:
-        self.asked = requests
-        return self.engine.sample(requests)
+PEER = "search-and-learn, hf"
 
-    def forget(self) -> None:
-        assert self.engine.engine.reset_prefix_cache()
+
+@dataclass(frozen=True)
+class Measured:
+    """One row of one round: tokens sampled, PRM tokens computed, right answers, seconds."""
+
+    tokens: int
+    prm_tokens: int
+    right: int
+    seconds: float
+    processor: float
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--questions", type=int, default=64)
-    parser.add_argument("--num-candidates", type=int, default=64)
+    parser.add_argument("--num-candidates", type=int, default=16)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--strategies", nargs="+", default=("majority", "best_of_n", "beam"))
-    parser.add_argument("--cpu-seconds", action="store_true")
+    parser.add_argument(
+        "--strategies", nargs="+", default=("majority", "best_of_n", "beam", "cats")
+    )
+    parser.add_argument("--search-and-learn", type=pathlib.Path, metavar="FOLDER")
     options = parser.parse_args()
-    clock = time.perf_counter
-    if options.cpu_seconds:
-        os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
-        clock = time.process_time
-    questions = datasets.world_questions("validation", options.questions).questions
-    recorders: list[Recorder] = []
+    asked = datasets.world_questions("validation", options.questions)
+    samplers: list[VLLMSampler] = []
 
-    def start(context: int) -> Recorder:
-        recorders.append(Recorder(context))
-        return recorders[0]
+    def start(context: int) -> VLLMSampler:
+        samplers.append(VLLMSampler(world.policy_path(POLICY), context=context))
+        return samplers[0]
 
     policy = EngineGenerator(
-        world.policy_path("weak"), start, max_step_tokens=32, max_answer_tokens=64
+        world.policy_path(POLICY),
+        start,
+        max_step_tokens=MAX_STEP_TOKENS,
+        max_answer_tokens=MAX_ANSWER_TOKENS,
     )
-    (recorder,) = recorders
-    policy.generate([root(question, options.num_candidates) for question in questions])
-    bare_requests = recorder.asked
-    searches = {
-        name: searcher(name, policy, options.num_candidates, len(questions))
-        for name in options.strategies
-    }
-    rates: dict[str, list[tuple[float, float]]] = {name: [] for name in searches}
-    for repeat in range(-1, options.repeats):
-        recorder.forget()
-        reference = bare(recorder, bare_requests, clock)
-        for name, search in searches.items():
-            recorder.forget()
-            rate = whole(search, questions, clock)
-            print(f"round {repeat + 1}: bare {reference:.0f}, {name} {rate:.0f}", flush=True)
+    scorer: Any = ModelFolders().prm(PrmSpec(PRM, backend="vllm"))
+    scorers: dict[str, StepScorer] = {"hf": ModelFolders().prm(PrmSpec(PRM)), "vllm": scorer}
+    bare = Bare(samplers[0].engine, scorer.engine.engine, asked, options.num_candidates)
+    rows: dict[str, Callable[[], Measured]] = {BARE: bare.generate, BARE_SCORED: bare.classify}
+    for label, (name, backend, _) in SEARCHES.items():
+        if name in options.strategies:
+            search = searcher(
+                name, policy, scorers[backend], options.num_candidates, options.questions
+            )
+            rows[label] = whole_search(search, asked)
+    if options.search_and_learn is None:
+        print("no row for search-and-learn: --search-and-learn FOLDER names a checkout of it")
+    else:
+        rows[PEER] = published(
+            options.search_and_learn, bare, scorers["hf"], options.num_candidates
+        )
+    found = rounds(rows, bare, options.repeats)
+    terminal.show_table(
+        terminal.make_console(), table(found, len(asked.questions), options.num_candidates)
+    )
+
+
+def rounds(
+    rows: dict[str, Callable[[], Measured]], bare: Bare, repeats: int
+) -> dict[str, list[Measured]]:
+    """What each row measured in each round after the first."""
+    found: dict[str, list[Measured]] = {name: [] for name in rows}
+    for repeat in range(-1, repeats):
+        for name, row in rows.items():
+            if repeat < 0 and name == PEER:
+                continue  # nothing of it is compiled
+            if name != BARE_SCORED:  # it scores the answers of the row before
+                bare.forget()
+            measured = row()
             if repeat >= 0:
-                rates[name].append((rate, reference))
-    unit = "CPU second" if options.cpu_seconds else "second"
-    title = f"{len(questions)} questions, N = {options.num_candidates}: generated tokens per {unit}"
-    table = Table("", "search", "bare", "ratio, median", "range", title=title)
-    for name, pairs in rates.items():
-        search, reference = (statistics.median(rate) for rate in zip(*pairs, strict=True))
-        ratios = [one / other for one, other in pairs]
-        middle = f"{statistics.median(ratios):.2f}"
-        span = f"{min(ratios):.2f} to {max(ratios):.2f}"
-        table.add_row(name, f"{search:.0f}", f"{reference:.0f}", middle, span)
-    terminal.show_table(terminal.make_console(), table)
+                found[name].append(measured)
+                print(f"round {repeat + 1}: {name} {by_clock(measured):.0f} tokens/s", flush=True)
+    return found
 
 
-def root(question: Question, num_samples: int) -> StepRequest:
-    """Whole answers, with the seeds that a search's first step has."""
-    seeds = tuple(stable_seed(0, question.id, 0, 0, row) for row in range(num_samples))
-    return StepRequest(question, (), seeds, 1.0, 1.0, 0, to_end=True)
+class Bare:
+    """The engines without a search.
+
+    Args:
+        policy: the policy's `vllm.LLM`.
+        prm: the PRM's `vllm.LLM`.
+        asked: the questions.
+        num_candidates: number of answers to each question.
+    """
+
+    def __init__(self, policy: Any, prm: Any, asked: QuestionSet, num_candidates: int):
+        from vllm import SamplingParams  # pyright: ignore[reportMissingImports]
+
+        self.policy, self._prm, self.asked = policy, prm, asked
+        self.tokenizer = PreTrainedTokenizerFast.from_pretrained(world.policy_path(POLICY))
+        folder = world.prm_path(PRM)
+        self._encoder = StepEncoder(
+            choose_format("auto", folder), PreTrainedTokenizerFast.from_pretrained(folder)
+        )
+        self._asked = [each for each in asked.questions for _ in range(num_candidates)]
+        self._prompts = [{"prompt_token_ids": self._prompt(each)} for each in self._asked]
+        self._parameters = [
+            SamplingParams(
+                temperature=1.0,
+                seed=seed,
+                max_tokens=MAX_ANSWER_TOKENS,
+                stop_token_ids=[self.tokenizer.eos_token_id],
+                ignore_eos=True,  # it is among the stops
+                detokenize=False,
+                logprobs=0,
+                skip_clone=True,
+            )
+            for seed in range(len(self._prompts))
+        ]
+        self._generated: Measured | None = None
+        self._texts: list[str] = []
+
+    def forget(self) -> None:
+        """Empty the prefix caches."""
+        assert self.policy.reset_prefix_cache()
+        assert self._prm.reset_prefix_cache()
+
+    def generate(self) -> Measured:
+        """One call for all answers."""
+        with meter() as used:
+            outputs = self.policy.generate(self._prompts, self._parameters, use_tqdm=False)
+        ids = [output.outputs[0].token_ids for output in outputs]
+        self._texts = self.tokenizer.batch_decode(ids, skip_special_tokens=True)
+        self._generated = Measured(sum(map(len, ids)), 0, 0, *used)
+        return self._generated
+
+    def classify(self) -> Measured:
+        """The last call of `generate`, and one call that scores its answers."""
+        generated = self._generated
+        assert generated is not None
+        paths = [
+            [step for step in text.split(SEPARATOR) if step.strip()] or ["0"]
+            for text in self._texts
+        ]
+        chunks = [
+            self._encoder.chunks(each.text, path)
+            for each, path in zip(self._asked, paths, strict=True)
+        ]
+        prompts = [{"prompt_token_ids": [t for chunk in c for t in chunk]} for c in chunks]
+        with meter() as used:
+            outputs = self._prm.classify(prompts, use_tqdm=False)
+        computed = sum(
+            len(output.prompt_token_ids) - int(output.num_cached_tokens or 0) for output in outputs
+        )
+        return Measured(
+            generated.tokens,
+            computed,
+            0,
+            generated.seconds + used[0],
+            generated.processor + used[1],
+        )
+
+    def _prompt(self, question: Question) -> list[int]:
+        text = self.tokenizer.apply_chat_template(
+            [{"role": "user", "content": question.text}], add_generation_prompt=True, tokenize=False
+        )
+        return self.tokenizer.encode(text, add_special_tokens=False)
 
 
-def searcher(name: str, policy: EngineGenerator, num_candidates: int, in_flight: int) -> Searcher:
-    strategy, params, _ = build_strategy(StrategySpec(name))
+def searcher(
+    name: str, policy: EngineGenerator, scorer: StepScorer, num_candidates: int, in_flight: int
+) -> Searcher:
+    options = (("factor", FACTOR),) if name == "beam" else ()
+    strategy, params, price = build_strategy(StrategySpec(name, options=options))
     return Searcher(
         policy=policy,
-        scorer=ModelFolders().prm(PrmSpec(world.PRM_NAMES[0])) if strategy.uses_scores else None,
+        scorer=scorer if strategy.uses_scores else None,
         strategy=strategy,
         params=params,
+        price=price,
+        calibration=dict(load_calibrations(POLICY))[PRM],
         num_candidates=num_candidates,
+        max_depth=MAX_DEPTH,
         in_flight=in_flight,
     )
 
 
-def bare(
-    recorder: Recorder, requests: Sequence[SampleRequest], clock: Callable[[], float]
-) -> float:
-    """Generated tokens per second of one call."""
-    prompts, parameters = sampling_inputs(requests)
-    begun = clock()
-    outputs = recorder.engine.engine.generate(prompts, parameters, use_tqdm=False)
-    seconds = clock() - begun
-    return sum(len(output.outputs[0].token_ids) for output in outputs) / seconds
+def whole_search(search: Searcher, asked: QuestionSet) -> Callable[[], Measured]:
+    """The row of a strategy."""
+
+    def measure() -> Measured:
+        with meter() as used:
+            results = search.run(asked.questions)
+        ledgers = [result.ledger for result in results]
+        return Measured(
+            sum(ledger.generated for ledger in ledgers),
+            sum(ledger.prm_computed for ledger in ledgers),
+            sum(result.answer == asked.answers[result.question.id] for result in results),
+            *used,
+        )
+
+    return measure
 
 
-def whole(search: Searcher, questions: Sequence[Question], clock: Callable[[], float]) -> float:
-    """Generated tokens per second of a search."""
-    begun = clock()
-    results = search.run(questions)
-    seconds = clock() - begun
-    return sum(result.ledger.generated for result in results) / seconds
+def published(
+    folder: pathlib.Path, bare: Bare, scorer: StepScorer, num_candidates: int
+) -> Callable[[], Measured]:
+    """The row of search-and-learn's beam search."""
+    texts = TextScorer(scorer)
+    search = BeamSearch(
+        folder,
+        bare.policy,
+        bare.tokenizer,
+        texts,
+        num_candidates=num_candidates,
+        factor=FACTOR,
+        max_depth=MAX_DEPTH,
+        max_step_tokens=MAX_STEP_TOKENS,
+    )
+    judge = BoxedIntegerJudge()
+
+    def measure() -> Measured:
+        texts.computed = search.engine.generated = 0
+        with meter() as used:
+            answers = [search.answer(question.text) for question in bare.asked.questions]
+        found = [judge.extract([answer]) for answer in answers]
+        gold = [bare.asked.answers[question.id] for question in bare.asked.questions]
+        right = sum(one == other for one, other in zip(found, gold, strict=True))
+        return Measured(search.engine.generated, texts.computed, right, *used)
+
+    return measure
+
+
+@contextlib.contextmanager
+def meter() -> Iterator[list[float]]:
+    """A list that in the end holds the seconds by the clock and those of processors."""
+    used: list[float] = []
+    processor, clock = processor_seconds(), time.perf_counter()
+    yield used
+    used += [time.perf_counter() - clock, processor_seconds() - processor]
+
+
+def processor_seconds() -> float:
+    """Processor time of this process and of all that it has started and that still run."""
+    own = psutil.Process()
+    times = [process.cpu_times() for process in (own, *own.children(recursive=True))]
+    return sum(each.user + each.system for each in times)
+
+
+def table(found: dict[str, list[Measured]], num_questions: int, num_candidates: int) -> Table:
+    """Medians over the rounds, with ranges in brackets."""
+    title = f"{num_questions} questions, N = {num_candidates}, policy {POLICY}, PRM {PRM}"
+    shown = Table(title=title, title_justify="left")
+    shown.add_column("")
+    for name in (
+        "tokens/s",
+        "share of bare",
+        "tokens/processor s",
+        "share of bare",
+        "questions/min",
+        "PRM tokens/token",
+        "right",
+    ):
+        shown.add_column(name, justify="right")
+    references = {label: reference for label, (_, _, reference) in SEARCHES.items()}
+    for name, measured in found.items():
+        is_bare = name in (BARE, BARE_SCORED)
+        reference = found[name if is_bare else references.get(name, BARE)]
+        pairs = list(zip(measured, reference, strict=True))
+        shares = [
+            spread([rate(one) / rate(other) for one, other in pairs], ".2f")
+            for rate in (by_clock, by_processor)
+        ]
+        shown.add_row(
+            name,
+            f"{statistics.median(map(by_clock, measured)):.0f}",
+            "" if is_bare else shares[0],
+            f"{statistics.median(map(by_processor, measured)):.0f}",
+            "" if is_bare else shares[1],
+            spread([60 * num_questions / each.seconds for each in measured], ".0f"),
+            f"{sum(m.prm_tokens for m in measured) / sum(m.tokens for m in measured):.2f}",
+            "" if is_bare else f"{statistics.mean(m.right for m in measured):.1f}",
+        )
+    return shown
+
+
+def by_clock(measured: Measured) -> float:
+    return measured.tokens / measured.seconds
+
+
+def by_processor(measured: Measured) -> float:
+    return measured.tokens / measured.processor
+
+
+def spread(values: Sequence[float], digits: str) -> str:
+    middle = statistics.median(values)
+    return f"{middle:{digits}} ({min(values):{digits}}-{max(values):{digits}})"
 
 
 if __name__ == "__main__":

@@ -1,0 +1,1 @@
+"""Published search libraries, driven unchanged from local checkouts, next to this package."""
