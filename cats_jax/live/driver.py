@@ -12,7 +12,7 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -190,9 +190,9 @@ class Cohort:
         """Search until no question is left or `stop` is called."""
         self._refill()
         while any(slot is not None for slot in self._slots) and not self._stopped.is_set():
-            observed = self._tick()
+            observed, advanced = self._tick()
             started = time.perf_counter()
-            results = self._settle(observed)
+            results = self._settle(observed, advanced)
             self._refill()
             self._timings.add("host", time.perf_counter() - started)
             for result in results:
@@ -205,44 +205,69 @@ class Cohort:
 
     # One tick, in the order in which it happens.
 
-    def _tick(self) -> dict[str, Any]:
+    def _tick(self) -> tuple[dict[str, Any], list[int]]:
+        """Advance the questions by one phase; also return which slots advanced.
+
+        Questions that ask for no samples advance alone, without a call of an engine, and the
+        others keep their states. All of them therefore ask for samples when the policy is called.
+        """
         started = time.perf_counter()
         busy = Stopwatch()
-        strategy = self._settings.strategy
-
         with self._locked(self._locks.core, busy), busy("core"):
-            counts = [
-                0 if slot is None else slot.step * strategy.num_phases + slot.phase
-                for slot in self._slots
-            ]
-            # Questions start together and step together, so that they share their phase.
-            in_base = all(slot is None or slot.phase == 0 for slot in self._slots)
-            base_phase = in_base if strategy.num_phases > 1 else None
-            planned = ticks.plan(
-                self._params,
-                self._stacked.key,
-                np.asarray(counts, np.int32),
-                self._state,
-                strategy,
-                base_phase,
-            )
+            planned = self._plan()
             request = jax.device_get(planned.request)
-        asked = self._requests(request)
-        samples = self._generate(asked, busy)
-        expansion = self._grow(asked, samples, busy)
+        open_slots = [index for index, slot in enumerate(self._slots) if slot is not None]
+        asking = np.any(request.num_samples > 0, axis=1)
+        ready = [index for index in open_slots if not asking[index]]
+        if ready:
+            advancing = ready
+            blank = _blank_expansion(len(self._slots), self._settings.capacity)
+            expansion = search.Expansion(**blank)
+        else:
+            advancing = open_slots
+            asked = self._requests(request)
+            samples = self._generate(asked, busy)
+            expansion = self._grow(asked, samples, busy)
         with self._locked(self._locks.core, busy), busy("core"):
-            before = self._state
-            self._state, observed = ticks.commit(
-                self._params, before, planned, expansion, strategy, base_phase
-            )
-            if self._settings.recorder is not None:
-                tick = search.Tick(before, planned, expansion, observed["output"], self._state)
-                self._memory, record = ticks.record(self._memory, tick, self._settings.recorder)
-                observed["record"] = record
-            observed = jax.device_get(observed)
-        self._record(observed)
+            observed = self._commit(planned, expansion, advancing)
+        self._record(observed, advancing)
         self._charge(time.perf_counter() - started, busy)
-        return observed
+        return observed, advancing
+
+    def _plan(self) -> search.Plan:
+        strategy = self._settings.strategy
+        counts = [
+            0 if slot is None else slot.step * strategy.num_phases + slot.phase
+            for slot in self._slots
+        ]
+        # Questions may be in different phases, so that none is promised.
+        return ticks.plan(
+            self._params,
+            self._stacked.key,
+            np.asarray(counts, np.int32),
+            self._state,
+            strategy,
+            None,
+        )
+
+    def _commit(
+        self, planned: search.Plan, expansion: search.Expansion, advancing: list[int]
+    ) -> dict[str, Any]:
+        """Commit the slots in `advancing`; those of other open questions keep their states."""
+        before, memory = self._state, self._memory
+        after, observed = ticks.commit(
+            self._params, before, planned, expansion, self._settings.strategy, None
+        )
+        if self._settings.recorder is not None:
+            tick = search.Tick(before, planned, expansion, observed["output"], after)
+            self._memory, observed["record"] = ticks.record(memory, tick, self._settings.recorder)
+        if len(advancing) < sum(slot is not None for slot in self._slots):
+            mask = _mask(advancing, len(self._slots))
+            after = ticks.where_slots(mask, after, before)
+            if memory is not None:
+                self._memory = ticks.where_slots(mask, self._memory, memory)
+        self._state = after
+        return jax.device_get(observed)
 
     def _requests(self, request: search.Request) -> list[_Asked]:
         settings = self._settings
@@ -395,12 +420,12 @@ class Cohort:
             called.add(slot_index)
         return scoring.inside_seconds
 
-    def _record(self, observed: dict[str, Any]) -> None:
+    def _record(self, observed: dict[str, Any], advanced: list[int]) -> None:
         """Add this tick's record, decisions, path scores and kept candidates to the questions."""
         output: search.StepOutput = observed["output"]
-        for index, slot in enumerate(self._slots):
-            if slot is None:
-                continue
+        for index in advanced:
+            slot = self._slots[index]
+            assert slot is not None
             if "record" in observed:
                 slot.records.append(_of_slot(observed["record"], index))
             if isinstance(output.report, search.Decision):
@@ -433,15 +458,15 @@ class Cohort:
             self._timings.add(part, seconds)
         self._timings.add("host", wall - sum(seconds for _, seconds in busy.parts()))
 
-    def _settle(self, observed: dict[str, Any]) -> list[SearchResult]:
+    def _settle(self, observed: dict[str, Any], advanced: list[int]) -> list[SearchResult]:
         """Close questions that ended, failed or hit a limit; release dead paths of the others.
 
         Returns the results of the closed questions.
         """
         results: list[SearchResult] = []
-        for index, slot in enumerate(self._slots):
-            if slot is None:
-                continue
+        for index in advanced:
+            slot = self._slots[index]
+            assert slot is not None
             at_step_end = slot.phase == 0
             limit = self._settings.limits.exceeded(slot.tree)
             nothing_valid = slot.failure is None and at_step_end and slot.valid_in_step == 0
@@ -496,11 +521,10 @@ class Cohort:
     # Helpers.
 
     def _refill(self) -> None:
-        """Put waiting questions into free slots, between two steps of the others."""
-        between_steps = all(slot is None or slot.phase == 0 for slot in self._slots)
+        """Put waiting questions into free slots."""
         opened: set[int] = set()
         for index, slot in enumerate(self._slots):
-            if slot is None and between_steps and self._waiting:
+            if slot is None and self._waiting:
                 try:
                     question, terms = self._waiting.popleft()
                 except IndexError:  # another cohort was faster
@@ -563,7 +587,7 @@ def _of_slot(values: Any, index: int) -> Any:
     return jax.tree.map(lambda leaf: leaf[index], values)
 
 
-def _mask(indices: set[int], size: int) -> np.ndarray:
+def _mask(indices: Collection[int], size: int) -> np.ndarray:
     """bool[size], true at `indices`."""
     mask = np.zeros((size,), bool)
     mask[list(indices)] = True
