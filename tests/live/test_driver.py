@@ -139,6 +139,23 @@ def test_few_questions_stay_in_one_batch(monkeypatch, in_flight, in_two):
     assert most == (2 if in_two else 4)  # a power of two
 
 
+def test_each_call_of_the_policy_serves_all_open_questions(monkeypatch):
+    """Also where a question asks for nothing in a round in which others do."""
+    monkeypatch.setattr("cats_jax.live.searcher._SPLIT_FROM", 99)
+    calls: list[set[str]] = []
+
+    class Policy(LetterPolicy):
+        def generate(self, requests):
+            calls.append({request.question.id for request in requests})
+            return super().generate(requests)
+
+    for result in run(search.strategies["cats_random"], policy=Policy(), in_flight=4):
+        served = [i for i, ids in enumerate(calls) if result.question.id in ids]
+        assert served == list(range(served[0], served[0] + result.ledger.policy_calls))
+    # A place is taken again at once: only at the end are fewer than four questions open.
+    assert [len(ids) for ids in calls] == sorted((len(ids) for ids in calls), reverse=True)
+
+
 @pytest.mark.parametrize("name", list(search.strategies))
 def test_limits_ledger_and_tree_agree(name):
     strategy, budget = search.strategies[name], 19
