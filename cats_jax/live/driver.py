@@ -8,8 +8,6 @@ and seeds derive from the run seed and the question, never from its slot or its 
 
 from __future__ import annotations
 
-import contextlib
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -97,19 +95,6 @@ class SearchSettings:
         }
 
 
-class Locks:
-    """Locks that let the policy, the PRM and the core serve one cohort at a time.
-
-    While the policy samples for one cohort, the PRM can score for the other. The core has a lock
-    because both cohorts would otherwise compile the same program at once.
-    """
-
-    def __init__(self) -> None:
-        self.policy = threading.Lock()
-        self.scorer = threading.Lock()
-        self.core = threading.Lock()
-
-
 @dataclass(slots=True)
 class _Slot:
     """A question in progress."""
@@ -150,11 +135,10 @@ class Cohort:
         judge: AnswerJudge,
         waiting: deque[tuple[Question, ticks.Terms]],
         slots: int,
-        locks: Locks,
         finish: Callable[[SearchResult], None],
         timings: Timings,
     ) -> None:
-        """Set up empty slots; `waiting` is shared with other cohorts, `finish` gets each result.
+        """Set up empty slots for the questions in `waiting`; `finish` gets each result.
 
         A slot is empty if its budget is 0: its search is over before it begins.
         """
@@ -164,12 +148,10 @@ class Cohort:
         self._scorer = scorer
         self._judge = judge
         self._waiting = waiting
-        self._locks = locks
         self._finish = finish
         self._timings = timings
-        self._stopped = threading.Event()
         self._slots: list[_Slot | None] = [None] * slots
-        # The live paths of each question, handed over when this cohort next has the engine's lock.
+        # The live paths of each question, handed over with the engine's next call.
         self._policy_forgets: dict[Question, list[Path]] = {}
         self._scorer_forgets: dict[Question, list[Path]] = {}
         context = jax.tree.map(np.float32, search.Context())
@@ -182,14 +164,10 @@ class Cohort:
         # Slots whose question is gone from `_slots` but not yet from the arrays.
         self._closed: set[int] = set()
 
-    def stop(self) -> None:
-        """Make `run` return after its current tick."""
-        self._stopped.set()
-
     def run(self) -> None:
-        """Search until no question is left or `stop` is called."""
+        """Search until no question is left."""
         self._refill()
-        while any(slot is not None for slot in self._slots) and not self._stopped.is_set():
+        while any(slot is not None for slot in self._slots):
             observed, advanced = self._tick()
             started = time.perf_counter()
             results = self._settle(observed, advanced)
@@ -197,11 +175,9 @@ class Cohort:
             self._timings.add("host", time.perf_counter() - started)
             for result in results:
                 self._finish(result)
-        with self._locks.policy:
-            self._forget(self._policy, self._policy_forgets)
+        self._forget(self._policy, self._policy_forgets)
         if self._scorer is not None:
-            with self._locks.scorer:
-                self._forget(self._scorer, self._scorer_forgets)
+            self._forget(self._scorer, self._scorer_forgets)
 
     # One tick, in the order in which it happens.
 
@@ -213,7 +189,7 @@ class Cohort:
         """
         started = time.perf_counter()
         busy = Stopwatch()
-        with self._locked(self._locks.core, busy), busy("core"):
+        with busy("core"):
             planned = self._plan()
             request = jax.device_get(planned.request)
         open_slots = [index for index, slot in enumerate(self._slots) if slot is not None]
@@ -228,7 +204,7 @@ class Cohort:
             asked = self._requests(request)
             samples = self._generate(asked, busy)
             expansion = self._grow(asked, samples, busy)
-        with self._locked(self._locks.core, busy), busy("core"):
+        with busy("core"):
             observed = self._commit(planned, expansion, advancing)
         self._record(observed, advancing)
         self._charge(time.perf_counter() - started, busy)
@@ -302,7 +278,7 @@ class Cohort:
     def _generate(self, asked: list[_Asked], busy: Stopwatch) -> list[list[StepSample]]:
         if not asked:
             return []
-        with self._locked(self._locks.policy, busy), busy("policy"):
+        with busy("policy"):
             self._forget(self._policy, self._policy_forgets)
             generation = self._policy.generate([item.request for item in asked])
         busy.split("policy", generation.inside_seconds)
@@ -374,7 +350,7 @@ class Cohort:
         the question at fault fails.
         """
         assert self._scorer is not None
-        with self._locked(self._locks.scorer, busy), busy("prm"):
+        with busy("prm"):
             self._forget(self._scorer, self._scorer_forgets)
             try:
                 inside = self._score_batch(usable)
@@ -446,10 +422,9 @@ class Cohort:
 
     def _charge(self, wall: float, busy: Stopwatch) -> None:
         """Divide the tick's core and remaining time equally among the open questions."""
-        waiting = busy.seconds("waiting")
         inside = busy.seconds("policy inside") + busy.seconds("prm inside")
         core = busy.seconds("core")
-        rest = max(0.0, wall - waiting - inside - core)
+        rest = max(0.0, wall - inside - core)
         open_slots = [slot for slot in self._slots if slot is not None]
         for slot in open_slots:
             slot.tree.ledger.core_seconds += core / len(open_slots)
@@ -525,10 +500,7 @@ class Cohort:
         opened: set[int] = set()
         for index, slot in enumerate(self._slots):
             if slot is None and self._waiting:
-                try:
-                    question, terms = self._waiting.popleft()
-                except IndexError:  # another cohort was faster
-                    break
+                question, terms = self._waiting.popleft()
                 self._slots[index] = _Slot(SearchTree(question, self._judge), int(terms.budget))
                 self._terms[index] = terms
                 opened.add(index)
@@ -544,15 +516,6 @@ class Cohort:
                 **self._settings.shapes,
             )
             self._closed.clear()
-
-    @contextlib.contextmanager
-    def _locked(self, lock: threading.Lock, busy: Stopwatch) -> Iterator[None]:
-        with busy("waiting"):
-            lock.acquire()
-        try:
-            yield
-        finally:
-            lock.release()
 
     def _tree(self, index: int) -> SearchTree:
         slot = self._slots[index]
@@ -571,7 +534,7 @@ class Cohort:
 
     @staticmethod
     def _forget(engine: StepGenerator | StepScorer, forgets: dict[Question, list[Path]]) -> None:
-        """Tell an engine which paths to keep of each question; the caller holds its lock."""
+        """Tell an engine which paths to keep of each question."""
         for question, live in forgets.items():
             engine.keep_only(question, live)
         forgets.clear()
