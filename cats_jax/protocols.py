@@ -204,8 +204,7 @@ class Scoring:
 class StepGenerator(Protocol):
     """A policy: a frozen language model that writes candidate steps.
 
-    A call serves all open questions of a cohort. `Searcher` runs one cohort, or two that call the
-    same policy in turn if 32 or more questions are in flight.
+    A call serves all open questions of a `Searcher`.
 
     Attributes:
         num_parameters: number of the model's parameters, for the ledger's FLOP estimate.
@@ -264,8 +263,9 @@ class AnswerGenerator(StepGenerator, Protocol):
 class StepScorer(Protocol):
     """A process reward model.
 
-    A call serves all open questions of a cohort, as a policy's does. If a call breaks the contract,
-    its paths are scored again question by question, so that only the question at fault fails.
+    A call serves all open questions of a `Searcher`, as a policy's does. If a call breaks the
+    contract, its paths are scored again question by question, so that only the question at fault
+    fails.
 
     Attributes:
         num_parameters: number of the model's parameters, for the ledger's FLOP estimate.

@@ -66,12 +66,6 @@ def _few_memory_maps() -> Iterator[None]:
         chex.clear_trace_counter()  # what a test may trace once was forgotten
 
 
-@pytest.fixture(autouse=True)
-def _two_cohorts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tests search few questions at once, and the driver's two cohorts are to be tested."""
-    monkeypatch.setattr("cats_jax.live.searcher._SPLIT_FROM", 2)
-
-
 _SHARED = pathlib.Path(os.environ.get("CATS_JAX_SHARED", ROOT.parent / "shared"))
 
 

@@ -71,7 +71,7 @@ class Sample:
     def rates(self) -> tuple[float, float, float]:
         """Seconds per sampled token, per PRM token, and per question for all else."""
         spent = sum(ledger.seconds for ledger in self.ledgers)
-        # Two cohorts overlap: the wall time is less than the sum of the questions' seconds.
+        # Wall time and the sum of the questions' seconds differ by what is charged to nobody.
         factor = self.seconds / spent if spent > 0 else 0.0
         policy = factor * sum(ledger.policy_seconds for ledger in self.ledgers)
         prm = factor * sum(ledger.prm_seconds for ledger in self.ledgers)

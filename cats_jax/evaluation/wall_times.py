@@ -17,7 +17,7 @@ class WallTimes:
         searching: `Searcher.run` without `recording`.
         recording: grading results and serialising rows and trees.
         writing: compressing and writing rows and trees, in a thread of its own.
-        parts: seconds by part of the searches (`Searcher.timings`), summed over threads.
+        parts: seconds by part of the searches (`Searcher.timings`).
         total: the whole of `evaluate`.
         recomputed: tokens that policy and PRM on transformers computed again because their keys
             and values did not fit into `kv_cache_gib`; no ledger counts them.

@@ -8,11 +8,9 @@ and seeds derive from the run seed and the question, never from its slot or its 
 
 from __future__ import annotations
 
-import contextlib
-import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -97,19 +95,6 @@ class SearchSettings:
         }
 
 
-class Locks:
-    """Locks that let the policy, the PRM and the core serve one cohort at a time.
-
-    While the policy samples for one cohort, the PRM can score for the other. The core has a lock
-    because both cohorts would otherwise compile the same program at once.
-    """
-
-    def __init__(self) -> None:
-        self.policy = threading.Lock()
-        self.scorer = threading.Lock()
-        self.core = threading.Lock()
-
-
 @dataclass(slots=True)
 class _Slot:
     """A question in progress."""
@@ -150,11 +135,10 @@ class Cohort:
         judge: AnswerJudge,
         waiting: deque[tuple[Question, ticks.Terms]],
         slots: int,
-        locks: Locks,
         finish: Callable[[SearchResult], None],
         timings: Timings,
     ) -> None:
-        """Set up empty slots; `waiting` is shared with other cohorts, `finish` gets each result.
+        """Set up empty slots for the questions in `waiting`; `finish` gets each result.
 
         A slot is empty if its budget is 0: its search is over before it begins.
         """
@@ -164,12 +148,10 @@ class Cohort:
         self._scorer = scorer
         self._judge = judge
         self._waiting = waiting
-        self._locks = locks
         self._finish = finish
         self._timings = timings
-        self._stopped = threading.Event()
         self._slots: list[_Slot | None] = [None] * slots
-        # The live paths of each question, handed over when this cohort next has the engine's lock.
+        # The live paths of each question, handed over with the engine's next call.
         self._policy_forgets: dict[Question, list[Path]] = {}
         self._scorer_forgets: dict[Question, list[Path]] = {}
         context = jax.tree.map(np.float32, search.Context())
@@ -182,67 +164,86 @@ class Cohort:
         # Slots whose question is gone from `_slots` but not yet from the arrays.
         self._closed: set[int] = set()
 
-    def stop(self) -> None:
-        """Make `run` return after its current tick."""
-        self._stopped.set()
-
     def run(self) -> None:
-        """Search until no question is left or `stop` is called."""
+        """Search until no question is left."""
         self._refill()
-        while any(slot is not None for slot in self._slots) and not self._stopped.is_set():
-            observed = self._tick()
+        while any(slot is not None for slot in self._slots):
+            observed, advanced = self._tick()
             started = time.perf_counter()
-            results = self._settle(observed)
+            results = self._settle(observed, advanced)
             self._refill()
             self._timings.add("host", time.perf_counter() - started)
             for result in results:
                 self._finish(result)
-        with self._locks.policy:
-            self._forget(self._policy, self._policy_forgets)
+        self._forget(self._policy, self._policy_forgets)
         if self._scorer is not None:
-            with self._locks.scorer:
-                self._forget(self._scorer, self._scorer_forgets)
+            self._forget(self._scorer, self._scorer_forgets)
 
     # One tick, in the order in which it happens.
 
-    def _tick(self) -> dict[str, Any]:
+    def _tick(self) -> tuple[dict[str, Any], list[int]]:
+        """Advance the questions by one phase; also return which slots advanced.
+
+        Questions that ask for no samples advance alone, without a call of an engine, and the
+        others keep their states. All of them therefore ask for samples when the policy is called.
+        """
         started = time.perf_counter()
         busy = Stopwatch()
-        strategy = self._settings.strategy
-
-        with self._locked(self._locks.core, busy), busy("core"):
-            counts = [
-                0 if slot is None else slot.step * strategy.num_phases + slot.phase
-                for slot in self._slots
-            ]
-            # Questions start together and step together, so that they share their phase.
-            in_base = all(slot is None or slot.phase == 0 for slot in self._slots)
-            base_phase = in_base if strategy.num_phases > 1 else None
-            planned = ticks.plan(
-                self._params,
-                self._stacked.key,
-                np.asarray(counts, np.int32),
-                self._state,
-                strategy,
-                base_phase,
-            )
+        with busy("core"):
+            planned = self._plan()
             request = jax.device_get(planned.request)
-        asked = self._requests(request)
-        samples = self._generate(asked, busy)
-        expansion = self._grow(asked, samples, busy)
-        with self._locked(self._locks.core, busy), busy("core"):
-            before = self._state
-            self._state, observed = ticks.commit(
-                self._params, before, planned, expansion, strategy, base_phase
-            )
-            if self._settings.recorder is not None:
-                tick = search.Tick(before, planned, expansion, observed["output"], self._state)
-                self._memory, record = ticks.record(self._memory, tick, self._settings.recorder)
-                observed["record"] = record
-            observed = jax.device_get(observed)
-        self._record(observed)
+        open_slots = [index for index, slot in enumerate(self._slots) if slot is not None]
+        asking = np.any(request.num_samples > 0, axis=1)
+        ready = [index for index in open_slots if not asking[index]]
+        if ready:
+            advancing = ready
+            blank = _blank_expansion(len(self._slots), self._settings.capacity)
+            expansion = search.Expansion(**blank)
+        else:
+            advancing = open_slots
+            asked = self._requests(request)
+            samples = self._generate(asked, busy)
+            expansion = self._grow(asked, samples, busy)
+        with busy("core"):
+            observed = self._commit(planned, expansion, advancing)
+        self._record(observed, advancing)
         self._charge(time.perf_counter() - started, busy)
-        return observed
+        return observed, advancing
+
+    def _plan(self) -> search.Plan:
+        strategy = self._settings.strategy
+        counts = [
+            0 if slot is None else slot.step * strategy.num_phases + slot.phase
+            for slot in self._slots
+        ]
+        # Questions may be in different phases, so that none is promised.
+        return ticks.plan(
+            self._params,
+            self._stacked.key,
+            np.asarray(counts, np.int32),
+            self._state,
+            strategy,
+            None,
+        )
+
+    def _commit(
+        self, planned: search.Plan, expansion: search.Expansion, advancing: list[int]
+    ) -> dict[str, Any]:
+        """Commit the slots in `advancing`; those of other open questions keep their states."""
+        before, memory = self._state, self._memory
+        after, observed = ticks.commit(
+            self._params, before, planned, expansion, self._settings.strategy, None
+        )
+        if self._settings.recorder is not None:
+            tick = search.Tick(before, planned, expansion, observed["output"], after)
+            self._memory, observed["record"] = ticks.record(memory, tick, self._settings.recorder)
+        if len(advancing) < sum(slot is not None for slot in self._slots):
+            mask = _mask(advancing, len(self._slots))
+            after = ticks.where_slots(mask, after, before)
+            if memory is not None:
+                self._memory = ticks.where_slots(mask, self._memory, memory)
+        self._state = after
+        return jax.device_get(observed)
 
     def _requests(self, request: search.Request) -> list[_Asked]:
         settings = self._settings
@@ -277,7 +278,7 @@ class Cohort:
     def _generate(self, asked: list[_Asked], busy: Stopwatch) -> list[list[StepSample]]:
         if not asked:
             return []
-        with self._locked(self._locks.policy, busy), busy("policy"):
+        with busy("policy"):
             self._forget(self._policy, self._policy_forgets)
             generation = self._policy.generate([item.request for item in asked])
         busy.split("policy", generation.inside_seconds)
@@ -349,7 +350,7 @@ class Cohort:
         the question at fault fails.
         """
         assert self._scorer is not None
-        with self._locked(self._locks.scorer, busy), busy("prm"):
+        with busy("prm"):
             self._forget(self._scorer, self._scorer_forgets)
             try:
                 inside = self._score_batch(usable)
@@ -395,12 +396,12 @@ class Cohort:
             called.add(slot_index)
         return scoring.inside_seconds
 
-    def _record(self, observed: dict[str, Any]) -> None:
+    def _record(self, observed: dict[str, Any], advanced: list[int]) -> None:
         """Add this tick's record, decisions, path scores and kept candidates to the questions."""
         output: search.StepOutput = observed["output"]
-        for index, slot in enumerate(self._slots):
-            if slot is None:
-                continue
+        for index in advanced:
+            slot = self._slots[index]
+            assert slot is not None
             if "record" in observed:
                 slot.records.append(_of_slot(observed["record"], index))
             if isinstance(output.report, search.Decision):
@@ -421,10 +422,9 @@ class Cohort:
 
     def _charge(self, wall: float, busy: Stopwatch) -> None:
         """Divide the tick's core and remaining time equally among the open questions."""
-        waiting = busy.seconds("waiting")
         inside = busy.seconds("policy inside") + busy.seconds("prm inside")
         core = busy.seconds("core")
-        rest = max(0.0, wall - waiting - inside - core)
+        rest = max(0.0, wall - inside - core)
         open_slots = [slot for slot in self._slots if slot is not None]
         for slot in open_slots:
             slot.tree.ledger.core_seconds += core / len(open_slots)
@@ -433,15 +433,15 @@ class Cohort:
             self._timings.add(part, seconds)
         self._timings.add("host", wall - sum(seconds for _, seconds in busy.parts()))
 
-    def _settle(self, observed: dict[str, Any]) -> list[SearchResult]:
+    def _settle(self, observed: dict[str, Any], advanced: list[int]) -> list[SearchResult]:
         """Close questions that ended, failed or hit a limit; release dead paths of the others.
 
         Returns the results of the closed questions.
         """
         results: list[SearchResult] = []
-        for index, slot in enumerate(self._slots):
-            if slot is None:
-                continue
+        for index in advanced:
+            slot = self._slots[index]
+            assert slot is not None
             at_step_end = slot.phase == 0
             limit = self._settings.limits.exceeded(slot.tree)
             nothing_valid = slot.failure is None and at_step_end and slot.valid_in_step == 0
@@ -496,15 +496,11 @@ class Cohort:
     # Helpers.
 
     def _refill(self) -> None:
-        """Put waiting questions into free slots, between two steps of the others."""
-        between_steps = all(slot is None or slot.phase == 0 for slot in self._slots)
+        """Put waiting questions into free slots."""
         opened: set[int] = set()
         for index, slot in enumerate(self._slots):
-            if slot is None and between_steps and self._waiting:
-                try:
-                    question, terms = self._waiting.popleft()
-                except IndexError:  # another cohort was faster
-                    break
+            if slot is None and self._waiting:
+                question, terms = self._waiting.popleft()
                 self._slots[index] = _Slot(SearchTree(question, self._judge), int(terms.budget))
                 self._terms[index] = terms
                 opened.add(index)
@@ -520,15 +516,6 @@ class Cohort:
                 **self._settings.shapes,
             )
             self._closed.clear()
-
-    @contextlib.contextmanager
-    def _locked(self, lock: threading.Lock, busy: Stopwatch) -> Iterator[None]:
-        with busy("waiting"):
-            lock.acquire()
-        try:
-            yield
-        finally:
-            lock.release()
 
     def _tree(self, index: int) -> SearchTree:
         slot = self._slots[index]
@@ -547,7 +534,7 @@ class Cohort:
 
     @staticmethod
     def _forget(engine: StepGenerator | StepScorer, forgets: dict[Question, list[Path]]) -> None:
-        """Tell an engine which paths to keep of each question; the caller holds its lock."""
+        """Tell an engine which paths to keep of each question."""
         for question, live in forgets.items():
             engine.keep_only(question, live)
         forgets.clear()
@@ -563,7 +550,7 @@ def _of_slot(values: Any, index: int) -> Any:
     return jax.tree.map(lambda leaf: leaf[index], values)
 
 
-def _mask(indices: set[int], size: int) -> np.ndarray:
+def _mask(indices: Collection[int], size: int) -> np.ndarray:
     """bool[size], true at `indices`."""
     mask = np.zeros((size,), bool)
     mask[list(indices)] = True

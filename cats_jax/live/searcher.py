@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from typing import Any
 
 import jax
@@ -16,26 +14,20 @@ import search
 from ..errors import BadInputError
 from ..grading.boxed_integer import BoxedIntegerJudge
 from ..protocols import AnswerJudge, Question, StepGenerator, StepScorer
-from .driver import Cohort, Limits, Locks, SearchSettings
+from .driver import Cohort, Limits, SearchSettings
 from .results import SearchResult
 from .seeds import stable_seed
 from .ticks import Terms
 from .timings import Timings
 from .whole_answers import whole_answers, whole_scores
 
-_SPLIT_FROM = 32
-"""Smallest number of questions in flight that is split into two cohorts. One cohort is sampled
-while the other is scored; for fewer questions, the extra forward passes cost more than that saves.
-"""
-
 
 class Searcher:
     """Searches many questions at once with one strategy and one N.
 
-    The open questions advance together in a cohort: each tick makes one call of the policy for all
-    of them, and one of the PRM for the candidates whose scores the strategy reads. From 32
-    questions in flight on there are two cohorts with calls of their own. Waiting questions take the
-    places of finished ones when all open questions of a cohort are between two steps.
+    Each call of the policy serves all open questions, and each call of the PRM the candidates whose
+    scores the strategy reads. A question that asks for nothing goes on at once, until it asks or
+    ends. Waiting questions take the places of finished ones.
 
     A question's result depends on the seed and on the question alone, not on its neighbours.
     """
@@ -135,7 +127,7 @@ class Searcher:
 
         Args:
             questions: questions with distinct ids.
-            on_result: called with each result when its question ends, by one thread at a time.
+            on_result: called with each result when its question ends.
             terms: N, budget, context and key of each question; N is at most that of the searcher.
                 None: those of the searcher, with a key from the seed and the question's id.
 
@@ -157,48 +149,26 @@ class Searcher:
             terms = [self._terms_of(question) for question in questions]
         waiting = deque(zip(questions, terms, strict=True))
         results: dict[str, SearchResult] = {}
-        report_lock = threading.Lock()
 
         def finish(result: SearchResult) -> None:
-            with report_lock:
-                results[result.question.id] = result
-                if on_result is not None:
-                    on_result(result)
+            results[result.question.id] = result
+            if on_result is not None:
+                on_result(result)
 
         at_once = min(self._in_flight, len(questions))
-        cohorts = 2 if at_once >= _SPLIT_FROM else 1
-        # A power of two, so that runs of similar size share one compilation.
-        slots = 1 << (-(-at_once // cohorts) - 1).bit_length()
-        locks = Locks()
-        runs = [
-            Cohort(
-                settings=self._settings,
-                params=self._params,
-                policy=self._policy,
-                scorer=self._scorer,
-                judge=self._judge,
-                waiting=waiting,
-                slots=slots,
-                locks=locks,
-                finish=finish,
-                timings=self.timings,
-            )
-            for _ in range(cohorts)
-        ]
-        if len(runs) == 1:
-            runs[0].run()
-        else:
-            with ThreadPoolExecutor(max_workers=len(runs)) as pool:
-                futures = [pool.submit(cohort.run) for cohort in runs]
-                try:
-                    wait(futures, return_when=FIRST_EXCEPTION)
-                finally:
-                    # After an error or Ctrl-C the others stop at their next tick; after a normal
-                    # end there is nothing left to stop.
-                    for cohort in runs:
-                        cohort.stop()
-                for future in futures:
-                    future.result()
+        cohort = Cohort(
+            settings=self._settings,
+            params=self._params,
+            policy=self._policy,
+            scorer=self._scorer,
+            judge=self._judge,
+            waiting=waiting,
+            # A power of two, so that runs of similar size share one compilation.
+            slots=1 << (at_once - 1).bit_length(),
+            finish=finish,
+            timings=self.timings,
+        )
+        cohort.run()
         return [results[question.id] for question in questions]
 
     def _terms_of(self, question: Question) -> Terms:

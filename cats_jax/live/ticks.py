@@ -113,6 +113,12 @@ def record(memory: Any, tick: search.Tick, recorder: search.Recorder) -> tuple[A
     return jax.vmap(recorder.record)(memory, tick)
 
 
+@jax.jit
+def where_slots(chosen: jax.Array, on_true: Any, on_false: Any) -> Any:
+    """Leaves `[B, ...]` of `on_true` for the slots in `chosen`, bool[B], else of `on_false`."""
+    return jax.vmap(_select)(chosen, on_true, on_false)
+
+
 def _select(condition: jax.Array, on_true: Any, on_false: Any) -> Any:
     return jax.tree.map(lambda a, b: jnp.where(condition, a, b), on_true, on_false)
 

@@ -3,34 +3,30 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterator
 
 
 class Timings:
-    """Seconds by part, summed over threads.
+    """Seconds by part.
 
     "policy inside" and "prm inside" are forward passes and sampling of token ids; "policy outside"
-    and "prm outside" are the rest of the engine calls. "core" is plan and commit. "waiting" is the
-    time until the other cohort releases the policy, the PRM or the core. "host" is everything else.
+    and "prm outside" are the rest of the engine calls. "core" is plan and commit. "host" is
+    everything else.
     """
 
     def __init__(self) -> None:
         """Start with no parts."""
         self._seconds: defaultdict[str, float] = defaultdict(float)
-        self._lock = threading.Lock()
 
     def add(self, part: str, seconds: float) -> None:
-        """Add seconds to a part; thread-safe."""
-        with self._lock:
-            self._seconds[part] += seconds
+        """Add seconds to a part."""
+        self._seconds[part] += seconds
 
     def as_dict(self) -> dict[str, float]:
         """Seconds by part."""
-        with self._lock:
-            return dict(self._seconds)
+        return dict(self._seconds)
 
 
 class Stopwatch:

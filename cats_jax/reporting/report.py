@@ -352,11 +352,10 @@ def _action_counts(group: Group) -> Counter[tuple[int, int, float, float, int]]:
 def timing_table(times: WallTimes, title: str = "where the time went") -> Table:
     """All parts of an evaluation's time: first the work, then the wall time.
 
-    Searches use two threads, one of which samples while the other scores, so that the work may
-    exceed the wall time. The share outside is a share of the work.
+    Files are compressed and written in the background, so that the work may exceed the wall time.
+    The share outside is a share of the work.
     """
     work: dict[str, float] = {**times.parts, "recording": times.recording, "writing": times.writing}
-    waiting = work.pop("waiting", 0.0)
     names = {
         "policy inside": "policy: forward passes, sampling of token ids",
         "prm inside": "PRM: forward passes",
@@ -386,7 +385,6 @@ def timing_table(times: WallTimes, title: str = "where the time went") -> Table:
     rest = times.total - times.loading - times.searching - times.recording
     add("wall time: rest", rest, wall)
     add("wall time", times.total, wall)
-    table.add_row("threads waiting for a model in use", f"{waiting:.2f}", "")
     if times.recomputed:
         table.add_section()
         # Tokens in a column of seconds would be misread.

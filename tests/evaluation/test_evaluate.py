@@ -47,9 +47,9 @@ def _recipe(**changes):
         "prms": ["good"],
         "questions": {"world": "test", "count": _QUESTIONS},
         "max_depth": 6,
-        # One slot in each of the driver's two cohorts, however many questions are left: the same
-        # shapes, so nothing compiles again after an interruption.
-        "in_flight": 2,
+        # One slot, however many questions are left: the same shapes, so nothing compiles again
+        # after an interruption.
+        "in_flight": 1,
     }
     return parse_recipe({**content, **changes})
 

@@ -51,7 +51,7 @@ def test_rates_share_the_wall_time():
     (cell, _) = grid(_recipe())
     sample = _sample(cell)
     assert sample.rates() == pytest.approx((0.02, 0.01, 0.5))
-    # Two cohorts at once: half the wall time, and so half of each rate.
+    # Half the wall time for the same seconds of questions: half of each rate.
     overlapped = Sample(cell, sample.ledgers, sample.seconds / 2, 0.0)
     assert overlapped.rates() == pytest.approx((0.01, 0.005, 0.25))
 

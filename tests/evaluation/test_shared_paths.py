@@ -145,7 +145,7 @@ def test_every_path_is_sampled_once_and_scored_once_by_each_prm(tmp_path):
     largest = [r for r in run.rows if r.strategy == "majority" and r.num_candidates == 16]
     assert len(models.samples) == sum(row.ledger.candidates for row in largest)
     calls = max(row.ledger.prm_calls for row in run.rows)
-    # Two cohorts of one question each, six questions, nothing after the first cell of a PRM.
+    # At least one question a call, six questions, nothing after the first cell of a PRM.
     assert models.scored.count("good") == models.scored.count("bad") <= 6 * calls
     assert all(row.ledger.prm_calls for row in run.rows if row.prm)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-import threading
 from collections import Counter
 
 import jax
@@ -122,21 +121,20 @@ def test_result_does_not_depend_on_the_neighbours(name):
     assert [signature(r) for r in together[:3]] == [signature(r) for r in reversed(alone)]
 
 
-@pytest.mark.parametrize(("in_flight", "in_two"), [(3, False), (4, True)])
-def test_few_questions_stay_in_one_batch(monkeypatch, in_flight, in_two):
-    monkeypatch.setattr("cats_jax.live.searcher._SPLIT_FROM", 4)
-    threads, most = set(), 0
+def test_each_call_of_the_policy_serves_all_open_questions():
+    """Also where a question asks for nothing in a round in which others do."""
+    calls: list[set[str]] = []
 
     class Policy(LetterPolicy):
         def generate(self, requests):
-            nonlocal most
-            threads.add(threading.get_ident())
-            most = max(most, len({request.question.id for request in requests}))
+            calls.append({request.question.id for request in requests})
             return super().generate(requests)
 
-    run(search.beam(), policy=Policy(), in_flight=in_flight)
-    assert (threads != {threading.get_ident()}) == in_two
-    assert most == (2 if in_two else 4)  # a power of two
+    for result in run(search.strategies["cats_random"], policy=Policy(), in_flight=4):
+        served = [i for i, ids in enumerate(calls) if result.question.id in ids]
+        assert served == list(range(served[0], served[0] + result.ledger.policy_calls))
+    # A place is taken again at once: only at the end are fewer than four questions open.
+    assert [len(ids) for ids in calls] == sorted((len(ids) for ids in calls), reverse=True)
 
 
 @pytest.mark.parametrize("name", list(search.strategies))

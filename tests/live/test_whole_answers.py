@@ -110,7 +110,7 @@ def test_greedy_decoding_is_the_same_with_one_request(questions, limit):
     assert [tree(each) for each in ours] == [tree(each) for each in theirs]
     assert [each.answer for each in ours] == [each.answer for each in theirs]
     if limit == 40:
-        assert len(whole.calls) == 2  # one for each cohort
+        assert len(whole.calls) == 1
     assert len(whole.calls) < len(steps.calls)
 
 
