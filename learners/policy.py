@@ -40,10 +40,7 @@ def make_policy(apply: Callable[[Any, jax.Array], jax.Array], mode: str = "sampl
         logits = apply(params, observation.features)
         legal = jnp.broadcast_to(observation.legal[None, :], logits.shape)
         log_probs = legal_log_probs(logits, legal)
-        if mode == "sample":
-            action = _sample(key, log_probs)
-        else:
-            action = _first_of_largest(log_probs)
+        action = _sample(key, log_probs) if mode == "sample" else _first_of_largest(log_probs)
         return action, log_prob_of(log_probs, action)
 
     return policy

@@ -13,6 +13,7 @@ import numpy as np
 
 import search
 
+from ..compiled_programs import keep_compiled_programs
 from ..errors import BadInputError
 from ..grading.boxed_integer import BoxedIntegerJudge
 from ..protocols import AnswerJudge, Question, StepGenerator, StepScorer
@@ -38,6 +39,9 @@ class Searcher:
     places of finished ones when all open questions of a cohort are between two steps.
 
     A question's result depends on the seed and on the question alone, not on its neighbours.
+
+    Compiled programs are kept in the user's cache folder, so that the next process need not compile
+    them, unless JAX's own settings say otherwise, see `compiled_programs.keep_compiled_programs`.
     """
 
     def __init__(
@@ -151,6 +155,7 @@ class Searcher:
             self._policy.check_question(question)
         if not questions:
             return []
+        keep_compiled_programs()
         if terms is None:
             terms = [self._terms_of(question) for question in questions]
         waiting = deque(zip(questions, terms, strict=True))

@@ -89,7 +89,7 @@ def extract(
     """
     frontier = state.frontier
     children = _children(state, aggregation)
-    num_children = children.count.astype(jnp.float32)
+    num_children = children.num.astype(jnp.float32)
     max_depth = state.max_depth.astype(jnp.float32)
     width = state.width.astype(jnp.float32)
     context, pool_scores = state.context, children.scores
@@ -122,7 +122,7 @@ def extract(
         ),
         "vote_share": _leading_share(state.finished, finished_scores),
     }
-    has_child = frontier.valid & (children.count > 0)
+    has_child = frontier.valid & (children.num > 0)
     blocks = (
         children.ordered,
         _stack(list(of_node.values())),
@@ -178,7 +178,7 @@ class _Children(NamedTuple):
     scores: jax.Array  # f32[N]; path scores
     ranks: jax.Array  # i32[N]; among the siblings, 0 is the best
     child_of: jax.Array  # bool[S, N]
-    count: jax.Array  # i32[S]
+    num: jax.Array  # i32[S]; of each node
     ordered: jax.Array  # f32[S, NUM_SORTED_SCORES]; best first, 0 where there are fewer
 
 
@@ -199,27 +199,27 @@ def _children(state: SearchState, aggregation: Aggregation) -> _Children:
 
 def _score_features(children: _Children) -> dict[str, Float[Array, " S"]]:
     scores, ordered, child_of = children.scores, children.ordered, children.child_of
-    at_least_one = jnp.maximum(children.count, 1).astype(jnp.float32)
+    at_least_one = jnp.maximum(children.num, 1).astype(jnp.float32)
     mean = reduce_rows(jnp.sum, jnp.where(child_of, scores[None, :], 0.0)) / at_least_one
     mean = lax.optimization_barrier(mean)
     deviation = jnp.where(child_of, scores[None, :] - mean[:, None], 0.0)
     # The guard inside the root keeps the gradient finite at padding.
     variance = reduce_rows(jnp.sum, deviation * deviation) / at_least_one
     std = jnp.where(variance > 0, jnp.sqrt(jnp.where(variance > 0, variance, 1.0)), 0.0)
-    smallest = jnp.ones(children.count.shape, jnp.float32)
+    smallest = jnp.ones(children.num.shape, jnp.float32)
     smallest = smallest.at[children.parent].min(jnp.where(children.valid, scores, 1.0))
-    gap = jnp.where(children.count > 1, ordered[:, 0] - ordered[:, 1], 0.0)
+    gap = jnp.where(children.num > 1, ordered[:, 0] - ordered[:, 1], 0.0)
     return {"mean": mean, "std": std, "max": ordered[:, 0], "min": smallest, "gap": gap}
 
 
 def _text_features(pool: Paths, children: _Children) -> dict[str, Float[Array, " S"]]:
-    parent, valid, slots = children.parent, children.valid, children.count.shape[0]
+    parent, valid, slots = children.parent, children.valid, children.num.shape[0]
     best = jnp.where(valid & (children.ranks == 0), parent, slots)
     best_text = jnp.zeros((slots,), jnp.int32).at[best].set(pool.text, mode="drop")
     same_text = _count_children(parent, valid & (pool.text == best_text[parent]), slots)
     is_first = lax.optimization_barrier(_first_of_its_text(pool))
     distinct = _count_children(parent, is_first, slots).astype(jnp.float32)
-    at_least_one = jnp.maximum(children.count, 1).astype(jnp.float32)
+    at_least_one = jnp.maximum(children.num, 1).astype(jnp.float32)
     wrong = jnp.where(is_first, 1.0 - children.scores, 1.0)
     all_wrong = reduce_rows(jnp.prod, jnp.where(children.child_of, wrong[None, :], 1.0))
     return {
