@@ -28,6 +28,7 @@ from .commands.solve import solve
 from .commands.sparsity import sparsity
 from .commands.theory import theory
 from .commands.train import train
+from .compiled_programs import cache_environment
 from .errors import BadInputError, RunStoppedError
 
 _COMMANDS = {
@@ -66,25 +67,9 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point: run one command and end the process with its exit code."""
-    for name, value in (_ENVIRONMENT | _compilation_cache()).items():
+    for name, value in (_ENVIRONMENT | cache_environment()).items():
         os.environ.setdefault(name, value)
     sys.exit(run(arguments))
-
-
-def _compilation_cache() -> dict[str, str]:
-    """Environment variables that make JAX keep compiled programs in the user's cache folder.
-
-    Cached programs are executed, so no folder but the user's own is used. The result is empty if
-    neither XDG_CACHE_HOME nor HOME is set.
-    """
-    home = os.environ.get("HOME")
-    base = os.environ.get("XDG_CACHE_HOME") or (home and os.path.join(home, ".cache"))
-    if not base:
-        return {}
-    return {
-        "JAX_COMPILATION_CACHE_DIR": os.path.join(base, "cats-jax", "xla"),
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.2",
-    }
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 from search import Observation, Policy
@@ -39,10 +40,7 @@ def make_policy(apply: Callable[[Any, jax.Array], jax.Array], mode: str = "sampl
         logits = apply(params, observation.features)
         legal = jnp.broadcast_to(observation.legal[None, :], logits.shape)
         log_probs = legal_log_probs(logits, legal)
-        if mode == "sample":
-            action = _sample(key, log_probs)
-        else:
-            action = jnp.argmax(log_probs, axis=1).astype(jnp.int32)
+        action = _sample(key, log_probs) if mode == "sample" else _first_of_largest(log_probs)
         return action, log_prob_of(log_probs, action)
 
     return policy
@@ -56,6 +54,14 @@ def legal_log_probs(logits: Float[Array, "N A"], legal: Bool[Array, "N A"]) -> F
 def log_prob_of(log_probs: Float[Array, "N A"], action: Int[Array, " N"]) -> Float[Array, " N"]:
     """The log-probability of each row's action."""
     return jnp.take_along_axis(log_probs, action[:, None], axis=1)[:, 0]
+
+
+def _first_of_largest(log_probs: Float[Array, "N A"]) -> Int[Array, " N"]:
+    """`jnp.argmax(log_probs, axis=1)` as two reductions, which XLA vectorises on a CPU."""
+    largest = jnp.max(log_probs, axis=1, keepdims=True)
+    index = lax.broadcasted_iota(jnp.int32, log_probs.shape, 1)
+    # Without the negation a row of NaNs would have no largest entry.
+    return jnp.min(jnp.where(~(log_probs < largest), index, log_probs.shape[1]), axis=1)
 
 
 def _sample(key: jax.Array, log_probs: Float[Array, "N A"]) -> Int[Array, " N"]:

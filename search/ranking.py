@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, Shaped
+
+_FUSED = 32
+"""Longest reduction that XLA's CPU compiler fuses with its input."""
 
 
 def segment_ranks(
@@ -21,8 +27,22 @@ def segment_ranks(
     better = scores[None, :] > scores[:, None]
     tie = (scores[None, :] == scores[:, None]) & (rows[None, :] < rows[:, None])
     rival = valid[None, :] & (segments[None, :] == segments[:, None])
-    ranks = jnp.sum((better | tie) & rival, axis=1, dtype=jnp.int32)
+    ranks = reduce_rows(jnp.sum, (better | tie) & rival)
     return jnp.where(valid, ranks, jnp.int32(scores.shape[0]))
+
+
+def reduce_rows(reduce: Callable[..., jax.Array], matrix: Shaped[Array, "N M"]) -> Array:
+    """`reduce(matrix, axis=1)`, for `jnp.sum` or `jnp.prod` of a matrix of pairs.
+
+    XLA's CPU compiler fuses a reduction with its input only up to 32 numbers; otherwise it writes
+    the whole matrix out first. Longer rows are therefore reduced in two stages, with a barrier that
+    keeps XLA from making them one again.
+    """
+    columns = matrix.shape[1]
+    if columns <= _FUSED or columns % _FUSED:
+        return reduce(matrix, axis=1)
+    parts = reduce(matrix.reshape(-1, columns // _FUSED, _FUSED), axis=2)
+    return reduce(lax.optimization_barrier(parts), axis=1)
 
 
 def retain(

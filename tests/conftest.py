@@ -37,6 +37,8 @@ install_import_hook(_function_modules(), "beartype.beartype")
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
+# Nothing that a test compiles is left in the folder of whoever runs it.
+jax.config.update("jax_enable_compilation_cache", False)
 # Golden runs depend on this one.
 jax.config.update("jax_threefry_partitionable", True)
 

@@ -11,6 +11,7 @@ import numpy as np
 
 import search
 
+from ..compiled_programs import keep_compiled_programs
 from ..errors import BadInputError
 from ..grading.boxed_integer import BoxedIntegerJudge
 from ..protocols import AnswerJudge, Question, StepGenerator, StepScorer
@@ -30,6 +31,9 @@ class Searcher:
     ends. Waiting questions take the places of finished ones.
 
     A question's result depends on the seed and on the question alone, not on its neighbours.
+
+    Compiled programs are kept in the user's cache folder, so that the next process need not compile
+    them, unless JAX's own settings say otherwise, see `compiled_programs.keep_compiled_programs`.
     """
 
     def __init__(
@@ -145,6 +149,7 @@ class Searcher:
             self._policy.check_question(question)
         if not questions:
             return []
+        keep_compiled_programs()
         if terms is None:
             terms = [self._terms_of(question) for question in questions]
         waiting = deque(zip(questions, terms, strict=True))

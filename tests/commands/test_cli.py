@@ -14,6 +14,7 @@ import scripted
 import learners
 from cats_jax import cli, world
 from cats_jax.commands import evaluate as evaluate_command
+from cats_jax.compiled_programs import cache_environment
 from cats_jax.controllers import checkpoint
 from cats_jax.evaluation.evaluate import prepare
 from cats_jax.models import source
@@ -120,12 +121,48 @@ def test_compiled_programs_are_kept_in_the_users_own_folder(monkeypatch):
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setenv("HOME", "/me")
     kept = "JAX_COMPILATION_CACHE_DIR"
-    assert cli._compilation_cache()[kept] == "/me/.cache/cats-jax/xla"
+    assert cache_environment()[kept] == "/me/.cache/cats-jax/xla"
     monkeypatch.setenv("XDG_CACHE_HOME", "/caches")
-    assert cli._compilation_cache()[kept] == "/caches/cats-jax/xla"
+    assert cache_environment()[kept] == "/caches/cats-jax/xla"
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.delenv("HOME")
-    assert cli._compilation_cache() == {}
+    assert cache_environment() == {}
+
+
+_KEEPS = """
+import os, jax, jax.numpy as jnp
+from cats_jax.compiled_programs import keep_compiled_programs
+{before}
+jax.jit(lambda x: x + 1)(1)  # the process has compiled before its first search
+keep_compiled_programs()
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+jax.jit(lambda x: x * 2)(1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "variables", "kept"),
+    [
+        ("", {}, True),
+        ("", {"JAX_COMPILATION_CACHE_DIR": ""}, False),
+        ("jax.config.update('jax_enable_compilation_cache', False)", {}, False),
+        ("jax.config.update('jax_compilation_cache_dir', os.environ['OWN'])", {}, False),
+    ],
+)
+def test_python_callers_keep_programs_there_unless_jax_is_told_otherwise(
+    before, variables, kept, tmp_path
+):
+    environment = {
+        "PATH": "",
+        "XDG_CACHE_HOME": str(tmp_path / "cache"),
+        "OWN": str(tmp_path / "own"),
+        "JAX_PLATFORMS": "cpu",
+        **variables,
+    }
+    subprocess.run(
+        [sys.executable, "-c", _KEEPS.format(before=before)], cwd=ROOT, env=environment, check=True
+    )
+    assert any((tmp_path / "cache").rglob("*-cache")) is kept
 
 
 # Bad input

@@ -16,7 +16,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 from ...aggregation import AGGREGATIONS, Aggregation, path_keys, path_scores
-from ...ranking import segment_ranks
+from ...ranking import reduce_rows, segment_ranks
 from ...types import Paths, SearchState
 
 NUM_SORTED_SCORES = 16
@@ -87,76 +87,50 @@ def extract(
     log2(1 + count) / 8; `price` is 1 + log10(max(price, 0.001)) / 3; the calibration's slope and
     agreement are divided by 4.
     """
-    frontier, pool = state.frontier, state.pool
-    slots = frontier.valid.shape[0]
-    scores = path_scores(pool, aggregation)
-    child_of = _child_of(state)  # [S, N]
-    ranks = segment_ranks(path_keys(pool, aggregation), pool.parent, pool.valid)
-
-    num_children = jnp.sum(child_of, axis=1, dtype=jnp.float32)
-    at_least_one = jnp.maximum(num_children, 1.0)
-    rank_index = jnp.where(pool.valid & (ranks < NUM_SORTED_SCORES), ranks, NUM_SORTED_SCORES)
-    ordered = jnp.zeros((slots, NUM_SORTED_SCORES), jnp.float32)
-    ordered = ordered.at[pool.parent, rank_index].set(scores, mode="drop")
-    mean = jnp.sum(jnp.where(child_of, scores[None, :], 0.0), axis=1) / at_least_one
-    deviation = jnp.where(child_of, scores[None, :] - mean[:, None], 0.0)
-    # The guard inside the root keeps the gradient finite at padding.
-    variance = jnp.sum(deviation * deviation, axis=1) / at_least_one
-    std = jnp.where(variance > 0, jnp.sqrt(jnp.where(variance > 0, variance, 1.0)), 0.0)
-    largest = ordered[:, 0]
-    smallest = jnp.min(jnp.where(child_of, scores[None, :], 1.0), axis=1, initial=1.0)
-    gap = jnp.where(num_children > 1, ordered[:, 0] - ordered[:, 1], 0.0)
-
-    best_text = _best_child_text(child_of, ranks, pool.text)
-    same_text = jnp.sum(
-        child_of & (pool.text[None, :] == best_text[:, None]), axis=1, dtype=jnp.float32
-    )
+    frontier = state.frontier
+    children = _children(state, aggregation)
+    num_children = children.num.astype(jnp.float32)
     max_depth = state.max_depth.astype(jnp.float32)
     width = state.width.astype(jnp.float32)
-    context = state.context
-
-    is_first = _first_of_its_text(pool)
-    all_wrong = jnp.where(child_of & is_first[None, :], 1.0 - scores[None, :], 1.0)
-    distinct = jnp.sum(child_of & is_first[None, :], axis=1, dtype=jnp.float32)
+    context, pool_scores = state.context, children.scores
     finished_scores = path_scores(state.finished, aggregation)
-
-    one = jnp.ones((slots,), jnp.float32)
-    rank_of_node = segment_ranks(
-        path_keys(frontier, aggregation), jnp.zeros((slots,), jnp.int32), frontier.valid
-    ).astype(jnp.float32)
-    finished = jnp.sum(state.finished.valid, dtype=jnp.float32)
-    columns = {
+    one_segment = jnp.zeros(frontier.valid.shape, jnp.int32)
+    rank_of_node = segment_ranks(path_keys(frontier, aggregation), one_segment, frontier.valid)
+    of_node = {
         "num_children": _log_count(num_children),
-        **{f"score_{rank}": ordered[:, rank] for rank in range(NUM_SORTED_SCORES)},
-        "mean": mean,
-        "std": std,
-        "max": largest,
-        "min": smallest,
-        "gap": gap,
+        **_score_features(children),
         "depth": frontier.depth.astype(jnp.float32) / max_depth,
-        "budget_left": _log_count((state.budget - state.spent).astype(jnp.float32)) * one,
-        "step_left": _log_count((state.num_candidates - state.used).astype(jnp.float32)) * one,
-        "num_candidates": _log_count(state.num_candidates.astype(jnp.float32)) * one,
-        "sparsity_total": _log_share(context.sparsity_total) * one,
-        "sparsity_last_layer": _log_share(context.sparsity_last_layer) * one,
-        "round": state.phase.astype(jnp.float32) / 4.0 * one,
-        "agreement": same_text / at_least_one,
-        "node_rank": rank_of_node / width,
-        "finished_share": finished / width * one,
+        **_text_features(state.pool, children),
+        "node_rank": rank_of_node.astype(jnp.float32) / width,
         "path_score": path_scores(frontier, aggregation),
-        "price": (1.0 + jnp.log10(jnp.maximum(context.price, 1e-3)) / 3.0) * one,
-        "calibration_slope": context.calibration.slope / 4.0 * one,
-        "calibration_agreement": context.calibration.agreement / 4.0 * one,
-        "any_right": 1.0 - jnp.prod(all_wrong, axis=1),
-        "distinct_texts": _log_count(distinct),
-        "pool_best": jnp.max(jnp.where(pool.valid, scores, 0.0), initial=0.0) * one,
-        "frontier_share": jnp.sum(frontier.valid, dtype=jnp.float32) / width * one,
-        "finished_best": jnp.max(jnp.where(state.finished.valid, finished_scores, 0.0), initial=0.0)
-        * one,
-        "vote_share": _leading_share(state.finished, finished_scores) * one,
     }
-    features = jnp.stack([columns[name] for name in FEATURE_NAMES], axis=1)
-    has_child = frontier.valid & (num_children > 0)
+    of_search = {
+        "budget_left": _log_count((state.budget - state.spent).astype(jnp.float32)),
+        "step_left": _log_count((state.num_candidates - state.used).astype(jnp.float32)),
+        "num_candidates": _log_count(state.num_candidates.astype(jnp.float32)),
+        "sparsity_total": _log_share(context.sparsity_total),
+        "sparsity_last_layer": _log_share(context.sparsity_last_layer),
+        "round": state.phase.astype(jnp.float32) / 4.0,
+        "finished_share": jnp.sum(state.finished.valid, dtype=jnp.float32) / width,
+        "price": 1.0 + jnp.log10(jnp.maximum(context.price, 1e-3)) / 3.0,
+        "calibration_slope": context.calibration.slope / 4.0,
+        "calibration_agreement": context.calibration.agreement / 4.0,
+        "pool_best": jnp.max(jnp.where(state.pool.valid, pool_scores, 0.0), initial=0.0),
+        "frontier_share": jnp.sum(frontier.valid, dtype=jnp.float32) / width,
+        "finished_best": jnp.max(
+            jnp.where(state.finished.valid, finished_scores, 0.0), initial=0.0
+        ),
+        "vote_share": _leading_share(state.finished, finished_scores),
+    }
+    has_child = frontier.valid & (children.num > 0)
+    blocks = (
+        children.ordered,
+        _stack(list(of_node.values())),
+        jnp.broadcast_to(_stack(list(of_search.values())), (frontier.valid.size, len(of_search))),
+    )
+    names = (*(f"score_{rank}" for rank in range(NUM_SORTED_SCORES)), *of_node, *of_search)
+    columns = jnp.asarray([names.index(name) for name in FEATURE_NAMES], jnp.int32)
+    features = lax.optimization_barrier(jnp.concatenate(blocks, axis=1))[:, columns]
     return jnp.where(has_child[:, None], features, 0.0)
 
 
@@ -193,19 +167,82 @@ FEATURES = FeatureSet(FEATURE_NAMES, extract)
 
 def num_children(state: SearchState) -> Int[Array, " N"]:
     """Valid children of each frontier slot in the pool."""
-    return jnp.sum(_child_of(state), axis=1, dtype=jnp.int32)
+    return _count_children(state.pool.parent, state.pool.valid, state.frontier.valid.shape[0])
 
 
-def _child_of(state: SearchState) -> Bool[Array, "S N"]:
-    slots = jnp.arange(state.frontier.valid.shape[0], dtype=jnp.int32)
-    return state.pool.valid[None, :] & (state.pool.parent[None, :] == slots[:, None])
+class _Children(NamedTuple):
+    """The children of each node, S frontier slots and N rows of the pool."""
+
+    valid: jax.Array  # bool[N]
+    parent: jax.Array  # i32[N]
+    scores: jax.Array  # f32[N]; path scores
+    ranks: jax.Array  # i32[N]; among the siblings, 0 is the best
+    child_of: jax.Array  # bool[S, N]
+    num: jax.Array  # i32[S]; of each node
+    ordered: jax.Array  # f32[S, NUM_SORTED_SCORES]; best first, 0 where there are fewer
 
 
-def _best_child_text(
-    child_of: Bool[Array, "S N"], ranks: Int[Array, " N"], text: Int[Array, " N"]
+def _children(state: SearchState, aggregation: Aggregation) -> _Children:
+    # Without the barriers XLA computes these once for each column and each pair that reads them.
+    pool, slots = state.pool, state.frontier.valid.shape[0]
+    scores, parent, valid = lax.optimization_barrier(
+        (path_scores(pool, aggregation), pool.parent, pool.valid)
+    )
+    ranks = segment_ranks(path_keys(pool, aggregation), pool.parent, pool.valid)
+    rank_index = jnp.where(valid & (ranks < NUM_SORTED_SCORES), ranks, NUM_SORTED_SCORES)
+    ordered = jnp.zeros((slots, NUM_SORTED_SCORES), jnp.float32)
+    ordered = ordered.at[parent, rank_index].set(scores, mode="drop")
+    ordered, count = lax.optimization_barrier((ordered, _count_children(parent, valid, slots)))
+    child_of = valid[None, :] & (parent[None, :] == jnp.arange(slots, dtype=jnp.int32)[:, None])
+    return _Children(valid, parent, scores, ranks, child_of, count, ordered)
+
+
+def _score_features(children: _Children) -> dict[str, Float[Array, " S"]]:
+    scores, ordered, child_of = children.scores, children.ordered, children.child_of
+    at_least_one = jnp.maximum(children.num, 1).astype(jnp.float32)
+    mean = reduce_rows(jnp.sum, jnp.where(child_of, scores[None, :], 0.0)) / at_least_one
+    mean = lax.optimization_barrier(mean)
+    deviation = jnp.where(child_of, scores[None, :] - mean[:, None], 0.0)
+    # The guard inside the root keeps the gradient finite at padding.
+    variance = reduce_rows(jnp.sum, deviation * deviation) / at_least_one
+    std = jnp.where(variance > 0, jnp.sqrt(jnp.where(variance > 0, variance, 1.0)), 0.0)
+    smallest = jnp.ones(children.num.shape, jnp.float32)
+    smallest = smallest.at[children.parent].min(jnp.where(children.valid, scores, 1.0))
+    gap = jnp.where(children.num > 1, ordered[:, 0] - ordered[:, 1], 0.0)
+    return {"mean": mean, "std": std, "max": ordered[:, 0], "min": smallest, "gap": gap}
+
+
+def _text_features(pool: Paths, children: _Children) -> dict[str, Float[Array, " S"]]:
+    parent, valid, slots = children.parent, children.valid, children.num.shape[0]
+    best = jnp.where(valid & (children.ranks == 0), parent, slots)
+    best_text = jnp.zeros((slots,), jnp.int32).at[best].set(pool.text, mode="drop")
+    same_text = _count_children(parent, valid & (pool.text == best_text[parent]), slots)
+    is_first = lax.optimization_barrier(_first_of_its_text(pool))
+    distinct = _count_children(parent, is_first, slots).astype(jnp.float32)
+    at_least_one = jnp.maximum(children.num, 1).astype(jnp.float32)
+    wrong = jnp.where(is_first, 1.0 - children.scores, 1.0)
+    all_wrong = reduce_rows(jnp.prod, jnp.where(children.child_of, wrong[None, :], 1.0))
+    return {
+        "agreement": same_text.astype(jnp.float32) / at_least_one,
+        "any_right": 1.0 - all_wrong,
+        "distinct_texts": _log_count(distinct),
+    }
+
+
+def _count_children(
+    parent: Int[Array, " N"], marked: Bool[Array, " N"], slots: int
 ) -> Int[Array, " S"]:
-    is_best = child_of & (ranks[None, :] == 0)
-    return jnp.sum(jnp.where(is_best, text[None, :], 0), axis=1, dtype=jnp.int32)
+    return jnp.zeros((slots,), jnp.int32).at[parent].add(marked.astype(jnp.int32))
+
+
+def _stack(columns: list[Float[Array, "*B"]]) -> Float[Array, "*B C"]:
+    """`jnp.stack(columns, axis=-1)` as one kernel: XLA makes one per operand of a concatenation."""
+    shape = (*columns[0].shape, len(columns))
+    index = lax.broadcasted_iota(jnp.int32, shape, len(shape) - 1)
+    stacked = jnp.zeros(shape, jnp.float32)
+    for position, column in enumerate(columns):
+        stacked = jnp.where(index == position, column[..., None], stacked)
+    return stacked
 
 
 def _first_of_its_text(pool: Paths) -> Bool[Array, " N"]:
@@ -213,8 +250,8 @@ def _first_of_its_text(pool: Paths) -> Bool[Array, " N"]:
     parent, text, valid = lax.optimization_barrier((pool.parent, pool.text, pool.valid))
     rows = jnp.arange(parent.shape[0], dtype=jnp.int32)
     same = (parent[None, :] == parent[:, None]) & (text[None, :] == text[:, None])
-    repeats = jnp.any(same & valid[None, :] & (rows[None, :] < rows[:, None]), axis=1)
-    return valid & ~repeats
+    earlier = same & valid[None, :] & (rows[None, :] < rows[:, None])
+    return valid & (reduce_rows(jnp.sum, earlier) == 0)
 
 
 def _leading_share(finished: Paths, scores: Float[Array, " N"]) -> Float[Array, ""]:

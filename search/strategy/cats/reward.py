@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 
@@ -56,17 +55,16 @@ def step_reward(
     the children after extra sampling, before the global prune; slots without a valid child get the
     cost term only.
     """
-    # Without the barrier XLA computes a child's inputs anew for each slot.
-    scores, parent, valid, kept = lax.optimization_barrier((scores, parent, valid, kept))
-    slots = jnp.arange(num_extra.shape[0], dtype=jnp.int32)
-    child = valid[None, :] & (parent[None, :] == slots[:, None])
-    kept_child = child & kept[None, :]
-    dropped_child = child & ~kept[None, :]
+    slots = num_extra.shape[0]
+    kept_in = jnp.where(valid & kept, parent, slots)
+    dropped_from = jnp.where(valid & ~kept, parent, slots)
     # Scores are in [0, 1], so 1 and 0 are neutral for the minimum and the maximum.
-    worst_kept = jnp.min(jnp.where(kept_child, scores[None, :], 1.0), axis=1, initial=1.0)
-    best_dropped = jnp.max(jnp.where(dropped_child, scores[None, :], 0.0), axis=1, initial=0.0)
-    margin = jnp.where(jnp.any(dropped_child, axis=1), worst_kept - best_dropped, 0.0)
-    best = jnp.max(jnp.where(child, scores[None, :], 0.0), axis=1, initial=0.0)
+    zeros = jnp.zeros((slots,), jnp.float32)
+    worst_kept = jnp.ones((slots,), jnp.float32).at[kept_in].min(scores, mode="drop")
+    best_dropped = zeros.at[dropped_from].max(scores, mode="drop")
+    drops = jnp.zeros((slots,), bool).at[dropped_from].set(True, mode="drop")
+    margin = jnp.where(drops, worst_kept - best_dropped, 0.0)
+    best = zeros.at[jnp.where(valid, parent, slots)].max(scores, mode="drop")
     cost = num_extra.astype(jnp.float32) / num_candidates.astype(jnp.float32)
     return -weights.cost * cost + weights.margin * margin + weights.score * best
 
