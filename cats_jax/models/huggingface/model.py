@@ -321,9 +321,14 @@ class CausalModel:
         own = [kv[:, row, :, width - len(chunk) :] for row, chunk in enumerate(chunks)]
         return logits[:, -1], own
 
-    def start_rows(self, cache: PrefixCache, prefixes: Sequence[Segment]) -> DecodingRows:
-        """Rows that continue cached prefixes, all of one padded width, token by token."""
-        return DecodingRows(self, cache, prefixes)
+    def start_rows(
+        self, cache: PrefixCache, prefixes: Sequence[Segment], most: int
+    ) -> DecodingRows:
+        """Rows that continue cached prefixes, all of one padded width, token by token.
+
+        Their number will not exceed `most`.
+        """
+        return DecodingRows(self, cache, prefixes, most)
 
     def _tensor(self, array: np.ndarray) -> Tensor:
         return torch.from_numpy(array).to(self.device)
@@ -340,11 +345,14 @@ class DecodingRows:
         num_rows: rows in use, B.
     """
 
-    def __init__(self, model: CausalModel, cache: PrefixCache, prefixes: Sequence[Segment]):
+    def __init__(
+        self, model: CausalModel, cache: PrefixCache, prefixes: Sequence[Segment], most: int
+    ):
         lengths = [len(prefix) for prefix in prefixes]
         (self._prefix_width,) = {padded(length, WIDTH) for length in lengths}
         self._model = model
         self._tick = 0
+        self._most = most
         self.num_rows = len(prefixes)
         fill = [0] * (model.min_rows - self.num_rows)
         index = [*range(self.num_rows), *fill]
@@ -365,25 +373,56 @@ class DecodingRows:
             self._kv = F.pad(self._kv, (0, 0, 0, WIDTH))
             self._mask = F.pad(self._mask, (0, WIDTH), value=-torch.inf)
         self._mask[:, column] = 0
-        padding = self._kv.shape[1] - len(tokens)
+        # Rows of the buffer that are not in use are computed only to make up the least number.
+        size = max(self.num_rows, self._model.min_rows)
         logits = self._model.forward(
-            self._kv,
+            self._kv[:, :size],
             column,
-            F.pad(tokens, (0, padding))[:, None],
-            (self._lengths + self._tick)[:, None],
-            self._mask[:, None, None],
+            F.pad(tokens, (0, size - self.num_rows))[:, None],
+            (self._lengths[:size] + self._tick)[:, None],
+            self._mask[:size, None, None],
             keep=1,
         )
         self._tick += 1
         return logits[: self.num_rows, -1]
 
-    def select(self, rows: Tensor) -> None:
-        """Keeps only the rows with these indices, i64[B']; a row may be taken more than once."""
-        self.num_rows = len(rows)
-        index = F.pad(rows, (0, max(0, self._model.min_rows - len(rows))))
-        self._kv = self._kv.index_select(1, index)
-        self._lengths = self._lengths[index]
-        self._mask = self._mask[index]
+    def follow(self, parents: Tensor) -> Tensor:
+        """Makes each of B' rows the continuation of a present row; other rows are gone.
+
+        A row stays where it is for one of those that continue it. Only the others are copied, to
+        the places of rows that are gone: copying keys and values is most of the cost.
+
+        Args:
+            parents: i64[B'], ascending; a row may occur more than once.
+
+        Returns:
+            i64[B'], the new row of each.
+        """
+        count = len(parents)
+        stays = parents < count
+        stays[1:] &= parents[1:] != parents[:-1]
+        free = torch.ones(count, dtype=torch.bool, device=parents.device)
+        free[parents[stays]] = False
+        places = parents.clone()
+        places[~stays] = free.nonzero()[:, 0]
+        source, target = parents[~stays], places[~stays]
+        if len(source) > 0:
+            self._grow(count)
+            self._kv.index_copy_(1, target, self._kv.index_select(1, source))
+            self._lengths[target] = self._lengths[source]
+            self._mask[target] = self._mask[source]
+        self.num_rows = count
+        return places
+
+    def _grow(self, count: int) -> None:
+        """Gives the buffer room for a number of rows, and for more if it had too few."""
+        more = max(count, min(2 * count, self._most)) - self._kv.shape[1]
+        if count > self._kv.shape[1]:
+            planes, _, *shape = self._kv.shape
+            # Zeros, since a masked column is still multiplied by 0.
+            self._kv = torch.cat((self._kv, self._kv.new_zeros((planes, more, *shape))), 1)
+            self._lengths = F.pad(self._lengths, (0, more))
+            self._mask = F.pad(self._mask, (0, 0, 0, more))
 
     def own(self, rows: Tensor) -> list[Tensor]:
         """Keys and values of the tokens fed to each of `rows`, [planes, heads, ticks, dim]."""
