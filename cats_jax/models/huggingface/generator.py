@@ -15,6 +15,7 @@ is charged is settled before the first wave.
 
 from __future__ import annotations
 
+import itertools
 import math
 import pathlib
 from collections.abc import Sequence
@@ -129,7 +130,7 @@ class HuggingFaceGenerator(StepPolicy):
         for wave in self._cache.waves(ends):
             self._fill([ends[i] for i in wave])
             self._run(self._draws(wave, requests, ends, first), drawn)
-        of_request = [part.tolist() for part in np.split(drawn.ending, first[1:-1])]
+        of_request = [drawn.ending[i:j].tolist() for i, j in itertools.pairwise(first)]
         sample_usage = _sample_usage(ends, paths, of_request, drawn.endings)
         samples = self._step_samples(drawn.endings)
         return Generation(

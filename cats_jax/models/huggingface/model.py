@@ -50,6 +50,10 @@ CHUNK_WIDTH = 8
 # from any larger number in the last bit), so that no product on the CPU has fewer rows than this.
 _MIN_CPU_ROWS = 8
 
+# torch's silu rounds the elements after the last whole 32 in another way, so that a row's result
+# would depend on its place. With a multiple of 4 rows, widths that are multiples of 8 leave none.
+_CPU_ROWS_MULTIPLE = 4
+
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 _ATTENTION = "cats_jax_grouped_query"
 
@@ -118,7 +122,9 @@ class CausalModel:
         self.context = self.own_context = _context(config)
         self.vocab_size = int(config.vocab_size)
         self.seconds = 0.0
-        self.min_rows = _MIN_CPU_ROWS if self.device.type == "cpu" else 1
+        on_cpu = self.device.type == "cpu"
+        self.min_rows = _MIN_CPU_ROWS if on_cpu else 1
+        self._rows_multiple = _CPU_ROWS_MULTIPLE if on_cpu else 1
         self._num_layers = int(config.num_hidden_layers)
         heads = int(config.num_attention_heads)
         self._num_heads = int(getattr(config, "num_key_value_heads", None) or heads)
@@ -330,6 +336,10 @@ class CausalModel:
         """
         return DecodingRows(self, cache, prefixes, most)
 
+    def num_decoded(self, rows: int) -> int:
+        """Number of rows of a decoding batch in which some rows are in use; others fill it up."""
+        return padded(max(rows, self.min_rows), self._rows_multiple)
+
     def _tensor(self, array: np.ndarray) -> Tensor:
         return torch.from_numpy(array).to(self.device)
 
@@ -354,7 +364,7 @@ class DecodingRows:
         self._tick = 0
         self._most = most
         self.num_rows = len(prefixes)
-        fill = [0] * (model.min_rows - self.num_rows)
+        fill = [0] * (model.num_decoded(self.num_rows) - self.num_rows)
         index = [*range(self.num_rows), *fill]
         width = self._prefix_width + WIDTH
         self._kv = cache.gather([prefixes[i] for i in index], self._prefix_width, width)
@@ -373,8 +383,7 @@ class DecodingRows:
             self._kv = F.pad(self._kv, (0, 0, 0, WIDTH))
             self._mask = F.pad(self._mask, (0, WIDTH), value=-torch.inf)
         self._mask[:, column] = 0
-        # Rows of the buffer that are not in use are computed only to make up the least number.
-        size = max(self.num_rows, self._model.min_rows)
+        size = self._model.num_decoded(self.num_rows)
         logits = self._model.forward(
             self._kv[:, :size],
             column,
@@ -416,8 +425,8 @@ class DecodingRows:
 
     def _grow(self, count: int) -> None:
         """Gives the buffer room for a number of rows, and for more if it had too few."""
-        more = max(count, min(2 * count, self._most)) - self._kv.shape[1]
-        if count > self._kv.shape[1]:
+        if (size := self._model.num_decoded(count)) > self._kv.shape[1]:
+            more = max(size, min(2 * size, self._most)) - self._kv.shape[1]
             planes, _, *shape = self._kv.shape
             # Zeros, since a masked column is still multiplied by 0.
             self._kv = torch.cat((self._kv, self._kv.new_zeros((planes, more, *shape))), 1)
