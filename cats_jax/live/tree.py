@@ -25,6 +25,8 @@ class SearchTree:
         self.ledger = Ledger()
         self._judge = judge
         self._paths: dict[int, Path] = {ROOT: ()}
+        # Path and answer of each distinct continuation of a node: samples are often equal.
+        self._continued: dict[tuple[int, int, str], tuple[Path, str | None, bool]] = {}
         self._text_class: dict[str, int] = {}
         self._answers = AnswerClasses(judge)
 
@@ -50,10 +52,8 @@ class SearchTree:
         )
         self.candidates.append(candidate)
         if candidate.invalid is None:
-            self._paths[candidate.id] = (*self.path(parent), sample.step)
-            candidate.answer, candidate.done = answer_and_end(
-                self._judge, self.path(candidate.id), sample
-            )
+            path, candidate.answer, candidate.done = self._continue(parent, sample)
+            self._paths[candidate.id] = path
         return candidate
 
     def refuse(self, candidate: Candidate) -> None:
@@ -89,7 +89,18 @@ class SearchTree:
         for node in live:
             keep.update(self.nodes(node))
         self._paths = {node: path for node, path in self._paths.items() if node in keep}
+        self._continued.clear()
         return [self.path(node) for node in live]
+
+    def _continue(self, parent: int, sample: StepSample) -> tuple[Path, str | None, bool]:
+        """The path that a valid sample continues, its answer, and whether it is done."""
+        key = (parent, id(sample.step), sample.finish)  # the path below keeps the step alive
+        found = self._continued.get(key)
+        if found is None:
+            path = (*self.path(parent), sample.step)
+            found = (path, *answer_and_end(self._judge, path, sample))
+            self._continued[key] = found
+        return found
 
     def _rebuild(self, node: int) -> Path:
         steps = [self.candidates[index - 1] for index in self.nodes(node)]

@@ -15,9 +15,11 @@ is charged is settled before the first wave.
 
 from __future__ import annotations
 
+import itertools
+import math
 import pathlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -45,10 +47,6 @@ from .token_budget import TokenBudget
 
 _FINISHES: tuple[Finish, ...] = ("step", "end", "length", "context")
 _STEP, _END, _LENGTH, _CONTEXT = range(4)
-
-# Rows that are done stay in the batch until they are this share of it: taking them out copies
-# the keys and values of all others.
-_MAX_DONE_SHARE = 0.25
 
 
 class HuggingFaceGenerator(StepPolicy):
@@ -126,13 +124,17 @@ class HuggingFaceGenerator(StepPolicy):
             check_parameters(request)
         before = self._model.seconds
         ends, paths = self._paths(requests)
-        samples = _Samples(requests)
+        counts = [len(request.seeds) for request in requests]
+        first = np.cumsum([0, *counts])
+        drawn = _Drawn(int(first[-1]))
         for wave in self._cache.waves(ends):
             self._fill([ends[i] for i in wave])
-            self._run([row for i in wave for row in self._rows(i, requests[i], ends[i])], samples)
-        sample_usage = _sample_usage(ends, paths, samples)
+            self._run(self._draws(wave, requests, ends, first), drawn)
+        of_request = [drawn.ending[i:j].tolist() for i, j in itertools.pairwise(first)]
+        sample_usage = _sample_usage(ends, paths, of_request, drawn.endings)
+        samples = self._step_samples(drawn.endings)
         return Generation(
-            samples=self._step_samples(requests, samples),
+            samples=[[samples[each] for each in row] for row in of_request],
             usage=[total_usage(each) for each in sample_usage],
             inside_seconds=self._model.seconds - before,
             sample_usage=sample_usage,
@@ -172,7 +174,7 @@ class HuggingFaceGenerator(StepPolicy):
         for level in missing(ends):
             self.recomputed += sum(segment.own for segment in level if segment.computed)
             self._prefill([segment for segment in level if segment.parent is None])
-            self._run([_forced(segment) for segment in level if segment.parent is not None], None)
+            self._run(_forced([each for each in level if each.parent is not None]), None)
 
     def _prefill(self, roots: Sequence[Segment]) -> None:
         """Caches each prompt without its last token."""
@@ -190,58 +192,79 @@ class HuggingFaceGenerator(StepPolicy):
 
     # --- decoding ---
 
-    def _rows(self, index: int, request: StepRequest, end: Segment) -> list[_Row]:
-        """One row per seed; none if the path leaves no room in the context."""
-        room = self._model.context - len(end) - 1
-        limit = self._limit(request)
-        if room < 1:
-            return []  # `_Samples` starts with empty ones that finish with "context"
-        return [
-            _Row(
-                request=index,
-                sample=j,
-                segment=end,
-                seed=seed,
-                temperature=request.temperature,
-                top_p=request.top_p,
-                top_k=request.top_k,
-                stop_at_separator=not request.to_end,
-                limit=min(limit, room),
-                at_limit=_LENGTH if limit <= room else _CONTEXT,
-            )
-            for j, seed in enumerate(request.seeds)
+    def _draws(
+        self,
+        wave: Sequence[int],
+        requests: Sequence[StepRequest],
+        ends: Sequence[Segment],
+        first: np.ndarray,
+    ) -> _Draws:
+        """The samples of some requests, without those whose path leaves no room in the context.
+
+        Args:
+            wave: indices of the requests.
+            requests, ends: all requests of the call, and the ends of their paths.
+            first: number of the first sample of each request, i64[len(requests) + 1].
+        """
+        rooms = {i: self._model.context - len(ends[i]) - 1 for i in wave}
+        wave = [i for i in wave if rooms[i] > 0]  # `_Drawn` begins with empty samples
+        limits = [self._limit(requests[i]) for i in wave]
+        nodes: dict[Segment, int] = {}
+        node = [nodes.setdefault(ends[i], len(nodes)) for i in wave]
+        room = [rooms[i] for i in wave]
+        counts = [len(requests[i].seeds) for i in wave]
+
+        def column(values: Sequence[Any], dtype: Any) -> np.ndarray:
+            return np.repeat(np.array(values, dtype=dtype), counts)
+
+        parts = [np.arange(first[i], first[i + 1]) for i in wave]
+        seeds = [seed for i in wave for seed in requests[i].seeds]
+        at_limit = [
+            _LENGTH if most <= left else _CONTEXT for most, left in zip(limits, room, strict=True)
         ]
+        return _Draws(
+            nodes=list(nodes),
+            node=column(node, np.int64),
+            sample=np.concatenate([np.arange(0), *parts]),
+            limit=column(list(map(min, limits, room)), np.int64),
+            at_limit=column(at_limit, np.int64),
+            seed=np.array(seeds, dtype=np.uint64),
+            temperature=column([requests[i].temperature for i in wave], np.float64),
+            top_p=column([requests[i].top_p for i in wave], np.float64),
+            top_k=column([requests[i].top_k for i in wave], np.int64),
+            stop_at_separator=column([not requests[i].to_end for i in wave], np.bool_),
+        )
 
-    def _run(self, rows: list[_Row], samples: _Samples | None) -> None:
-        """Decodes all rows, grouped by the padded width of their prefix."""
-        widths: dict[int, list[_Row]] = {}
-        for row in rows:
-            widths.setdefault(padded(len(row.segment), WIDTH), []).append(row)
-        for width, group in sorted(widths.items()):
-            # Samples of one node side by side, so that they share a micro-batch.
-            order = {id(segment): i for i, segment in enumerate(_distinct(group))}
-            group.sort(key=lambda row: order[id(row.segment)])
-            self._budget.run(group, width + WIDTH, lambda part: self._decode(part, samples))
+    def _run(self, draws: _Draws, drawn: _Drawn | None) -> None:
+        """Decodes all samples, grouped by the padded width of their prefix."""
+        width_of = np.array([padded(len(node), WIDTH) for node in draws.nodes], dtype=np.int64)
+        # Samples of one node side by side, so that they share a micro-batch.
+        order = np.argsort(draws.node, kind="stable")
+        width_of = width_of[draws.node[order]]
+        for width in np.unique(width_of).tolist():
+            group = order[width_of == width].tolist()
+            self._budget.run(
+                group, width + WIDTH, lambda part: self._decode(draws.take(part), drawn)
+            )
 
-    def _decode(self, batch: Sequence[_Row], samples: _Samples | None) -> None:
+    def _decode(self, draws: _Draws, drawn: _Drawn | None) -> None:
         """Decodes one micro-batch to the end of every sample.
 
         S samples share R rows, R <= S: `row_of` says which row holds a sample's history.
         """
         device, vocab = self._model.device, self._model.vocab_size
-        segments = _distinct(batch)
-        place = {id(segment): i for i, segment in enumerate(segments)}
-        p = _parameters(batch, device)
-        node_of = torch.tensor([place[id(row.segment)] for row in batch], device=device)
-        out = torch.zeros((len(batch), int(p.limit.max())), dtype=torch.long, device=device)
-        count = torch.zeros(len(batch), dtype=torch.long, device=device)
-        finish = torch.zeros(len(batch), dtype=torch.long, device=device)
-        log_prob = torch.zeros(len(batch), dtype=torch.float64, device=device)
+        segments = draws.nodes
+        p = _parameters(draws, device)
+        size = len(draws.node)
+        out = torch.zeros((size, int(p.limit.max())), dtype=torch.long, device=device)
+        log_prob = torch.zeros(size, dtype=torch.float64, device=device)
+        ending = torch.zeros(size, dtype=torch.long, device=device)
+        endings: list[_Ending] = []
 
-        rows = self._model.start_rows(self._cache, segments)
+        rows = self._model.start_rows(self._cache, segments, size)
         tokens = torch.tensor([segment.tokens[-1] for segment in segments], device=device)
-        alive = torch.arange(len(batch), device=device)
-        row_of = node_of
+        alive = torch.arange(size, device=device)
+        row_of = p.node
         tick = 0
         while True:
             logits = rows.feed(tokens)
@@ -266,44 +289,41 @@ class HuggingFaceGenerator(StepPolicy):
                 keys, history = torch.unique(row_of * vocab + token, return_inverse=True)
                 done, code = self._finished(p, alive, token, tick)
             if bool(done.any()):
-                finish[alive[done]] = code[done]
-                count[alive[done]] = tick
-                closed = done & (code == _STEP)
-                if bool(closed.any()):
-                    # One sample per distinct step: with equal histories any will do.
-                    one = torch.full((len(keys),), -1, device=device)
-                    one = one.scatter(0, history[closed], closed.nonzero()[:, 0])
-                    one = one[one >= 0]
-                    parents = node_of[alive[one]].tolist()
-                    steps = out[alive[one], :tick].tolist()
+                ended = done.nonzero()[:, 0]
+                # One ending per distinct history and reason; any of its samples stands for it.
+                kinds, kind = torch.unique(
+                    history[ended] * len(_FINISHES) + code[ended], return_inverse=True
+                )
+                one = torch.zeros_like(kinds).scatter_(0, kind, ended)
+                steps = [tuple(ids) for ids in out[alive[one], :tick].tolist()]
+                reasons = kinds % len(_FINISHES)
+                ending[alive[ended]] = kind + len(endings)
+                endings += zip(steps, reasons.tolist(), log_prob[alive[one]].tolist(), strict=True)
+                closed = (reasons == _STEP).nonzero()[:, 0]
+                if len(closed) > 0:
+                    parents = p.node[alive[one[closed]]].tolist()
                     children = [
-                        segments[i].child(tuple(step))
-                        for i, step in zip(parents, steps, strict=True)
+                        segments[i].child(steps[j])
+                        for i, j in zip(parents, closed.tolist(), strict=True)
                     ]
-                    self._cache.store(children, rows.own(row_of[one]))
-                alive, history = alive[~done], history[~done]
+                    self._cache.store(children, rows.own(row_of[one[closed]]))
+                left = ~done
+                alive, history = alive[left], history[left]
                 if len(alive) == 0:
                     break
                 kept, history = torch.unique(history, return_inverse=True)
                 keys = keys[kept]
-            parents, new_tokens = keys // vocab, keys % vocab
-            splits = bool((parents[1:] == parents[:-1]).any())
-            if splits or len(parents) < (1 - _MAX_DONE_SHARE) * rows.num_rows:
-                rows.select(parents)
-                tokens, row_of = new_tokens, history
-            else:
-                # Rows that are done go on with an arbitrary token that nobody looks at.
-                tokens = torch.zeros(rows.num_rows, dtype=torch.long, device=device)
-                tokens[parents] = new_tokens
-                row_of = parents[history]
+            place = rows.follow(keys // vocab)
+            tokens = torch.empty_like(keys).scatter_(0, place, keys % vocab)
+            row_of = place[history]
 
-        if samples is not None:
-            if not bool(log_prob.isfinite().all()):
+        if drawn is not None:
+            if not all(math.isfinite(value) for _, _, value in endings):
                 raise RunStoppedError(
                     f"policy {self._model.name!r}: log-probabilities of its tokens are not finite: "
                     "load it with dtype float32 or bfloat16, and check its weights"
                 )
-            samples.add(batch, out, count, finish, log_prob)
+            drawn.add(draws.sample, ending, endings)
 
     def _finished(
         self, p: _Parameters, alive: Tensor, token: Tensor, num_tokens: int
@@ -319,49 +339,74 @@ class HuggingFaceGenerator(StepPolicy):
 
     # --- the answer ---
 
-    def _step_samples(
-        self, requests: Sequence[StepRequest], samples: _Samples
-    ) -> list[list[StepSample]]:
+    def _step_samples(self, endings: Sequence[_Ending]) -> list[StepSample]:
         steps: dict[tuple[tuple[int, ...], int], Step] = {}
-        answer = []
-        for drafts in samples.drafts:
-            row = []
-            for ids, code, log_prob in drafts:
-                step = steps.get((ids, code))
-                if step is None:
-                    step = steps[ids, code] = Step(self._text.text(ids, _FINISHES[code]), ids)
-                row.append(StepSample(step, _FINISHES[code], log_prob))
-            answer.append(row)
-        return answer
+        samples = []
+        for ids, code, log_prob in endings:
+            step = steps.get((ids, code))
+            if step is None:
+                step = steps[ids, code] = Step(self._text.text(ids, _FINISHES[code]), ids)
+            samples.append(StepSample(step, _FINISHES[code], log_prob))
+        return samples
+
+
+_Ending = tuple[tuple[int, ...], int, float]
+"""Token ids of a sample, why it finished, and its log-probability."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Row:
-    """One sample to decode after `segment`, or a step to replay (`forced`)."""
+class _Draws:
+    """S samples to draw, or steps to decode again: arrays [S], and the segments they continue.
 
-    request: int
-    sample: int
-    segment: Segment
-    limit: int
-    at_limit: int
-    seed: int = 0
-    temperature: float = 0.0
-    top_p: float = 1.0
-    top_k: int = 0
-    stop_at_separator: bool = True
-    forced: tuple[int, ...] | None = None
+    `node` is a sample's index in `nodes`, and `sample` its number in the call. Steps to decode
+    again have their tokens in `forced`, i64[S, T], and the other parameters have no effect.
+    """
+
+    nodes: list[Segment]
+    node: np.ndarray
+    sample: np.ndarray
+    limit: np.ndarray
+    at_limit: np.ndarray
+    seed: np.ndarray
+    temperature: np.ndarray
+    top_p: np.ndarray
+    top_k: np.ndarray
+    stop_at_separator: np.ndarray
+    forced: np.ndarray | None = None
+
+    def take(self, part: Sequence[int]) -> _Draws:
+        """Some of the samples."""
+        names = [each.name for each in fields(self) if each.name not in ("nodes", "node", "forced")]
+        nodes, node = np.unique(self.node[part], return_inverse=True)
+        return _Draws(
+            nodes=[self.nodes[i] for i in nodes.tolist()],
+            node=node,
+            forced=None if self.forced is None else self.forced[part],
+            **{name: getattr(self, name)[part] for name in names},
+        )
 
 
-def _forced(segment: Segment) -> _Row:
-    """The row that computes a step whose parent is resident."""
-    assert segment.parent is not None
-    return _Row(
-        request=0,
-        sample=0,
-        segment=segment.parent,
-        limit=segment.own,
-        at_limit=_STEP,
-        forced=segment.tokens,
+def _forced(segments: Sequence[Segment]) -> _Draws:
+    """Steps to compute whose parents are resident."""
+    nodes: dict[Segment, int] = {}
+    node = [nodes.setdefault(each.parent, len(nodes)) for each in segments if each.parent]
+    limit = np.array([segment.own for segment in segments], dtype=np.int64)
+    forced = np.zeros((len(segments), int(limit.max(initial=0))), dtype=np.int64)
+    for row, segment in zip(forced, segments, strict=True):
+        row[: segment.own] = segment.tokens
+    zeros = np.zeros(len(segments), dtype=np.int64)
+    return _Draws(
+        nodes=list(nodes),
+        node=np.array(node, dtype=np.int64),
+        sample=zeros,
+        limit=limit,
+        at_limit=np.full_like(limit, _STEP),
+        seed=zeros.astype(np.uint64),
+        temperature=zeros.astype(np.float64),
+        top_p=np.ones(len(segments)),
+        top_k=zeros,
+        stop_at_separator=np.ones(len(segments), dtype=np.bool_),
+        forced=forced,
     )
 
 
@@ -369,6 +414,7 @@ def _forced(segment: Segment) -> _Row:
 class _Parameters:
     """The samples' parameters as tensors, [S]; `forced` is i64[S, T] or None."""
 
+    node: Tensor
     seed: Tensor
     temperature: Tensor
     top_p: Tensor
@@ -380,21 +426,22 @@ class _Parameters:
     forced: Tensor | None
 
 
-class _Samples:
-    """The samples so far: `drafts[i][j]` is (token ids, finish code, log-probability)."""
+class _Drawn:
+    """The samples so far.
 
-    def __init__(self, requests: Sequence[StepRequest]):
-        empty = ((), _CONTEXT, 0.0)
-        self.drafts: list[list[tuple[tuple[int, ...], int, float]]] = [
-            [empty] * len(request.seeds) for request in requests
-        ]
+    Attributes:
+        endings: distinct samples; the first is empty, for a path that leaves no room.
+        ending: i64[S], index of each sample in `endings`.
+    """
 
-    def add(
-        self, batch: Sequence[_Row], out: Tensor, count: Tensor, finish: Tensor, log_prob: Tensor
-    ) -> None:
-        columns = (out.tolist(), count.tolist(), finish.tolist(), log_prob.tolist())
-        for row, ids, length, code, value in zip(batch, *columns, strict=True):
-            self.drafts[row.request][row.sample] = (tuple(ids[:length]), code, value)
+    def __init__(self, num_samples: int):
+        self.endings: list[_Ending] = [((), _CONTEXT, 0.0)]
+        self.ending = np.zeros(num_samples, dtype=np.int64)
+
+    def add(self, sample: np.ndarray, ending: Tensor, endings: Sequence[_Ending]) -> None:
+        """Notes the endings of some samples, and for each sample its index in them."""
+        self.ending[sample] = ending.cpu().numpy() + len(self.endings)
+        self.endings += endings
 
 
 class _Histories:
@@ -413,16 +460,31 @@ class _Histories:
 
 
 def _sample_usage(
-    ends: Sequence[Segment], paths: Sequence[TokenUsage], samples: _Samples
+    ends: Sequence[Segment],
+    paths: Sequence[TokenUsage],
+    of_request: Sequence[Sequence[int]],
+    endings: Sequence[_Ending],
 ) -> list[list[TokenUsage]]:
-    """Cost of each sample in addition to those before it; the first includes the request's path."""
+    """Cost of each sample in addition to those before it; the first includes the request's path.
+
+    Args:
+        ends, paths: end of each request's path, and what the path costs.
+        of_request: indices in `endings` of each request's samples.
+        endings: distinct samples; but for the first, which is empty, each belongs to one node.
+    """
     histories = _Histories()
+    again: dict[int, TokenUsage] = {}
     answer = []
-    for end, path, drafts in zip(ends, paths, samples.drafts, strict=True):
+    for end, path, indices in zip(ends, paths, of_request, strict=True):
         row = []
-        for ids, _, _ in drafts:
-            new = histories.add(end, ids) if ids else 0
-            row.append(TokenUsage(computed=new, cached=len(ids) - new, generated=len(ids)))
+        for index in indices:
+            usage = again.get(index)
+            if usage is None:
+                ids = endings[index][0]
+                length, new = len(ids), histories.add(end, ids) if ids else 0
+                usage = TokenUsage(computed=new, cached=length - new, generated=length)
+                again[index] = TokenUsage(cached=length, generated=length)
+            row.append(usage)
         row[0] = total_usage([path, row[0]])
         answer.append(row)
     return answer
@@ -433,32 +495,21 @@ def _keys(path: Path) -> list[tuple[int, ...]]:
     return [step.token_ids for step in path if step.token_ids]
 
 
-def _distinct(batch: Sequence[_Row]) -> list[Segment]:
-    """The segments the rows continue, each once, in order of appearance."""
-    return list({id(row.segment): row.segment for row in batch}.values())
+def _parameters(draws: _Draws, device: torch.device) -> _Parameters:
+    def tensor(values: np.ndarray) -> Tensor:
+        return torch.from_numpy(values).to(device)
 
-
-def _parameters(batch: Sequence[_Row], device: torch.device) -> _Parameters:
-    def column(values: list[Any], dtype: torch.dtype) -> Tensor:
-        return torch.tensor(values, dtype=dtype, device=device)
-
-    forced = None
-    if batch[0].forced is not None:
-        steps = np.zeros((len(batch), max(row.limit for row in batch)), dtype=np.int64)
-        for i, row in enumerate(batch):
-            assert row.forced is not None
-            steps[i, : row.limit] = row.forced
-        forced = torch.from_numpy(steps).to(device)
     return _Parameters(
-        seed=sampling.seed_tensor([row.seed for row in batch], device),
-        temperature=column([row.temperature for row in batch], torch.float64),
-        top_p=column([row.top_p for row in batch], torch.float64),
-        top_k=column([row.top_k for row in batch], torch.long),
-        stop_at_separator=column([row.stop_at_separator for row in batch], torch.bool),
-        limit=column([row.limit for row in batch], torch.long),
-        at_limit=column([row.at_limit for row in batch], torch.long),
-        truncated=any(row.top_p < 1 or row.top_k > 0 for row in batch),
-        forced=forced,
+        node=tensor(draws.node),
+        seed=tensor(draws.seed.view(np.int64)),
+        temperature=tensor(draws.temperature),
+        top_p=tensor(draws.top_p),
+        top_k=tensor(draws.top_k),
+        stop_at_separator=tensor(draws.stop_at_separator),
+        limit=tensor(draws.limit),
+        at_limit=tensor(draws.at_limit),
+        truncated=bool(((draws.top_p < 1) | (draws.top_k > 0)).any()),
+        forced=None if draws.forced is None else tensor(draws.forced),
     )
 
 

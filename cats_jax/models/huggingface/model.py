@@ -50,6 +50,10 @@ CHUNK_WIDTH = 8
 # from any larger number in the last bit), so that no product on the CPU has fewer rows than this.
 _MIN_CPU_ROWS = 8
 
+# torch's silu rounds the elements after the last whole 32 in another way, so that a row's result
+# would depend on its place. With a multiple of 4 rows, widths that are multiples of 8 leave none.
+_CPU_ROWS_MULTIPLE = 4
+
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 _ATTENTION = "cats_jax_grouped_query"
 
@@ -118,7 +122,9 @@ class CausalModel:
         self.context = self.own_context = _context(config)
         self.vocab_size = int(config.vocab_size)
         self.seconds = 0.0
-        self.min_rows = _MIN_CPU_ROWS if self.device.type == "cpu" else 1
+        on_cpu = self.device.type == "cpu"
+        self.min_rows = _MIN_CPU_ROWS if on_cpu else 1
+        self._rows_multiple = _CPU_ROWS_MULTIPLE if on_cpu else 1
         self._num_layers = int(config.num_hidden_layers)
         heads = int(config.num_attention_heads)
         self._num_heads = int(getattr(config, "num_key_value_heads", None) or heads)
@@ -321,9 +327,18 @@ class CausalModel:
         own = [kv[:, row, :, width - len(chunk) :] for row, chunk in enumerate(chunks)]
         return logits[:, -1], own
 
-    def start_rows(self, cache: PrefixCache, prefixes: Sequence[Segment]) -> DecodingRows:
-        """Rows that continue cached prefixes, all of one padded width, token by token."""
-        return DecodingRows(self, cache, prefixes)
+    def start_rows(
+        self, cache: PrefixCache, prefixes: Sequence[Segment], most: int
+    ) -> DecodingRows:
+        """Rows that continue cached prefixes, all of one padded width, token by token.
+
+        Their number will not exceed `most`.
+        """
+        return DecodingRows(self, cache, prefixes, most)
+
+    def num_decoded(self, rows: int) -> int:
+        """Number of rows of a decoding batch in which some rows are in use; others fill it up."""
+        return padded(max(rows, self.min_rows), self._rows_multiple)
 
     def _tensor(self, array: np.ndarray) -> Tensor:
         return torch.from_numpy(array).to(self.device)
@@ -340,13 +355,16 @@ class DecodingRows:
         num_rows: rows in use, B.
     """
 
-    def __init__(self, model: CausalModel, cache: PrefixCache, prefixes: Sequence[Segment]):
+    def __init__(
+        self, model: CausalModel, cache: PrefixCache, prefixes: Sequence[Segment], most: int
+    ):
         lengths = [len(prefix) for prefix in prefixes]
         (self._prefix_width,) = {padded(length, WIDTH) for length in lengths}
         self._model = model
         self._tick = 0
+        self._most = most
         self.num_rows = len(prefixes)
-        fill = [0] * (model.min_rows - self.num_rows)
+        fill = [0] * (model.num_decoded(self.num_rows) - self.num_rows)
         index = [*range(self.num_rows), *fill]
         width = self._prefix_width + WIDTH
         self._kv = cache.gather([prefixes[i] for i in index], self._prefix_width, width)
@@ -365,25 +383,55 @@ class DecodingRows:
             self._kv = F.pad(self._kv, (0, 0, 0, WIDTH))
             self._mask = F.pad(self._mask, (0, WIDTH), value=-torch.inf)
         self._mask[:, column] = 0
-        padding = self._kv.shape[1] - len(tokens)
+        size = self._model.num_decoded(self.num_rows)
         logits = self._model.forward(
-            self._kv,
+            self._kv[:, :size],
             column,
-            F.pad(tokens, (0, padding))[:, None],
-            (self._lengths + self._tick)[:, None],
-            self._mask[:, None, None],
+            F.pad(tokens, (0, size - self.num_rows))[:, None],
+            (self._lengths[:size] + self._tick)[:, None],
+            self._mask[:size, None, None],
             keep=1,
         )
         self._tick += 1
         return logits[: self.num_rows, -1]
 
-    def select(self, rows: Tensor) -> None:
-        """Keeps only the rows with these indices, i64[B']; a row may be taken more than once."""
-        self.num_rows = len(rows)
-        index = F.pad(rows, (0, max(0, self._model.min_rows - len(rows))))
-        self._kv = self._kv.index_select(1, index)
-        self._lengths = self._lengths[index]
-        self._mask = self._mask[index]
+    def follow(self, parents: Tensor) -> Tensor:
+        """Makes each of B' rows the continuation of a present row; other rows are gone.
+
+        A row stays where it is for one of those that continue it. Only the others are copied, to
+        the places of rows that are gone: copying keys and values is most of the cost.
+
+        Args:
+            parents: i64[B'], ascending; a row may occur more than once.
+
+        Returns:
+            i64[B'], the new row of each.
+        """
+        count = len(parents)
+        stays = parents < count
+        stays[1:] &= parents[1:] != parents[:-1]
+        free = torch.ones(count, dtype=torch.bool, device=parents.device)
+        free[parents[stays]] = False
+        places = parents.clone()
+        places[~stays] = free.nonzero()[:, 0]
+        source, target = parents[~stays], places[~stays]
+        if len(source) > 0:
+            self._grow(count)
+            self._kv.index_copy_(1, target, self._kv.index_select(1, source))
+            self._lengths[target] = self._lengths[source]
+            self._mask[target] = self._mask[source]
+        self.num_rows = count
+        return places
+
+    def _grow(self, count: int) -> None:
+        """Gives the buffer room for a number of rows, and for more if it had too few."""
+        if (size := self._model.num_decoded(count)) > self._kv.shape[1]:
+            more = max(size, min(2 * size, self._most)) - self._kv.shape[1]
+            planes, _, *shape = self._kv.shape
+            # Zeros, since a masked column is still multiplied by 0.
+            self._kv = torch.cat((self._kv, self._kv.new_zeros((planes, more, *shape))), 1)
+            self._lengths = F.pad(self._lengths, (0, more))
+            self._mask = F.pad(self._mask, (0, 0, 0, more))
 
     def own(self, rows: Tensor) -> list[Tensor]:
         """Keys and values of the tokens fed to each of `rows`, [planes, heads, ticks, dim]."""

@@ -113,25 +113,32 @@ class HuggingFaceScorer:
         if len(questions) != len(paths):
             raise ValueError(f"{len(questions)} questions for {len(paths)} paths")
         before = self._model.seconds
+        number, firsts = _distinct(questions, paths)
         fitting: list[int] = []
         chunks: list[list[tuple[int, ...]]] = []
-        for index, (question, path) in enumerate(zip(questions, paths, strict=True)):
+        for place, index in enumerate(firsts):
             with contextlib.suppress(PathTooLongError):
-                chunks.append(self._chunks(question, path))
-                fitting.append(index)
-        ends, computed = self._paths([questions[index] for index in fitting], chunks)
+                chunks.append(self._chunks(questions[index], paths[index]))
+                fitting.append(place)
+        ends, computed = self._paths([questions[firsts[place]] for place in fitting], chunks)
         self._compute_all([end for end in dict.fromkeys(ends) if not end.computed])
-        scores: list[float | None] = [None] * len(paths)
-        usage = [TokenUsage(computed=0, cached=0)] * len(paths)
-        for index, segment, new in zip(fitting, ends, computed, strict=True):
+        scores: list[float | None] = [None] * len(firsts)
+        first_usage = [TokenUsage()] * len(firsts)
+        later_usage = [TokenUsage()] * len(firsts)
+        for place, segment, new in zip(fitting, ends, computed, strict=True):
             score = segment.score
             assert score is not None
             if not 0.0 <= score <= 1.0:  # False for NaN, too
-                reason = f"the score is {score}, expected [0, 1]"
+                index, reason = firsts[place], f"the score is {score}, expected [0, 1]"
                 broken(questions[index], len(paths[index]) - 1, reason, self.name)
-            scores[index] = score
-            usage[index] = TokenUsage(computed=new, cached=len(segment) - new)
-        return Scoring(scores, usage, inside_seconds=self._model.seconds - before)
+            scores[place] = score
+            first_usage[place] = TokenUsage(computed=new, cached=len(segment) - new)
+            later_usage[place] = TokenUsage(cached=len(segment))
+        usage = [later_usage[place] for place in number]
+        for index, first in zip(firsts, first_usage, strict=True):
+            usage[index] = first
+        inside = self._model.seconds - before
+        return Scoring([scores[place] for place in number], usage, inside_seconds=inside)
 
     def _chunks(self, question: Question, path: Path) -> list[tuple[int, ...]]:
         """The prompt's chunks, then each step's, checked against the contract."""
@@ -188,3 +195,20 @@ class HuggingFaceScorer:
             if segment.score is None:
                 segment.score = score
         self._cache.store(segments, kv)
+
+
+def _distinct(questions: Sequence[Question], paths: Sequence[Path]) -> tuple[list[int], list[int]]:
+    """The number of each path among the distinct ones, and the index of each of those.
+
+    Paths are the same if they consist of the same objects. That is enough, because equal samples
+    share their steps: about half of the paths of a search need no look at their texts.
+    """
+    numbers: dict[tuple[int, ...], int] = {}
+    number: list[int] = []
+    firsts: list[int] = []
+    for index, (question, path) in enumerate(zip(questions, paths, strict=True)):
+        found = numbers.setdefault((id(question), *map(id, path)), len(numbers))
+        if found == len(firsts):
+            firsts.append(index)
+        number.append(found)
+    return number, firsts
