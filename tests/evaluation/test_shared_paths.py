@@ -323,11 +323,16 @@ def test_usage_by_sample_adds_up_and_a_prefix_costs_the_same(tmp_path):
     assert alone.usage[0].computed == prompt + len(histories)
 
 
-class _Engines(scripted.ScriptedModels):
-    """Policy and PRMs on scripted engines, which work on whole answers."""
+class _Engines:
+    """`ModelSource` of policy and PRMs on scripted engines, which work on whole answers."""
 
     def __init__(self):
-        super().__init__()
+        models = scripted.ScriptedModels()
+        self.fingerprint, self.footprint, self.check = (
+            models.fingerprint,
+            models.footprint,
+            models.check,
+        )
         self.engine = scripted_engine.ScriptedEngine()
         self.scoring = {}
 

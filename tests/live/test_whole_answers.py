@@ -225,7 +225,7 @@ def test_each_answer_is_read_once(questions):
         policy(ScriptedEngine()), questions, search.best_of_n(), 8, scorer=prm(engine)
     )
     assert not engine.single
-    assert len(engine.whole) == 2  # one for each cohort
+    assert len(engine.whole) == 1
     read = [ids for prompts in engine.whole for ids in prompts]
     assert len(set(read)) == len(read) <= 8 * len(questions)
     assert sum(result.ledger.prm_computed for result in results) == sum(map(len, read))
