@@ -153,9 +153,9 @@ class PolicySpec(ModelSpec):
             `StepGenerator`.
         format, step_separator, max_step_tokens, max_answer_tokens: prompt, end of steps and limits
             of tokens, see `StepPolicy`.
-        seed_per: "sample" (default), a request of its own for every sample, or "request", one
-            request for all samples of a node, for which the engine derives the seeds of the other
-            samples from that of the first. For "vllm"; a server always gets one per request.
+        seed_per: "sample" (default), a seed of its own for every sample, or "request", one seed for
+            all samples of a node, from which those of the samples follow, as in a request to a
+            server. For "vllm"; a server always gets one per request.
     """
 
     path: str = "weak"
