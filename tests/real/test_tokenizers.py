@@ -142,7 +142,9 @@ class Recorder:
 
     def sample(self, requests):
         self.asked += requests
-        return [[Sampled(self.answers.pop(0), True, -1.0, 0)] for _ in requests]
+        return [
+            [Sampled(ids := self.answers.pop(0), True, (-1.0,) * len(ids), 0)] for _ in requests
+        ]
 
 
 @pytest.fixture(scope="session")
