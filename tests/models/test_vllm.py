@@ -417,7 +417,10 @@ def test_a_server_killed_in_mid_run_and_started_again(questions):
 
         def rows(sampler):
             policy = EngineGenerator(path, lambda context: sampler, **LIMITS)
-            searcher = Searcher(policy=policy, strategy=majority(), num_candidates=4)
+            # A limit makes it sample step by step: there is a call to be lost in every step.
+            searcher = Searcher(
+                policy=policy, strategy=majority(), num_candidates=4, max_tokens=10_000
+            )
             results = searcher.run(questions.questions[:6])
             return [(r.question.id, r.status, [path.steps for path in r.paths]) for r in results]
 
