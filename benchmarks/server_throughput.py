@@ -47,7 +47,8 @@ from cats_jax.specs.models import PolicySpec
 from cats_jax.specs.recipe import PrmSpec, StrategySpec
 
 POLICY, PRM = "weak", world.PRM_NAMES[0]
-MAX_DEPTH, MAX_STEP_TOKENS, MAX_ANSWER_TOKENS = 10, 32, 64
+MAX_DEPTH, MAX_STEP_TOKENS = 10, 32
+MAX_ANSWER_TOKENS = MAX_DEPTH * MAX_STEP_TOKENS  # so that one request is enough
 FACTOR = 4  # M of beam search
 STRATEGIES = ("majority", "best_of_n", "beam", "particle_filtering")
 PEER = "its_hub"
@@ -72,6 +73,7 @@ def main() -> None:
                 backend=url,
                 max_step_tokens=MAX_STEP_TOKENS,
                 max_answer_tokens=MAX_ANSWER_TOKENS,
+                log_probs=False,  # nor does the peer ask for them
             )
         )
         peer = None

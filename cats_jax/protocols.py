@@ -83,12 +83,12 @@ class StepSample:
         step: the sampled step.
         finish: why sampling stopped. Only "step" and "end" are usable; the others are cut text.
         log_prob: summed log-probability of the step's tokens under the policy at temperature 1,
-            untruncated, in nats.
+            untruncated, in nats; None if the policy was told to leave it out.
     """
 
     step: Step
     finish: Finish
-    log_prob: float
+    log_prob: float | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,6 +78,8 @@ def _parse(content: Any) -> BankRecipe:
     parsed = parse_recipe(
         {"name": "bank", "strategies": ["greedy"], "num_candidates": [1], **shared}
     )
+    if parsed.policy.log_probs is False:
+        raise BadInputError("policy: log_probs=False: a bank keeps them, leave the key out")
     return BankRecipe(
         policy=parsed.policy,
         prms=parsed.prms,

@@ -338,7 +338,9 @@ class Cohort:
             arrays["done"][slot_index, row] = candidate.done
             arrays["answer"][slot_index, row] = slot.tree.answer_class(candidate.answer)
             arrays["text"][slot_index, row] = slot.tree.text_class(candidate.text)
-            arrays["log_prob"][slot_index, row] = candidate.log_prob
+            # A strategy that reads what is not there must not take it for a probability of 1.
+            log_prob = np.nan if candidate.log_prob is None else candidate.log_prob
+            arrays["log_prob"][slot_index, row] = log_prob
             arrays["num_tokens"][slot_index, row] = candidate.num_tokens
             arrays["embedding"][slot_index, row] = candidate.id
         return search.Expansion(**arrays)

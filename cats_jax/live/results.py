@@ -38,7 +38,8 @@ class Candidate:
         text: text of the step, without separator.
         token_ids: the policy's token ids as sampled; not written to tree files.
         num_tokens: number of sampled tokens.
-        log_prob: log-probability of the step under the policy at temperature 1, in nats.
+        log_prob: log-probability of the step under the policy at temperature 1, in nats, or None
+            if the policy was told to leave it out.
         score: PRM score of the step, or None if the PRM was not asked or broke its contract.
         path_score: aggregated score of the path up to here, or None if `score` is None.
         invalid: why the candidate may not be kept, or None: "blank", "length" (the step limit),
@@ -57,7 +58,7 @@ class Candidate:
     text: str
     token_ids: tuple[int, ...]
     num_tokens: int
-    log_prob: float
+    log_prob: float | None
     score: float | None = None
     path_score: float | None = None
     invalid: str | None = None

@@ -257,8 +257,9 @@ def _check_sample(request: StepRequest, sample: StepSample) -> None:
     label = _label(request)
     assert sample.finish in get_args(Finish), f"{label}: unknown finish {sample.finish!r}"
     assert not (request.to_end and sample.finish == "step"), f"{label}: to_end stopped at a step"
-    assert sample.log_prob <= 0, f"{label}: log-probability {sample.log_prob} > 0"
-    assert math.isfinite(sample.log_prob), f"{label}: log-probability {sample.log_prob}"
+    if sample.log_prob is not None:
+        assert sample.log_prob <= 0, f"{label}: log-probability {sample.log_prob} > 0"
+        assert math.isfinite(sample.log_prob), f"{label}: log-probability {sample.log_prob}"
     if sample.finish != "context":
         assert sample.step.token_ids, f"{label}: a sample without tokens"
 

@@ -237,7 +237,8 @@ def _engine_policy(spec: PolicySpec, folder: pathlib.Path) -> StepGenerator:
             return VLLMSampler(folder, context=context, settings=spec)
         from .serving.http_engine import HTTPSampler, Server
 
-        return HTTPSampler(Server(spec.backend, context=context))
+        server = Server(spec.backend, context=context)
+        return HTTPSampler(server, log_probs=spec.log_probs is not False)
 
     return EngineGenerator(folder, start, **_settings(spec, "max_model_len", *_ASKED))
 

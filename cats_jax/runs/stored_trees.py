@@ -32,8 +32,8 @@ def tree_to_lines(key: str, result: SearchResult) -> bytes:
             "kind": "candidate",
             **dict(zip(_CANDIDATE, _of_candidate(candidate), strict=True)),
         }
-        if not math.isfinite(candidate.log_prob):
-            line["log_prob"] = None
+        if candidate.log_prob is not None and not math.isfinite(candidate.log_prob):
+            line["log_prob"] = None  # JSON has no number for it
         lines.append(line)
     for decision in result.decisions:
         line = {
@@ -60,7 +60,6 @@ def tree_from_lines(
     for line in lines:
         if line["kind"] == "candidate":
             fields = {name: line[name] for name in _CANDIDATE}
-            fields["log_prob"] = -math.inf if line["log_prob"] is None else line["log_prob"]
             candidates.append(Candidate(**fields, token_ids=()))
     decisions = []
     for line in lines:

@@ -30,7 +30,7 @@ VLLM_KEYS = (
 _HONOURED = {
     "hf": ("device", "dtype", *HF_KEYS),
     "vllm": ("device", "dtype", "max_model_len", *VLLM_KEYS),
-    "a server": ("max_model_len",),
+    "a server": ("max_model_len", "log_probs"),
 }
 _COUNTS = (
     "max_model_len",
@@ -156,6 +156,8 @@ class PolicySpec(ModelSpec):
         seed_per: "sample" (default), a seed of its own for every sample, or "request", one seed for
             all samples of a node, from which those of the samples follow, as in a request to a
             server. For "vllm"; a server always gets one per request.
+        log_probs: whether a server is asked for the log-probability of each token. No strategy of
+            this package reads them; trees list them and banks keep them. Default: True.
     """
 
     path: str = "weak"
@@ -163,6 +165,7 @@ class PolicySpec(ModelSpec):
     max_step_tokens: int = 256
     max_answer_tokens: int = 2048
     seed_per: str | None = None
+    log_probs: bool | None = None
 
     where: ClassVar[str] = "policy"
 
@@ -170,6 +173,8 @@ class PolicySpec(ModelSpec):
         super().__post_init__()
         if self.seed_per not in (None, "sample", "request"):
             raise BadInputError(f"policy: seed_per={self.seed_per!r}: must be sample or request")
+        if self.log_probs not in (None, True, False):
+            raise BadInputError(f"policy: log_probs={self.log_probs!r}: must be true or false")
 
 
 @dataclass(frozen=True)

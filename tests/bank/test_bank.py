@@ -631,6 +631,11 @@ def test_a_recipe_is_read(tmp_path):
         ("revisits_per_prm: 3", "revisits_per_prm: many", "revisits_per_prm='many'"),
         ("world: controller", "world: moon", "split = 'moon'; known question sets"),
         ("count: 2", "count: 0", "count=0: must be at least 1"),
+        (
+            "prms: [exact]",
+            "prms: [exact]\npolicy: {path: weak, backend: 'http://localhost:1', log_probs: false}",
+            "policy: log_probs=False: a bank keeps them",
+        ),
     ],
 )
 def test_a_wrong_recipe_is_one_line(tmp_path, capsys, old, new, message):

@@ -13,11 +13,13 @@ import numpy as np
 import pytest
 
 import search
+from cats_jax.controllers.strategies import build_strategy
 from cats_jax.errors import BadInputError
 from cats_jax.live import ticks
 from cats_jax.live.searcher import Searcher
 from cats_jax.live.seeds import stable_seed
 from cats_jax.protocols import Generation, Question, Scoring, Step, StepSample, TokenUsage
+from cats_jax.specs.recipe import StrategySpec
 from search import simulation
 
 QUESTIONS = [Question(f"q{index}", f"text {index}") for index in range(9)]
@@ -119,6 +121,22 @@ def test_result_does_not_depend_on_the_neighbours(name):
     alone = [run(strategy, questions=[question])[0] for question in reversed(QUESTIONS[:3])]
     assert [signature(r) for r in together] == [signature(r) for r in few]
     assert [signature(r) for r in together[:3]] == [signature(r) for r in reversed(alone)]
+
+
+@pytest.mark.parametrize("name", ["beam", "mcts", "particle_filtering", "cats"])
+def test_searches_need_no_log_probabilities(name):
+    class Without(LetterPolicy):
+        def _sample(self, request, seed):
+            return dataclasses.replace(super()._sample(request, seed), log_prob=None)
+
+    strategy, params, price = build_strategy(StrategySpec(name))
+    options = {"params": params, "price": price, "num_candidates": 4, "questions": QUESTIONS[:3]}
+    usual = run(strategy, **options)
+    without = run(strategy, policy=Without(5), **options)
+    for result in usual:
+        for candidate in result.candidates:
+            candidate.log_prob = None
+    assert [signature(r) for r in without] == [signature(r) for r in usual]
 
 
 def test_each_call_of_the_policy_serves_all_open_questions():

@@ -68,6 +68,7 @@ def recipe(**changes):
         ({"dtype": "float64"}, "dtype='float64': backend vllm has float32, bfloat16, float16"),
         ({"backend": "hf", "dtype": "float16"}, "backend hf has float32, bfloat16"),
         ({"seed_per": "node"}, "seed_per='node': must be sample or request"),
+        ({"backend": SERVER, "log_probs": "no"}, "log_probs='no': must be true or false"),
         ({"engine_args": [1]}, r"engine_args=\[1\]: must be a mapping"),
         ({"engine_args": {"max_model_len": 9}}, "set it by the key 'max_model_len'"),
         ({"engine_args": {"device_ids": [1]}}, "set it by the key 'device'"),
@@ -93,6 +94,7 @@ GIVEN = {
     "block_size": 32,
     "engine_args": {"seed": 1},
     "seed_per": "sample",
+    "log_probs": False,
 }
 
 
@@ -102,7 +104,7 @@ def test_a_setting_that_the_backend_can_t_honour_is_refused(kind, name):
     honoured = {
         "hf": {"device", "dtype", *HF_KEYS},
         "vllm": {"device", "dtype", "max_model_len", *VLLM_KEYS},
-        SERVER: {"max_model_len"},
+        SERVER: {"max_model_len", "log_probs"},
     }[kind]
     if name in honoured:
         assert getattr(PolicySpec("weak", backend=kind, **{name: GIVEN[name]}), name) == GIVEN[name]
@@ -122,6 +124,7 @@ def test_policies_and_prms_have_the_same_settings():
         "max_step_tokens",
         "max_answer_tokens",
         "seed_per",
+        "log_probs",
     }
     assert names[1] - names[0] == {"label", "path_score"}
 
@@ -399,7 +402,7 @@ def test_the_manifest_says_what_was_taken_and_another_backend_is_refused(machine
 
 
 NEW = ("max_model_len", "tensor_parallel_size", "quantization", "enforce_eager", "max_num_seqs")
-NEW += ("block_size", "engine_args", "seed_per")
+NEW += ("block_size", "engine_args", "seed_per", "log_probs")
 
 
 @pytest.mark.parametrize("kind", ["hf", SERVER])

@@ -1,6 +1,7 @@
 """Engines behind a server, against a server that fails in every way a test can think of."""
 
 import contextlib
+import dataclasses
 import hashlib
 import itertools
 import json
@@ -35,7 +36,8 @@ def answer(path, body):
                 "index": index,
                 "token_ids": ids,
                 "finish_reason": "stop",
-                "logprobs": {"token_logprobs": [-0.5] * len(ids)},
+                # As vLLM does: none if none are asked for.
+                "logprobs": {"token_logprobs": [-0.5] * len(ids)} if "logprobs" in body else None,
             }
         )
     return {"choices": choices[::-1], "usage": {"prompt_tokens_details": {"cached_tokens": 2}}}
@@ -81,6 +83,16 @@ def test_samples_come_in_order_with_what_was_asked(connect):
     assert sent["stop_token_ids"] == [7, 9]
     assert (sent["temperature"], sent["top_p"], sent["top_k"], sent["max_tokens"]) == (1, 0.9, 0, 8)
     assert sent["return_token_ids"] is True
+
+
+def test_log_probabilities_may_be_left_out(connect):
+    with serving() as server:
+        with_them = HTTPSampler(connect(server)).sample(REQUESTS)
+    with serving() as server:
+        without = HTTPSampler(connect(server), log_probs=False).sample(REQUESTS)
+    expected = [[dataclasses.replace(s, log_probs=None) for s in row] for row in with_them]
+    assert without == expected
+    assert all("logprobs" not in body for body in server.bodies)
 
 
 def test_greedy_samples_are_asked_for_once(connect):

@@ -65,9 +65,13 @@ class StepPolicy:
         return max(self._max_answer_tokens, self._max_step_tokens)
 
     def _answer(
-        self, ids: Sequence[int], finish: Finish, log_probs: Sequence[float], max_steps: int
+        self,
+        ids: Sequence[int],
+        finish: Finish,
+        log_probs: Sequence[float] | None,
+        max_steps: int,
     ) -> Answer:
-        """The steps of a whole answer; `log_probs` are those of its tokens."""
+        """The steps of a whole answer; `log_probs` are those of its tokens, if known."""
         if not ids:  # the path leaves no room in the context
             return (StepSample(Step("", ()), finish, 0.0),)
         pieces = cut_answer(
@@ -81,7 +85,7 @@ class StepPolicy:
             StepSample(
                 Step(self._text.text(part := tuple(ids[at.start : at.end]), at.finish), part),
                 at.finish,
-                sum(log_probs[at.start : at.end]),
+                None if log_probs is None else sum(log_probs[at.start : at.end]),
             )
             for at in pieces
         )

@@ -151,7 +151,8 @@ class EngineGenerator(StepPolicy):
 
     def _step_sample(self, sampled: Sampled, finish: Finish) -> StepSample:
         step = Step(self._text.text(sampled.ids, finish), sampled.ids)
-        return StepSample(step, finish, sum(sampled.log_probs))
+        log_probs = sampled.log_probs
+        return StepSample(step, finish, None if log_probs is None else sum(log_probs))
 
 
 def _usage(request: SampleRequest, sampled: Sampled) -> TokenUsage:

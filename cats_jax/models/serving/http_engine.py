@@ -177,16 +177,21 @@ class HTTPSampler:
 
     All samples of a prompt are one call with one seed, from which the server derives the seed of
     each sample, so the first samples do not depend on the number of samples.
+
+    Args:
+        server: the server of the policy.
+        log_probs: whether the server is asked for log-probabilities.
     """
 
-    def __init__(self, server: Server):
+    def __init__(self, server: Server, *, log_probs: bool = True):
         self._server = server
+        self._log_probs = log_probs
 
     def sample(self, requests: Sequence[SampleRequest]) -> list[list[Sampled]]:
         """All samples of all requests, in order."""
         answers = self._server.post_all(
             "/v1/completions",
-            [_completion(request) for request in requests],
+            [_completion(request, log_probs=self._log_probs) for request in requests],
             _read_completion,
             "start it with --runner generate",
         )
@@ -247,8 +252,8 @@ class _TryAgainError(RuntimeError):
     """A call failed in a way that another try may mend."""
 
 
-def _completion(request: SampleRequest) -> dict[str, Any]:
-    return {
+def _completion(request: SampleRequest, *, log_probs: bool) -> dict[str, Any]:
+    body: dict[str, Any] = {
         "prompt": list(request.prompt),
         "n": 1 if request.temperature == 0 else len(request.seeds),
         "seed": request.seeds[0] >> 1,  # theirs are signed
@@ -258,9 +263,9 @@ def _completion(request: SampleRequest) -> dict[str, Any]:
         "max_tokens": request.max_tokens,
         "stop_token_ids": list(request.stop_ids),
         "ignore_eos": True,  # the stops are all there
-        "logprobs": 0,
         "return_token_ids": True,
     }
+    return body | {"logprobs": 0} if log_probs else body
 
 
 def _read_completion(reply: Any, body: dict[str, Any]) -> list[Sampled]:
@@ -272,11 +277,15 @@ def _read_completion(reply: Any, body: dict[str, Any]) -> list[Sampled]:
     samples = []
     for choice in choices:
         ids = tuple(int(token) for token in choice["token_ids"])
-        log_probs = choice["logprobs"]["token_logprobs"]
         finish = choice["finish_reason"]
-        if not ids or len(log_probs) != len(ids) or finish not in ("stop", "length"):
+        if not ids or finish not in ("stop", "length"):
             raise ValueError(f"a sample of {len(ids)} tokens that ends with {finish!r}")
-        samples.append(Sampled(ids, finish == "stop", tuple(map(float, log_probs)), cached))
+        log_probs = None
+        if "logprobs" in body:
+            log_probs = tuple(map(float, choice["logprobs"]["token_logprobs"]))
+            if len(log_probs) != len(ids):
+                raise ValueError(f"{len(log_probs)} log-probabilities of {len(ids)} tokens")
+        samples.append(Sampled(ids, finish == "stop", log_probs, cached))
     return samples
 
 

@@ -39,13 +39,14 @@ class Sampled:
     Attributes:
         ids: token ids of the sample; if `stopped`, the last one is a stop id.
         stopped: whether a stop id ended the sample; False if it was cut at `max_tokens`.
-        log_probs: log-probability of each token at temperature 1, untruncated, in nats.
+        log_probs: log-probability of each token at temperature 1, untruncated, in nats; None if
+            the engine was not asked for them.
         cached: number of prompt tokens that the engine did not compute for this sample.
     """
 
     ids: tuple[int, ...]
     stopped: bool
-    log_probs: tuple[float, ...]
+    log_probs: tuple[float, ...] | None
     cached: int
 
 
