@@ -142,7 +142,8 @@ def load(path: str | pathlib.Path) -> Checkpoint:
             "with: restore the JSON that belongs to it, or train again"
         )
     _check_shapes(path, params, train_config)
-    params = jax.tree.map(jnp.asarray, params)
+    # Orbax commits arrays to a device, which would make JAX compile a search's second tick anew.
+    params = jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)), params)
     return Checkpoint(
         actor=params["actor"],
         critic=params["critic"],

@@ -37,6 +37,13 @@ from .seeds import candidate_seed
 from .timings import Stopwatch, Timings
 from .tree import SearchTree
 
+_LEAST_ROWS = 64
+"""Least number of rows of the arrays.
+
+Smaller arrays would save a few milliseconds per tick, which is little beside the calls of the
+models, and each of their sizes would cost seconds of compilation.
+"""
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -77,12 +84,12 @@ class SearchSettings:
     @property
     def capacity(self) -> int:
         """Number of rows of the pool."""
-        return search.capacity_for(self.num_candidates)
+        return _capacity(self.num_candidates)
 
     @property
     def frontier_capacity(self) -> int:
         """Number of rows of the frontier and of the finished paths."""
-        return search.capacity_for(self.strategy.width(self.num_candidates))
+        return _capacity(self.strategy.width(self.num_candidates))
 
     @property
     def shapes(self) -> dict[str, Any]:
@@ -511,12 +518,9 @@ class Cohort:
         replaced = opened | self._closed
         if replaced:
             self._stacked = _stack(self._terms)
-            self._state = ticks.replace_slots(
-                self._state,
-                self._stacked,
-                _mask(replaced, len(self._slots)),
-                **self._settings.shapes,
-            )
+            fresh = ticks.first_states(self._stacked, **self._settings.shapes)
+            mask = _mask(replaced, len(self._slots))
+            self._state = ticks.where_slots(mask, fresh, self._state)
             self._closed.clear()
 
     def _tree(self, index: int) -> SearchTree:
@@ -540,6 +544,11 @@ class Cohort:
         for question, live in forgets.items():
             engine.keep_only(question, live)
         forgets.clear()
+
+
+def _capacity(size: int) -> int:
+    """Rows for `size` candidates or paths, at least `_LEAST_ROWS`."""
+    return search.capacity_for(max(size, _LEAST_ROWS))
 
 
 def _stack(terms: Sequence[ticks.Terms]) -> ticks.Terms:

@@ -29,10 +29,9 @@ class Terms(NamedTuple):
     key: Any
 
 
-_SHAPES = ("strategy", "max_depth", "capacity", "frontier_capacity")
-
-
-@functools.partial(jax.jit, static_argnames=_SHAPES)
+@functools.partial(
+    jax.jit, static_argnames=("strategy", "max_depth", "capacity", "frontier_capacity")
+)
 def first_states(terms: Terms, **shapes: Any) -> search.SearchState:
     """States of B searches before their first tick; `terms` has leaves with a leading axis B."""
 
@@ -46,14 +45,6 @@ def first_states(terms: Terms, **shapes: Any) -> search.SearchState:
         )
 
     return jax.vmap(one)(terms)
-
-
-@functools.partial(jax.jit, static_argnames=_SHAPES)
-def replace_slots(
-    states: search.SearchState, terms: Terms, replaced: jax.Array, **shapes: Any
-) -> search.SearchState:
-    """States of B slots, in which the slots marked in `replaced`, bool[B], begin anew."""
-    return jax.vmap(_select)(replaced, first_states(terms, **shapes), states)
 
 
 @functools.partial(jax.jit, static_argnames=("strategy", "base_phase"))
