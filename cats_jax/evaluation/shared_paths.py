@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import ScorerContractError
+from ..live.calls import is_concurrent
 from ..live.results import SearchResult
 from ..live.tree import why_invalid
 from ..live.whole_answers import AnswerSource, whole_scores
@@ -192,6 +193,7 @@ class RememberingGenerator:
         self._policy = policy
         self._parts = parts
         self._scored: set[str] = set()
+        self.concurrent = is_concurrent(policy)
         self.name = policy.name
         self.num_parameters = policy.num_parameters
 
@@ -270,6 +272,7 @@ class RememberingScorer:
     def __init__(self, scorer: StepScorer, parts: _Parts) -> None:
         self._scorer = scorer
         self._parts = parts
+        self.concurrent = is_concurrent(scorer)
         self.name = scorer.name
         self.num_parameters = scorer.num_parameters
         self.sparsity_total = scorer.sparsity_total

@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,16 +23,18 @@ import search
 from ..errors import ScorerContractError
 from ..protocols import (
     AnswerJudge,
+    Generation,
     Path,
     Question,
     Scoring,
     StepGenerator,
     StepRequest,
-    StepSample,
     StepScorer,
+    TokenUsage,
     shared_seconds,
 )
 from . import ticks
+from .calls import executor_for, is_concurrent
 from .results import ROOT, Candidate, DecisionRow, SearchResult, Status, path_of
 from .seeds import candidate_seed
 from .timings import Stopwatch, Timings
@@ -43,6 +46,9 @@ _LEAST_ROWS = 64
 Smaller arrays would save a few milliseconds per tick, which is little beside the calls of the
 models, and each of their sizes would cost seconds of compilation.
 """
+
+_GATHER = 8
+"""The core goes on when one in this many questions has its candidates and scores."""
 
 
 @dataclass(frozen=True)
@@ -129,8 +135,32 @@ class _Asked:
     request: StepRequest
 
 
+@dataclass(frozen=True, slots=True)
+class _NewCandidate:
+    """A sampled candidate, its slot, its row of the expansion, and its parent's frontier slot."""
+
+    slot: int
+    row: int
+    parent_slot: int
+    candidate: Candidate
+
+
+@dataclass(slots=True)
+class _Grown:
+    """All candidates that the questions in `slots` asked for, and those that need scores."""
+
+    slots: list[int]
+    candidates: list[_NewCandidate]
+    to_score: list[_NewCandidate]
+
+
 class Cohort:
-    """A batch of questions that advance together."""
+    """A batch of questions that advance together.
+
+    If the policy is concurrent, each question goes on when its own samples are back: a call is made
+    for each question, and the core waits for an eighth of the questions, not for all of them.
+    Samples that have come back are scored in one call of the PRM while the policy goes on.
+    """
 
     def __init__(
         self,
@@ -170,9 +200,22 @@ class Cohort:
         self._memory: Any = None
         # Slots whose question is gone from `_slots` but not yet from the arrays.
         self._closed: set[int] = set()
+        # Calls in progress.
+        self._sampling: dict[Future[Generation], list[_Asked]] = {}
+        self._scoring: dict[Future[Scoring], _Grown] = {}
+        self._policy_calls = executor_for(policy, slots)
+        self._scorer_calls = executor_for(scorer, slots)
 
     def run(self) -> None:
         """Search until no question is left."""
+        try:
+            self._run()
+        finally:
+            # After an error nobody waits for the calls in progress.
+            self._policy_calls.shutdown(wait=False, cancel_futures=True)
+            self._scorer_calls.shutdown(wait=False, cancel_futures=True)
+
+    def _run(self) -> None:
         self._refill()
         while any(slot is not None for slot in self._slots):
             observed, advanced = self._tick()
@@ -189,28 +232,29 @@ class Cohort:
     # One tick, in the order in which it happens.
 
     def _tick(self) -> tuple[dict[str, Any], list[int]]:
-        """Advance the questions by one phase; also return which slots advanced.
+        """Advance some questions by one phase; also return the slots that advanced.
 
         Questions that ask for no samples advance alone, without a call of an engine, and the
-        others keep their states. All of them therefore ask for samples when the policy is called.
+        others keep their states. All that have no call in progress therefore ask for samples when
+        the policy is called.
         """
         started = time.perf_counter()
         busy = Stopwatch()
         with busy("core"):
             planned = self._plan()
             request = jax.device_get(planned.request)
-        open_slots = [index for index, slot in enumerate(self._slots) if slot is not None]
+        away = {item.slot for asked in self._sampling.values() for item in asked}
+        away.update(slot for grown in self._scoring.values() for slot in grown.slots)
+        here = [i for i, slot in enumerate(self._slots) if slot is not None and i not in away]
         asking = np.any(request.num_samples > 0, axis=1)
-        ready = [index for index in open_slots if not asking[index]]
+        ready = [index for index in here if not asking[index]]
         if ready:
             advancing = ready
             blank = _blank_expansion(len(self._slots), self._settings.capacity)
             expansion = search.Expansion(**blank)
         else:
-            advancing = open_slots
-            asked = self._requests(request)
-            samples = self._generate(asked, busy)
-            expansion = self._grow(asked, samples, busy)
+            self._sample(self._requests(request, here), busy)
+            advancing, expansion = self._receive(busy)
         with busy("core"):
             observed = self._commit(planned, expansion, advancing)
         self._record(observed, advancing)
@@ -252,12 +296,12 @@ class Cohort:
         self._state = after
         return jax.device_get(observed)
 
-    def _requests(self, request: search.Request) -> list[_Asked]:
+    def _requests(self, request: search.Request, slots: Sequence[int]) -> list[_Asked]:
         settings = self._settings
         asked: list[_Asked] = []
-        for index, slot in enumerate(self._slots):
-            if slot is None or slot.failure is not None:
-                continue
+        for index in slots:
+            slot = self._slots[index]
+            assert slot is not None
             row = slot.used
             for parent_slot in np.flatnonzero(request.num_samples[index]):
                 count = int(request.num_samples[index, parent_slot])
@@ -282,128 +326,171 @@ class Cohort:
                 row += count
         return asked
 
-    def _generate(self, asked: list[_Asked], busy: Stopwatch) -> list[list[StepSample]]:
-        if not asked:
-            return []
+    def _sample(self, asked: list[_Asked], busy: Stopwatch) -> None:
+        """Begin calls of the policy: one for each question if it is concurrent, or one for all."""
+        groups: dict[int, list[_Asked]] = {}
+        for item in asked:
+            groups.setdefault(item.slot if is_concurrent(self._policy) else 0, []).append(item)
         with busy("policy"):
             self._forget(self._policy, self._policy_forgets)
-            generation = self._policy.generate([item.request for item in asked])
-        busy.split("policy", generation.inside_seconds)
-        seconds = generation.seconds
-        if seconds is None:
-            seconds = shared_seconds(generation.usage, generation.inside_seconds)
-        called: set[int] = set()
-        for item, usage, part in zip(asked, generation.usage, seconds, strict=True):
-            ledger = self._tree(item.slot).ledger
-            ledger.candidates += len(item.request.seeds)
-            ledger.prompt_computed += usage.computed
-            ledger.prompt_cached += usage.cached
-            ledger.generated += usage.generated
-            ledger.flops += 2.0 * self._policy.num_parameters * usage.computed
-            ledger.policy_seconds += part
-            ledger.policy_calls += item.slot not in called
-            called.add(item.slot)
-        return generation.samples
+            for group in groups.values():
+                requests = [item.request for item in group]
+                future = self._policy_calls.submit(self._policy.generate, requests)
+                self._sampling[future] = group
 
-    def _grow(
-        self, asked: list[_Asked], samples: list[list[StepSample]], busy: Stopwatch
-    ) -> search.Expansion:
-        """Add the samples to the trees, score them, and write the expansion arrays."""
-        slots, capacity = len(self._slots), self._settings.capacity
-        arrays = _blank_expansion(slots, capacity)
-        usable: list[tuple[int, int, Candidate]] = []
-        to_score: list[tuple[int, int, Candidate]] = []
-        next_row = [0] * slots
-        for item, children in zip(asked, samples, strict=True):
-            slot = self._slots[item.slot]
-            assert slot is not None
-            for offset, sample in enumerate(children):
-                candidate = slot.tree.add(
-                    item.parent,
-                    sample,
-                    step=slot.step,
-                    phase=slot.phase,
-                    pool_row=item.first_row + offset,
-                )
-                row = next_row[item.slot]
-                next_row[item.slot] += 1
-                arrays["parent"][item.slot, row] = item.parent_slot
-                if candidate.invalid is None:
-                    usable.append((item.slot, row, candidate))
-                    if item.scored:
-                        to_score.append(usable[-1])
-        if self._scorer is not None and to_score:
-            self._score(to_score, busy)
-        for slot_index, row, candidate in usable:
-            slot = self._slots[slot_index]
-            assert slot is not None
-            if candidate.invalid is not None:  # the PRM can't read the path
-                continue
-            slot.valid_in_step += 1
-            arrays["valid"][slot_index, row] = slot.failure is None
-            arrays["score"][slot_index, row] = candidate.score or 0.0
-            arrays["done"][slot_index, row] = candidate.done
-            arrays["answer"][slot_index, row] = slot.tree.answer_class(candidate.answer)
-            arrays["text"][slot_index, row] = slot.tree.text_class(candidate.text)
-            # A strategy that reads what is not there must not take it for a probability of 1.
-            log_prob = np.nan if candidate.log_prob is None else candidate.log_prob
-            arrays["log_prob"][slot_index, row] = log_prob
-            arrays["num_tokens"][slot_index, row] = candidate.num_tokens
-            arrays["embedding"][slot_index, row] = candidate.id
-        return search.Expansion(**arrays)
+    def _receive(self, busy: Stopwatch) -> tuple[list[int], search.Expansion]:
+        """Wait until an eighth of the questions have their candidates and scores.
 
-    def _score(self, usable: list[tuple[int, int, Candidate]], busy: Stopwatch) -> None:
-        """Ask the PRM for the newest step of each candidate.
-
-        If the batch breaks the PRM's contract, the questions are scored one by one, so that only
-        the question at fault fails.
+        A call of the PRM is for the samples of as many questions, or for all that are awaited.
         """
+        enough = -(-sum(slot is not None for slot in self._slots) // _GATHER)
+        arrived: list[int] = []
+        arrays = _blank_expansion(len(self._slots), self._settings.capacity)
+        while len(arrived) < enough and (self._sampling or self._scoring):
+            complete = [
+                self._add_scores(call, busy) for call in list(self._scoring) if call.done()
+            ]
+            sampled = [call for call in self._sampling if call.done()]
+            if sampled and len(sampled) >= min(enough, len(self._sampling)):
+                grown = self._grow(sampled, busy)
+                if self._scorer is not None and grown.to_score:
+                    self._score(grown, busy)
+                else:
+                    complete.append(grown)
+            elif not complete:
+                with busy("waiting"):
+                    calls = [*self._sampling, *self._scoring]
+                    wait([call for call in calls if not call.done()], return_when=FIRST_COMPLETED)
+            for grown in complete:
+                self._fill(arrays, grown)
+                arrived += grown.slots
+        return sorted(arrived), search.Expansion(**arrays)
+
+    def _grow(self, calls: Sequence[Future[Generation]], busy: Stopwatch) -> _Grown:
+        """Add the samples of calls that are done to the trees."""
+        grown = _Grown([], [], [])
+        for call in calls:
+            asked, generation = self._sampling.pop(call), call.result()
+            busy.inside("policy", generation.inside_seconds)
+            seconds = generation.seconds
+            if seconds is None:
+                seconds = shared_seconds(generation.usage, generation.inside_seconds)
+            rows: dict[int, int] = {}
+            for item, children, usage, part in zip(
+                asked, generation.samples, generation.usage, seconds, strict=True
+            ):
+                self._charge_policy(item, usage, part, first=item.slot not in rows)
+                slot = self._slots[item.slot]
+                assert slot is not None
+                for offset, sample in enumerate(children):
+                    candidate = slot.tree.add(
+                        item.parent,
+                        sample,
+                        step=slot.step,
+                        phase=slot.phase,
+                        pool_row=item.first_row + offset,
+                    )
+                    row = rows.get(item.slot, 0)
+                    rows[item.slot] = row + 1
+                    new = _NewCandidate(item.slot, row, item.parent_slot, candidate)
+                    grown.candidates.append(new)
+                    if candidate.invalid is None and item.scored:
+                        grown.to_score.append(new)
+            grown.slots += rows
+        return grown
+
+    def _charge_policy(
+        self, item: _Asked, usage: TokenUsage, seconds: float, *, first: bool
+    ) -> None:
+        ledger = self._tree(item.slot).ledger
+        ledger.candidates += len(item.request.seeds)
+        ledger.prompt_computed += usage.computed
+        ledger.prompt_cached += usage.cached
+        ledger.generated += usage.generated
+        ledger.flops += 2.0 * self._policy.num_parameters * usage.computed
+        ledger.policy_seconds += seconds
+        ledger.policy_calls += first
+
+    def _score(self, grown: _Grown, busy: Stopwatch) -> None:
+        """Begin a call of the PRM for the newest step of each candidate."""
         assert self._scorer is not None
         with busy("prm"):
             self._forget(self._scorer, self._scorer_forgets)
-            try:
-                inside = self._score_batch(usable)
-            except ScorerContractError:
-                inside = 0.0
-                for slot_index in sorted({entry[0] for entry in usable}):
-                    slot = self._slots[slot_index]
-                    assert slot is not None
-                    try:
-                        inside += self._score_batch([e for e in usable if e[0] == slot_index])
-                    except ScorerContractError as error:
-                        slot.failure = str(error)
-        busy.split("prm", inside)
+            asked = self._scorer_paths(grown.to_score)
+            self._scoring[self._scorer_calls.submit(self._scorer.score, *asked)] = grown
 
-    def _score_batch(self, usable: list[tuple[int, int, Candidate]]) -> float:
+    def _scorer_paths(self, wanted: Sequence[_NewCandidate]) -> tuple[list[Question], list[Path]]:
+        trees = [self._tree(new.slot) for new in wanted]
+        paths = [tree.path(new.candidate.id) for tree, new in zip(trees, wanted, strict=True)]
+        return [tree.question for tree in trees], paths
+
+    def _add_scores(self, call: Future[Scoring], busy: Stopwatch) -> _Grown:
+        """Give candidates the scores of a call that is done.
+
+        If the call broke the PRM's contract, the questions are scored one by one, so that only
+        the question at fault fails.
+        """
         assert self._scorer is not None
-        trees = [self._tree(slot_index) for slot_index, _, _ in usable]
-        paths = [
-            tree.path(candidate.id) for tree, (_, _, candidate) in zip(trees, usable, strict=True)
-        ]
-        scoring = self._scorer.score([tree.question for tree in trees], paths)
-        _check_scores(scoring, trees, [candidate for _, _, candidate in usable])
+        grown = self._scoring.pop(call)
+        try:
+            self._add(call.result(), grown.to_score, busy)
+        except ScorerContractError:
+            for index in sorted({new.slot for new in grown.to_score}):
+                slot, own = self._slots[index], [n for n in grown.to_score if n.slot == index]
+                assert slot is not None
+                try:
+                    with busy("prm"):
+                        scoring = self._scorer.score(*self._scorer_paths(own))
+                    self._add(scoring, own, busy)
+                except ScorerContractError as error:
+                    slot.failure = str(error)
+        return grown
+
+    def _add(self, scoring: Scoring, scored: Sequence[_NewCandidate], busy: Stopwatch) -> None:
+        assert self._scorer is not None
+        trees = [self._tree(new.slot) for new in scored]
+        _check_scores(scoring, trees, [new.candidate for new in scored])
+        busy.inside("prm", scoring.inside_seconds)
         seconds = scoring.seconds
         if seconds is None:
             seconds = shared_seconds(scoring.usage, scoring.inside_seconds)
         called: set[int] = set()
-        for tree, (slot_index, _, candidate), score, usage, part in zip(
-            trees, usable, scoring.scores, scoring.usage, seconds, strict=True
+        for tree, new, score, usage, part in zip(
+            trees, scored, scoring.scores, scoring.usage, seconds, strict=True
         ):
             ledger = tree.ledger
             if score is None:
-                tree.refuse(candidate)
+                tree.refuse(new.candidate)
                 ledger.prm_refused += 1
             else:
-                candidate.score = score
+                new.candidate.score = score
             ledger.prm_computed += usage.computed
             ledger.prm_cached += usage.cached
             flops = 2.0 * self._scorer.num_parameters * usage.computed
             ledger.flops += flops
             ledger.prm_flops += flops
             ledger.prm_seconds += part
-            ledger.prm_calls += slot_index not in called
-            called.add(slot_index)
-        return scoring.inside_seconds
+            ledger.prm_calls += new.slot not in called
+            called.add(new.slot)
+
+    def _fill(self, arrays: dict[str, Any], grown: _Grown) -> None:
+        """Write candidates into the arrays of an expansion."""
+        for new in grown.candidates:
+            slot, candidate, at = self._slots[new.slot], new.candidate, (new.slot, new.row)
+            assert slot is not None
+            arrays["parent"][at] = new.parent_slot
+            if candidate.invalid is not None:  # also where the PRM can't read the path
+                continue
+            slot.valid_in_step += 1
+            arrays["valid"][at] = slot.failure is None
+            arrays["score"][at] = candidate.score or 0.0
+            arrays["done"][at] = candidate.done
+            arrays["answer"][at] = slot.tree.answer_class(candidate.answer)
+            arrays["text"][at] = slot.tree.text_class(candidate.text)
+            # A strategy that reads what is not there must not take it for a probability of 1.
+            arrays["log_prob"][at] = np.nan if candidate.log_prob is None else candidate.log_prob
+            arrays["num_tokens"][at] = candidate.num_tokens
+            arrays["embedding"][at] = candidate.id
 
     def _record(self, observed: dict[str, Any], advanced: list[int]) -> None:
         """Add this tick's record, decisions, path scores and kept candidates to the questions."""
@@ -431,16 +518,26 @@ class Cohort:
 
     def _charge(self, wall: float, busy: Stopwatch) -> None:
         """Divide the tick's core and remaining time equally among the open questions."""
-        inside = busy.seconds("policy inside") + busy.seconds("prm inside")
         core = busy.seconds("core")
-        rest = max(0.0, wall - inside - core)
+        calls = {part: busy.seconds(part) for part in ("policy", "prm")}
+        inside = {part: busy.seconds(f"{part} inside") for part in calls}
+        here = {"policy": self._policy, "prm": self._scorer}
+        # Of a concurrent model, other threads spend the seconds inside.
+        outside = {
+            part: calls[part] - (0.0 if is_concurrent(here[part]) else inside[part])
+            for part in calls
+        }
+        host = wall - core - sum(calls.values()) - busy.seconds("waiting")
         open_slots = [slot for slot in self._slots if slot is not None]
         for slot in open_slots:
+            rest = max(0.0, host + sum(outside.values()))
             slot.tree.ledger.core_seconds += core / len(open_slots)
             slot.tree.ledger.rest_seconds += rest / len(open_slots)
-        for part, seconds in busy.parts():
-            self._timings.add(part, seconds)
-        self._timings.add("host", wall - sum(seconds for _, seconds in busy.parts()))
+        for part in calls:
+            self._timings.add(f"{part} inside", inside[part])
+            self._timings.add(f"{part} outside", outside[part])
+        self._timings.add("core", core)
+        self._timings.add("host", host)
 
     def _settle(self, observed: dict[str, Any], advanced: list[int]) -> list[SearchResult]:
         """Close questions that ended, failed or hit a limit; release dead paths of the others.

@@ -44,16 +44,10 @@ class Stopwatch:
         finally:
             self._seconds[part] += time.perf_counter() - started
 
-    def split(self, part: str, inside: float) -> None:
-        """Replace a part by "... inside", of `inside` seconds, and "... outside", the rest."""
-        total = self._seconds.pop(part)
-        self._seconds[f"{part} inside"] += inside
-        self._seconds[f"{part} outside"] += total - inside
+    def inside(self, part: str, seconds: float) -> None:
+        """Add to "... inside", the seconds that a model spent in its calls."""
+        self._seconds[f"{part} inside"] += seconds
 
     def seconds(self, part: str) -> float:
         """Seconds of one part; 0 if nothing was added to it."""
         return self._seconds[part]
-
-    def parts(self) -> list[tuple[str, float]]:
-        """(part, seconds) of all parts."""
-        return list(self._seconds.items())

@@ -33,6 +33,7 @@ from ..protocols import (
     shared_seconds,
     total_usage,
 )
+from .calls import is_concurrent
 from .tree import why_invalid
 
 
@@ -77,6 +78,7 @@ class WholeAnswers:
     def __init__(self, policy: AnswerGenerator, max_depth: int) -> None:
         self._policy = policy
         self._max_depth = max_depth
+        self.concurrent = is_concurrent(policy)
         self.name = policy.name
         self.num_parameters = policy.num_parameters
         # The rests of answers that are sampled and not asked for yet: question -> path -> rests.
@@ -193,6 +195,7 @@ class WholeScores:
     def __init__(self, scorer: AnswerScorer, answers: AnswerSource) -> None:
         self._scorer = scorer
         self._answers = answers
+        self.concurrent = is_concurrent(scorer)
         self.name = scorer.name
         self.num_parameters = scorer.num_parameters
         self.sparsity_total = scorer.sparsity_total

@@ -22,6 +22,8 @@ DIGIT = tokenizer.TOKEN_IDS["7"]
 class ScriptedEngine:
     """Writes tokens drawn from the context and the seed; counts calls and requests."""
 
+    concurrent = False
+
     def __init__(self):
         self.calls = []
 
@@ -51,6 +53,8 @@ class ScriptedEngine:
 
 class ScriptedPrm:
     """Scores by the ids it reads, except at the first end of a path where it `reads_cache`."""
+
+    concurrent = False
 
     def __init__(self, reads_cache=False):
         self.reads_cache = reads_cache

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import pathlib
-import time
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -24,6 +24,7 @@ from ..huggingface.policy import StepPolicy
 from ..prompts.step_text import check_parameters
 from ..stored_model import check_complete
 from ..weights import stored_tensors
+from .shared_time import SharedTime
 from .token_engine import Sampled, Sampler, SampleRequest
 
 
@@ -65,6 +66,9 @@ class EngineGenerator(StepPolicy):
             math.prod(tensor.shape) for tensor in stored_tensors(path).values()
         )
         self._engine = start(self._model.context)
+        self._time = SharedTime()
+        self._tokenizing = threading.Lock()  # a tokenizer can't encode in two threads at a time
+        self.concurrent = self._engine.concurrent
 
     def keep_only(self, question: Question, paths: Sequence[Path]) -> None:
         """Does nothing: an engine drops the least recently used blocks of its cache by itself."""
@@ -74,7 +78,7 @@ class EngineGenerator(StepPolicy):
 
         `usage[i].cached` counts the prompt tokens that the engine reports as cached, 0 if it
         reports none. `inside_seconds` is the time of the call to the engine, which includes
-        scheduling and transfer.
+        scheduling and transfer; calls that overlap share it.
 
         Raises:
             BadInputError: a sampling parameter outside its range.
@@ -129,9 +133,9 @@ class EngineGenerator(StepPolicy):
                     stop_ids=(*self._text.ends, *separators),
                 )
             )
-        start = time.perf_counter()
-        found = self._engine.sample(asked) if asked else []
-        inside = time.perf_counter() - start
+        number = sum(len(request.seeds) for request in asked)
+        with self._time.call(max(1, number)) as share:
+            found = self._engine.sample(asked) if asked else []
 
         empty: tuple[Sampled, Finish] = (Sampled((), False, (), 0), "context")
         answers: list[list[tuple[Sampled, Finish]]] = [[empty] * len(r.seeds) for r in requests]
@@ -139,10 +143,12 @@ class EngineGenerator(StepPolicy):
         for i, request, answer, limit in zip(place, asked, found, at_limit, strict=True):
             answers[i] = [(sampled, self._finish(sampled, limit)) for sampled in answer]
             usage[i] = [_usage(request, sampled) for sampled in answer]
-        return answers, usage, inside
+        return answers, usage, share.seconds
 
     def _prompt(self, question: Question, path: Path) -> tuple[int, ...]:
-        return (*self._model.prompt_ids(question), *(t for step in path for t in step.token_ids))
+        with self._tokenizing:
+            prompt = self._model.prompt_ids(question)
+        return (*prompt, *(t for step in path for t in step.token_ids))
 
     def _finish(self, sampled: Sampled, at_limit: Finish) -> Finish:
         if not sampled.stopped:

@@ -183,6 +183,8 @@ class HTTPSampler:
         log_probs: whether the server is asked for log-probabilities.
     """
 
+    concurrent = True
+
     def __init__(self, server: Server, *, log_probs: bool = True):
         self._server = server
         self._log_probs = log_probs
@@ -210,6 +212,8 @@ class HTTPClassifier:
         overrides: value that the server's `--hf-overrides` must have, see
             `vllm_engine.classifier_overrides`; quoted in error messages.
     """
+
+    concurrent = True
 
     def __init__(self, server: Server, overrides: dict[str, Any]):
         self._server = server

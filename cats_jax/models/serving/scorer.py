@@ -10,7 +10,7 @@ import contextlib
 import itertools
 import math
 import pathlib
-import time
+import threading
 from collections.abc import Callable, Sequence
 
 from ...errors import PathTooLongError
@@ -21,6 +21,7 @@ from ..prm.newest_steps import broken, checked_chunks
 from ..prm.sparsity import checkpoint_sparsity
 from ..stored_model import check_complete
 from ..weights import stored_tensors
+from .shared_time import SharedTime
 from .token_engine import Classifier
 
 
@@ -65,6 +66,9 @@ class EngineScorer:
             math.prod(tensor.shape) for tensor in stored_tensors(path).values()
         )
         self.engine = start(self._model)
+        self._time = SharedTime()
+        self._tokenizing = threading.Lock()  # a tokenizer can't encode in two threads at a time
+        self.concurrent = self.engine.concurrent
 
     def keep_only(self, question: Question, paths: Sequence[Path]) -> None:
         """Does nothing: an engine drops the least recently used blocks of its cache by itself."""
@@ -100,9 +104,8 @@ class EngineScorer:
             with contextlib.suppress(PathTooLongError):
                 asked[i] = self._ids(question, path)
                 first.setdefault(asked[i], i)
-        start = time.perf_counter()
-        answers = self.engine.classify(list(first)) if first else []
-        inside = time.perf_counter() - start
+        with self._time.call(max(1, len(first))) as share:
+            answers = self.engine.classify(list(first)) if first else []
 
         found = dict(zip(first, answers, strict=True))
         scores: list[float | None] = [None] * len(paths)
@@ -113,7 +116,7 @@ class EngineScorer:
             cached = answer.cached if first[ids] == i else len(ids)
             scores[i] = answer.score
             usage[i] = TokenUsage(computed=len(ids) - cached, cached=cached)
-        return Scoring(scores, usage, inside_seconds=inside)
+        return Scoring(scores, usage, inside_seconds=share.seconds)
 
     def score_answers(
         self, questions: Sequence[Question], paths: Sequence[Path], known: Sequence[int]
@@ -132,8 +135,8 @@ class EngineScorer:
         for ids, ends in asked:
             if len(ends) > len(prompts.get(ids, ())):
                 prompts[ids] = ends
-        start = time.perf_counter()
-        found = self.engine.classify_steps(list(prompts), list(prompts.values()))
+        with self._time.call(max(1, len(prompts))) as share:
+            found = self.engine.classify_steps(list(prompts), list(prompts.values()))
         scores = {
             ids[:end]: score
             for (ids, ends), answer in zip(prompts.items(), found, strict=True)
@@ -142,8 +145,8 @@ class EngineScorer:
         }
         beginnings = (ids[:end] for ids, ends in prompts.items() for end in ends)
         cached = list(dict.fromkeys(each for each in beginnings if each not in scores))
-        again = dict(zip(cached, self.engine.classify(cached) if cached else [], strict=True))
-        inside = time.perf_counter() - start
+        with self._time.call(max(1, len(cached))) as rest:
+            again = dict(zip(cached, self.engine.classify(cached) if cached else [], strict=True))
 
         scores |= {ids: answer.score for ids, answer in again.items()}
         costs = {ids: answer.usage for ids, answer in zip(prompts, found, strict=True)}
@@ -159,7 +162,7 @@ class EngineScorer:
                 if (answer := again.pop(ids[:end], None)) is not None:
                     cost.append(TokenUsage(computed=end - answer.cached, cached=answer.cached))
             usage.append(total_usage(cost))
-        return AnswerScoring(results, usage, inside)
+        return AnswerScoring(results, usage, share.seconds + rest.seconds)
 
     def _readable(
         self, question: Question, path: Path, known: int
@@ -168,9 +171,7 @@ class EngineScorer:
         if known >= len(path):
             return (), ()
         try:
-            chunks = checked_chunks(
-                self._model.encoder, question, path, context=self._model.context, name=self.name
-            )
+            chunks = self._chunks(question, path)
         except PathTooLongError as error:
             return self._readable(question, path[: error.step or 0], known)
         ends = tuple(itertools.accumulate(map(len, chunks)))
@@ -181,7 +182,11 @@ class EngineScorer:
             broken(question, step, f"the score is {score}, expected [0, 1]", self.name)
 
     def _ids(self, question: Question, path: Path) -> tuple[int, ...]:
-        chunks = checked_chunks(
-            self._model.encoder, question, path, context=self._model.context, name=self.name
-        )
-        return tuple(token for chunk in chunks for token in chunk)
+        return tuple(itertools.chain.from_iterable(self._chunks(question, path)))
+
+    def _chunks(self, question: Question, path: Path) -> list[tuple[int, ...]]:
+        model = self._model
+        with self._tokenizing:
+            return checked_chunks(
+                model.encoder, question, path, context=model.context, name=self.name
+            )

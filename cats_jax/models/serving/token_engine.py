@@ -101,7 +101,13 @@ def by_beginnings(
 
 
 class Sampler(Protocol):
-    """A generating engine."""
+    """A generating engine.
+
+    Attributes:
+        concurrent: whether several threads may call it at a time, whose requests share batches.
+    """
+
+    concurrent: bool
 
     def sample(self, requests: Sequence[SampleRequest]) -> list[list[Sampled]]:
         """All samples of all requests, in order; one call fills the engine's batch."""
@@ -109,7 +115,9 @@ class Sampler(Protocol):
 
 
 class Classifier(Protocol):
-    """A scoring engine."""
+    """A scoring engine; `concurrent` as for a `Sampler`."""
+
+    concurrent: bool
 
     def classify(self, prompts: Sequence[tuple[int, ...]]) -> list[Classified]:
         """The score of every prompt, in order; one call fills the engine's batch."""

@@ -12,6 +12,7 @@ which `tests/models/test_vllm.py` compares it with `LLM.generate`; others get `L
 from __future__ import annotations
 
 import itertools
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -40,8 +41,21 @@ class Output:
     pooled: Any = None
 
 
+class _Call:
+    """Requests of one call, and what wakes the thread that waits for them."""
+
+    def __init__(self, number: int):
+        self.outputs = [Output() for _ in range(number)]
+        self.running: dict[str, Output] = {}
+        self.awake = threading.Event()
+        self.error: BaseException | None = None
+
+
 class QueueClient:
-    """The queue of an engine that `vllm.LLM` has started.
+    """The queue of an engine that `vllm.LLM` has started; several threads may call it at a time.
+
+    One of the threads that wait takes the outputs of all from the engine, and when its own call is
+    done, another one goes on with that.
 
     Args:
         engine: a `vllm.LLM` of a tested version, see `knows`.
@@ -50,6 +64,9 @@ class QueueClient:
     def __init__(self, engine: Any):
         self._core = engine.llm_engine.engine_core
         self._numbers = itertools.count()
+        self._lock = threading.Lock()
+        self._calls: dict[str, _Call] = {}  # by the names of running requests
+        self._leader: _Call | None = None
 
     @staticmethod
     def knows(engine: Any) -> bool:
@@ -58,6 +75,11 @@ class QueueClient:
 
         parallel = engine.llm_engine.vllm_config.parallel_config
         return __version__.startswith(_TESTED) and parallel.data_parallel_size == 1
+
+    @property
+    def concurrent(self) -> bool:
+        """Whether the engine runs in a process of its own, and takes requests while it works."""
+        return hasattr(self._core, "outputs_queue")
 
     def run(self, requests: Sequence[tuple[list[int], Any]]) -> list[Output]:
         """Run all requests to their ends.
@@ -71,18 +93,37 @@ class QueueClient:
         Raises:
             EngineDeadError: the engine's process has ended.
         """
+        if not requests:
+            return []
+        call = _Call(len(requests))
+        try:
+            self._send(call, requests)
+            while call.running:
+                if self._leader is call:
+                    self._take_outputs(call)
+                else:
+                    call.awake.wait()
+                    call.awake.clear()
+                if call.error is not None:
+                    raise call.error
+        except BaseException:
+            self._take_back(call)
+            raise
+        finally:
+            self._hand_over(call)
+        return call.outputs
+
+    def _send(self, call: _Call, requests: Sequence[tuple[list[int], Any]]) -> None:
         from vllm import SamplingParams  # pyright: ignore[reportMissingImports]
         from vllm.v1.engine import EngineCoreRequest  # pyright: ignore[reportMissingImports]
 
-        running: dict[str, Output] = {}
-        outputs: list[Output] = []
         now = time.time()
-        try:
-            for ids, params in requests:
+        with self._lock:
+            for (ids, params), output in zip(requests, call.outputs, strict=True):
                 name = f"cats-jax-{next(self._numbers)}"
                 samples = isinstance(params, SamplingParams)
-                outputs.append(Output())
-                running[name] = outputs[-1]
+                call.running[name] = output
+                self._calls[name] = call
                 self._core.add_request(
                     EngineCoreRequest(
                         request_id=name,
@@ -97,16 +138,45 @@ class QueueClient:
                         data_parallel_rank=None,
                     )
                 )
-            while running:
-                for each in self._core.get_output().outputs:
-                    # Outputs of a call that was interrupted may still come.
-                    output = running.get(each.request_id)
-                    if output is not None and _add(output, each):
-                        del running[each.request_id]
-        except BaseException:
-            self._core.abort_requests(list(running))
+            if self._leader is None:
+                self._leader = call
+
+    def _take_outputs(self, call: _Call) -> None:
+        """Take outputs from the engine until those of this call are complete."""
+        try:
+            while call.running:
+                outputs = self._core.get_output().outputs
+                with self._lock:
+                    for each in outputs:
+                        # Outputs of a call that was interrupted may still come.
+                        found = self._calls.get(each.request_id)
+                        if found is not None and _add(found.running[each.request_id], each):
+                            del found.running[each.request_id], self._calls[each.request_id]
+                            if not found.running:
+                                found.awake.set()
+        except Exception as error:
+            # The engine is dead, for all.
+            with self._lock:
+                for other in set(self._calls.values()):
+                    other.error = error
+                    other.awake.set()
             raise
-        return outputs
+
+    def _take_back(self, call: _Call) -> None:
+        with self._lock:
+            names = list(call.running)
+            call.running.clear()
+            for name in names:
+                self._calls.pop(name, None)
+            self._core.abort_requests(names)
+
+    def _hand_over(self, call: _Call) -> None:
+        """Make another call take the outputs, if this one did."""
+        with self._lock:
+            if self._leader is call:
+                self._leader = next(iter(self._calls.values()), None)
+                if self._leader is not None:
+                    self._leader.awake.set()
 
 
 def _add(output: Output, part: Any) -> bool:

@@ -67,6 +67,7 @@ class VLLMSampler:
         self._together = isinstance(settings, PolicySpec) and settings.seed_per == "request"
         self.engine = _start(path, context, settings, skip_tokenizer_init=True)
         self._queue = QueueClient(self.engine) if QueueClient.knows(self.engine) else None
+        self.concurrent = self._queue is not None and self._queue.concurrent
 
     def sample(self, requests: Sequence[SampleRequest]) -> list[list[Sampled]]:
         """All samples of all requests, in order, in one call."""
@@ -151,6 +152,7 @@ class VLLMClassifier:
             path, context, settings, runner="pooling", convert="classify", hf_overrides=overrides
         )
         self._queue = QueueClient(self.engine) if QueueClient.knows(self.engine) else None
+        self.concurrent = self._queue is not None and self._queue.concurrent
 
     def classify(self, prompts: Sequence[tuple[int, ...]]) -> list[Classified]:
         """The score of every prompt, in order, in one call."""
