@@ -347,9 +347,7 @@ class Cohort:
         arrived: list[int] = []
         arrays = _blank_expansion(len(self._slots), self._settings.capacity)
         while len(arrived) < enough and (self._sampling or self._scoring):
-            complete = [
-                self._add_scores(call, busy) for call in list(self._scoring) if call.done()
-            ]
+            complete = [self._add_scores(call, busy) for call in list(self._scoring) if call.done()]
             sampled = [call for call in self._sampling if call.done()]
             if sampled and len(sampled) >= min(enough, len(self._sampling)):
                 grown = self._grow(sampled, busy)
