@@ -1,7 +1,10 @@
 """The queue of vLLM's engine: outputs that come in any order, and a call that is interrupted."""
 
+import queue
 import sys
+import threading
 import types
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -94,6 +97,98 @@ def test_an_interrupted_call_is_taken_back_and_its_late_outputs_are_ignored(core
     core.add_request = add_behind_the_late_ones
     (output,) = client.run([([50], Params(length=1))])
     assert output.ids == [50]
+
+
+class ThreadedCore(FakeCore):
+    """Has an output when the test sends it."""
+
+    outputs_queue = True
+
+    def __init__(self):
+        super().__init__()
+        self.sent = queue.Queue()
+        self.asked = threading.Semaphore(0)
+
+    def add_request(self, request):
+        super().add_request(request)
+        self.asked.release()
+
+    def send(self, *prompts):
+        """Send the next token of each request."""
+        for prompt in prompts:
+            at = next(i for i, (r, _) in enumerate(self.waiting) if r.prompt_token_ids[0] == prompt)
+            self.waiting[:0] = [self.waiting.pop(at)]
+            self.sent.put(FakeCore.get_output(self))
+
+    def get_output(self):
+        output = self.sent.get(timeout=60)
+        if isinstance(output, Exception):
+            raise output
+        return output
+
+
+def begin(pool, client, core, *asked):
+    """A call in a thread of its own, whose requests have reached the engine."""
+    call = pool.submit(client.run, [([prompt], Params(length=length)) for prompt, length in asked])
+    for _ in asked:
+        assert core.asked.acquire(timeout=60)
+    return call
+
+
+def ids(call):
+    return [output.ids for output in call.result(timeout=60)]
+
+
+@pytest.fixture
+def threads(core):
+    del core  # the modules
+    core = ThreadedCore()
+    with ThreadPoolExecutor(3) as pool:
+        yield pool, QueueClient(engine(core)), core
+        core.sent.put(RuntimeError("the test is over"))  # for threads that would wait for ever
+
+
+def test_calls_of_several_threads_end_in_any_order(threads):
+    pool, client, core = threads
+    assert client.concurrent
+    first = begin(pool, client, core, (10, 2), (20, 1))  # takes the outputs of all
+    second = begin(pool, client, core, (30, 1))
+    third = begin(pool, client, core, (40, 2))
+    core.send(10, 30, 40)
+    assert ids(second) == [[30]]
+    assert not first.done()
+    core.send(10, 20)
+    assert ids(first) == [[10, 11], [20]]
+    assert not third.done()  # now takes the outputs itself
+    fourth = begin(pool, client, core, (50, 1))
+    core.send(50)
+    assert ids(fourth) == [[50]]
+    core.send(40)
+    assert ids(third) == [[40, 41]]
+
+
+def test_a_dead_engine_ends_the_calls_of_all_threads(threads):
+    pool, client, core = threads
+    calls = [begin(pool, client, core, (prompt, 1)) for prompt in (10, 20, 30)]
+    core.sent.put(RuntimeError("dead"))
+    for call in calls:
+        with pytest.raises(RuntimeError, match="dead"):
+            call.result(timeout=60)
+
+
+def test_many_calls_from_many_threads(threads):
+    _, client, core = threads
+    add = core.add_request
+
+    def answer_at_once(request):
+        add(request)
+        core.send(*[request.prompt_token_ids[0]] * request.sampling_params.length)
+
+    core.add_request = answer_at_once
+    with ThreadPoolExecutor(16) as pool:
+        calls = {n: pool.submit(client.run, [([n], Params(length=3))] * 2) for n in range(300)}
+        for number, call in calls.items():
+            assert ids(call) == [[number, number + 1, number + 2]] * 2
 
 
 @pytest.mark.parametrize(

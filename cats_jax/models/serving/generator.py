@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import math
 import pathlib
 import threading
@@ -68,7 +70,11 @@ class EngineGenerator(StepPolicy):
         self._engine = start(self._model.context)
         self._time = SharedTime()
         self._tokenizing = threading.Lock()  # a tokenizer can't encode in two threads at a time
-        self.concurrent = self._engine.concurrent
+
+    @property
+    def concurrent(self) -> bool:
+        """Whether several threads may call it at a time, see `Sampler`."""
+        return self._engine.concurrent
 
     def keep_only(self, question: Question, paths: Sequence[Path]) -> None:
         """Does nothing: an engine drops the least recently used blocks of its cache by itself."""
@@ -108,42 +114,56 @@ class EngineGenerator(StepPolicy):
     def _sample(
         self, requests: Sequence[StepRequest], *, whole: bool = False
     ) -> tuple[list[list[tuple[Sampled, Finish]]], list[list[TokenUsage]], float]:
-        """Samples of the engine and why they finished, their usage, and seconds of the call."""
-        asked: list[SampleRequest] = []
-        place: list[int] = []
-        at_limit: list[Finish] = []
+        """Samples of the engine and why they finished, their usage, and seconds of the call.
+
+        Requests of a question that differ only in their seeds, as those of a particle that was
+        drawn twice, are one request to the engine.
+        """
+        asked: dict[tuple[str, SampleRequest], list[int]] = {}
         for i, request in enumerate(requests):
             check_parameters(request)
             prompt = self._prompt(request.question, request.path)
-            room = self._model.context - len(prompt)
-            limit = self._answer_limit if whole else self._limit(request)
+            limit, room = self._room(request, prompt, whole=whole)
             if room < 1:
                 continue  # every sample finishes with "context", empty
             separators = () if whole or request.to_end else self._text.separators
-            place.append(i)
-            at_limit.append("length" if limit <= room else "context")
-            asked.append(
-                SampleRequest(
-                    prompt=prompt,
-                    seeds=request.seeds,
-                    temperature=request.temperature,
-                    top_p=request.top_p,
-                    top_k=request.top_k,
-                    max_tokens=min(limit, room),
-                    stop_ids=(*self._text.ends, *separators),
-                )
+            same = SampleRequest(
+                prompt=prompt,
+                seeds=(),
+                temperature=request.temperature,
+                top_p=request.top_p,
+                top_k=request.top_k,
+                max_tokens=min(limit, room),
+                stop_ids=(*self._text.ends, *separators),
             )
-        number = sum(len(request.seeds) for request in asked)
+            asked.setdefault((request.question.id, same), []).append(i)
+        joined = [
+            dataclasses.replace(same, seeds=tuple(s for i in places for s in requests[i].seeds))
+            for (_, same), places in asked.items()
+        ]
+        number = sum(len(request.seeds) for request in joined)
         with self._time.call(max(1, number)) as share:
-            found = self._engine.sample(asked) if asked else []
+            found = self._engine.sample(joined) if joined else []
 
         empty: tuple[Sampled, Finish] = (Sampled((), False, (), 0), "context")
         answers: list[list[tuple[Sampled, Finish]]] = [[empty] * len(r.seeds) for r in requests]
         usage = [[TokenUsage()] * len(request.seeds) for request in requests]
-        for i, request, answer, limit in zip(place, asked, found, at_limit, strict=True):
-            answers[i] = [(sampled, self._finish(sampled, limit)) for sampled in answer]
-            usage[i] = [_usage(request, sampled) for sampled in answer]
+        for places, request, samples in zip(asked.values(), joined, found, strict=True):
+            rest = iter(samples)
+            for i in places:
+                limit, room = self._room(requests[i], request.prompt, whole=whole)
+                at_limit: Finish = "length" if limit <= room else "context"
+                own = list(itertools.islice(rest, len(requests[i].seeds)))
+                answers[i] = [(sampled, self._finish(sampled, at_limit)) for sampled in own]
+                usage[i] = [_usage(request, sampled) for sampled in own]
         return answers, usage, share.seconds
+
+    def _room(
+        self, request: StepRequest, prompt: tuple[int, ...], *, whole: bool
+    ) -> tuple[int, int]:
+        """Largest number of tokens of a sample, and how many the context has room for."""
+        limit = self._answer_limit if whole else self._limit(request)
+        return limit, self._model.context - len(prompt)
 
     def _prompt(self, question: Question, path: Path) -> tuple[int, ...]:
         with self._tokenizing:

@@ -68,7 +68,11 @@ class EngineScorer:
         self.engine = start(self._model)
         self._time = SharedTime()
         self._tokenizing = threading.Lock()  # a tokenizer can't encode in two threads at a time
-        self.concurrent = self.engine.concurrent
+
+    @property
+    def concurrent(self) -> bool:
+        """Whether several threads may call it at a time, see `Classifier`."""
+        return self.engine.concurrent
 
     def keep_only(self, question: Question, paths: Sequence[Path]) -> None:
         """Does nothing: an engine drops the least recently used blocks of its cache by itself."""
