@@ -206,6 +206,10 @@ class StepGenerator(Protocol):
 
     A call serves all open questions of a `Searcher`.
 
+    A policy may have an attribute `concurrent`. If it is true, several threads may call the policy
+    at a time: a `Searcher` then makes a call for each question, and a question goes on when its own
+    samples are there.
+
     Attributes:
         num_parameters: number of the model's parameters, for the ledger's FLOP estimate.
         name: short name for tables and manifests.
@@ -265,7 +269,8 @@ class StepScorer(Protocol):
 
     A call serves all open questions of a `Searcher`, as a policy's does. If a call breaks the
     contract, its paths are scored again question by question, so that only the question at fault
-    fails.
+    fails. If a PRM has an attribute `concurrent` that is true, several threads may call it at a
+    time: new steps are then scored while the policy goes on.
 
     Attributes:
         num_parameters: number of the model's parameters, for the ledger's FLOP estimate.
