@@ -48,7 +48,7 @@ class _Call:
         self.outputs = [Output() for _ in range(number)]
         self.running: dict[str, Output] = {}
         self.awake = threading.Event()
-        self.error: BaseException | None = None
+        self.errors: list[Exception] = []
 
 
 class QueueClient:
@@ -104,8 +104,8 @@ class QueueClient:
                 else:
                     call.awake.wait()
                     call.awake.clear()
-                if call.error is not None:
-                    raise call.error
+                if call.errors:
+                    raise call.errors.pop()  # no variable: its frames would hold the engine
         except BaseException:
             self._take_back(call)
             raise
@@ -157,8 +157,8 @@ class QueueClient:
         except Exception as error:
             # The engine is dead, for all.
             with self._lock:
-                for other in set(self._calls.values()):
-                    other.error = error
+                for other in set(self._calls.values()) - {call}:
+                    other.errors.append(error)
                     other.awake.set()
             raise
 

@@ -36,6 +36,13 @@ _CPU_BATCHED_TOKENS = 8192
 
 _DEFAULTS = ModelSpec("", backend="vllm")
 
+_CONTEXTS: list[Any] = []
+"""The ZeroMQ contexts of all engines, which are kept for good.
+
+A garbage collection that found one would end it, and that may wait for ever: vLLM 0.32 closes a
+socket of a dead engine while another thread reads from it.
+"""
+
 
 class VLLMSampler:
     """`Sampler` on `vllm.LLM`.
@@ -359,6 +366,7 @@ def _wake_when_it_dies(engine: Any) -> None:
         return  # no process of its own
     # Nothing that keeps the engine alive: it ends when nobody holds it any more.
     processes, replies = manager.sentinels(), core.outputs_queue
+    _CONTEXTS.append(core.resources.ctx)
 
     def watch() -> None:
         multiprocessing.connection.wait(processes)
