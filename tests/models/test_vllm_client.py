@@ -50,7 +50,11 @@ class FakeCore:
 
 @pytest.fixture
 def core(monkeypatch):
-    modules = {name: types.ModuleType(name) for name in ("vllm", "vllm.v1", "vllm.v1.engine")}
+    names = ("vllm", "vllm.v1", "vllm.v1.engine", "vllm.v1.engine.exceptions")
+    modules = {name: types.ModuleType(name) for name in names}
+    vars(modules["vllm.v1.engine.exceptions"]).update(
+        EngineDeadError=type("Dead", (Exception,), {})
+    )
     vars(modules["vllm"]).update(SamplingParams=Params, __version__="0.32.0")
     vars(modules["vllm.v1.engine"]).update(EngineCoreRequest=types.SimpleNamespace)
     for name, module in modules.items():
@@ -174,6 +178,9 @@ def test_a_dead_engine_ends_the_calls_of_all_threads(threads):
     for call in calls:
         with pytest.raises(RuntimeError, match="dead"):
             call.result(timeout=60)
+    later = pool.submit(client.run, [([40], Params(length=1))])
+    with pytest.raises(sys.modules["vllm.v1.engine.exceptions"].EngineDeadError):
+        later.result(timeout=60)
 
 
 def test_many_calls_from_many_threads(threads):

@@ -67,6 +67,7 @@ class QueueClient:
         self._lock = threading.Lock()
         self._calls: dict[str, _Call] = {}  # by the names of running requests
         self._leader: _Call | None = None
+        self._dead = False
 
     @staticmethod
     def knows(engine: Any) -> bool:
@@ -116,9 +117,14 @@ class QueueClient:
     def _send(self, call: _Call, requests: Sequence[tuple[list[int], Any]]) -> None:
         from vllm import SamplingParams  # pyright: ignore[reportMissingImports]
         from vllm.v1.engine import EngineCoreRequest  # pyright: ignore[reportMissingImports]
+        from vllm.v1.engine.exceptions import (  # pyright: ignore[reportMissingImports]
+            EngineDeadError,
+        )
 
         now = time.time()
         with self._lock:
+            if self._dead:
+                raise EngineDeadError  # another thread was told so; nobody would be again
             for (ids, params), output in zip(requests, call.outputs, strict=True):
                 name = f"cats-jax-{next(self._numbers)}"
                 samples = isinstance(params, SamplingParams)
@@ -157,6 +163,7 @@ class QueueClient:
         except Exception as error:
             # The engine is dead, for all.
             with self._lock:
+                self._dead = True
                 for other in set(self._calls.values()) - {call}:
                     other.errors.append(error)
                     other.awake.set()
