@@ -48,7 +48,7 @@ from cats_jax.specs.recipe import PrmSpec, StrategySpec
 
 POLICY, PRM = "weak", world.PRM_NAMES[0]
 MAX_DEPTH, MAX_STEP_TOKENS = 10, 32
-MAX_ANSWER_TOKENS = MAX_DEPTH * MAX_STEP_TOKENS  # so that one request is enough
+MAX_ANSWER_TOKENS = 160  # one request is enough for most answers, and fits in the context
 FACTOR = 4  # M of beam search
 STRATEGIES = ("majority", "best_of_n", "beam", "particle_filtering")
 PEER = "its_hub"
