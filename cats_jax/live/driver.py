@@ -42,12 +42,8 @@ from .seeds import candidate_seed
 from .timings import Stopwatch, Timings
 from .tree import SearchTree
 
-_LEAST_ROWS = 64
-"""Least number of rows of the arrays.
-
-Smaller arrays would save a few milliseconds per tick, which is little beside the calls of the
-models, and each of their sizes would cost seconds of compilation.
-"""
+_PATIENCE = 2
+"""Least time between ticks while models work, as a multiple of the time that a tick takes."""
 
 _GATHER = 8
 """The core goes on when one in this many questions has its candidates and scores."""
@@ -92,12 +88,12 @@ class SearchSettings:
     @property
     def capacity(self) -> int:
         """Number of rows of the pool."""
-        return _capacity(self.num_candidates)
+        return search.capacity_for(self.num_candidates)
 
     @property
     def frontier_capacity(self) -> int:
         """Number of rows of the frontier and of the finished paths."""
-        return _capacity(self.strategy.width(self.num_candidates))
+        return search.capacity_for(self.strategy.width(self.num_candidates))
 
     @property
     def shapes(self) -> dict[str, Any]:
@@ -202,6 +198,8 @@ class Cohort:
         self._memory: Any = None
         # Slots whose question is gone from `_slots` but not yet from the arrays.
         self._closed: set[int] = set()
+        # Seconds of the last tick without calls of models and waiting for them.
+        self._own_seconds = 0.0
         # Calls in progress.
         self._sampling: dict[Future[Generation], list[_Asked]] = {}
         self._scoring: dict[Future[Scoring], _Grown] = {}
@@ -343,15 +341,22 @@ class Cohort:
     def _receive(self, busy: Stopwatch) -> tuple[list[int], search.Expansion]:
         """Wait until an eighth of the questions have their candidates and scores.
 
-        A call of the PRM is for the samples of as many questions, or for all that are awaited.
+        A call of the PRM is for the samples of as many questions, or for all that are awaited. If
+        there is something to wait for, the driver waits for several times as long as its last tick
+        took: models that answer faster get all questions at once, in place of many small calls.
         """
         enough = -(-sum(slot is not None for slot in self._slots) // _GATHER)
+        least = time.perf_counter() + _PATIENCE * self._own_seconds
         arrived: list[int] = []
         arrays = _blank_expansion(len(self._slots), self._settings.capacity)
-        while len(arrived) < enough and (self._sampling or self._scoring):
+        while self._sampling or self._scoring:
+            rest = least - time.perf_counter()
+            if len(arrived) >= enough and rest <= 0:
+                break
             complete = [self._add_scores(call, busy) for call in list(self._scoring) if call.done()]
             sampled = [call for call in self._sampling if call.done()]
-            if sampled and len(sampled) >= min(enough, len(self._sampling)):
+            wanted = enough if rest <= 0 else len(self._sampling)
+            if sampled and len(sampled) >= min(wanted, len(self._sampling)):
                 grown = self._grow(sampled, busy)
                 if self._scorer is not None and grown.to_score:
                     self._score(grown, busy)
@@ -360,7 +365,11 @@ class Cohort:
             elif not complete:
                 with busy("waiting"):
                     calls = [*self._sampling, *self._scoring]
-                    wait([call for call in calls if not call.done()], return_when=FIRST_COMPLETED)
+                    wait(
+                        [call for call in calls if not call.done()],
+                        timeout=rest if rest > 0 else None,
+                        return_when=FIRST_COMPLETED,
+                    )
             for grown in complete:
                 self._fill(arrays, grown)
                 arrived += grown.slots
@@ -527,7 +536,8 @@ class Cohort:
             part: calls[part] - (0.0 if is_concurrent(here[part]) else inside[part])
             for part in calls
         }
-        host = wall - core - sum(calls.values()) - busy.seconds("waiting")
+        self._own_seconds = wall - busy.seconds("waiting") - sum(calls.values())
+        host = self._own_seconds - core
         open_slots = [slot for slot in self._slots if slot is not None]
         for slot in open_slots:
             rest = max(0.0, host + sum(outside.values()))
@@ -641,11 +651,6 @@ class Cohort:
         for question, live in forgets.items():
             engine.keep_only(question, live)
         forgets.clear()
-
-
-def _capacity(size: int) -> int:
-    """Rows for `size` candidates or paths, at least `_LEAST_ROWS`."""
-    return search.capacity_for(max(size, _LEAST_ROWS))
 
 
 def _stack(terms: Sequence[ticks.Terms]) -> ticks.Terms:
