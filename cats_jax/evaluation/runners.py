@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -126,9 +125,6 @@ class LocalRunner:
             check_models(self._models, recipe.policy, recipe.prms, largest_work(recipe))
             started = time.perf_counter()
             self._policy = self._models.policy(recipe.policy)
-            # The libraries' hundreds of thousands of objects live as long as the process. Each full
-            # collection would go through all of them, which takes a third of a second.
-            gc.freeze()
             self._times.loading += time.perf_counter() - started
         return self._policy
 

@@ -42,8 +42,11 @@ from .seeds import candidate_seed
 from .timings import Stopwatch, Timings
 from .tree import SearchTree
 
-_PATIENCE = 2
-"""Least time between ticks while models work, as a multiple of the time that a tick takes."""
+_PATIENCE, _MOST_SECONDS = 2, 0.25
+"""Least time between ticks while models work, as a multiple of the time that a tick took.
+
+A tick that compiled took seconds, so there is a limit.
+"""
 
 _GATHER = 8
 """The core goes on when one in this many questions has its candidates and scores."""
@@ -346,15 +349,22 @@ class Cohort:
         took: models that answer faster get all questions at once, in place of many small calls.
         """
         enough = -(-sum(slot is not None for slot in self._slots) // _GATHER)
-        least = time.perf_counter() + _PATIENCE * self._own_seconds
+        least = time.perf_counter() + min(_PATIENCE * self._own_seconds, _MOST_SECONDS)
         arrived: list[int] = []
         arrays = _blank_expansion(len(self._slots), self._settings.capacity)
         while self._sampling or self._scoring:
             rest = least - time.perf_counter()
             if len(arrived) >= enough and rest <= 0:
                 break
-            complete = [self._add_scores(call, busy) for call in list(self._scoring) if call.done()]
-            sampled = [call for call in self._sampling if call.done()]
+            calls = [*self._sampling, *self._scoring]
+            done = {call for call in calls if call.done()}
+            complete = [
+                self._add_scores(call, busy) for call in list(self._scoring) if call in done
+            ]
+            sampled = [call for call in self._sampling if call in done]
+            for call in sampled:
+                if call.exception() is not None:
+                    call.result()  # raises, whatever the other calls do
             wanted = enough if rest <= 0 else len(self._sampling)
             if sampled and len(sampled) >= min(wanted, len(self._sampling)):
                 grown = self._grow(sampled, busy)
@@ -364,9 +374,8 @@ class Cohort:
                     complete.append(grown)
             elif not complete:
                 with busy("waiting"):
-                    calls = [*self._sampling, *self._scoring]
                     wait(
-                        [call for call in calls if not call.done()],
+                        [call for call in calls if call not in done],
                         timeout=rest if rest > 0 else None,
                         return_when=FIRST_COMPLETED,
                     )

@@ -174,3 +174,22 @@ def test_engines_in_threads_give_what_they_give_in_one(name):
 
     usual, found = searched(False), searched(True)
     assert [signature(r) for r in found] == [signature(r) for r in usual]
+
+
+def test_an_error_is_raised_while_other_calls_go_on():
+    goes_on = threading.Event()
+
+    class Policy(ConcurrentPolicy):
+        def generate(self, requests):
+            if requests[0].question.id == "q0":
+                raise RuntimeError("no memory")
+            assert goes_on.wait(SECONDS)
+            return super().generate(requests)
+
+    threading.Timer(SECONDS, goes_on.set).start()
+    try:
+        with pytest.raises(RuntimeError, match="no memory"):
+            run(search.strategies["beam"], policy=Policy())
+        assert not goes_on.is_set()
+    finally:
+        goes_on.set()

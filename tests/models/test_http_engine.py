@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import json
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import faulty_server
 import pytest
@@ -158,6 +159,21 @@ def test_patience_ends_in_a_stop_that_can_be_gone_on_with(connect):
         sampler = HTTPSampler(connect(server, patience=0.2))
         with pytest.raises(RunStoppedError, match=r"not whole.*start again"):
             sampler.sample(REQUESTS[:1])
+
+
+def test_what_one_call_found_out_is_true_for_those_that_wait(connect):
+    with serving(itertools.repeat("missing")) as server:
+        sampler = HTTPSampler(connect(server, patience=0.3, concurrency=1))
+        with ThreadPoolExecutor(20) as pool:
+            calls = [pool.submit(sampler.sample, [request]) for request in REQUESTS[:20]]
+            for call in calls:
+                with pytest.raises(RunStoppedError, match="start again"):
+                    call.result()
+        tries = len(server.bodies)
+        assert {tuple(body["prompt"]) for body in server.bodies} == {REQUESTS[0].prompt}
+        with pytest.raises(RunStoppedError, match="start again"):
+            sampler.sample(REQUESTS[:1])  # a later call is tried again
+        assert len(server.bodies) > tries
 
 
 @pytest.mark.parametrize(

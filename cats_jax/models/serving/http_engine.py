@@ -12,6 +12,8 @@ out, the run stops; starting it again continues it.
 from __future__ import annotations
 
 import json
+import math
+import time
 import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -69,6 +71,7 @@ class Server:
             raise BadInputError(f"server {url!r}: must begin with http:// or https://")
         self.url = url.rstrip("/")
         self._patience = patience
+        self._given_up_at = -math.inf
         limits = httpx.Limits(max_connections=concurrency, max_keepalive_connections=concurrency)
         self._client = httpx.Client(base_url=self.url, timeout=timeout, limits=limits)
         self._pool = ThreadPoolExecutor(concurrency, thread_name_prefix="server")
@@ -105,23 +108,39 @@ class Server:
             BadInputError: the server refuses a call.
             RunStoppedError: a call failed until `patience` had run out.
         """
-        return list(self._pool.map(lambda body: self._post(path, body, read, hint), bodies))
+        asked_at = time.monotonic()
+        return list(
+            self._pool.map(lambda body: self._post(path, body, read, hint, asked_at), bodies)
+        )
 
     def _post(
-        self, path: str, body: dict[str, Any], read: Callable[[Any, dict[str, Any]], T], hint: str
+        self,
+        path: str,
+        body: dict[str, Any],
+        read: Callable[[Any, dict[str, Any]], T],
+        hint: str,
+        asked_at: float,
     ) -> T:
+        def given_up() -> bool:
+            """Whether another call has run out of patience since this one was asked for."""
+            return self._given_up_at > asked_at
+
+        if given_up():
+            raise RunStoppedError(f"server {self.url}: given up, see to it and start again")
+        # One call that hangs may take longer than patience lasts: it has other tries, too.
+        tried = tenacity.stop_all(
+            tenacity.stop_after_delay(self._patience), tenacity.stop_after_attempt(_TRIES)
+        )
         retrying = tenacity.Retrying(
             retry=tenacity.retry_if_exception_type((httpx.TransportError, _TryAgainError)),
             wait=tenacity.wait_exponential_jitter(multiplier=_FIRST_WAIT, max=_LONGEST_WAIT),
-            # One call that hangs may take longer than patience lasts: it has other tries, too.
-            stop=tenacity.stop_all(
-                tenacity.stop_after_delay(self._patience), tenacity.stop_after_attempt(_TRIES)
-            ),
+            stop=lambda state: given_up() or tried(state),
             reraise=True,
         )
         try:
             return retrying(self._post_once, path, {"model": self.model, **body}, read, hint)
         except (httpx.TransportError, _TryAgainError) as error:
+            self._given_up_at = time.monotonic()
             raise RunStoppedError(
                 f"server {self.url}: no good reply from {path} in {self._patience:.0f} s or more "
                 f"({_one_line(error)}): see to the server and start again, nothing is lost"

@@ -100,7 +100,7 @@ class QueueClient:
         try:
             self._send(call, requests)
             while call.running:
-                if self._leader is call:
+                if self._leader is call and not call.errors:
                     self._take_outputs(call)
                 else:
                     call.awake.wait()
@@ -175,7 +175,8 @@ class QueueClient:
             call.running.clear()
             for name in names:
                 self._calls.pop(name, None)
-            self._core.abort_requests(names)
+            if not self._dead:
+                self._core.abort_requests(names)
 
     def _hand_over(self, call: _Call) -> None:
         """Make another call take the outputs, if this one did."""
