@@ -173,7 +173,7 @@ class PolicySpec(ModelSpec):
         super().__post_init__()
         if self.seed_per not in (None, "sample", "request"):
             raise BadInputError(f"policy: seed_per={self.seed_per!r}: must be sample or request")
-        if self.log_probs not in (None, True, False):
+        if self.log_probs is not None and not isinstance(self.log_probs, bool):
             raise BadInputError(f"policy: log_probs={self.log_probs!r}: must be true or false")
 
 

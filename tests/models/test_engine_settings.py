@@ -69,6 +69,7 @@ def recipe(**changes):
         ({"backend": "hf", "dtype": "float16"}, "backend hf has float32, bfloat16"),
         ({"seed_per": "node"}, "seed_per='node': must be sample or request"),
         ({"backend": SERVER, "log_probs": "no"}, "log_probs='no': must be true or false"),
+        ({"backend": SERVER, "log_probs": 0}, "log_probs=0: must be true or false"),
         ({"engine_args": [1]}, r"engine_args=\[1\]: must be a mapping"),
         ({"engine_args": {"max_model_len": 9}}, "set it by the key 'max_model_len'"),
         ({"engine_args": {"device_ids": [1]}}, "set it by the key 'device'"),

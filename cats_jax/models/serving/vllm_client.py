@@ -161,7 +161,7 @@ class QueueClient:
                             if not found.running:
                                 found.awake.set()
         except Exception as error:
-            # The engine is dead, for all.
+            # Whatever it is, no other thread would hear of it: all of them wait for this one.
             with self._lock:
                 self._dead = True
                 for other in set(self._calls.values()) - {call}:
