@@ -22,7 +22,7 @@ from cats_jax.commands import terminal
 from cats_jax.evaluation.evaluate import evaluate, prepare
 from cats_jax.evaluation.wall_times import WallTimes
 from cats_jax.models.source import ModelFolders
-from cats_jax.reporting import report
+from cats_jax.reporting import run_tables
 from cats_jax.specs.recipe import parse_recipe
 
 _STRATEGIES = ("best_of_n", "beam", "cats_random")
@@ -39,7 +39,7 @@ def main() -> None:
         measure(strategy, options.questions, options.num_candidates)  # compiles
         times = measure(strategy, options.questions, options.num_candidates)
         title = f"{strategy}, {options.questions} questions, N = {options.num_candidates}"
-        terminal.show_table(console, report.timing_table(times, title))
+        terminal.show_table(console, run_tables.timing_table(times, title))
 
 
 def measure(strategy: str, questions: int, num_candidates: int) -> WallTimes:

@@ -159,7 +159,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="a seed that lacks questions counts in the interval over seeds",
-        file="cats_jax/reporting/report.py",
+        file="cats_jax/reporting/groups.py",
         original="if found.keys() == questions",
         mutated="if found",
         tests=("tests/evaluation/test_evaluate.py", "-k", "seeds"),

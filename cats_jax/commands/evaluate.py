@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..evaluation.runners import CellRunner
     from ..evaluation.wall_times import WallTimes
     from ..models.source import ModelSource
-    from ..reporting.report import Group
+    from ..reporting.groups import Group
     from ..runs.folder import Run
     from ..specs.recipe import Recipe
 
@@ -235,7 +235,7 @@ def show_certificates(console: Console, run: Run, reference: Run, level: float) 
 
 def show_run(console: Console, run: Run) -> None:
     """Print the tables of a run and write its summary and plot."""
-    from ..reporting import report
+    from ..reporting.groups import summarize
     from ..reporting.plots import plot_accuracy
     from ..runs.folder import write_summary
 
@@ -244,28 +244,31 @@ def show_run(console: Console, run: Run) -> None:
             part, run.folder / (f"accuracy-{label}.png" if label else "accuracy.png"), title
         )
         console.print(f"plot: {plot}", markup=False, soft_wrap=True)
-    write_summary(run.folder, report.summarize(run))
+    write_summary(run.folder, summarize(run))
 
 
 def show_tables(console: Console, run: Run) -> list[tuple[str, str, list[Group]]]:
     """Print the tables of a run; returns (label, title, groups) of each data set."""
-    from ..reporting import report
+    from ..reporting import run_tables
+    from ..reporting.groups import by_dataset, cats_pairs, groups
     from .terminal import show_table
 
-    found = report.groups(run.rows)
+    found = groups(run.rows)
     if not found:
         raise BadInputError(f"{str(run.folder)!r} has no rows yet: run `cats-jax evaluate` first")
     name = str(run.manifest["config"]["name"])
     source = run.manifest["questions"]["source"]
     shown = []
-    for label, part in report.by_dataset(found).items():
+    for label, part in by_dataset(found).items():
         count = len({row.question for group in part for row in group.rows})
         title = f"{name}: {count} questions of {label or source}"
-        show_table(console, report.accuracy_table(part, title))
-        pairs = report.cats_pairs(part)
+        show_table(console, run_tables.accuracy_table(part, title))
+        pairs = cats_pairs(part)
         if pairs:
-            show_table(console, report.paired_table(pairs, report.CATS_PAIRS_TITLE))
-        actions = report.action_table(part, "actions: share of decisions by how many more they ask")
+            show_table(console, run_tables.paired_table(pairs, run_tables.CATS_PAIRS_TITLE))
+        actions = run_tables.action_table(
+            part, "actions: share of decisions by how many more they ask"
+        )
         if actions is not None:
             show_table(console, actions)
         shown.append((label, title, part))
@@ -274,7 +277,7 @@ def show_tables(console: Console, run: Run) -> list[tuple[str, str, list[Group]]
 
 def show_timings(console: Console, times: WallTimes) -> None:
     """Print all parts of an evaluation's wall time."""
-    from ..reporting.report import timing_table
+    from ..reporting.run_tables import timing_table
     from .terminal import show_table
 
     show_table(console, timing_table(times))
@@ -282,7 +285,7 @@ def show_timings(console: Console, times: WallTimes) -> None:
 
 def exit_code(run: Run) -> int:
     """1 if every question of some cell failed, else 0: single failures are rows."""
-    from ..reporting.report import groups
+    from ..reporting.groups import groups
 
     return int(any(all(row.status == "failed" for row in g.rows) for g in groups(run.rows)))
 

@@ -27,7 +27,8 @@ def report(
         level: share of held-out questions on which that epsilon holds, in (0, 1].
     """
     from ..errors import BadInputError
-    from ..reporting import report as tables
+    from ..reporting.groups import by_dataset, groups, neighbour_pairs
+    from ..reporting.run_tables import paired_table
     from ..runs.folder import read_run
     from ..runs.merge import merge_runs
     from .evaluate import held_out_run, show_certificates, show_run, show_tables
@@ -44,9 +45,9 @@ def report(
         else:
             show_tables(console, merged)
         if paired:
-            for label, part in tables.by_dataset(tables.groups(merged.rows)).items():
+            for label, part in by_dataset(groups(merged.rows)).items():
                 title = f"every two strategies at the same N{label and f', {label}'}"
-                show_table(console, tables.paired_table(tables.neighbour_pairs(part), title))
+                show_table(console, paired_table(neighbour_pairs(part), title))
     if reference is not None:
         for run in found:
             show_certificates(console, run, reference, level)

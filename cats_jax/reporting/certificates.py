@@ -26,7 +26,7 @@ from ..live.results import SearchPath, SearchResult
 from ..protocols import AnswerJudge
 from ..runs.folder import Row, Run
 from . import statistics
-from .report import Group, groups
+from .groups import Group, groups
 from .statistics import Interval
 from .tables import new_table
 

@@ -9,7 +9,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from ..live.results import ROOT, Candidate, DecisionRow, SearchResult
-from .report import describe_action
+from .actions import describe_action
 
 LEGEND = (
     "● kept   ○ dropped   × invalid   ★ path of the answer   first number: score of the path so "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pathlib
 from collections.abc import Sequence
 
-from .report import Group
+from .groups import Group
 
 STYLES = (
     ("o", "-", "#000000"),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..reporting.report import Group
+from ..reporting.groups import Group
 from .groups import PRMS, SIZES, cell, find
 from .markdown import Table, share
 

@@ -15,7 +15,7 @@ from ..bank.calibrate import calibrate_bank
 from ..bank.layout import load_bank
 from ..bank.store import read_sparsity
 from ..evaluation.replay import Replayed, allocation_oracle, replay
-from ..reporting.report import Group
+from ..reporting.groups import Group
 from ..specs.calibrations import load_calibrations
 from ..training.ablations import PRICE
 from .groups import PRMS, cell, find

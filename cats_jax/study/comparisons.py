@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ..errors import BadInputError
-from ..reporting.report import Group, best_at_similar_compute, compare
+from ..reporting.groups import Group, best_at_similar_compute, compare
 from ..reporting.statistics import Paired, bootstrap_mean
 from .groups import PRMS, SIZES, cell, find, of_seeds, value, value_by_question
 from .markdown import Table, at_cost, difference

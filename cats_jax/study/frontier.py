@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from ..reporting.report import Group
+from ..reporting.groups import Group
 from .groups import PRMS
 
 POLICIES = {

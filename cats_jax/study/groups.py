@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..reporting.report import Group
+from ..reporting.groups import Group
 from ..training.ablations import PRICE
 from .markdown import at_cost
 

@@ -6,7 +6,7 @@ import json
 import pathlib
 from collections.abc import Iterator, Sequence
 
-from ..reporting.report import Group
+from ..reporting.groups import Group
 from .ablations import ablation_tables
 from .accuracies import accuracy_tables, level_table
 from .banks import ceiling_table, sparsity_tables

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..live.ledger import Ledger
-from ..reporting.report import Group, groups
+from ..reporting.groups import Group, groups
 from ..runs.folder import Row, read_run, row_key
 
 _KEY = ("strategy", "num_candidates", "prm", "seed", "question")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..reporting.report import Group
+from ..reporting.groups import Group
 from ..reporting.statistics import mean_of_seeds
 from .groups import PRMS, SIZES, cell, find, of_seeds, value
 from .markdown import Table, share

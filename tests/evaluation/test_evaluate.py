@@ -29,7 +29,8 @@ from cats_jax.controllers.strategies import build_strategy
 from cats_jax.errors import BadInputError
 from cats_jax.evaluation import evaluate, tracking
 from cats_jax.live import ledger
-from cats_jax.reporting import report, statistics
+from cats_jax.reporting import groups as grouping
+from cats_jax.reporting import run_tables, statistics
 from cats_jax.runs.folder import MANIFEST, RESULTS, TREES, Row, read_run
 from cats_jax.specs.recipe import parse_recipe, parse_strategy
 
@@ -177,7 +178,7 @@ def test_a_broken_prm_fails_its_question_and_no_other(tmp_path, finished):
     assert set(failed) == {"q2"}
     assert not failed["q2"].correct
     assert "q2" in failed["q2"].reason
-    accuracy = report.groups(run.rows)[0].accuracy()
+    accuracy = grouping.groups(run.rows)[0].accuracy()
     assert accuracy.value == sum(row.correct for row in run.rows) / _QUESTIONS
     whole = {row.key: row.answer for row in finished[0].rows}
     assert all(row.answer == whole[row.key] for row in run.rows if row.question != "q2")
@@ -211,9 +212,9 @@ def test_answers_of_files_are_graded_as_mathematics(tmp_path):
     right = {row.question: row.answer for row in run.rows}
     assert right == {"one0": "9", "one1": "26", "one2": "37", "two0": "9", "two1": "26"}
     assert verdicts == {"one0": True, "one1": True, "one2": True, "two0": False, "two1": True}
-    found = report.groups(run.rows)
+    found = grouping.groups(run.rows)
     assert [(group.dataset, len(group.rows)) for group in found] == [("one", 3), ("two", 2)]
-    assert list(report.by_dataset(found)) == ["one", "two"]
+    assert list(grouping.by_dataset(found)) == ["one", "two"]
     assert run.manifest["versions"]["math-verify"]
 
 
@@ -233,7 +234,7 @@ def _group(correct):
         for number, right in enumerate(found)
         if right is not None
     ]
-    return report.groups(rows)[0]
+    return grouping.groups(rows)[0]
 
 
 def test_both_intervals_of_several_seeds():
@@ -273,7 +274,7 @@ def test_a_seed_without_all_its_questions_is_left_out_of_the_interval_over_seeds
 def test_tables_have_a_column_for_seeds_where_there_are_several():
     def table(group):
         output = io.StringIO()
-        Console(file=output, width=200).print(report.accuracy_table([group], "title"))
+        Console(file=output, width=200).print(run_tables.accuracy_table([group], "title"))
         return output.getvalue()
 
     assert "over seeds" not in table(_group([[True, False]]))

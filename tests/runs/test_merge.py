@@ -8,7 +8,7 @@ import scripted
 from cats_jax import cli
 from cats_jax.errors import BadInputError
 from cats_jax.evaluation import evaluate
-from cats_jax.reporting import report
+from cats_jax.reporting import groups as grouping
 from cats_jax.runs import folder
 from cats_jax.runs.merge import merge_runs
 from cats_jax.specs.recipe import parse_recipe
@@ -40,9 +40,9 @@ def test_runs_of_one_setting_are_one_table_with_pairs(run, capsys):
     (merged,) = merge_runs([one, two])
     assert merged.rows == (*one.rows, *two.rows)
     assert one.manifest["config"]["name"] == "one"
-    pairs = report.neighbour_pairs(report.groups(merged.rows))
+    pairs = grouping.neighbour_pairs(grouping.groups(merged.rows))
     assert [(a.name, b.name) for a, b in pairs] == [("best_of_n N=4", "majority N=4")]
-    compared = report.compare(*pairs[0])
+    compared = grouping.compare(*pairs[0])
     assert compared is not None
     assert compared.questions == 4
     folders = [str(one.folder), str(two.folder)]

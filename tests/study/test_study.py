@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from cats_jax.errors import BadInputError
 from cats_jax.evaluation.replay import Replayed
 from cats_jax.live.ledger import Ledger
-from cats_jax.reporting.report import Group
+from cats_jax.reporting.groups import Group
 from cats_jax.runs.folder import Row, RunWriter, row_key
 from cats_jax.storage.manifest import make_manifest
 from cats_jax.study import ablations, accuracies, banks, comparisons, trainings

@@ -1,0 +1,73 @@
+"""How a strategy looks in every figure and on every page: its name in words, colour and marker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Appearance:
+    """How a strategy is drawn.
+
+    Attributes:
+        title: name in words.
+        color: colour as "#rrggbb".
+        marker: matplotlib's marker. Marker and line alone tell series apart, as in print.
+        line: matplotlib's line style.
+    """
+
+    title: str
+    color: str
+    marker: str
+    line: str
+
+
+_KNOWN = {
+    "greedy": Appearance("greedy decoding", "#000000", "*", ":"),
+    "majority": Appearance("majority voting", "#56779b", "s", "--"),
+    "best_of_n": Appearance("best-of-N", "#b3541e", "^", "-."),
+    "beam": Appearance("beam search", "#2f7d4f", "D", "--"),
+    "dvts": Appearance("DVTS", "#8a7a1f", "P", "-."),
+    "particle_filtering": Appearance("particle filtering", "#0d7f8c", "X", ":"),
+    "mcts": Appearance("MCTS", "#7a4fa3", "v", "-."),
+    "cats": Appearance("CATS", "#c1272d", "o", "-"),
+    "cats_constant": Appearance("CATS, constant action", "#d98a8d", "<", "--"),
+    "cats_random": Appearance("CATS, random actions", "#8c5a5c", ">", ":"),
+}
+
+_OTHERS = (
+    ("#1f5fa8", "p", "--"),
+    ("#6b6b6b", "h", "-."),
+    ("#a8325e", "d", ":"),
+    ("#4d8c4a", "H", "--"),
+    ("#a0752c", "8", "-."),
+    ("#4f4fa3", "1", ":"),
+    ("#2b8c83", "2", "--"),
+    ("#9b4fa3", "3", "-."),
+)
+"""Colour, marker and line of labels that are no strategy's name."""
+
+
+def appearances(labels: Iterable[str]) -> dict[str, Appearance]:
+    """How each strategy of a figure or page is drawn.
+
+    A strategy of this package looks the same everywhere. A label that a recipe made up is its own
+    title, and takes the next of eight further styles, which begin anew after the eighth.
+
+    Args:
+        labels: labels of strategies; a label that occurs again counts once.
+
+    Returns:
+        Appearances by label, in the order of `labels`.
+    """
+    found: dict[str, Appearance] = {}
+    others = 0
+    for label in dict.fromkeys(labels):
+        if label in _KNOWN:
+            found[label] = _KNOWN[label]
+        else:
+            color, marker, line = _OTHERS[others % len(_OTHERS)]
+            found[label] = Appearance(label, color, marker, line)
+            others += 1
+    return found
