@@ -1,6 +1,8 @@
 """Sphinx configuration; `make docs` builds with warnings as errors."""
 
+import pathlib
 import re
+import shutil
 
 import cats_jax
 
@@ -9,11 +11,14 @@ author = "the cats-jax authors"
 copyright = author
 release = version = cats_jax.__version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+# myst_nb reads Markdown as myst_parser does, and notebooks too.
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = ["_build", "results/tables"]  # tables are included by the pages
 
 myst_enable_extensions = ["colon_fence", "dollarmath"]
 myst_heading_anchors = 3
+# Notebooks are stored with their outputs.
+nb_execution_mode = "off"
 
 autodoc_member_order = "bysource"
 # Shapes are read in the signature; the docstrings say meaning and units.
@@ -24,6 +29,17 @@ napoleon_use_ivar = True
 
 html_theme = "furo"
 html_title = "cats-jax"
+html_static_path = ["_static"]
+html_css_files = ["cats_jax.css"]
+
+# Sphinx reads pages below this folder only.
+_HERE = pathlib.Path(__file__).resolve().parent
+shutil.copytree(
+    _HERE.parent / "notebooks",
+    _HERE / "notebooks",
+    ignore=shutil.ignore_patterns("*.py", "*.md", "__pycache__", ".*"),
+    dirs_exist_ok=True,
+)
 
 
 def _as_restructured_text(app, what, name, obj, options, lines: list[str]) -> None:
