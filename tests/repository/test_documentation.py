@@ -141,6 +141,7 @@ _SLOW = {
     "README.md",
     "docs/design/simulator.md",
     "docs/get_started/first_search.md",
+    "docs/get_started/quick_start.md",
     "docs/methods/cats.md",
     "docs/own/strategy.md",
 }
