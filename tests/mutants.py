@@ -272,8 +272,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="siblings share a seed",
         file="cats_jax/live/driver.py",
-        original="slot.tree.question.id, slot.step, slot.phase, row + offset",
-        mutated="slot.tree.question.id, slot.step, slot.phase, row",
+        original="job.seed_name, slot.step, slot.phase, row + offset",
+        mutated="job.seed_name, slot.step, slot.phase, row",
         tests=("tests/live/test_driver.py", "-k", "seeds_differ"),
     ),
     Mutant(

@@ -4,15 +4,15 @@ A `Cohort` holds a fixed number of slots, one question each, as one batched `Sea
 plans all slots, calls the policy once, calls the PRM once if a candidate is to be scored, and
 commits all slots. Models that several threads may call are called in threads, and a tick then
 commits the slots whose samples and scores are there. If a call breaks the PRM's contract, the PRM
-is called once per question. Keys and seeds derive from the run seed and the question, never from
-its slot or its neighbours, and so results do not depend on the order in which calls end.
+is called once per question. Keys and seeds come with the question, never from its slot or its
+neighbours, and so results do not depend on the order in which calls end.
 """
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field
 from typing import Any
@@ -37,6 +37,7 @@ from ..protocols import (
 )
 from . import ticks
 from .calls import executor_for, is_concurrent
+from .ledger import Ledger
 from .results import ROOT, Candidate, DecisionRow, SearchResult, Status, path_of
 from .seeds import candidate_seed
 from .timings import Stopwatch, Timings
@@ -84,7 +85,6 @@ class SearchSettings:
     strategy: search.Strategy
     num_candidates: int
     max_depth: int
-    seed: int
     limits: Limits
     recorder: search.Recorder | None = None
 
@@ -109,12 +109,28 @@ class SearchSettings:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A question to search, and what is its own.
+
+    Attributes:
+        question: question with an id that no other question of the models has while it is open.
+        terms: values of the core.
+        seed, seed_name: what the seeds of its candidates derive from, see `candidate_seed`.
+    """
+
+    question: Question
+    terms: ticks.Terms
+    seed: int
+    seed_name: str
+
+
 @dataclass(slots=True)
 class _Slot:
     """A question in progress."""
 
+    job: Job
     tree: SearchTree
-    budget: int
     records: list[Any] = field(default_factory=list)
     step: int = 0
     phase: int = 0
@@ -161,6 +177,9 @@ class Cohort:
     If the policy is concurrent, each question goes on when its own samples are back: a call is made
     for each question, and the core waits for an eighth of the questions, not for all of them.
     Samples that have come back are scored in one call of the PRM while the policy goes on.
+
+    `run` searches the questions that wait. A caller with questions that come while others are
+    searched calls `advance` again and again instead, and `close` at the end.
     """
 
     def __init__(
@@ -171,14 +190,15 @@ class Cohort:
         policy: StepGenerator,
         scorer: StepScorer | None,
         judge: AnswerJudge,
-        waiting: deque[tuple[Question, ticks.Terms]],
+        waiting: deque[Job],
         slots: int,
         finish: Callable[[SearchResult], None],
         timings: Timings,
     ) -> None:
         """Set up empty slots for the questions in `waiting`; `finish` gets each result.
 
-        A slot is empty if its budget is 0: its search is over before it begins.
+        The caller may append to `waiting` between two calls of `advance`. A slot is empty if its
+        budget is 0: its search is over before it begins.
         """
         self._settings = settings
         self._params = params
@@ -212,25 +232,60 @@ class Cohort:
     def run(self) -> None:
         """Search until no question is left."""
         try:
-            self._run()
+            while self.advance():
+                pass
         finally:
-            # After an error nobody waits for the calls in progress.
-            self._policy_calls.shutdown(wait=False, cancel_futures=True)
-            self._scorer_calls.shutdown(wait=False, cancel_futures=True)
+            self.close()
 
-    def _run(self) -> None:
+    def advance(self) -> bool:
+        """Put waiting questions into free slots, then advance some questions by one phase.
+
+        Returns:
+            False if there is no question; the models then hold nothing of earlier ones.
+        """
+        started = time.perf_counter()
         self._refill()
-        while any(slot is not None for slot in self._slots):
-            observed, advanced = self._tick()
-            started = time.perf_counter()
-            results = self._settle(observed, advanced)
-            self._refill()
-            self._timings.add("host", time.perf_counter() - started)
-            for result in results:
-                self._finish(result)
-        self._forget(self._policy, self._policy_forgets)
-        if self._scorer is not None:
-            self._forget(self._scorer, self._scorer_forgets)
+        self._timings.add("host", time.perf_counter() - started)
+        if all(slot is None for slot in self._slots):
+            self._forget(self._policy, self._policy_forgets)
+            if self._scorer is not None:
+                self._forget(self._scorer, self._scorer_forgets)
+            return False
+        observed, advanced = self._tick()
+        started = time.perf_counter()
+        results = self._settle(observed, advanced)
+        self._timings.add("host", time.perf_counter() - started)
+        for result in results:
+            self._finish(result)
+        return True
+
+    def drop(self, ids: Container[str]) -> list[str]:
+        """End open questions without a result; those with a call in progress stay open.
+
+        Args:
+            ids: ids of the questions.
+
+        Returns:
+            Ids of the questions that ended. Their slots are free for the next call of `advance`.
+        """
+        away = self._away()
+        dropped: list[str] = []
+        for index, slot in enumerate(self._slots):
+            if slot is not None and index not in away and slot.job.question.id in ids:
+                self._free(index)
+                dropped.append(slot.job.question.id)
+        return dropped
+
+    def progress(self) -> Iterator[tuple[str, int, Ledger]]:
+        """Id, completed steps and costs so far of each open question."""
+        for slot in self._slots:
+            if slot is not None:
+                yield slot.job.question.id, slot.step, slot.tree.ledger
+
+    def close(self) -> None:
+        """End the threads of concurrent models; nobody waits for calls in progress."""
+        self._policy_calls.shutdown(wait=False, cancel_futures=True)
+        self._scorer_calls.shutdown(wait=False, cancel_futures=True)
 
     # One tick, in the order in which it happens.
 
@@ -246,8 +301,7 @@ class Cohort:
         with busy("core"):
             planned = self._plan()
             request = jax.device_get(planned.request)
-        away = {item.slot for asked in self._sampling.values() for item in asked}
-        away.update(slot for grown in self._scoring.values() for slot in grown.slots)
+        away = self._away()
         here = [i for i, slot in enumerate(self._slots) if slot is not None and i not in away]
         asking = np.any(request.num_samples > 0, axis=1)
         ready = [index for index in here if not asking[index]]
@@ -263,6 +317,12 @@ class Cohort:
         self._record(observed, advancing)
         self._charge(time.perf_counter() - started, busy)
         return observed, advancing
+
+    def _away(self) -> set[int]:
+        """Slots with a call in progress."""
+        away = {item.slot for asked in self._sampling.values() for item in asked}
+        away.update(slot for grown in self._scoring.values() for slot in grown.slots)
+        return away
 
     def _plan(self) -> search.Plan:
         strategy = self._settings.strategy
@@ -300,19 +360,16 @@ class Cohort:
         return jax.device_get(observed)
 
     def _requests(self, request: search.Request, slots: Sequence[int]) -> list[_Asked]:
-        settings = self._settings
         asked: list[_Asked] = []
         for index in slots:
             slot = self._slots[index]
             assert slot is not None
-            row = slot.used
+            job, row = slot.job, slot.used
             for parent_slot in np.flatnonzero(request.num_samples[index]):
                 count = int(request.num_samples[index, parent_slot])
                 parent = int(request.embedding[index, parent_slot])
                 seeds = tuple(
-                    candidate_seed(
-                        settings.seed, slot.tree.question.id, slot.step, slot.phase, row + offset
-                    )
+                    candidate_seed(job.seed, job.seed_name, slot.step, slot.phase, row + offset)
                     for offset in range(count)
                 )
                 step_request = StepRequest(
@@ -577,7 +634,7 @@ class Cohort:
                 results.append(self._close(index, observed, "failed", slot.failure))
             elif observed["terminal"][index]:
                 cut = bool(observed["cut_by_budget"][index])
-                reason = f"budget of {slot.budget} candidates spent" if cut else ""
+                reason = f"budget of {slot.job.terms.budget} candidates spent" if cut else ""
                 status: Status = "budget" if cut else "answered"
                 results.append(self._close(index, observed, status, reason))
             elif limit is not None:
@@ -601,9 +658,7 @@ class Cohort:
         answer = None if chosen is None else paths[chosen].answer
         if status in ("answered", "no_answer"):
             status = "no_answer" if answer is None else "answered"
-        self._slots[index] = None
-        self._closed.add(index)
-        self._keep_only(tree.question, [])
+        self._free(index)
         return SearchResult(
             question=tree.question,
             answer=answer,
@@ -625,9 +680,9 @@ class Cohort:
         opened: set[int] = set()
         for index, slot in enumerate(self._slots):
             if slot is None and self._waiting:
-                question, terms = self._waiting.popleft()
-                self._slots[index] = _Slot(SearchTree(question, self._judge), int(terms.budget))
-                self._terms[index] = terms
+                job = self._waiting.popleft()
+                self._slots[index] = _Slot(job, SearchTree(job.question, self._judge))
+                self._terms[index] = job.terms
                 opened.add(index)
         for index in self._closed - opened:
             self._terms[index] = self._idle
@@ -638,6 +693,11 @@ class Cohort:
             mask = _mask(replaced, len(self._slots))
             self._state = ticks.where_slots(mask, fresh, self._state)
             self._closed.clear()
+
+    def _free(self, index: int) -> None:
+        self._keep_only(self._tree(index).question, [])
+        self._slots[index] = None
+        self._closed.add(index)
 
     def _tree(self, index: int) -> SearchTree:
         slot = self._slots[index]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,7 +16,7 @@ from ..compiled_programs import keep_compiled_programs
 from ..errors import BadInputError
 from ..grading.boxed_integer import BoxedIntegerJudge
 from ..protocols import AnswerJudge, Question, StepGenerator, StepScorer
-from .driver import Cohort, Limits, SearchSettings
+from .driver import Cohort, Job, Limits, SearchSettings
 from .results import SearchResult
 from .seeds import stable_seed
 from .ticks import Terms
@@ -106,7 +107,6 @@ class Searcher:
             strategy=strategy,
             num_candidates=num_candidates,
             max_depth=max_depth,
-            seed=seed,
             limits=Limits(max_tokens=max_tokens, max_seconds=max_seconds),
             recorder=recorder,
         )
@@ -115,6 +115,7 @@ class Searcher:
         context = search.Context(price, *sparsity, search.Calibration(*calibration))
         self._context = jax.tree.map(np.float32, context)
         self._budget = num_candidates * max_depth if budget is None else budget
+        self._seed = seed
         self._params = params
         self._judge = BoxedIntegerJudge() if judge is None else judge
         self._in_flight = in_flight
@@ -150,9 +151,11 @@ class Searcher:
         if not questions:
             return []
         keep_compiled_programs()
-        if terms is None:
-            terms = [self._terms_of(question) for question in questions]
-        waiting = deque(zip(questions, terms, strict=True))
+        jobs = [self.job(question) for question in questions]
+        if terms is not None:
+            jobs = [
+                dataclasses.replace(job, terms=own) for job, own in zip(jobs, terms, strict=True)
+            ]
         results: dict[str, SearchResult] = {}
 
         def finish(result: SearchResult) -> None:
@@ -160,8 +163,42 @@ class Searcher:
             if on_result is not None:
                 on_result(result)
 
-        at_once = min(self._in_flight, len(questions))
-        cohort = Cohort(
+        self.cohort(deque(jobs), finish).run()
+        return [results[question.id] for question in questions]
+
+    def job(self, question: Question, seed_name: str | None = None) -> Job:
+        """A question with this searcher's N, budget, price and seed.
+
+        Args:
+            question: the question; it is not checked.
+            seed_name: what its key and seeds derive from beside the seed; None: its id.
+        """
+        name = question.id if seed_name is None else seed_name
+        key = jax.random.key(stable_seed(self._seed, name) % 2**31)
+        terms = Terms(
+            num_candidates=np.int32(self._settings.num_candidates),
+            budget=np.int32(self._budget),
+            context=self._context,
+            key=np.asarray(jax.random.key_data(key)),
+        )
+        return Job(question, terms, self._seed, name)
+
+    def cohort(
+        self,
+        waiting: deque[Job],
+        finish: Callable[[SearchResult], None],
+        slots: int | None = None,
+    ) -> Cohort:
+        """A cohort with this searcher's strategy, models and limits.
+
+        Args:
+            waiting: jobs of searchers that differ from this one in price, seed and budget alone,
+                and that have a budget if this one has.
+            finish: called with each result when its question ends.
+            slots: number of questions at once; None: as many as wait, at most `in_flight`.
+        """
+        at_once = min(self._in_flight, len(waiting)) if slots is None else slots
+        return Cohort(
             settings=self._settings,
             params=self._params,
             policy=self._policy,
@@ -172,16 +209,4 @@ class Searcher:
             slots=1 << (at_once - 1).bit_length(),
             finish=finish,
             timings=self.timings,
-        )
-        cohort.run()
-        return [results[question.id] for question in questions]
-
-    def _terms_of(self, question: Question) -> Terms:
-        settings = self._settings
-        key = jax.random.key(stable_seed(settings.seed, question.id) % 2**31)
-        return Terms(
-            num_candidates=np.int32(settings.num_candidates),
-            budget=np.int32(self._budget),
-            context=self._context,
-            key=np.asarray(jax.random.key_data(key)),
         )
