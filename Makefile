@@ -56,7 +56,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@echo 'Installing into .venv (a minute or two, 2 GB) ...'
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@$(PIP) install -c constraints.txt hatchling editables
-	@$(PIP) install -c constraints.txt --no-build-isolation -e '.[hf,http,eval,ray,dev,notebooks]'
+	@$(PIP) install -c constraints.txt --no-build-isolation -e '.[hf,http,serve,eval,ray,dev,notebooks]'
 	@touch $@
 
 vllm-env: $(VLLM_STAMP)
@@ -71,7 +71,7 @@ $(VLLM_STAMP): pyproject.toml constraints.txt .ci/vllm_requirements.py
 	@$(VLLM_BIN)/python .ci/vllm_requirements.py > .venv-vllm/requirements.txt
 	@$(VLLM_PIP) install -c constraints.txt --no-warn-conflicts -r .venv-vllm/requirements.txt
 	@$(VLLM_PIP) install -c constraints.txt --no-warn-conflicts --no-build-isolation \
-	  -e '.[hf,http,eval,dev]'
+	  -e '.[hf,http,serve,eval,dev]'
 	@touch $@
 
 demo: $(STAMP)

@@ -24,6 +24,7 @@ from .commands.quality import quality
 from .commands.report import report
 from .commands.rescore import rescore
 from .commands.score import score
+from .commands.serve import serve
 from .commands.solve import solve
 from .commands.sparsity import sparsity
 from .commands.theory import theory
@@ -34,6 +35,7 @@ from .errors import BadInputError, RunStoppedError
 _COMMANDS = {
     "demo": demo,
     "solve": solve,
+    "serve": serve,
     "evaluate": evaluate,
     "bank": bank,
     "calibrate": calibrate,

@@ -22,10 +22,13 @@ class Question:
     Attributes:
         id: stable and unique within a run; seeds and result rows are derived from it.
         text: the question in plain text.
+        system: system message for the policy in place of its format's; None: the format's own. A
+            PRM does not read it.
     """
 
     id: str
     text: str
+    system: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +211,8 @@ class StepGenerator(Protocol):
 
     A policy may have an attribute `concurrent`. If it is true, several threads may call the policy
     at a time: a `Searcher` then makes a call for each question, and a question goes on when its own
-    samples are there.
+    samples are there. If an attribute `reads_system` is true, the policy reads the system message
+    of a question; questions with one are not for other policies.
 
     Attributes:
         num_parameters: number of the model's parameters, for the ledger's FLOP estimate.

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import tyro
 
 from ..errors import BadInputError
-
-if TYPE_CHECKING:
-    from ..specs.recipe import PolicySpec
 
 
 def solve(
@@ -61,7 +58,7 @@ def solve(
     from ..evaluation.cells import grid
     from ..evaluation.runners import largest_work
     from ..live.searcher import Searcher
-    from ..models.source import ModelFolders, check_models
+    from ..models.source import ModelFolders, check_models, check_world_question
     from ..protocols import Question
     from ..reporting.draw import LEGEND, describe_result, draw_search
     from ..specs.calibrations import load_calibrations, shipped_calibrations
@@ -90,7 +87,7 @@ def solve(
         budget=budget,
     )
     (cell,) = grid(recipe)
-    _check_question(question, recipe.policy)
+    check_world_question(question, recipe.policy)
     models = ModelFolders()
     models.fingerprint(recipe.policy)
     if cell.prm is not None:
@@ -120,18 +117,3 @@ def solve(
 
         console.print(describe_certificate(result, epsilon, BoxedIntegerJudge()), soft_wrap=True)
     return int(result.status == "failed")
-
-
-def _check_question(question: str, policy: PolicySpec) -> None:
-    """The embedded world's policies read nothing but its expressions."""
-    from ..models.source import is_world_policy
-    from ..world import task
-
-    if is_world_policy(policy):
-        try:
-            task.parse_question(question)
-        except ValueError as error:
-            raise BadInputError(
-                f"question {question[:60]!r} is none of the embedded world's ({error}): write one "
-                "like '((50*4)-21)+15=?', or name another model by --policy"
-            ) from error

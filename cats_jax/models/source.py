@@ -296,6 +296,24 @@ def is_world_policy(spec: PolicySpec) -> bool:
     return spec.path in world.POLICY_NAMES
 
 
+def check_world_question(text: str, spec: PolicySpec) -> None:
+    """Check a question for a policy of the embedded world, which reads nothing but expressions.
+
+    Raises:
+        BadInputError: the policy is such a one, and the text is no question of the world.
+    """
+    if is_world_policy(spec):
+        from ..world import task
+
+        try:
+            task.parse_question(text)
+        except ValueError as error:
+            raise BadInputError(
+                f"question {text[:60]!r} is none of the embedded world's ({error}): write one "
+                "like '((50*4)-21)+15=?', or name another model as the policy"
+            ) from error
+
+
 def silence_transformers() -> None:
     """Set transformers to log errors only; this package has its own errors for its warnings."""
     from transformers.utils import logging

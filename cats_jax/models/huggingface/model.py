@@ -197,7 +197,7 @@ class CausalModel:
     def prompt_ids(self, question: Question) -> tuple[int, ...]:
         """Token ids of the question in the model's format, up to the start of the answer."""
         assert self._prompts is not None
-        ids = self._prompts.prompt_ids(question.text)
+        ids = self._prompts.prompt_ids(question.text, question.system)
         if len(ids) < 2:
             raise BadInputError(
                 f"question {question.id!r} has {len(ids)} prompt tokens under the chat template "

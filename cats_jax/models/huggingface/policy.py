@@ -33,6 +33,8 @@ class StepPolicy:
         BadInputError: the folder or a setting can't work.
     """
 
+    reads_system = True
+
     def __init__(
         self,
         path: str | pathlib.Path,

@@ -20,8 +20,8 @@ Run = tuple[str, ...]
 """Pieces of the text between two special tokens; a place is a piece of its own."""
 
 # Noncharacters of Unicode, which are no text, mark the places.
-QUESTION, STEP, TAG = "\ufdd0", "\ufdd1", "\ufdd2"
-_PLACES = re.compile(f"([{QUESTION}{STEP}])")
+QUESTION, STEP, TAG, SYSTEM = "\ufdd0", "\ufdd1", "\ufdd2", "\ufdd3"
+_PLACES = re.compile(f"([{QUESTION}{STEP}{SYSTEM}])")
 
 # Some templates of Llama write the day's date into the prompt unless they are given one, and no
 # result may depend on the day. The others of them have this date as a constant.

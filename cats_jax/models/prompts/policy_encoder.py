@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...errors import BadInputError
-from .chat import QUESTION, ChatError, ChatTemplate, Ids
+from .chat import QUESTION, SYSTEM, ChatError, ChatTemplate, Ids, Run
 from .policy_format import PolicyFormat
 
 # The template is filled in once per question, not once per path of it.
@@ -28,7 +28,9 @@ class PromptEncoder:
 
     Attributes:
         end_ids: ids of those end tokens of the format that the tokenizer has.
-        prompt_ids: cached function from a question's text to the ids of its prompt.
+        prompt_ids: cached function from a question's text, and a system message in place of the
+            format's or None, to the ids of the prompt. A system message that the chat template
+            does not show is a BadInputError.
 
     Raises:
         BadInputError: the format does not fit the tokenizer or its chat template.
@@ -37,29 +39,42 @@ class PromptEncoder:
     def __init__(self, policy_format: PolicyFormat, tokenizer: Any):
         self._format = policy_format
         self._chat = ChatTemplate(tokenizer)
-        system = [("system", policy_format.system)] if policy_format.system else []
-        prompt = policy_format.prompt.replace("{question}", QUESTION)
-        try:
-            text = self._chat.render([*system, ("user", prompt)], answer=True)
-            self._trims = self._chat.trims()
-        except ChatError as error:
-            raise self._misfit(str(error)) from error
-        if text.count(QUESTION) != 1:
-            raise self._misfit("its chat template does not show the user's message once")
-        self._items = self._chat.cut(text)
+        self._items = self._conversation(policy_format.system)
+        self._trims = self._chat.trims()
         special = self._chat.special
         self.end_ids = frozenset(
             special[name] for name in policy_format.end_tokens if name in special
         )
-        self.prompt_ids: Callable[[str], Ids] = functools.lru_cache(_REMEMBERED)(self._prompt_ids)
+        self.prompt_ids: Callable[..., Ids] = functools.lru_cache(_REMEMBERED)(self._prompt_ids)
 
-    def _prompt_ids(self, question: str) -> Ids:
+    def _conversation(self, system: str) -> list[int | Run]:
+        """The conversation with a place for the question; "" is no system message."""
+        turns = [("system", system)] if system else []
+        prompt = self._format.prompt.replace("{question}", QUESTION)
+        try:
+            text = self._chat.render([*turns, ("user", prompt)], answer=True)
+        except ChatError as error:
+            raise self._misfit(str(error)) from error
+        if text.count(QUESTION) != 1:
+            raise self._misfit("its chat template does not show the user's message once")
+        if system == SYSTEM and text.count(SYSTEM) != 1:
+            raise self._misfit("its chat template does not show a system message")
+        return self._chat.cut(text)
+
+    @functools.cached_property
+    def _items_with_system(self) -> list[int | Run]:
+        """The conversation with places for a system message and the question."""
+        return self._conversation(SYSTEM)
+
+    def _prompt_ids(self, question: str, system: str | None = None) -> Ids:
         """Ids of the question as a user's turn and of the beginning of the assistant's turn."""
         left, right = self._format.prompt.split("{question}")
         if self._trims:
             question = question if left else question.lstrip()
             question = question if right else question.rstrip()
-        return self._chat.ids(self._items, {QUESTION: question})
+        if system is None:
+            return self._chat.ids(self._items, {QUESTION: question})
+        return self._chat.ids(self._items_with_system, {QUESTION: question, SYSTEM: system})
 
     def _misfit(self, reason: str) -> BadInputError:
         return BadInputError(

@@ -1,0 +1,141 @@
+"""`cats-jax serve`: an OpenAI-compatible server whose answers come from a search."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+from typing import TYPE_CHECKING
+
+import tyro
+
+from ..errors import BadInputError
+
+if TYPE_CHECKING:
+    from ..specs.recipe import Recipe
+
+_TOKEN = "CATS_JAX_TOKEN"
+
+
+def serve(
+    recipe: tyro.conf.Positional[pathlib.Path | None] = None,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    model_name: str | None = None,
+    token_file: pathlib.Path | None = None,
+    in_flight: int | None = None,
+    max_waiting: int = 64,
+    max_prompt_characters: int = 8192,
+    grace: float = 30.0,
+) -> int:
+    """Serve searches to OpenAI's clients: /v1/chat/completions, /v1/models, /healthz, /metrics.
+
+    The environment variable CATS_JAX_TOKEN may hold the bearer token. SIGTERM and Ctrl+C take no
+    new searches and end the server when those in flight have ended.
+
+    Args:
+        recipe: recipe whose policy, PRM, strategies, N and limits are served; its first strategy, N
+            and seed are the defaults, its largest N the limit. Default: the embedded world's policy
+            "weak" and PRM "exact".
+        host: address to listen on; other machines' need a token.
+        port: port to listen on; 0 takes a free one.
+        model_name: name of the served model; default: the last part of the policy's path.
+        token_file: file with the bearer token that clients give as their API key.
+        in_flight: number of searches at once; default: the recipe's.
+        max_waiting: most searches that wait for a place; more are refused (429).
+        max_prompt_characters: most characters of a message.
+        grace: most seconds that searches go on after a signal.
+    """
+    token = _token(token_file)
+    limits = (
+        ("--max-waiting", max_waiting, 0),
+        ("--max-prompt-characters", max_prompt_characters, 1),
+    )
+    for name, value, least in limits:
+        if value < least:
+            raise BadInputError(f"{name} {value}: must be at least {least}")
+    if not 0 <= grace < float("inf"):
+        raise BadInputError(f"--grace {grace}: must be a number of seconds >= 0")
+    try:
+        from ..server.app import make_app
+        from ..server.engine import Engine
+        from ..server.metrics import Metrics
+        from ..server.offer import Offer
+        from ..server.run import Server, bind, url
+    except ModuleNotFoundError as error:
+        raise BadInputError(
+            f"serve needs {error.name!r}, which is not installed: install the extra 'serve'"
+        ) from error
+    from ..models.source import ModelFolders
+    from .terminal import make_console
+
+    found = _recipe(recipe, in_flight)
+    name = pathlib.Path(found.policy.path).name if model_name is None else model_name
+    offer = Offer(found, name=name, max_prompt_characters=max_prompt_characters)
+    console = make_console(stderr=True)
+    with bind(host, port, token) as sock:
+        loaded = offer.load(ModelFolders())
+        metrics = Metrics()
+        engine = Engine(loaded, max_waiting=max_waiting, metrics=metrics)
+        engine.start()
+        console.print(
+            f"model {name!r} at {url(sock)}: {', '.join(offer.strategies)}; N up to "
+            f"{offer.max_candidates}; {found.in_flight} searches at once, {max_waiting} may wait; "
+            f"{'with a token' if token else 'without a token, for this machine only'}",
+            markup=False,
+            soft_wrap=True,
+        )
+        Server(make_app(offer, engine, metrics, token), engine, grace=grace).run_until_signal(sock)
+    console.print("the server has ended")
+    return int(engine.state == "failed")
+
+
+def _recipe(path: pathlib.Path | None, in_flight: int | None) -> Recipe:
+    from ..specs.recipe import load_recipe, parse_recipe
+
+    changes = {} if in_flight is None else {"in_flight": in_flight}
+    return parse_recipe(_WORLD | changes) if path is None else load_recipe(path, changes)
+
+
+_WORLD = {
+    "name": "world",
+    "policy": {"path": "weak", "max_step_tokens": 32, "max_answer_tokens": 64},
+    "prms": ["exact"],
+    "calibration": "weak",
+    "strategies": [
+        "beam",
+        "greedy",
+        "majority",
+        "best_of_n",
+        "best_of_n_weighted",
+        "dvts",
+        "particle_filtering",
+        "mcts",
+        "cats",
+    ],
+    "num_candidates": [16, 64],
+    "questions": {"world": "test", "count": 1},
+    "in_flight": 32,
+}
+"""The recipe that is served by default."""
+
+
+def _token(path: pathlib.Path | None) -> str | None:
+    """The bearer token from the file, else from the environment, or None."""
+    if path is None:
+        token, where = os.environ.get(_TOKEN), _TOKEN
+        if token is None:
+            return None
+    else:
+        where = f"--token-file {str(path)!r}"
+        try:
+            token = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise BadInputError(f"{where} can't be read: {error}") from error
+    token = token.strip()
+    if not token or not token.isascii() or not token.isprintable() or " " in token:
+        raise BadInputError(
+            f"{where} must hold one token of visible ASCII characters, such as one made by "
+            "`openssl rand -hex 32`"
+        )
+    return token

@@ -1,0 +1,336 @@
+"""The web side: routes, tokens, limits of bodies, streams, and clients that go away."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import time
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TypeVar
+
+from starlette.applications import Starlette
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from ..live.results import SearchResult
+from ..protocols import Question
+from .engine import Engine, Event, Progress, Ticket
+from .metrics import Metrics
+from .offer import Offer, Settings
+from .refusals import RefusedError
+from .replies import MEDIA_TYPE, Chunks, completion
+from .requests import parse_request
+
+T = TypeVar("T")
+
+
+def _gone() -> RefusedError:
+    return RefusedError(499, "dropped", "the client went away")
+
+
+_BODY_SECONDS = 30
+"""A request must have arrived after so many seconds."""
+
+_BYTES_PER_CHARACTER, _BYTES_BESIDE = 24, 1 << 16
+"""Largest body: twice 12 bytes for a character (two messages, escapes) and 64 KiB for the rest."""
+
+_DISCARDED = 1 << 24
+"""Most bytes of a body that is too large that are read, so that the client reads the refusal."""
+
+
+def make_app(offer: Offer, engine: Engine, metrics: Metrics, token: str | None) -> Starlette:
+    """The application.
+
+    Args:
+        offer: what may be asked for.
+        engine: what runs the searches; started.
+        metrics: counts what happens.
+        token: bearer token that every request but `/healthz` must bring; None: no token, and only
+            requests that name this machine by a loopback name are answered.
+    """
+    web = _Web(offer, engine, metrics)
+    return Starlette(
+        routes=[
+            Route("/v1/chat/completions", web.chat, methods=["POST"]),
+            Route("/v1/models", web.models),
+            Route("/v1/models/{name:path}", web.model),
+            Route("/healthz", web.health),
+            Route("/metrics", web.metrics),
+        ],
+        middleware=[Middleware(_Guard, token=token, metrics=metrics)],
+        exception_handlers={
+            RefusedError: web.refused,
+            HTTPException: _no_such_route,
+            Exception: _broken,
+        },
+    )
+
+
+class _Web:
+    """The endpoints."""
+
+    def __init__(self, offer: Offer, engine: Engine, metrics: Metrics) -> None:
+        self._offer, self._engine, self._metrics = offer, engine, metrics
+        self._created = int(time.time())
+
+    async def chat(self, request: Request) -> Response:
+        """`POST /v1/chat/completions`."""
+        limit = _BYTES_PER_CHARACTER * self._offer.max_prompt_characters + _BYTES_BESIDE
+        asked = parse_request(await _body(request, limit))
+        settings = self._offer.settings(asked)
+        events: asyncio.Queue[Event] = asyncio.Queue()
+        ticket = Ticket(
+            question=Question(f"chatcmpl-{uuid.uuid4().hex}", asked.question, asked.system),
+            settings=settings,
+            notify=_into(events, asyncio.get_running_loop()),
+        )
+        self._engine.submit(ticket)
+        about = {"id": ticket.id, "model": self._offer.name, "created": int(time.time())}
+
+        def end() -> None:
+            self._engine.drop(ticket)
+
+        try:
+            if not asked.stream:
+                result = await _unless_gone(request, _result(events))
+                return JSONResponse(completion(result, settings, **about))
+            # A refusal needs its status, which must be known before the stream begins.
+            await _unless_gone(request, _first(events))
+        except BaseException:
+            end()
+            raise
+        options = asked.stream_options
+        include_usage = bool(options and options.include_usage)
+        return _Stream(_answer(events, Chunks(**about), settings, include_usage), end)
+
+    async def models(self, request: Request) -> Response:
+        """`GET /v1/models`."""
+        del request
+        return JSONResponse({"object": "list", "data": [self._model()]})
+
+    async def model(self, request: Request) -> Response:
+        """`GET /v1/models/NAME`."""
+        name = request.path_params["name"]
+        if name != self._offer.name:
+            raise RefusedError(
+                404, "not_found", f"model {name[:60]!r} is not served: see /v1/models"
+            )
+        return JSONResponse(self._model())
+
+    def _model(self) -> dict[str, object]:
+        return {
+            "id": self._offer.name,
+            "object": "model",
+            "created": self._created,
+            "owned_by": "cats-jax",
+            "cats_jax": {
+                "strategies": self._offer.strategies,
+                "max_candidates": self._offer.max_candidates,
+                "max_prompt_characters": self._offer.max_prompt_characters,
+            },
+        }
+
+    async def health(self, request: Request) -> Response:
+        """`GET /healthz`: 200 while searches are taken, else 503."""
+        del request
+        state = self._engine.state
+        content = {
+            "status": state,
+            "in_flight": self._engine.in_flight,
+            "waiting": self._engine.waiting,
+        }
+        return JSONResponse(content, status_code=200 if state == "ready" else 503)
+
+    async def metrics(self, request: Request) -> Response:
+        """`GET /metrics`."""
+        del request
+        return Response(self._metrics.text(), media_type="text/plain; version=0.0.4")
+
+    async def refused(self, request: Request, error: Exception) -> Response:
+        """The response to a request that is refused."""
+        del request
+        assert isinstance(error, RefusedError)
+        self._metrics.rejected(error.reason)
+        return _refusal(error)
+
+
+class _Guard:
+    """Lets in who brings the token; without a token, who names this machine by a loopback name.
+
+    A page in a browser on this machine could otherwise reach the server by a name of its own that
+    it has made to lead here.
+    """
+
+    def __init__(self, app: ASGIApp, token: str | None, metrics: Metrics) -> None:
+        self._app, self._metrics = app, metrics
+        self._token = None if token is None else token.encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"] != "/healthz":
+            error = self._refusal(Headers(scope=scope))
+            if error is not None:
+                self._metrics.rejected(error.reason)
+                await _refusal(error)(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+    def _refusal(self, headers: Headers) -> RefusedError | None:
+        if self._token is None:
+            host = headers.get("host", "").lower()
+            name = host if host.endswith("]") else host.rpartition(":")[0] or host
+            if name in LOOPBACK_NAMES or name in ("[::1]",):
+                return None
+            return RefusedError(
+                403, "host", "this server answers on localhost only, until it has a token"
+            )
+        kind, _, given = headers.get("authorization", "").partition(" ")
+        right = hmac.compare_digest(given.strip().encode("utf-8", "replace"), self._token)
+        if kind.lower() == "bearer" and right:
+            return None
+        return RefusedError(
+            401,
+            "invalid_api_key",
+            "the bearer token is missing or wrong: give the server's token as the API key",
+            headers={"WWW-Authenticate": "Bearer"},
+        )
+
+
+LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
+"""Names by which this machine is known to itself."""
+
+
+async def _body(request: Request, limit: int) -> bytes:
+    """The body of a request.
+
+    Raises:
+        RefusedError: it is no JSON by its header, too large, or too slow.
+    """
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        # A page in a browser can't send this type to another site's server unasked.
+        raise RefusedError(415, "content_type", "the body must have Content-Type: application/json")
+    parts: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout(_BODY_SECONDS):
+            async for part in request.stream():
+                size += len(part)
+                if size <= limit:
+                    parts.append(part)
+                elif size > _DISCARDED:
+                    break
+    except ClientDisconnect:
+        raise _gone() from None
+    except TimeoutError as error:
+        message = f"the body has not arrived within {_BODY_SECONDS} seconds"
+        raise RefusedError(408, "too_slow", message) from error
+    if size > limit:
+        raise RefusedError(
+            413, "too_large", f"the body has more than {limit} bytes: shorten the messages"
+        )
+    return b"".join(parts)
+
+
+def _into(events: asyncio.Queue[Event], loop: asyncio.AbstractEventLoop) -> Callable[[Event], None]:
+    """A function that puts an event into a queue of the loop, from any thread."""
+
+    def notify(event: Event) -> None:
+        # The loop is closed when the server has ended before its engine.
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(events.put_nowait, event)
+
+    return notify
+
+
+class _Stream(StreamingResponse):
+    """Server-sent events; `end` is called at their end, and when the client goes away."""
+
+    def __init__(self, events: AsyncIterator[str], end: Callable[[], None]) -> None:
+        super().__init__(events, media_type=MEDIA_TYPE, headers={"Cache-Control": "no-cache"})
+        self._end = end
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._end()
+
+
+async def _answer(
+    events: asyncio.Queue[Event], chunks: Chunks, settings: Settings, include_usage: bool
+) -> AsyncIterator[str]:
+    """The server-sent events of a search."""
+    yield chunks.begin()
+    while True:
+        event = await events.get()
+        if isinstance(event, Progress):
+            yield chunks.progress(event)
+        elif isinstance(event, RefusedError):
+            yield chunks.error(event.as_object())
+            return
+        elif isinstance(event, SearchResult):
+            for chunk in chunks.answer(event, settings, include_usage=include_usage):
+                yield chunk
+            return
+
+
+async def _result(events: asyncio.Queue[Event]) -> SearchResult:
+    """The result of a search; a refusal is raised."""
+    while True:
+        event = await _first(events)
+        if isinstance(event, SearchResult):
+            return event
+
+
+async def _first(events: asyncio.Queue[Event]) -> Event:
+    """The next event; a refusal is raised."""
+    event = await events.get()
+    if isinstance(event, RefusedError):
+        raise event
+    return event
+
+
+async def _unless_gone(request: Request, wanted: Awaitable[T]) -> T:
+    """What a coroutine returns.
+
+    Raises:
+        RefusedError: the client goes away before; nobody reads that.
+    """
+    working = asyncio.ensure_future(wanted)
+    leaving = asyncio.ensure_future(_leaves(request))
+    try:
+        await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise _gone()
+        return working.result()
+    finally:
+        working.cancel()
+        leaving.cancel()
+
+
+async def _leaves(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _refusal(error: RefusedError) -> Response:
+    return JSONResponse(error.as_object(), status_code=error.status, headers=error.headers)
+
+
+async def _no_such_route(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    reason = "not_found" if error.status_code == 404 else "method_not_allowed"
+    message = f"{request.method} {request.url.path[:100]} is not there: see /v1/models"
+    refusal = RefusedError(error.status_code, reason, message, headers=error.headers)
+    return _refusal(refusal)
+
+
+async def _broken(request: Request, error: Exception) -> Response:
+    del request, error
+    return _refusal(RefusedError(500, "internal", "this server has a fault: see its log"))

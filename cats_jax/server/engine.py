@@ -1,0 +1,286 @@
+"""The thread that owns the models and runs the searches of all requests.
+
+Searches with the same strategy, N and kind of budget are in one cohort, whose questions advance
+together. The cohorts take turns, one tick each. Requests come and go by `submit` and `drop`, which
+any thread may call; what happens to a search is told by its `notify`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from ..compiled_programs import keep_compiled_programs
+from ..errors import BadInputError
+from ..live.driver import Cohort, Job
+from ..live.results import SearchResult
+from ..protocols import Question
+from .metrics import Metrics
+from .offer import SEED_NAME, Loaded, Settings
+from .refusals import RefusedError, bad_request, busy, unavailable
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The question fits the policy; its search waits for a place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a search is.
+
+    Attributes:
+        step: completed reasoning steps.
+        candidates: sampled steps.
+        tokens: tokens sampled by the policy and computed by the PRM.
+    """
+
+    step: int
+    candidates: int
+    tokens: int
+
+
+Event = Accepted | Progress | SearchResult | RefusedError
+"""What happens to a search; a `SearchResult` or a `RefusedError` is the last."""
+
+State = Literal["ready", "draining", "stopped", "failed"]
+"""`draining` takes no new searches; `failed` means that a model broke."""
+
+
+@dataclass(slots=True)
+class Ticket:
+    """One request's search.
+
+    Attributes:
+        question: the question, whose id is that of the request and unlike all others.
+        settings: settings of the search.
+        notify: called with each event, in the engine's thread; must not block.
+    """
+
+    question: Question
+    settings: Settings
+    notify: Callable[[Event], None]
+    arrived: float = field(default_factory=time.monotonic)
+    progress: Progress | None = None
+
+    @property
+    def id(self) -> str:
+        """Id of the request."""
+        return self.question.id
+
+
+@dataclass(slots=True)
+class _Batch:
+    """A cohort and the jobs that it has not opened yet."""
+
+    cohort: Cohort
+    jobs: deque[Job]
+
+
+class Engine:
+    """Runs searches in a thread of its own.
+
+    Args:
+        loaded: models and strategies.
+        max_waiting: largest number of searches that wait for a place; `in_flight` of the recipe
+            is the number of places.
+        metrics: counts what happens.
+    """
+
+    def __init__(self, loaded: Loaded, *, max_waiting: int, metrics: Metrics) -> None:
+        self._loaded = loaded
+        self._places = loaded.offer.recipe.in_flight
+        self._max_waiting = max_waiting
+        self._metrics = metrics
+        self._thread = threading.Thread(target=self._run, name="cats-jax engine", daemon=True)
+        # Shared with other threads, under the condition.
+        self._changed = threading.Condition()
+        self._state: State = "ready"
+        self._tickets: dict[str, Ticket] = {}
+        self._arrived: deque[Ticket] = deque()
+        self._leaving: set[str] = set()
+        # The engine's own.
+        self._waiting: deque[Ticket] = deque()
+        self._open: set[str] = set()
+        self._batches: dict[tuple[str, int, bool], _Batch] = {}
+        metrics.watch(in_flight=lambda: self.in_flight, waiting=lambda: self.waiting)
+
+    @property
+    def state(self) -> State:
+        """Whether searches are taken, and if not, why."""
+        return self._state
+
+    @property
+    def in_flight(self) -> int:
+        """Number of searches that have a place."""
+        return len(self._open)
+
+    @property
+    def waiting(self) -> int:
+        """Number of searches that wait for a place."""
+        return max(0, len(self._tickets) - len(self._open))
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def submit(self, ticket: Ticket) -> None:
+        """Take a search.
+
+        Raises:
+            RefusedError: too many searches wait, or the engine takes none any more.
+        """
+        with self._changed:
+            self._check_ready()
+            if len(self._tickets) >= self._places + self._max_waiting:
+                raise busy(
+                    f"{self._places} searches are in flight and {self._max_waiting} wait, which is "
+                    "the most: try again later"
+                )
+            self._tickets[ticket.id] = ticket
+            self._arrived.append(ticket)
+            self._changed.notify_all()
+
+    def drop(self, ticket: Ticket) -> None:
+        """End a search that nobody waits for, at the next tick; nothing if it has ended."""
+        with self._changed:
+            if ticket.id in self._tickets:
+                self._leaving.add(ticket.id)
+                self._changed.notify_all()
+
+    def drain(self) -> None:
+        """Take no new searches; those in flight and waiting go on."""
+        with self._changed:
+            if self._state == "ready":
+                self._state = "draining"
+
+    def is_idle(self) -> bool:
+        """Whether no search is in flight or waiting."""
+        return not self._tickets
+
+    def stop(self, patience: float = 10.0) -> None:
+        """End the thread after its tick, and all searches with a refusal.
+
+        Args:
+            patience: most seconds to wait for the thread.
+        """
+        with self._changed:
+            if self._state != "failed":
+                self._state = "stopped"
+            self._changed.notify_all()
+        self._thread.join(patience)
+
+    def _check_ready(self) -> None:
+        if self._state == "failed":
+            raise unavailable("failed", "a model of this server has failed: it must be restarted")
+        if self._state != "ready":
+            raise unavailable("draining", "this server is shutting down: ask another one")
+
+    # The engine's thread.
+
+    def _run(self) -> None:
+        try:
+            keep_compiled_programs()
+            while self._take():
+                self._fill_places()
+                for batch, each in list(self._batches.items()):
+                    if not each.cohort.advance():
+                        each.cohort.close()
+                        del self._batches[batch]
+                    self._tell_progress(each)
+        except Exception as error:
+            _LOG.exception("a search broke the models")
+            with self._changed:
+                self._state = "failed"
+            reason = unavailable("failed", f"a model of this server has failed: {_short(error)}")
+        else:
+            reason = unavailable("draining", "this server has shut down before the search ended")
+        for each in self._batches.values():
+            each.cohort.close()
+        for ticket in list(self._tickets.values()):
+            self._end(ticket, reason)
+
+    def _take(self) -> bool:
+        """Wait for something to do, and take what other threads asked for; False to stop."""
+        with self._changed:
+            self._changed.wait_for(self._has_work)
+            if self._state == "stopped":
+                return False
+            arrived, leaving = list(self._arrived), set(self._leaving)
+            self._arrived.clear()
+        for ticket in arrived:
+            if ticket.id not in leaving:
+                self._admit(ticket)
+        self._let_go(leaving)
+        return True
+
+    def _has_work(self) -> bool:
+        busy = self._arrived or self._leaving or self._waiting or self._batches
+        return bool(busy) or self._state == "stopped"
+
+    def _admit(self, ticket: Ticket) -> None:
+        """Check the question, which only the policy can; a question that it can't read ends."""
+        try:
+            self._loaded.check_question(ticket.question)
+        except BadInputError as error:
+            reason = str(error).replace(repr(ticket.id), "of this request")
+            self._end(ticket, bad_request(reason, "messages"))
+        else:
+            self._waiting.append(ticket)
+            ticket.notify(Accepted())
+
+    def _let_go(self, leaving: set[str]) -> None:
+        """End searches that nobody waits for; one with a call in progress stays for a tick."""
+        gone = leaving - self._open
+        for each in self._batches.values():
+            gone.update(each.cohort.drop(leaving))
+        for ticket in [self._tickets[name] for name in gone if name in self._tickets]:
+            self._end(ticket, unavailable("dropped", "the client went away"))
+        self._waiting = deque(ticket for ticket in self._waiting if ticket.id not in gone)
+
+    def _fill_places(self) -> None:
+        """Give free places to the searches that wait, in the order of their arrival."""
+        while self._waiting and len(self._open) < self._places:
+            ticket = self._waiting.popleft()
+            searcher = self._loaded.searcher(ticket.settings)
+            batch = self._batches.get(ticket.settings.batch)
+            if batch is None:
+                jobs: deque[Job] = deque()
+                batch = _Batch(searcher.cohort(jobs, self._finish, slots=self._places), jobs)
+                self._batches[ticket.settings.batch] = batch
+            batch.jobs.append(searcher.job(ticket.question, SEED_NAME))
+            self._open.add(ticket.id)
+
+    def _tell_progress(self, batch: _Batch) -> None:
+        for name, step, ledger in batch.cohort.progress():
+            ticket, progress = self._tickets[name], Progress(step, ledger.candidates, ledger.tokens)
+            if progress != ticket.progress:
+                ticket.progress = progress
+                ticket.notify(progress)
+
+    def _finish(self, result: SearchResult) -> None:
+        self._end(self._tickets[result.question.id], result)
+
+    def _end(self, ticket: Ticket, event: SearchResult | RefusedError) -> None:
+        with self._changed:
+            del self._tickets[ticket.id]
+            self._leaving.discard(ticket.id)
+            self._open.discard(ticket.id)
+        seconds = time.monotonic() - ticket.arrived
+        if isinstance(event, SearchResult):
+            self._metrics.finished(event, seconds)
+        elif event.reason == "dropped":
+            self._metrics.dropped()
+        ticket.notify(event)
+
+
+def _short(error: Exception) -> str:
+    """An error in one line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"

@@ -1,0 +1,208 @@
+"""What a server searches with: the models and strategies of a recipe."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..controllers.strategies import check_width
+from ..errors import BadInputError, known_names
+from ..evaluation.cells import Cell, grid
+from ..evaluation.runners import largest_work
+from ..grading.verdict import default_judge
+from ..live.searcher import Searcher
+from ..models.backend import check_there
+from ..models.settle import check_shares
+from ..models.source import ModelSource, check_models, check_world_question
+from ..protocols import AnswerJudge, Question, StepGenerator, StepScorer
+from ..specs.recipe import Recipe
+from .refusals import bad_request
+from .requests import ChatRequest
+
+SEED_NAME = "question"
+"""What the seeds of every search derive from beside its seed: `cats-jax solve` has the same."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings of one search, all of them known.
+
+    Attributes:
+        strategy: label of the strategy.
+        num_candidates: N; 1 for strategies that ignore it.
+        budget: cap on all candidates; None: N times the number of steps.
+        price: price of 100 candidates in units of a right answer.
+        seed: seed of the search.
+    """
+
+    strategy: str
+    num_candidates: int
+    budget: int | None
+    price: float
+    seed: int
+
+    @property
+    def batch(self) -> tuple[str, int, bool]:
+        """What searches have in common that advance in one batch.
+
+        A search without a cap may sample whole answers, see `live.whole_answers`.
+        """
+        return self.strategy, self.num_candidates, self.budget is None
+
+
+class Offer:
+    """The strategies of a recipe by label, and the rules of what may be asked of them."""
+
+    def __init__(self, recipe: Recipe, *, name: str, max_prompt_characters: int) -> None:
+        """Check the recipe; no model is loaded.
+
+        Args:
+            recipe: recipe whose policy, PRM, strategies, calibration and limits are served. Its
+                first strategy, N and seed are the defaults of a request, its largest N is the most
+                that a request may ask for, and its questions only choose the judge of answers.
+            name: name of the served model.
+            max_prompt_characters: largest number of characters of a message.
+
+        Raises:
+            BadInputError: the recipe has several PRMs, or a strategy can't work with it.
+        """
+        if len(recipe.prms) > 1:
+            raise BadInputError(
+                f"a server has one PRM, recipe {recipe.name!r} has {len(recipe.prms)}: keep one"
+            )
+        most = max(recipe.num_candidates)
+        one = dataclasses.replace(recipe, num_candidates=(most,), seeds=recipe.seeds[:1])
+        self.recipe = recipe
+        self.name = name
+        self.max_prompt_characters = max_prompt_characters
+        self.max_candidates = most
+        self._cells: Mapping[str, Cell] = {cell.spec.label: cell for cell in grid(one)}
+
+    @property
+    def strategies(self) -> list[str]:
+        """Labels of the strategies in the recipe's order; the first is the default."""
+        return [spec.label for spec in self.recipe.strategies]
+
+    def settings(self, request: ChatRequest) -> Settings:
+        """The settings of a request, with defaults filled in.
+
+        Raises:
+            RefusedError: the model or strategy is not served, or a value is above its limit.
+        """
+        recipe = self.recipe
+        if request.model != self.name:
+            raise bad_request(
+                f"model {request.model[:60]!r} is not served: ask for {self.name!r}", "model"
+            )
+        for message in request.messages:
+            if not message.content.strip():
+                raise bad_request(f"the {message.role} message is blank: give its text", "messages")
+            if len(message.content) > self.max_prompt_characters:
+                raise bad_request(
+                    f"the {message.role} message has {len(message.content)} characters, at most "
+                    f"{self.max_prompt_characters} are read: shorten it",
+                    "messages",
+                )
+        label = self.strategies[0] if request.strategy is None else request.strategy
+        if label not in self._cells:
+            hint = known_names(label[:60], self.strategies)
+            raise bad_request(f"strategy {label[:60]!r} is not served: {hint}", "strategy")
+        cell = self._cells[label]
+        asked = request.num_candidates
+        num_candidates = recipe.num_candidates[0] if asked is None else asked
+        if num_candidates > self.max_candidates:
+            raise bad_request(
+                f"num_candidates={num_candidates}: this server samples at most "
+                f"{self.max_candidates} candidates a step",
+                "num_candidates",
+            )
+        if cell.strategy.ignores_num_candidates:
+            num_candidates = 1
+        try:
+            check_width(cell.strategy, label, num_candidates)
+        except BadInputError as error:
+            raise bad_request(str(error), "num_candidates") from error
+        budget = recipe.budget if request.budget is None else request.budget
+        if recipe.budget is not None and budget is not None and budget > recipe.budget:
+            raise bad_request(
+                f"budget={budget}: this server samples at most {recipe.budget} candidates a search",
+                "budget",
+            )
+        return Settings(
+            strategy=label,
+            num_candidates=num_candidates,
+            budget=budget,
+            price=cell.price if request.price is None else request.price,
+            seed=recipe.seeds[0] if request.seed is None else request.seed,
+        )
+
+    def load(self, models: ModelSource) -> Loaded:
+        """Check and load the models.
+
+        Raises:
+            BadInputError: a model is not there, does not fit its format, or does not fit into
+                memory.
+        """
+        recipe = self.recipe
+        check_there((recipe.policy, *recipe.prms))
+        check_shares(recipe.policy, recipe.prms)
+        models.fingerprint(recipe.policy)
+        scored = any(cell.prm is not None for cell in self._cells.values())
+        prms = recipe.prms if scored else ()
+        for prm in prms:
+            models.fingerprint(prm)
+        check_models(models, recipe.policy, prms, largest_work(recipe))
+        return Loaded(
+            offer=self,
+            policy=models.policy(recipe.policy),
+            scorer=models.prm(prms[0]) if prms else None,
+            judge=default_judge(recipe.questions),
+        )
+
+    def cell(self, label: str) -> Cell:
+        """The strategy of a label, at the largest N."""
+        return self._cells[label]
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """An offer with its models."""
+
+    offer: Offer
+    policy: StepGenerator
+    scorer: StepScorer | None
+    judge: AnswerJudge
+
+    def check_question(self, question: Question) -> None:
+        """Check that the policy can read a question.
+
+        Raises:
+            BadInputError: it can't.
+        """
+        if question.system is not None and not getattr(self.policy, "reads_system", False):
+            raise BadInputError(
+                f"policy {self.policy.name!r} reads no system message: leave it out"
+            )
+        self.policy.check_question(question)
+        check_world_question(question.text, self.offer.recipe.policy)
+
+    def searcher(self, settings: Settings) -> Searcher:
+        """The searcher that answers as the server does."""
+        recipe, cell = self.offer.recipe, self.offer.cell(settings.strategy)
+        return Searcher(
+            policy=self.policy,
+            scorer=None if cell.prm is None else self.scorer,
+            strategy=cell.strategy,
+            params=cell.params,
+            num_candidates=settings.num_candidates,
+            calibration=cell.calibration,
+            price=settings.price,
+            seed=settings.seed,
+            judge=self.judge,
+            max_depth=recipe.max_depth,
+            budget=settings.budget,
+            in_flight=recipe.in_flight,
+            max_tokens=recipe.max_tokens,
+            max_seconds=recipe.max_seconds,
+        )

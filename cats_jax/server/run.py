@@ -1,0 +1,112 @@
+"""The process of a server: its address, its start, and its end in good order."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import signal
+import socket
+import time
+from types import FrameType
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from ..errors import BadInputError
+from .engine import Engine
+
+_CLOSING_SECONDS = 5
+"""Seconds for the last bytes of responses, after the searches have ended."""
+
+
+def bind(host: str, port: int, token: str | None) -> socket.socket:
+    """A socket at an address; nothing can connect before the server runs.
+
+    Args:
+        host: name or address of this machine.
+        port: port in 0..65535; 0 takes a free one.
+        token: the bearer token, or None.
+
+    Raises:
+        BadInputError: the address can't be had, or others could reach it without a token.
+    """
+    if not 0 <= port < 1 << 16:
+        raise BadInputError(f"--port {port}: must be in 0..65535")
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        if token is None and not ipaddress.ip_address(address[0]).is_loopback:
+            raise BadInputError(
+                f"--host {host}: others can reach it, so the server needs a token: give "
+                "--token-file or CATS_JAX_TOKEN, or leave --host at 127.0.0.1"
+            )
+        made = socket.socket(family, socket.SOCK_STREAM)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind(address)
+    except OSError as error:
+        raise BadInputError(
+            f"--host {host} --port {port}: {error.strerror}: choose another address or port"
+        ) from error
+    return made
+
+
+def url(sock: socket.socket) -> str:
+    """The base URL that clients are given."""
+    host, port = sock.getsockname()[:2]
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}/v1"
+
+
+class Server(uvicorn.Server):
+    """Serves until a signal, then until the searches have ended or `grace` seconds are over.
+
+    A second signal ends it at once.
+    """
+
+    def __init__(self, app: ASGIApp, engine: Engine, *, grace: float) -> None:
+        """Set up; nothing is served yet.
+
+        Args:
+            app: application.
+            engine: what runs the searches; it is drained and stopped at the end.
+            grace: most seconds between the signal and the end of the searches.
+        """
+        super().__init__(
+            uvicorn.Config(
+                app,
+                log_level="warning",
+                access_log=False,
+                server_header=False,
+                timeout_graceful_shutdown=_CLOSING_SECONDS,
+            )
+        )
+        self._engine = engine
+        self._grace = grace
+        self._signals = 0
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Note a signal."""
+        del sig, frame
+        self._signals += 1
+
+    def end(self) -> None:
+        """Do what a signal does; any thread may call this."""
+        self.handle_exit(signal.SIGTERM, None)
+
+    def run_until_signal(self, sock: socket.socket) -> None:
+        """Serve on a socket until the end."""
+        asyncio.run(self._run_all(sock))
+
+    async def _run_all(self, sock: socket.socket) -> None:
+        serving = asyncio.create_task(self.serve(sockets=[sock]))
+        last: float | None = None
+        while not serving.done():
+            await asyncio.wait([serving], timeout=0.1)
+            if self._signals and last is None:
+                self._engine.drain()
+                last = time.monotonic() + self._grace
+            over = last is not None and time.monotonic() >= last
+            if last is not None and (over or self._signals > 1 or self._engine.is_idle()):
+                break
+        # The searches that are left are refused, so that their responses end.
+        await asyncio.to_thread(self._engine.stop)
+        self.should_exit = True
+        await serving
