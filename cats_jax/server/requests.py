@@ -146,10 +146,9 @@ def _without_neutral(content: dict[str, Any]) -> dict[str, Any]:
         if name not in _NEUTRAL:
             found[name] = value
         elif not any(_same(value, neutral) for neutral in _NEUTRAL[name]):
-            instead = "budget" if name.startswith("max_") else "strategy, num_candidates"
             raise bad_request(
-                f"{name} has no meaning in a search: leave it out; see {instead} for what a search "
-                "takes",
+                f"{name} has no meaning in a search: leave it out; a search takes strategy, "
+                "num_candidates, budget, price and seed",
                 name,
             )
     return found

@@ -40,8 +40,12 @@ def bind(host: str, port: int, token: str | None) -> socket.socket:
                 "--token-file or CATS_JAX_TOKEN, or leave --host at 127.0.0.1"
             )
         made = socket.socket(family, socket.SOCK_STREAM)
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind(address)
+        try:
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            made.bind(address)
+        except OSError:
+            made.close()
+            raise
     except OSError as error:
         raise BadInputError(
             f"--host {host} --port {port}: {error.strerror}: choose another address or port"
