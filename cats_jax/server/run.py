@@ -33,13 +33,15 @@ def bind(host: str, port: int, token: str | None) -> socket.socket:
     if not 0 <= port < 1 << 16:
         raise BadInputError(f"--port {port}: must be in 0..65535")
     try:
-        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        family, _, protocol, _, address = found[0]
         if token is None and not ipaddress.ip_address(address[0]).is_loopback:
             raise BadInputError(
                 f"--host {host}: others can reach it, so the server needs a token: give "
                 "--token-file or CATS_JAX_TOKEN, or leave --host at 127.0.0.1"
             )
-        made = socket.socket(family, socket.SOCK_STREAM)
+        # Without the protocol asyncio does not see that it is TCP, and leaves Nagle's delay on.
+        made = socket.socket(family, socket.SOCK_STREAM, protocol)
         try:
             made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             made.bind(address)

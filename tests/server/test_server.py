@@ -11,7 +11,7 @@ import httpx
 import openai
 import pytest
 from letters import LetterPolicy
-from serving import HeldPolicy, letters, running
+from search_server import HeldPolicy, letters, running
 
 from cats_jax.errors import BadInputError
 from cats_jax.protocols import Question
@@ -38,9 +38,9 @@ def ask(found, text="which letters?", *, name="letters", stream=False, **extra):
 
 
 def alone(loaded: Loaded, text, settings: Settings):
-    """What a `Searcher` gives by itself, as `cats-jax solve` asks it."""
-    (result,) = loaded.searcher(settings).run([Question("question", text)])
-    return result
+    """What a `Searcher` gives, as `cats-jax solve` asks it, beside other questions."""
+    others = [Question(name, name) for name in "abc"]
+    return loaded.searcher(settings).run([Question("question", text), *others])[0]
 
 
 def without_seconds(ledger):

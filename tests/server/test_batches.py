@@ -1,0 +1,162 @@
+"""The embedded models behind the server: batches, caches, and the command line's own answers."""
+
+import re
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import openai
+import pytest
+from search_server import running
+
+from cats_jax import datasets
+from cats_jax.commands.serve import _WORLD
+from cats_jax.errors import BadInputError
+from cats_jax.models.source import ModelFolders
+from cats_jax.protocols import Question
+from cats_jax.server.offer import Offer, Settings
+from cats_jax.specs.recipe import parse_recipe
+
+RECIPE = {**_WORLD, "strategies": ["beam", "majority"], "num_candidates": [4], "in_flight": 8}
+
+
+@pytest.fixture(scope="module")
+def server():
+    offer = Offer(parse_recipe(RECIPE), name="weak", max_prompt_characters=200)
+    with running(offer.load(ModelFolders())) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def oracle(server):
+    """Models of its own: those of the server are its thread's."""
+    return server.loaded.offer.load(ModelFolders())
+
+
+@pytest.fixture(scope="module")
+def texts():
+    questions = datasets.world_questions("test", 8, seed=3).questions
+    return [question.text for question in questions]
+
+
+def ask(found, text, **extra):
+    return found.client().chat.completions.create(
+        model="weak", messages=[{"role": "user", "content": text}], extra_body=extra
+    )
+
+
+def expected(oracle, texts, settings):
+    """What a searcher finds for each text, one after the other."""
+    searcher = oracle.searcher(settings)
+    answers = []
+    for text in texts:
+        (result,) = searcher.run([Question("question", text)])
+        content = "" if result.chosen is None else "\n\n".join(result.paths[result.chosen].steps)
+        answers.append((content, result.status, result.ledger.generated, result.ledger.candidates))
+    return answers
+
+
+def found_in(answer):
+    usage = answer.usage.model_extra["cats_jax"]
+    return (
+        answer.choices[0].message.content,
+        answer.model_extra["cats_jax"]["status"],
+        usage["generated"],
+        usage["candidates"],
+    )
+
+
+def test_searches_with_and_without_a_budget_are_those_of_a_searcher(server, oracle, texts):
+    """Majority samples whole answers, but step by step where a budget may cut it short."""
+    asked = [(text, budget) for text in texts[:4] for budget in (None, 9)]
+    with ThreadPoolExecutor(8) as clients:
+        answers = list(
+            clients.map(lambda job: ask(server, job[0], strategy="majority", budget=job[1]), asked)
+        )
+    for budget in (None, 9):
+        settings = Settings("majority", 4, budget, 0.0, 0)
+        wanted = expected(oracle, texts[:4], settings)
+        own = [
+            found_in(answer) for answer, job in zip(answers, asked, strict=True) if job[1] == budget
+        ]
+        assert own == wanted
+
+
+@pytest.mark.slow
+def test_32_clients_at_once_get_the_answers_of_a_searcher(server, oracle, texts):
+    """Eight questions with four seeds each, of which eight are searched at a time."""
+    jobs = [(text, seed) for text in texts for seed in range(4)]
+    with ThreadPoolExecutor(32) as clients:
+        answers = list(clients.map(lambda job: ask(server, job[0], seed=job[1]), jobs))
+    for seed in range(4):
+        own = [found_in(a) for a, job in zip(answers, jobs, strict=True) if job[1] == seed]
+        assert own == expected(oracle, texts, Settings("beam", 4, None, 0.0, seed))
+    last = time.monotonic() + 10
+    while server.loaded.policy._cache._roots:  # the engine forgets after its last answer
+        assert time.monotonic() < last
+
+
+def test_an_equal_question_keeps_its_cache_when_the_other_is_dropped(server, oracle, texts):
+    body = {"model": "weak", "messages": [{"role": "user", "content": texts[0]}]}
+    with ThreadPoolExecutor(4) as clients:
+        staying = [clients.submit(ask, server, texts[0], seed=seed) for seed in (0, 0, 1)]
+        with httpx.stream(
+            "POST", f"{server.url}/chat/completions", json={**body, "stream": True}, timeout=60
+        ) as response:
+            next(response.iter_lines())  # it has begun
+        same, again, other = [found_in(each.result()) for each in staying]
+    assert same == again
+    for seed, each in ((0, same), (1, other)):
+        assert [each] == expected(oracle, texts[:1], Settings("beam", 4, None, 0.0, seed))
+
+
+@pytest.mark.slow
+def test_the_command_serves_and_ends_and_answers_as_solve_does(tmp_path, texts):
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(
+        "policy: {path: weak, max_step_tokens: 256}\nprms: [exact]\ncalibration: weak\n"
+        "strategies: [beam]\nnum_candidates: [4]\nquestions: {world: test, count: 1}\n"
+    )
+    token = tmp_path / "token"
+    token.write_text("sesame\n")
+    command = [sys.executable, "-m", "cats_jax.cli"]
+    options = ["--port", "0", "--token-file", str(token), "--model-name", "searches"]
+    with subprocess.Popen(
+        [*command, "serve", str(recipe), *options], stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            line = process.stderr.readline()
+            url = re.search(r"http://\S+/v1", line)[0]
+            with openai.OpenAI(base_url=url, api_key="sesame", max_retries=20) as client:
+                answer = client.chat.completions.create(
+                    model="searches",
+                    messages=[{"role": "user", "content": texts[0]}],
+                    seed=7,
+                )
+        finally:
+            process.terminate()
+        began = time.monotonic()
+        assert process.wait(30) == 0, process.stderr.read()
+        assert time.monotonic() - began < 20
+        assert "the server has ended" in process.stderr.read()
+    solved = subprocess.run(
+        [*command, "solve", texts[0], "-n", "4", "--seed", "7"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    own = answer.model_extra["cats_jax"]
+    assert f"answer: {own['answer']}" in solved.stdout
+    ledger = answer.usage.model_extra["cats_jax"]
+    assert f"candidates: {ledger['candidates']}" in solved.stdout
+    assert f"tokens: {ledger['tokens']} " in solved.stdout
+
+
+def test_a_recipe_that_can_not_be_served_is_refused():
+    for changes, match in (
+        ({"prms": ["exact", "sparse"]}, "one PRM"),
+        ({"prms": []}, "reads PRM scores"),
+        ({"strategies": ["beam", "baem"]}, "did you mean"),
+    ):
+        with pytest.raises(BadInputError, match=match):
+            Offer(parse_recipe({**RECIPE, **changes}), name="weak", max_prompt_characters=200)

@@ -1,0 +1,240 @@
+"""Bodies that no client should send: each is refused with a sentence, and the server goes on."""
+
+import json
+import random
+import socket
+
+import httpx
+import pytest
+from search_server import letters, running
+
+from cats_jax.server.refusals import RefusedError
+from cats_jax.server.requests import ChatRequest, parse_request
+
+GOOD = {"model": "letters", "messages": [{"role": "user", "content": "which letters?"}]}
+NAMES = [
+    *ChatRequest.model_fields,
+    *("n", "temperature", "top_p", "tools", "stop", "logprobs", "max_tokens", "response_format"),
+]
+FIXED = {
+    "nothing": b"",
+    "no JSON": b"{",
+    "no object": b"[]",
+    "null": b"null",
+    "a number": b"1e999",
+    "no UTF-8": b'{"model": "\xff\xfe"}',
+    "half a surrogate": b'{"messages": [{"role": "user", "content": "\\ud800"}]}',
+    "not a number": b'{"model": "letters", "price": NaN}',
+    "infinity": b'{"model": "letters", "price": -Infinity}',
+    "a long number": b'{"seed": ' + b"9" * 100_000 + b"}",
+    "many lists": b"[" * 100_000,
+    "many closed lists": b"[" * 100_000 + b"]" * 100_000,
+    "many objects": b'{"messages":' * 5_000 + b"1" + b"}" * 5_000,
+    "deep metadata": b'{"metadata":' * 150 + b"{}" + b"}" * 150,
+    "a megabyte": json.dumps({"messages": [{"role": "user", "content": "x" * 2**20}]}).encode(),
+    "ten megabytes": b" " * 10_000_000,
+    "a long name": json.dumps({**GOOD, "y" * 50_000: 1}).encode(),
+    "many names": json.dumps({**GOOD, **{f"x{i}": i for i in range(3_000)}}).encode(),
+}
+
+
+@pytest.fixture(scope="module")
+def server():
+    with running(letters()) as found, httpx.Client(base_url=found.root, timeout=60) as client:
+        yield client
+
+
+def post(client, body):
+    return client.post(
+        "/v1/chat/completions", content=body, headers={"Content-Type": "application/json"}
+    )
+
+
+def assert_refused(response):
+    assert 400 <= response.status_code < 500, response.text
+    error = response.json()["error"]
+    assert set(error) == {"message", "type", "param", "code"}
+    assert 5 < len(error["message"]) < 600
+
+
+@pytest.mark.parametrize("name", FIXED)
+def test_a_broken_body_is_refused(server, name):
+    assert_refused(post(server, FIXED[name]))
+
+
+def test_a_thousand_malformed_requests_break_nothing(server):
+    draw = random.Random(0)
+    refused = 0
+    while refused < 1000:
+        response = post(server, malformed(draw))
+        if response.status_code != 200:  # a few are good by chance
+            assert_refused(response)
+            refused += 1
+    answer = post(server, json.dumps(GOOD).encode())
+    assert answer.status_code == 200
+    assert answer.json()["choices"][0]["message"]["content"]
+    assert server.get("/healthz").json() == {"status": "ready", "in_flight": 0, "waiting": 0}
+
+
+def malformed(draw):
+    """A body that is wrong in one of several ways."""
+    way = draw.randrange(5)
+    if way == 0:
+        return draw.randbytes(draw.randrange(200))
+    if way == 1:  # cut off, or a byte changed
+        text = bytearray(json.dumps({**GOOD, draw.choice(NAMES): value(draw)}).encode())
+        text[draw.randrange(len(text))] = draw.randrange(256)
+        return bytes(text[: draw.randrange(1, len(text) + 1)])
+    body = json.loads(json.dumps(GOOD))
+    if way == 2:
+        body["messages"] = value(draw)
+    elif way == 3:
+        body["messages"][0][draw.choice(["role", "content", "name", "tool_calls"])] = value(draw)
+    else:
+        for _ in range(draw.randrange(1, 4)):
+            body[draw.choice(NAMES)] = value(draw)
+    return json.dumps(body).encode()
+
+
+def value(draw, depth=0):
+    """Any value that JSON has."""
+    if depth < 4 and draw.random() < 0.3:
+        if draw.random() < 0.5:
+            return [value(draw, depth + 1) for _ in range(draw.randrange(4))]
+        return {draw.choice(["role", "content", "x", ""]): value(draw, depth + 1)}
+    return draw.choice(
+        [
+            *(True, False, 0, -1, 1.5, -0.0, 1e308, 10**18, 10**30, -(2**63) - 1, 2**31),
+            *("", " ", "user", "beam", "\x00\x1b[2J", "é" * 300, "<script>", "../../etc/passwd"),
+            *("module:function", "{question}", "\ufdd0\ufdd1", "<|im_end|>", "x" * 5000),
+        ]
+    )
+
+
+def test_broken_http_breaks_nothing(server):
+    host, port = server.base_url.host, server.base_url.port
+    for sent in (
+        b"\x00\xff\r\n\r\n",
+        b"GET\r\n\r\n",
+        b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n",
+        b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json"
+        b"\r\nContent-Length: 100\r\n\r\n{",
+        b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json"
+        b"\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"GET /v1/models HTTP/1.1\r\n\r\n",
+    ):
+        with socket.create_connection((host, port)) as made:
+            made.sendall(sent)
+            made.shutdown(socket.SHUT_WR)
+            made.settimeout(10)
+            answer = made.recv(1 << 16)
+        assert not answer.startswith(b"HTTP/1.1 5")
+    assert server.get("/healthz").status_code == 200
+
+
+# What may be asked for.
+
+
+def parsed(**extra):
+    return parse_request(json.dumps({**GOOD, **extra}).encode())
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"temperature": 0.2},
+        {"temperature": True},
+        {"top_p": 0.5},
+        {"n": 2},
+        {"tools": [{"type": "function"}]},
+        {"logprobs": True},
+        {"stop": ["\n"]},
+        {"response_format": {"type": "json_object"}},
+        {"max_tokens": 100},
+        {"max_completion_tokens": 100},
+        {"reasoning_effort": "high"},
+    ],
+)
+def test_parameters_without_a_meaning_are_refused_by_name(extra):
+    (name,) = extra
+    with pytest.raises(RefusedError, match="no meaning in a search") as refused:
+        parsed(**extra)
+    assert (refused.value.status, refused.value.param) == (400, name)
+
+
+def test_parameters_that_ask_for_nothing_are_taken():
+    neutral = {"n": 1, "temperature": 1, "top_p": 1.0, "stop": None, "tools": [], "logprobs": False}
+    labels = {"user": "me", "metadata": {"a": "b"}}
+    assert parsed(**neutral, **labels, stream=False, max_tokens=None) == parsed(
+        **labels, stream=False
+    )
+
+
+@pytest.mark.parametrize(
+    ("extra", "match"),
+    [
+        ({"num_candidates": 0}, "num_candidates.*greater than or equal to 1"),
+        ({"num_candidates": 4.0}, "num_candidates"),
+        ({"num_candidates": "4"}, "num_candidates"),
+        ({"num_candidates": True}, "num_candidates"),
+        ({"budget": 2**31}, "budget"),
+        ({"price": -1}, "price"),
+        ({"seed": 2**63}, "seed"),
+        ({"strateg": "beam"}, "unknown parameter 'strateg'"),
+        ({"stream_options": {"x": 1}}, "unknown parameter 'stream_options.x'"),
+        ({"messages": []}, "messages"),
+        ({"messages": GOOD["messages"] * 2}, "one user message"),
+        ({"messages": [{"role": "system", "content": "x"}]}, "one user message"),
+        ({"messages": [{"role": "system", "content": "x"}] * 2}, "one user message"),
+        ({"messages": [{"role": "system", "content": "x"}, *GOOD["messages"] * 2]}, "one user"),
+        ({"messages": [*GOOD["messages"], {"role": "system", "content": "x"}]}, "one user"),
+        ({"messages": [{"role": "assistant", "content": "x"}]}, "role"),
+        ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, "content"),
+        ({"model": None}, "model"),
+    ],
+)
+def test_wrong_values_are_refused_by_name(extra, match):
+    with pytest.raises(RefusedError, match=match) as refused:
+        parsed(**extra)
+    assert refused.value.status == 400
+
+
+def test_a_system_message_stands_before_the_question():
+    system = {"role": "system", "content": " Be brief.\n"}
+    asked = parsed(messages=[system, *GOOD["messages"]])
+    assert (asked.question, asked.system) == ("which letters?", "Be brief.")
+    assert parsed().system is None
+
+
+@pytest.mark.parametrize(
+    ("extra", "match"),
+    [
+        ({"model": "gpt-4o"}, "ask for 'letters'"),
+        ({"strategy": "baem"}, "did you mean 'beam'"),
+        ({"strategy": "os:system"}, "not served"),
+        ({"num_candidates": 9}, "at most 8"),
+        ({"budget": 41}, "at most 40"),
+        ({"messages": [{"role": "user", "content": " \n"}]}, "blank"),
+        ({"messages": [{"role": "user", "content": "x" * 201}]}, "at most 200"),
+        ({"messages": [{"role": "system", "content": ""}, *GOOD["messages"]]}, "system message"),
+    ],
+)
+def test_what_is_not_offered_is_refused(extra, match):
+    offer = letters(budget=40).offer
+    assert offer.settings(parsed()).budget == 40
+    with pytest.raises(RefusedError, match=match) as refused:
+        offer.settings(parsed(**extra))
+    assert refused.value.status == 400
+
+
+def test_a_question_that_the_policy_can_not_read_is_refused(server):
+    """By the policy's own check, in the engine's thread; also where a stream was asked for."""
+    for stream in (False, True):
+        long = [{"role": "user", "content": "x" * 150}]
+        response = post(server, json.dumps({**GOOD, "messages": long, "stream": stream}).encode())
+        assert_refused(response)
+        assert "is too long" in response.json()["error"]["message"]
+    system = [{"role": "system", "content": "Be brief."}, *GOOD["messages"]]
+    response = post(server, json.dumps({**GOOD, "messages": system}).encode())
+    assert_refused(response)
+    assert "reads no system message" in response.json()["error"]["message"]
