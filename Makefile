@@ -112,8 +112,8 @@ world: $(STAMP)
 	@OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 $(BIN)/python -m cats_jax.world_build.build
 
 bench: $(STAMP)
-	@set -e; for script in $(filter-out %/check_gpu.py %_throughput.py, \
-	  $(wildcard benchmarks/*.py)); do \
+	@set -e; for script in $(filter-out %/check_gpu.py %/engine_throughput.py \
+	  %/server_throughput.py, $(wildcard benchmarks/*.py)); do \
 	  echo "== $$script"; JAX_PLATFORMS=cpu OMP_NUM_THREADS=1 $(BIN)/python $$script; done
 
 bench-vllm: $(VLLM_STAMP)

@@ -21,9 +21,11 @@ import prm_families
 import psutil
 import pytest
 import torch
+from search_server import running as running_server
 
 from cats_jax import datasets, world
 from cats_jax.errors import BadInputError, RunStoppedError, ScorerContractError
+from cats_jax.grading.boxed_integer import BoxedIntegerJudge
 from cats_jax.live.searcher import Searcher
 from cats_jax.models.contracts import check_generator, check_scorer
 from cats_jax.models.huggingface.generator import HuggingFaceGenerator
@@ -44,7 +46,9 @@ from cats_jax.models.settle import settle
 from cats_jax.models.source import ModelFolders
 from cats_jax.protocols import Question, Step, StepRequest
 from cats_jax.reporting.statistics import wilson
+from cats_jax.server.offer import Loaded, Offer
 from cats_jax.specs.models import PolicySpec
+from cats_jax.specs.recipe import parse_recipe
 from search import best_of_n, greedy, majority
 
 pytestmark = pytest.mark.vllm
@@ -278,6 +282,57 @@ def test_searches_agree_in_accuracy(policy, scorer, hf_policy, hf_scorer, questi
     ours, theirs = shares
     assert ours.low <= theirs.high
     assert theirs.low <= ours.high
+
+
+def test_searches_on_an_engine_are_served_to_openai_s_client(policy, scorer, questions):
+    """Greedy answers are those of a searcher; clients that go away leave the others alone."""
+    recipe = parse_recipe(
+        {
+            "name": "served",
+            "prms": ["exact"],
+            "calibration": "weak",
+            "strategies": ["greedy", "beam"],
+            "num_candidates": [4],
+            "questions": {"world": "test", "count": 1},
+            "in_flight": 8,
+        }
+    )
+    offer = Offer(recipe, name="weak", max_prompt_characters=200)
+    texts = [question.text for question in questions.questions[:8]]
+    greedily = Searcher(policy=policy, strategy=greedy(), num_candidates=1)
+    expected = greedily.run([Question(text, text) for text in texts])
+
+    def ask(job):
+        text, strategy = job
+        message = {"role": "user", "content": text}
+        return client.chat.completions.create(
+            model="weak", messages=[message], extra_body={"strategy": strategy}
+        )
+
+    with running_server(Loaded(offer, policy, scorer, BoxedIntegerJudge())) as server:
+        client = server.client()
+        asked = [(text, strategy) for text in texts for strategy in ("greedy", "beam")]
+        with ThreadPoolExecutor(17) as clients:
+            answers = clients.map(ask, asked)
+            stream = client.chat.completions.create(
+                model="weak", messages=[{"role": "user", "content": texts[0]}], stream=True
+            )
+            next(stream)
+            stream.close()
+            answers = list(answers)
+        last = time.monotonic() + 30
+        while not server.engine.is_idle():
+            assert time.monotonic() < last
+    for answer, result in zip(answers[::2], expected, strict=True):
+        assert answer.choices[0].message.content == "\n\n".join(result.paths[0].steps)
+    for answer in answers[1::2]:
+        assert answer.model_extra["cats_jax"]["status"] == "answered"
+        assert answer.usage.completion_tokens > 0
+    right = [
+        answer.model_extra["cats_jax"]["answer"] == questions.answers[question.id]
+        for answer, question in zip(answers[1::2], questions.questions[:8], strict=True)
+    ]
+    assert sum(right) >= 3
 
 
 def test_the_queue_of_an_engine_gives_what_its_public_methods_give(
