@@ -16,31 +16,39 @@ class Metrics:
     """The metrics of one server, in a registry of their own."""
 
     def __init__(self) -> None:
-        self._registry = CollectorRegistry()
-        own = {"registry": self._registry}
-        self._in_flight = Gauge("cats_jax_searches_in_flight", "Searches that have a place", **own)
-        self._waiting = Gauge("cats_jax_searches_waiting", "Searches that wait for a place", **own)
+        self._registry = registry = CollectorRegistry()
+        self._in_flight = Gauge(
+            "cats_jax_searches_in_flight", "Searches that have a place", registry=registry
+        )
+        self._waiting = Gauge(
+            "cats_jax_searches_waiting", "Searches that wait for a place", registry=registry
+        )
         self._finished = Counter(
-            "cats_jax_searches_finished", "Searches that ended by themselves", ["status"], **own
+            "cats_jax_searches_finished",
+            "Searches that ended by themselves",
+            ["status"],
+            registry=registry,
         )
         self._dropped = Counter(
-            "cats_jax_searches_dropped", "Searches whose client went away", **own
+            "cats_jax_searches_dropped", "Searches whose client went away", registry=registry
         )
         self._tokens = Counter(
             "cats_jax_tokens",
             "Tokens of finished searches: sampled by the policy, computed by the PRM",
             ["model"],
-            **own,
+            registry=registry,
         )
-        self._candidates = Counter("cats_jax_candidates", "Candidates of finished searches", **own)
+        self._candidates = Counter(
+            "cats_jax_candidates", "Candidates of finished searches", registry=registry
+        )
         self._seconds = Histogram(
             "cats_jax_search_seconds",
             "Seconds from a request to the end of its search",
             buckets=_SECONDS,
-            **own,
+            registry=registry,
         )
         self._rejected = Counter(
-            "cats_jax_requests_rejected", "Requests without a search", ["reason"], **own
+            "cats_jax_requests_rejected", "Requests without a search", ["reason"], registry=registry
         )
 
     def watch(self, *, in_flight: Callable[[], int], waiting: Callable[[], int]) -> None:

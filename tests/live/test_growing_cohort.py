@@ -91,12 +91,8 @@ def test_a_question_with_a_call_in_progress_is_dropped_when_it_is_back():
     assert begun.wait(60)
     assert cohort.drop({"q0"}) == []
     go.set()
-    for _ in range(200):
-        gone = cohort.drop({"q0"})
-        if gone:
-            break
+    while not cohort.drop({"q0"}):
         assert cohort.advance()
-    assert gone == ["q0"]
     while cohort.advance():
         pass
     cohort.close()

@@ -21,6 +21,7 @@ import prm_families
 import psutil
 import pytest
 import torch
+from search_server import own_fields
 from search_server import running as running_server
 
 from cats_jax import datasets, world
@@ -326,10 +327,10 @@ def test_searches_on_an_engine_are_served_to_openai_s_client(policy, scorer, que
     for answer, result in zip(answers[::2], expected, strict=True):
         assert answer.choices[0].message.content == "\n\n".join(result.paths[0].steps)
     for answer in answers[1::2]:
-        assert answer.model_extra["cats_jax"]["status"] == "answered"
-        assert answer.usage.completion_tokens > 0
+        assert own_fields(answer)["status"] == "answered"
+        assert own_fields(answer.usage)["generated"] > 0
     right = [
-        answer.model_extra["cats_jax"]["answer"] == questions.answers[question.id]
+        own_fields(answer)["answer"] == questions.answers[question.id]
         for answer, question in zip(answers[1::2], questions.questions[:8], strict=True)
     ]
     assert sum(right) >= 3

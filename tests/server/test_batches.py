@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import openai
 import pytest
-from search_server import running
+from search_server import own_fields, running
 
 from cats_jax import datasets
 from cats_jax.commands.serve import _WORLD
@@ -59,10 +59,10 @@ def expected(oracle, texts, settings):
 
 
 def found_in(answer):
-    usage = answer.usage.model_extra["cats_jax"]
+    usage = own_fields(answer.usage)
     return (
         answer.choices[0].message.content,
-        answer.model_extra["cats_jax"]["status"],
+        own_fields(answer)["status"],
         usage["generated"],
         usage["candidates"],
     )
@@ -126,10 +126,11 @@ def test_the_command_serves_and_ends_and_answers_as_solve_does(tmp_path, texts):
     with subprocess.Popen(
         [*command, "serve", str(recipe), *options], stderr=subprocess.PIPE, text=True
     ) as process:
+        assert process.stderr is not None
         try:
-            line = process.stderr.readline()
-            url = re.search(r"http://\S+/v1", line)[0]
-            with openai.OpenAI(base_url=url, api_key="sesame", max_retries=20) as client:
+            url = re.search(r"http://\S+/v1", process.stderr.readline())
+            assert url is not None
+            with openai.OpenAI(base_url=url[0], api_key="sesame", max_retries=20) as client:
                 answer = client.chat.completions.create(
                     model="searches",
                     messages=[{"role": "user", "content": texts[0]}],
@@ -145,9 +146,9 @@ def test_the_command_serves_and_ends_and_answers_as_solve_does(tmp_path, texts):
         [*command, "solve", texts[0], "-n", "4", "--seed", "7"],
         capture_output=True, text=True, check=True,
     )  # fmt: skip
-    own = answer.model_extra["cats_jax"]
+    own = own_fields(answer)
     assert f"answer: {own['answer']}" in solved.stdout
-    ledger = answer.usage.model_extra["cats_jax"]
+    ledger = own_fields(answer.usage)
     assert f"candidates: {ledger['candidates']}" in solved.stdout
     assert f"tokens: {ledger['tokens']} " in solved.stdout
 

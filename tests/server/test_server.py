@@ -11,7 +11,7 @@ import httpx
 import openai
 import pytest
 from letters import LetterPolicy
-from search_server import HeldPolicy, letters, running
+from search_server import HeldPolicy, letters, own_fields, running
 
 from cats_jax.errors import BadInputError
 from cats_jax.protocols import Question
@@ -49,14 +49,14 @@ def without_seconds(ledger):
 
 def assert_equal(answer, result):
     """A chat completion has the answer, path and costs of a search."""
-    own = answer.model_extra["cats_jax"]
+    own = own_fields(answer)
     assert (own["status"], own["answer"]) == (result.status, result.answer)
     chosen = result.paths[result.chosen]
     assert answer.choices[0].message.content == "\n\n".join(chosen.steps)
     assert own["path_score"] == chosen.path_score
     assert own["step_scores"] == list(chosen.step_scores)
     ledger = result.ledger.as_dict()
-    assert without_seconds(answer.usage.model_extra["cats_jax"]) == without_seconds(ledger)
+    assert without_seconds(own_fields(answer.usage)) == without_seconds(ledger)
     assert answer.usage.completion_tokens == ledger["generated"]
     assert answer.usage.prompt_tokens == ledger["prompt_computed"] + ledger["prompt_cached"]
 
@@ -79,7 +79,7 @@ def test_32_clients_at_once_get_the_answers_of_a_searcher(server):
     assert len({answer.id for answer in answers}) == 32
     seen = {}
     for (extra, text), answer in zip(jobs, answers, strict=True):
-        own = answer.model_extra["cats_jax"]
+        own = own_fields(answer)
         settings = Settings(
             **{
                 name: own[name]
@@ -120,9 +120,7 @@ def test_a_stream_has_progress_then_the_answer_then_the_usage(server):
     chunks = list(stream)
     assert chunks[0].choices[0].delta.role == "assistant"
     progress = [
-        chunk.model_extra["cats_jax"]
-        for chunk in chunks
-        if chunk.model_extra and "step" in chunk.model_extra["cats_jax"]
+        own_fields(chunk) for chunk in chunks if chunk.model_extra and "step" in own_fields(chunk)
     ]
     assert len(progress) >= 2
     for name in ("step", "candidates", "tokens"):
@@ -133,8 +131,8 @@ def test_a_stream_has_progress_then_the_answer_then_the_usage(server):
     assert text == whole.choices[0].message.content
     reasons = [c.choices[0].finish_reason for c in chunks if c.choices]
     assert reasons == [None] * (len(reasons) - 1) + ["stop"]
-    last = chunks[-2].model_extra["cats_jax"]
-    assert last == whole.model_extra["cats_jax"]
+    last = own_fields(chunks[-2])
+    assert last == own_fields(whole)
     assert chunks[-1].choices == []
     assert chunks[-1].usage.total_tokens == whole.usage.total_tokens
 
@@ -156,8 +154,8 @@ def test_a_failed_search_is_an_answer_without_text(stream):
         parts = list(answer) if stream else [answer]
         choice = parts[-1].choices[0]
         assert choice.finish_reason == "length"
-        assert parts[-1].model_extra["cats_jax"]["status"] == "failed"
-        assert "invalid" in parts[-1].model_extra["cats_jax"]["reason"]
+        assert own_fields(parts[-1])["status"] == "failed"
+        assert "invalid" in own_fields(parts[-1])["reason"]
         if not stream:
             assert choice.message.content == ""
 

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import httpx
 import openai
@@ -121,6 +122,11 @@ class Running:
         """A metric by its name with labels; 0 if it is not there yet."""
         lines = httpx.get(f"{self.root}/metrics").text.splitlines()
         return float(next((line.split()[-1] for line in lines if line.startswith(name)), 0))
+
+
+def own_fields(part: Any) -> dict[str, Any]:
+    """The field `cats_jax` of an answer, a chunk or a usage, which OpenAI's types do not have."""
+    return part.model_extra["cats_jax"]
 
 
 @contextlib.contextmanager
