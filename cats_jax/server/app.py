@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import hmac
 import time
 import uuid
@@ -91,11 +92,8 @@ class _Web:
             notify=_into(events, asyncio.get_running_loop()),
         )
         self._engine.submit(ticket)
+        end = functools.partial(self._engine.drop, ticket)
         about = {"id": ticket.id, "model": self._offer.name, "created": int(time.time())}
-
-        def end() -> None:
-            self._engine.drop(ticket)
-
         try:
             if not asked.stream:
                 result = await _unless_gone(request, _result(events))
