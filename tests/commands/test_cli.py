@@ -258,10 +258,6 @@ def test_bad_questions(capsys, recipe, tmp_path, questions, message):
         (("solve", "(1+2)*3=?", "--prm-format", "x"), r"PRM format 'x' is unknown"),
         (("serve", "no-such.yaml"), r"recipe 'no-such\.yaml' does not exist"),
         (("serve", "--host", "0.0.0.0"), r"others can reach it, so the server needs a token"),
-        (
-            ("serve", "--host", "no.such.host.invalid"),
-            r"--host no\.such\.host\.invalid --port 8000",
-        ),
         (("serve", "--port", "70000"), r"--port 70000: must be in 0\.\.65535"),
         (("serve", "--in-flight", "0"), r"in_flight=0: must be an integer of at least 1"),
         (("serve", "--max-waiting", "-1"), r"--max-waiting -1: must be at least 0"),
