@@ -25,12 +25,14 @@ from .commands.report import report
 from .commands.rescore import rescore
 from .commands.score import score
 from .commands.serve import serve
+from .commands.show import show
 from .commands.solve import solve
 from .commands.sparsity import sparsity
 from .commands.theory import theory
 from .commands.train import train
 from .compiled_programs import cache_environment
 from .errors import BadInputError, RunStoppedError
+from .reporting.plain_text import printable
 
 _COMMANDS = {
     "demo": demo,
@@ -44,6 +46,7 @@ _COMMANDS = {
     "ablations": ablations,
     "rescore": rescore,
     "report": report,
+    "show": show,
     "score": score,
     "quality": quality,
     "sparsity": sparsity,
@@ -85,7 +88,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
             "JAX_PLATFORMS=cpu and OMP_NUM_THREADS=1 unless they are set already.",
         )
     except (BadInputError, RunStoppedError) as error:
-        print(f"cats-jax: {error}", file=sys.stderr)
+        # A message may quote a file's or a model's text.
+        print(f"cats-jax: {printable(str(error))}", file=sys.stderr)
         return 2 if isinstance(error, BadInputError) else 1
     except KeyboardInterrupt:
         print(

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from rich.text import Text
 from rich.tree import Tree
 
 from ..live.results import ROOT, Candidate, DecisionRow, SearchResult
 from .actions import describe_action
+from .plain_text import one_line
 
 LEGEND = (
     "● kept   ○ dropped   × invalid   ★ path of the answer   first number: score of the path so "
@@ -17,29 +19,36 @@ LEGEND = (
 )
 
 _MAX_TEXT = 60
+_MAX_REASON = 200
 _MAX_DROPPED = 2
 """Default number of distinct dropped steps drawn per node; the rest is one line."""
 
 
-def draw_search(result: SearchResult, max_dropped: int = _MAX_DROPPED) -> Tree:
+def draw_search(
+    result: SearchResult,
+    max_dropped: int = _MAX_DROPPED,
+    remarks: Mapping[int, str] = MappingProxyType({}),
+) -> Tree:
     """The tree of a search.
 
     Args:
         result: search result of `Searcher.run` or `Run.tree`.
         max_dropped: most dropped steps, distinct by text, drawn per node.
+        remarks: short texts for the ends of nodes' lines, by candidate id; 0 is the question. A
+            node with a remark is always drawn.
 
     Returns:
         A renderable. A node's line has its mark, the score of its path, its text and, for a
         finished path, the answer; a node's decisions stand before its children.
     """
-    return _Drawing(result, max_dropped).tree
+    return _Drawing(result, max_dropped, remarks).tree
 
 
 def describe_result(result: SearchResult) -> str:
     """One line about the outcome and its cost."""
     ledger = result.ledger
-    reason = f" ({result.reason})" if result.reason else ""
-    answer = "none" if result.answer is None else _clean(result.answer)
+    reason = f" ({one_line(result.reason, _MAX_REASON)})" if result.reason else ""
+    answer = "none" if result.answer is None else one_line(result.answer, _MAX_TEXT)
     return (
         f"answer: {answer}   status: {result.status}{reason}   steps: {result.steps}   "
         f"finished paths: {len(result.paths)}   candidates: {ledger.candidates}   "
@@ -49,8 +58,8 @@ def describe_result(result: SearchResult) -> str:
 
 
 class _Drawing:
-    def __init__(self, result: SearchResult, max_dropped: int) -> None:
-        self._max_dropped = max_dropped
+    def __init__(self, result: SearchResult, max_dropped: int, remarks: Mapping[int, str]) -> None:
+        self._max_dropped, self._remarks = max_dropped, remarks
         self._children: defaultdict[int, list[Candidate]] = defaultdict(list)
         for candidate in result.candidates:
             self._children[candidate.parent].append(candidate)
@@ -59,7 +68,8 @@ class _Drawing:
             self._decisions[decision.node].append(decision)
         chosen = () if result.chosen is None else result.paths[result.chosen].nodes
         self._chosen = frozenset(chosen)
-        self.tree = Tree(Text(_clean(result.question.text), style="bold"))
+        question = Text(one_line(result.question.text, _MAX_TEXT), style="bold")
+        self.tree = Tree(self._with_remark(question, ROOT))
         # Not recursive: a path may be longer than Python's stack.
         waiting = [(self.tree, ROOT)]
         while waiting:
@@ -74,7 +84,8 @@ class _Drawing:
         dropped: dict[tuple[str, str | None], list[Candidate]] = {}
         for child in children:
             if self._leads_on(child):
-                grown.append((branch.add(self._line(child)), child.id))
+                line = self._with_remark(self._line(child), child.id)
+                grown.append((branch.add(line), child.id))
             else:
                 dropped.setdefault((child.text, child.invalid), []).append(child)
         alike = sorted(dropped.values(), key=lambda same: -_score(same[0]))
@@ -87,21 +98,32 @@ class _Drawing:
         return grown
 
     def _leads_on(self, candidate: Candidate) -> bool:
-        return candidate.kept or candidate.id in self._chosen or bool(self._children[candidate.id])
+        return (
+            candidate.kept
+            or candidate.id in self._chosen
+            or candidate.id in self._remarks
+            or bool(self._children[candidate.id])
+        )
+
+    def _with_remark(self, line: Text, node: int) -> Text:
+        remark = self._remarks.get(node)
+        return line if remark is None else line.append(f"  ◀ {remark}", style="bold yellow")
 
     def _line(self, candidate: Candidate) -> Text:
         is_chosen = candidate.id in self._chosen
         if candidate.invalid is not None:
-            text = _clean(candidate.text)
+            text = one_line(candidate.text, _MAX_TEXT)
             what = f"{text}  invalid" if text else "invalid"
             return Text(f"× {what}: {candidate.invalid}", style="red")
         mark = "★" if is_chosen else "●" if candidate.kept else "○"
         score = ""
         if candidate.path_score is not None:
             score = f" {candidate.path_score:.3f} ({candidate.score:.3f})"
-        text = f"{mark}{score}  {_clean(candidate.text)}"
+        text = f"{mark}{score}  {one_line(candidate.text, _MAX_TEXT)}"
         if candidate.done:
-            answer = "no answer" if candidate.answer is None else _clean(candidate.answer)
+            answer = (
+                "no answer" if candidate.answer is None else one_line(candidate.answer, _MAX_TEXT)
+            )
             text += f"  → {answer}"
         style = "bold green" if is_chosen else "" if candidate.kept else "dim"
         return Text(text, style=style)
@@ -128,12 +150,3 @@ def _describe_hidden(hidden: Sequence[Candidate]) -> str:
     invalid = sum(child.invalid is not None for child in hidden)
     span = f", scores {min(scores):.3f} to {max(scores):.3f}" if scores else ""
     return f"○ {len(hidden)} more dropped{span}" + (f", {invalid} invalid" if invalid else "")
-
-
-def _clean(text: str) -> str:
-    """Text of a language model on one line, without control characters for the terminal."""
-    line = " ".join(text.split())
-    printable = "".join(
-        char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in line
-    )
-    return printable if len(printable) <= _MAX_TEXT else printable[: _MAX_TEXT - 1] + "…"

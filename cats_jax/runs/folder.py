@@ -37,6 +37,9 @@ RESULTS = "results.jsonl"
 TREES = "trees.jsonl.gz"
 SUMMARY = "summary.json"
 
+_DAMAGE = (OSError, EOFError, ValueError, IndexError, KeyError, TypeError, zlib.error)
+"""What reading a damaged tree raises."""
+
 _LEDGER_FIELDS = tuple(field.name for field in dataclasses.fields(Ledger))
 # What a resumed run must share with its beginning; versions and times may differ.
 _IDENTITY = ("schema", "config", "models", "questions")
@@ -149,18 +152,18 @@ class Run:
             lines = [json.loads(line) for line in gzip.decompress(member).splitlines()]
             if lines[0]["key"] != row.key:
                 raise ValueError(f"it holds {lines[0]['key']!r}")
-        except (OSError, EOFError, ValueError, IndexError, KeyError, zlib.error) as error:
+            return tree_from_lines(
+                lines,
+                answer=row.answer,
+                status=row.status,
+                reason=row.reason,
+                steps=row.steps,
+                ledger=row.ledger,
+            )
+        except _DAMAGE as error:
             raise BadInputError(
                 f"{str(self.folder / TREES)!r} is damaged at the tree of {row.key!r}: {error}"
             ) from error
-        return tree_from_lines(
-            lines,
-            answer=row.answer,
-            status=row.status,
-            reason=row.reason,
-            steps=row.steps,
-            ledger=row.ledger,
-        )
 
 
 def read_run(folder: str | pathlib.Path) -> Run:
@@ -292,7 +295,7 @@ def _read_manifest(folder: pathlib.Path) -> dict[str, Any] | None:
         return None
     try:
         manifest = with_current_names(json.loads(path.read_text()))
-        schema = manifest["schema"]
+        schema, _ = manifest["schema"], manifest["config"]["name"]
     except (ValueError, KeyError, TypeError) as error:
         raise BadInputError(f"{str(path)!r} is no manifest of a run ({error})") from error
     if schema != SCHEMA:

@@ -10,7 +10,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..live.ledger import Ledger
-from ..live.results import Candidate, DecisionRow, SearchResult, Status, path_of
+from ..live.results import (
+    ROOT,
+    Candidate,
+    DecisionRow,
+    SearchPath,
+    SearchResult,
+    Status,
+    path_of,
+)
 from ..protocols import Question
 
 
@@ -54,13 +62,21 @@ def tree_from_lines(
     steps: int,
     ledger: Ledger,
 ) -> SearchResult:
-    """The inverse of `tree_to_lines`, without token ids; other arguments are not in the lines."""
+    """The inverse of `tree_to_lines`, without token ids; other arguments are not in the lines.
+
+    Raises:
+        ValueError, KeyError, IndexError or TypeError: the lines are no tree.
+    """
     head = lines[0]
     candidates = []
     for line in lines:
         if line["kind"] == "candidate":
             fields = {name: line[name] for name in _CANDIDATE}
-            candidates.append(Candidate(**fields, token_ids=()))
+            candidate = Candidate(**fields, token_ids=())
+            # Readers walk from a candidate to the root, and find candidates by their ids.
+            if candidate.id != len(candidates) + 1 or not ROOT <= candidate.parent < candidate.id:
+                raise ValueError(f"candidate {candidate.id!r} is out of order")
+            candidates.append(candidate)
     decisions = []
     for line in lines:
         if line["kind"] == "decision":
@@ -73,11 +89,18 @@ def tree_from_lines(
         status=status,
         reason=reason,
         steps=steps,
-        paths=[path_of(nodes, candidates) for nodes in head["paths"]],
+        paths=[_path(nodes, candidates) for nodes in head["paths"]],
         candidates=candidates,
         decisions=decisions,
         ledger=ledger,
     )
+
+
+def _path(nodes: Sequence[int], candidates: Sequence[Candidate]) -> SearchPath:
+    parents = [candidates[node - 1].parent for node in nodes]
+    if not nodes or min(nodes) <= ROOT or parents != [ROOT, *nodes[:-1]]:
+        raise ValueError(f"{list(nodes)[:20]} is no path of the tree")
+    return path_of(nodes, candidates)
 
 
 _CANDIDATE = tuple(

@@ -1,0 +1,197 @@
+"""`cats-jax show`: the questions of a run, and the search trees of one of them."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import tyro
+
+from ..errors import BadInputError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ..runs.folder import Row, Run
+
+_QUESTIONS, _TREES = 20, 4
+"""Default of `limit`: for the table of questions, and for the trees of a question."""
+
+
+def show(
+    run: tyro.conf.Positional[pathlib.Path],
+    *,
+    question: str | None = None,
+    strategies: tuple[str, ...] = (),
+    num_candidates: tuple[int, ...] = (),
+    prms: tuple[str, ...] = (),
+    levels: tuple[str, ...] = (),
+    statuses: tuple[str, ...] = (),
+    wrong: bool = False,
+    differ: tuple[str, str] | None = None,
+    limit: int | None = None,
+    show_dropped: int = 2,
+) -> int:
+    """Look at the questions of a run, finished or not, and at the search trees of one of them.
+
+    Without --question it prints a table of the questions with a mark for each strategy, PRM and N.
+    With --question it draws that question's trees and says where the right path was lost: with the
+    embedded world's models at which step, with others whether a finished path was right.
+
+    Args:
+        run: run folder.
+        question: id of a question, or the beginning of an id: draw its trees.
+        strategies: labels of strategies; default: all.
+        num_candidates: values of N; default: all. A strategy that ignores N is always shown.
+        prms: labels of PRMs; default: all. A strategy that reads no scores is always shown.
+        levels: levels of questions, where the data set has them.
+        statuses: how searches ended: answered, no_answer, budget, max_tokens, max_seconds, failed.
+        wrong: only questions that some chosen strategy, N and PRM got wrong.
+        differ: two strategies: only these, and only questions on which one is right and the other
+            wrong with the same N and PRM.
+        limit: most questions (default 20), or with --question most trees (default 4).
+        show_dropped: most dropped steps drawn per node.
+    """
+    from ..reporting.selection import Selection, differing_questions, select, wrong_questions
+    from ..runs.folder import read_run
+    from .terminal import make_console
+
+    if limit is not None and limit < 1:
+        raise BadInputError(f"--limit {limit}: must be at least 1")
+    if show_dropped < 0:
+        raise BadInputError(f"--show-dropped {show_dropped}: must be at least 0")
+    found = read_run(run)
+    if not found.rows:
+        raise BadInputError(f"{str(run)!r} has no rows yet: run `cats-jax evaluate` first")
+    rows = select(
+        found.rows,
+        Selection(
+            strategies=strategies or differ or (),
+            num_candidates=num_candidates,
+            prms=prms,
+            levels=levels,
+            statuses=statuses,
+        ),
+    )
+    if differ is not None:
+        rows = _of_questions(rows, differing_questions(rows, *differ))
+    if wrong:
+        rows = _of_questions(rows, wrong_questions(rows))
+    console = make_console()
+    if question is not None:
+        _show_question(console, found, rows, question, limit or _TREES, show_dropped)
+    elif rows:
+        _show_questions(console, found, rows, limit or _QUESTIONS)
+    else:
+        console.print("No question fits these filters.")
+    return 0
+
+
+def _of_questions(rows: Sequence[Row], questions: Sequence[str]) -> list[Row]:
+    chosen = set(questions)
+    return [row for row in rows if row.question in chosen]
+
+
+def _show_questions(console: Console, run: Run, rows: Sequence[Row], limit: int) -> None:
+    """Print the table of questions and what it leaves out."""
+    from ..reporting.plain_text import one_line
+    from ..reporting.question_table import MARKS, question_table
+
+    questions = list(dict.fromkeys(row.question for row in rows))
+    shown = questions[:limit]
+    texts = {question: text for question in shown if (text := _text(run, question)) is not None}
+    name = one_line(str(run.manifest["config"]["name"]), 60)
+    everything = len({row.question for row in run.rows})
+    title = f"{name}: {len(questions)} of {everything} questions"
+    found = question_table(_of_questions(rows, shown), texts, console.width, title)
+    console.print(found.table)
+    notes = [MARKS]
+    if found.shown < found.configurations:
+        notes.append(
+            f"{found.configurations - found.shown} of {found.configurations} strategies with PRMs "
+            f"do not fit into {console.width} columns: choose by --strategies and --prms, or use a "
+            "wider terminal. The column `right` counts all of them."
+        )
+    if len(shown) < len(questions):
+        notes.append(
+            f"{len(questions) - len(shown)} more questions: --limit {len(questions)} shows all."
+        )
+    notes.append(f"One question's trees: cats-jax show {run.folder} --question {shown[0]}")
+    for note in notes:
+        console.print(one_line(note, 1000), markup=False, soft_wrap=True)
+
+
+def _text(run: Run, question: str) -> str | None:
+    """Text of a question, from its smallest tree; None without trees, which alone have texts."""
+    rows = [row for row in run.rows if row.question == question and row.tree is not None]
+    if not rows:
+        return None
+    return run.tree(min(rows, key=lambda row: row.tree[1] if row.tree else 0)).question.text
+
+
+def _show_question(
+    console: Console, run: Run, rows: Sequence[Row], given: str, limit: int, show_dropped: int
+) -> None:
+    """Print what became of a question in each configuration, and draw its trees."""
+    from ..grading.verdict import make_judge, recorded_grader
+    from ..reporting.draw import LEGEND
+    from ..reporting.question_view import (
+        arrange,
+        fates_of,
+        outcome_table,
+        question_header,
+        search_view,
+    )
+    from .terminal import show_table
+
+    question = _find(run, given)
+    rows = [row for row in rows if row.question == question]
+    if not rows:
+        raise BadInputError(
+            f"--question {question}: no row of it fits the other filters: leave some of them out"
+        )
+    found = fates_of(run, rows, make_judge(recorded_grader(run.manifest["config"])))
+    console.print(question_header(rows[0], _text(run, question)))
+    show_table(console, outcome_table(rows, {key: fate for key, (_, fate) in found.items()}))
+    drawn = [row for row in rows if row.key in found][:limit]
+    views = [search_view(row, *found[row.key], show_dropped) for row in drawn]
+    for view in arrange(views, console.width):
+        console.print(view)
+    if drawn:
+        console.print(LEGEND, markup=False, soft_wrap=True)
+        console.print(found[drawn[0].key][1].knowledge, soft_wrap=True)
+    if len(found) > len(drawn):
+        console.print(
+            f"{len(found) - len(drawn)} more trees: choose by --strategies, --num-candidates and "
+            f"--prms, or draw all by --limit {len(found)}.",
+            soft_wrap=True,
+        )
+    if len(found) < len(rows):
+        console.print(
+            f"{len(rows) - len(found)} rows have no tree: set `trees: true` in the recipe; by "
+            "default trees are written for N up to 64.",
+            markup=False,
+            soft_wrap=True,
+        )
+
+
+def _find(run: Run, given: str) -> str:
+    """The id of a question from the id or its beginning."""
+    from ..errors import known_names
+
+    ids = list(dict.fromkeys(row.question for row in run.rows))
+    if given in ids:
+        return given
+    fitting = [identity for identity in ids if identity.startswith(given)]
+    if len(fitting) == 1:
+        return fitting[0]
+    if fitting:
+        raise BadInputError(
+            f"--question {given!r} is the beginning of {len(fitting)} ids, such as {fitting[0]!r} "
+            f"and {fitting[1]!r}: give more of it"
+        )
+    raise BadInputError(
+        f"--question {given!r} is not in the run: {known_names(given, ids[:10])}"
+        + (f" and {len(ids) - 10} more" if len(ids) > 10 else "")
+    )

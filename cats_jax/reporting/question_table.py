@@ -1,0 +1,153 @@
+"""A run's questions in a table: for each configuration whether its answer is right."""
+
+from __future__ import annotations
+
+import io
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ..runs.folder import Row
+from .plain_text import one_line
+from .selection import level_of
+
+MARKS = "✓ right, ✗ wrong, ! failed (which counts as wrong), · no row"
+
+_MAX_LABEL, _MAX_ANSWER, _MAX_QUESTION = 20, 10, 60
+_LEAST_TEXT, _LEAST_SHOWN = 12, 3
+"""The text of a question is left out if fewer characters of it fit, beside so many columns."""
+
+_GAP = 2
+"""Characters between two columns."""
+
+
+@dataclass(frozen=True)
+class QuestionTable:
+    """A table and what did not fit into it.
+
+    Attributes:
+        table: one line for each question.
+        configurations: number of columns of a strategy and PRM that the rows have.
+        shown: number of these columns that the table has.
+    """
+
+    table: Table
+    configurations: int
+    shown: int
+
+
+def question_table(
+    rows: Sequence[Row], texts: Mapping[str, str], width: int, title: str
+) -> QuestionTable:
+    """The table of the questions of `rows`, in order of first appearance.
+
+    A column stands for a strategy and PRM, with a mark for each N, or with a mark and the answer if
+    the rows have one N and one seed. The last columns are left out where they do not fit; the
+    column `right` counts all rows.
+
+    Args:
+        rows: at least one row.
+        texts: texts of questions by id; a question without an entry has none.
+        width: columns of the terminal.
+        title: title of the table.
+    """
+    by_question: defaultdict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        by_question[row.question].append(row)
+    order = list(dict.fromkeys((row.strategy, row.prm) for row in rows))
+    shown = len(order)
+    room = width - _width(_table(by_question, order, {}, 0, title))
+    # The text of a question is worth more than many configurations, but not than the first ones.
+    while shown and (room < 0 or (texts and shown > _LEAST_SHOWN and room < _LEAST_TEXT + _GAP)):
+        shown -= 1
+        room = width - _width(_table(by_question, order[:shown], {}, 0, title))
+    table = _table(by_question, order[:shown], texts, room - _GAP, title)
+    return QuestionTable(table, len(order), shown)
+
+
+def _table(
+    by_question: Mapping[str, Sequence[Row]],
+    columns: Sequence[tuple[str, str | None]],
+    texts: Mapping[str, str],
+    text_width: int,
+    title: str,
+) -> Table:
+    everything = [row for rows in by_question.values() for row in rows]
+    with_sets = len({row.dataset for row in everything}) > 1
+    with_levels = any(map(level_of, everything))
+    with_texts = bool(texts) and text_width >= _LEAST_TEXT
+    table = Table(
+        title=Text(title),
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        padding=(0, _GAP - 1, 0, 0),
+    )
+    table.add_column("question", no_wrap=True)
+    if with_sets:
+        table.add_column("data set", no_wrap=True)
+    if with_levels:
+        table.add_column("level", no_wrap=True, justify="right")
+    table.add_column("gold", no_wrap=True, justify="right")
+    table.add_column("right", no_wrap=True, justify="right")
+    values = {
+        column: sorted(
+            {(r.num_candidates, r.seed) for r in everything if (r.strategy, r.prm) == column}
+        )
+        for column in columns
+    }
+    for strategy, prm in columns:
+        sizes = ",".join(str(n) for n in dict.fromkeys(n for n, _ in values[strategy, prm]))
+        head = (strategy, prm or "no PRM", f"N={sizes}")
+        table.add_column(Text("\n".join(one_line(line, _MAX_LABEL) for line in head)), no_wrap=True)
+    if with_texts:
+        table.add_column("text", no_wrap=True, max_width=text_width)
+    for question, rows in by_question.items():
+        cells: list[str | Text] = [one_line(question, _MAX_LABEL)]
+        if with_sets:
+            cells.append(one_line(rows[0].dataset, _MAX_LABEL))
+        if with_levels:
+            cells.append(one_line(level_of(rows[0]), _MAX_ANSWER))
+        cells.append(one_line(rows[0].gold, _MAX_ANSWER))
+        cells.append(f"{sum(row.correct for row in rows)}/{len(rows)}")
+        for column in columns:
+            found = [row for row in rows if (row.strategy, row.prm) == column]
+            cells.append(_cell(found, values[column]))
+        if with_texts:
+            cells.append(one_line(texts.get(question, ""), min(text_width, _MAX_QUESTION)))
+        table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in cells))
+    return table
+
+
+def _cell(rows: Sequence[Row], values: Sequence[tuple[int, int]]) -> Text:
+    """Marks in order of N and seed; those of one N stand together."""
+    by_value = {(row.num_candidates, row.seed): row for row in rows}
+    text, previous = Text(), None
+    for value in values:
+        if previous is not None and value[0] != previous:
+            text.append(" ")
+        previous = value[0]
+        text.append_text(mark(by_value.get(value)))
+    if len(values) == 1 and rows:
+        answer = rows[0].answer
+        text.append(" " + ("no answer" if answer is None else one_line(answer, _MAX_ANSWER)))
+    return text
+
+
+def mark(row: Row | None) -> Text:
+    """One character for the verdict on a row."""
+    if row is None:
+        return Text("·", style="dim")
+    if row.status == "failed":
+        return Text("!", style="bold red")
+    return Text("✓", style="green") if row.correct else Text("✗", style="red")
+
+
+def _width(table: Table) -> int:
+    """Columns that a table takes where there is room for it."""
+    return Console(width=1_000_000, file=io.StringIO()).measure(table).maximum

@@ -1,0 +1,238 @@
+"""Where a search lost the right path, as far as the truth is known.
+
+The embedded world's task checks every step, so that the step is known at which no right path was
+left. Of other questions the gold answer alone is known: which finished paths are right, and not
+which step was wrong.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from .. import world
+from ..grading.verdict import grade_answer
+from ..live.results import ROOT, Candidate, SearchResult
+from ..protocols import AnswerJudge
+from ..runs.folder import Row, Run
+from ..world import task
+from .plain_text import one_line
+
+Cause = Literal["none", "choice", "dropped", "not sampled", "not continued", "unknown"]
+"""Why an answer is wrong.
+
+`none`: it is right. `choice`: a finished path is right, and another one was chosen. `dropped`: a
+right step was sampled and not kept, and no other right path was left. `not sampled`: a right path
+was continued, and no sample was right. `not continued`: the search ended while a right path was
+kept. `unknown`: no finished path is right, and the truth of steps is not known.
+"""
+
+_MAX_TEXT = 40
+_MAX_KEPT = 3
+
+
+@dataclass(frozen=True)
+class RightPath:
+    """What became of the right path in a search.
+
+    Attributes:
+        cause: see `Cause`.
+        knows_steps: whether the truth of each step is known, or that of finished paths only.
+        step: reasoning step, from 0, at which the right path was lost; None where that is not
+            known, or where it was not lost before the choice.
+        sentence: what happened, in words that are safe to print.
+        remarks: a short text for each candidate that a drawing should point at, by its id.
+    """
+
+    cause: Cause
+    knows_steps: bool
+    step: int | None = None
+    sentence: str = ""
+    remarks: Mapping[int, str] = field(default_factory=dict)
+
+    @property
+    def knowledge(self) -> str:
+        """Where the truth is known from."""
+        if self.knows_steps:
+            return (
+                "Right and wrong steps are known from the embedded world's task, which checks them."
+            )
+        return "Right and wrong are known of finished paths only, by their answers, not of steps."
+
+    @property
+    def summary(self) -> str:
+        """A few words for a table."""
+        if self.step is not None:
+            return f"{self.cause} at step {self.step + 1}"
+        words: Mapping[Cause, str] = {"choice": "lost by the choice", "unknown": "no right path"}
+        return words.get(self.cause, "")
+
+
+def follow_right_path(run: Run, row: Row, result: SearchResult, judge: AnswerJudge) -> RightPath:
+    """What became of the right path in the search behind a row.
+
+    Args:
+        run: the run of the row.
+        row: a row with a tree.
+        result: the row's tree.
+        judge: the run's judge, which grades finished paths where steps can't be checked.
+    """
+    right = right_candidates(run, row, result)
+    if right is None:
+        return _of_answers(row, result, judge)
+    return _of_steps(row, result, right)
+
+
+def right_candidates(run: Run, row: Row, result: SearchResult) -> frozenset[int] | None:
+    """Ids of the candidates whose path is right up to and including them.
+
+    Returns:
+        The ids; None unless the policy is one of the embedded world's, whose steps the task's
+        checker can read, and the question is one of its expressions with this gold answer.
+    """
+    if run.manifest["config"]["policy"]["path"] not in world.POLICY_NAMES:
+        return None
+    try:
+        checker = task.StepChecker(result.question.text)
+    except ValueError:
+        return None
+    if checker.answer != row.gold:
+        return None
+    checkers = {ROOT: checker}
+    for candidate in result.candidates:
+        parent = checkers.get(candidate.parent)
+        if parent is None or not candidate.text:
+            continue
+        checker = copy.copy(parent)
+        # The last step of a search runs to the end of the answer and may hold several.
+        if all(checker.accept(step) for step in candidate.text.split(task.STEP_SEPARATOR)):
+            checkers[candidate.id] = checker
+    return frozenset(checkers) - {ROOT}
+
+
+def _of_answers(row: Row, result: SearchResult, judge: AnswerJudge) -> RightPath:
+    if row.correct:
+        return RightPath("none", False, sentence="The answer is right.")
+    if not row.covered:
+        count = len(result.paths)
+        what = "No path finished." if not count else f"None of {count} finished paths is right."
+        return RightPath("unknown", False, sentence=what)
+    grades = {
+        answer: grade_answer(judge, answer, row.gold, row.tolerance).correct
+        for answer in {path.answer for path in result.paths}
+    }
+    right = [path.nodes[-1] for path in result.paths if grades[path.answer]]
+    return RightPath(
+        "choice",
+        False,
+        sentence=_choice(result, right),
+        remarks=dict.fromkeys(right, "right, not chosen"),
+    )
+
+
+def _of_steps(row: Row, result: SearchResult, right: frozenset[int]) -> RightPath:
+    ends = [path.nodes[-1] for path in result.paths if path.nodes[-1] in right and path.answer]
+    wrong = {
+        candidate.id: "first wrong step"
+        for candidate in result.candidates
+        if candidate.kept
+        and candidate.id not in right
+        and (candidate.parent == ROOT or candidate.parent in right)
+    }
+    chosen = () if result.chosen is None else result.paths[result.chosen].nodes
+    slip = next((place for place, node in enumerate(chosen) if node not in right), None)
+    if row.correct:
+        what = "The answer is right, and so is every step of its path."
+        if slip is not None:
+            what = f"The answer is right, although step {slip + 1} of its path is wrong."
+        return RightPath("none", True, sentence=what, remarks=wrong)
+    if ends:
+        what = _choice(result, ends)
+        if slip is not None:
+            what += f" Its first wrong step is step {slip + 1}."
+        remarks = {**wrong, **dict.fromkeys(ends, "right, not chosen")}
+        return RightPath("choice", True, sentence=what, remarks=remarks)
+    cause, step, what, remarks = _loss(result, right)
+    kept = [c for c in result.candidates if c.kept and c.step == step]
+    if kept:
+        what += f" Kept at that step: {_list(kept)}."
+    return RightPath(cause, True, step=step, sentence=what, remarks={**wrong, **remarks})
+
+
+def _loss(result: SearchResult, right: frozenset[int]) -> tuple[Cause, int, str, dict[int, str]]:
+    """Cause, step from 0, sentence and remarks of a search without a right finished path."""
+    kept = [c for c in result.candidates if c.id in right and c.kept]
+    last = max((c.step for c in kept), default=-1)
+    dropped = [c for c in result.candidates if c.id in right and c.step > last]
+    if dropped:
+        step = min(c.step for c in dropped)
+        here = [c for c in dropped if c.step == step]
+        what = (
+            f"The right path was lost at step {step + 1}: {_samples(len(here))} right, "
+            f"and dropped: {_list(here)}."
+        )
+        best = max(here, key=_score)
+        return "dropped", step, what, {best.id: "the right path was lost here: right, and dropped"}
+    parents = {c.id for c in kept} or {ROOT}
+    tried = [c for c in result.candidates if c.parent in parents and c.step > last]
+    if tried:
+        step = min(c.step for c in tried)
+        count = sum(c.step == step for c in tried)
+        what = f"The right path was lost at step {step + 1}: " + (
+            f"none of {count} samples that continued a right path was right."
+            if count > 1
+            else "the one sample that continued a right path was wrong."
+        )
+        next_steps = f"none of {count} next steps was right" if count > 1 else "the next is wrong"
+        remark = f"the right path was lost here: {next_steps}"
+        tips = [c.parent for c in tried if c.step == step]
+        return "not sampled", step, what, {tips[0]: remark}
+    what = (
+        f"The search ended ({result.status}) before a path that was right up to step {last + 1} "
+        "was continued."
+    )
+    tips = {c.id: "right up to here, not continued" for c in kept if c.step == last}
+    return "not continued", last + 1, what, tips or {ROOT: "not continued"}
+
+
+def _choice(result: SearchResult, right: Sequence[int]) -> str:
+    best = max((result.candidates[node - 1] for node in right), key=_score)
+    count, total = len(right), len(result.paths)
+    what = f"The choice lost it: {count} of {total} finished paths {'is' if count == 1 else 'are'} "
+    what += "right"
+    if result.chosen is None:
+        return f"{what}, and none was chosen."
+    chosen = result.candidates[result.paths[result.chosen].nodes[-1] - 1]
+    if best.path_score is None or chosen.path_score is None:
+        return f"{what}, and another was chosen."
+    return (
+        f"{what}, with a score of {best.path_score:.3f} at best, and one of "
+        f"{chosen.path_score:.3f} was chosen."
+    )
+
+
+def _list(candidates: Sequence[Candidate]) -> str:
+    """Distinct texts of candidates with the score of their path, highest first."""
+    distinct: dict[str, Candidate] = {}
+    for candidate in sorted(candidates, key=_score, reverse=True):
+        distinct.setdefault(candidate.text, candidate)
+    shown = [_describe(candidate) for candidate in list(distinct.values())[:_MAX_KEPT]]
+    more = len(distinct) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more else "")
+
+
+def _describe(candidate: Candidate) -> str:
+    text = f"`{one_line(candidate.text, _MAX_TEXT)}`"
+    if candidate.invalid is not None:
+        return f"{text} (invalid: {one_line(candidate.invalid, _MAX_TEXT)})"
+    return text if candidate.path_score is None else f"{text} ({candidate.path_score:.3f})"
+
+
+def _samples(count: int) -> str:
+    return "one sample was" if count == 1 else f"{count} samples were"
+
+
+def _score(candidate: Candidate) -> float:
+    return -1.0 if candidate.path_score is None else candidate.path_score

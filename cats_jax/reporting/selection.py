@@ -1,0 +1,126 @@
+"""Rows of a run chosen by strategy, N, PRM, level, status, and by what they got right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import get_args
+
+from ..errors import BadInputError, known_names
+from ..live.results import Status
+from ..runs.folder import Row
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which rows to look at; an empty field chooses all.
+
+    Attributes:
+        strategies: labels of strategies.
+        num_candidates: values of N. Rows of a strategy that ignores N, whose N is 1, always stay.
+        prms: labels of PRMs. Rows of a strategy that reads no scores always stay.
+        levels: levels of questions, as text.
+        statuses: how searches ended, see `SearchResult.status`.
+    """
+
+    strategies: tuple[str, ...] = ()
+    num_candidates: tuple[int, ...] = ()
+    prms: tuple[str, ...] = ()
+    levels: tuple[str, ...] = ()
+    statuses: tuple[str, ...] = ()
+
+
+def select(rows: Sequence[Row], selection: Selection) -> list[Row]:
+    """The chosen rows, in their order.
+
+    Raises:
+        BadInputError: a strategy, N, PRM or level that no row has, or an unknown status.
+    """
+    ignoring = _ignoring_num_candidates(rows)
+    _check("strategies", selection.strategies, (row.strategy for row in rows))
+    _check("num-candidates", selection.num_candidates, (row.num_candidates for row in rows))
+    _check("prms", selection.prms, (row.prm for row in rows if row.prm is not None))
+    _check("levels", selection.levels, (level for row in rows if (level := level_of(row))))
+    _check("statuses", selection.statuses, get_args(Status))
+    return [
+        row
+        for row in rows
+        if _has(selection.strategies, row.strategy)
+        and (row.strategy in ignoring or _has(selection.num_candidates, row.num_candidates))
+        and (row.prm is None or _has(selection.prms, row.prm))
+        and _has(selection.levels, level_of(row))
+        and _has(selection.statuses, row.status)
+    ]
+
+
+def level_of(row: Row) -> str:
+    """The question's level as text; "" if its data set has none."""
+    level = row.meta.get("level")
+    return "" if level is None else str(level)
+
+
+def wrong_questions(rows: Iterable[Row]) -> list[str]:
+    """Ids of the questions that some row got wrong, in order of first appearance."""
+    return list(dict.fromkeys(row.question for row in rows if not row.correct))
+
+
+def differing_questions(rows: Sequence[Row], first: str, second: str) -> list[str]:
+    """Ids of the questions on which two strategies differ, in order of first appearance.
+
+    They differ if one is right and the other wrong with the same N, PRM and seed. A strategy that
+    ignores N is compared at every N, and one that reads no scores with every PRM.
+
+    Args:
+        rows: rows of a run.
+        first, second: labels of two different strategies.
+
+    Raises:
+        BadInputError: a label that no row has, or one label twice.
+    """
+    if first == second:
+        raise BadInputError(f"--differ {first} {second}: name two different strategies")
+    _check("differ", (first, second), (row.strategy for row in rows))
+    ignoring = _ignoring_num_candidates(rows)
+    seconds: dict[str, list[Row]] = {}
+    for row in rows:
+        if row.strategy == second:
+            seconds.setdefault(row.question, []).append(row)
+
+    def comparable(one: Row, other: Row) -> bool:
+        return (
+            (one.num_candidates == other.num_candidates or bool({first, second} & ignoring))
+            and (one.prm == other.prm or None in (one.prm, other.prm))
+            and (one.seed == other.seed or bool({first, second} & ignoring))
+        )
+
+    found = (
+        row.question
+        for row in rows
+        if row.strategy == first
+        and any(
+            comparable(row, other) and row.correct != other.correct
+            for other in seconds.get(row.question, ())
+        )
+    )
+    return list(dict.fromkeys(found))
+
+
+def _ignoring_num_candidates(rows: Iterable[Row]) -> set[str]:
+    """Strategies whose rows all have N = 1: a grid runs those that ignore N once."""
+    values: dict[str, set[int]] = {}
+    for row in rows:
+        values.setdefault(row.strategy, set()).add(row.num_candidates)
+    return {strategy for strategy, found in values.items() if found == {1}}
+
+
+def _has(chosen: Sequence[object], value: object) -> bool:
+    return not chosen or value in chosen
+
+
+def _check(flag: str, chosen: Iterable[object], known: Iterable[object]) -> None:
+    names = [str(name) for name in dict.fromkeys(known)]
+    for name in chosen:
+        if str(name) not in names:
+            raise BadInputError(
+                f"--{flag}: {name!r} is not in the run: {known_names(name, names or ['none'])}"
+            )
