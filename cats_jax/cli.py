@@ -33,6 +33,7 @@ from .commands.train import train
 from .compiled_programs import cache_environment
 from .errors import BadInputError, RunStoppedError
 from .reporting.plain_text import printable
+from .version import __version__
 
 _COMMANDS = {
     "demo": demo,
@@ -79,13 +80,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
+    if list(sys.argv[1:] if arguments is None else arguments) == ["--version"]:
+        print(f"cats-jax {__version__}")
+        return 0
     try:
         return tyro.extras.subcommand_cli_from_dict(
             _COMMANDS,
             args=arguments,
             prog="cats-jax",
             description="Compute-Aware Tree Search and its baselines. Commands set "
-            "JAX_PLATFORMS=cpu and OMP_NUM_THREADS=1 unless they are set already.",
+            "JAX_PLATFORMS=cpu and OMP_NUM_THREADS=1 unless they are set already. --version prints "
+            "the version.",
         )
     except (BadInputError, RunStoppedError) as error:
         # A message may quote a file's or a model's text.

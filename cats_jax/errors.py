@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 class BadInputError(ValueError):
@@ -44,6 +44,17 @@ class PathTooLongError(ScorerContractError):
 def known_names(name: object, known: Iterable[str]) -> str:
     """Hint for a misspelt name: the nearest valid name, if one is near, and all valid names."""
     names = list(known)
-    near = difflib.get_close_matches(str(name).lower(), names, n=1, cutoff=0.7)
-    hint = f"did you mean {near[0]!r}? " if near else ""
-    return f"{hint}known are {', '.join(names)}"
+    return f"{_hint(str(name), names)}known are {', '.join(names)}"
+
+
+def misspelt(name: str, known: Iterable[str]) -> str:
+    """Hint for a name in whose place a path may stand: "" unless it is near a valid name.
+
+    A folder or file that is not there yet is no error in every place, and a misspelt name is one.
+    """
+    return "" if "/" in name else _hint(name, list(known))
+
+
+def _hint(name: str, known: Sequence[str]) -> str:
+    near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.7)
+    return f"did you mean {near[0]!r}? " if near else ""

@@ -8,8 +8,6 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..errors import BadInputError
-
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -36,6 +34,7 @@ def show_bounds(
     from ..reporting.tables import new_table
     from .terminal import show_table
 
+    found, absent = _footprints(recipe, models)
     count = sum(map(count_questions, recipe.questions))
     recipe, controllers = with_stand_ins(recipe)
 
@@ -47,32 +46,47 @@ def show_bounds(
     table.add_section()
     table.add_row("all", *(f"{total:,}" for total in totals))
     show_table(console, table)
-    show_memory(console, recipe, models)
+    _show_memory(console, found)
     files = [
         f"question file {spec.file!r}"
         for spec in recipe.questions
         if spec.file is not None and not pathlib.Path(spec.file).exists()
     ]
-    for line in (*files, *missing, *controllers):
+    for line in (*absent, *files, *missing, *controllers):
         console.print(f"not there yet: {line}", markup=False, soft_wrap=True)
 
 
-def show_memory(console: Console, recipe: Recipe, models: ModelSource) -> None:
-    """Print what each model needs on its device, and whether the policy fits beside each PRM."""
+def _footprints(recipe: Recipe, models: ModelSource) -> tuple[list[Footprint | None], list[str]]:
+    """Memory of the policy and of each PRM, and a line for each model that is not there yet.
+
+    Raises:
+        BadInputError: a name or format is unknown, or a model does not fit its format.
+    """
     from ..evaluation.runners import largest_work
+    from ..models.source import MissingModelError, check_format_name
+    from ..specs.functions import is_function_name
+
+    work = largest_work(recipe)
+    found: list[Footprint | None] = []
+    absent: list[str] = []
+    for spec in (recipe.policy, *recipe.prms):
+        if not is_function_name(spec.path):
+            check_format_name(spec)
+        try:
+            models.check(spec)
+            found.append(models.footprint(_as_settled(spec, work), work))
+        except MissingModelError as error:
+            found.append(None)
+            absent.append(str(error))
+    return found, absent
+
+
+def _show_memory(console: Console, found: Sequence[Footprint | None]) -> None:
+    """Print what each model needs on its device, and whether the policy fits beside each PRM."""
     from ..models.footprint import PROMPT_TOKENS, device_memory
     from ..reporting.tables import new_table
     from .terminal import show_table
 
-    work = largest_work(recipe)
-    found: list[Footprint | None] = []
-    lines: list[str] = []
-    for spec in (recipe.policy, *recipe.prms):
-        try:
-            found.append(models.footprint(_as_settled(spec, work), work))
-        except BadInputError as error:
-            found.append(None)
-            lines.append(f"not there yet: {error}")
     known = [model for model in found if model is not None]
     memory = {model.device: device_memory(model.device) for model in known}
     if known:
@@ -84,6 +98,7 @@ def show_memory(console: Console, recipe: Recipe, models: ModelSource) -> None:
         for model in known:
             table.add_row(*_memory_row(model, memory[model.device]))
         show_table(console, table)
+    lines: list[str] = []
     policy, *prms = found
     groups = [[policy, prm] for prm in prms] or [[policy]]
     for group in groups:

@@ -66,7 +66,9 @@ def evaluate(
         ray: search on a Ray cluster: its address, or "local" for one on this machine.
         ray_workers: workers on the cluster; default: one for each GPU or core.
         bank: replay a step bank of these questions in the graph, in place of asking the models.
-        held_out, level: tell which answers are certified, as `cats-jax report` does.
+        held_out: run on other questions, to tell which answers are certified: those that lead
+            every other answer by more than 2 epsilon, the scores' largest deviation there.
+        level: share of held-out questions on which that epsilon holds, in (0, 1].
         fresh: refuse a folder that has rows already.
     """
     from ..evaluation.evaluate import prepare

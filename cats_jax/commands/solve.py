@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Annotated
 
 import tyro
@@ -88,15 +89,21 @@ def solve(
     )
     (cell,) = grid(recipe)
     check_world_question(question, recipe.policy)
+    console, status = make_console(), make_console(stderr=True)
     models = ModelFolders()
     models.fingerprint(recipe.policy)
     if cell.prm is not None:
         models.fingerprint(recipe.prms[0])
     prms = () if cell.prm is None else recipe.prms
     check_models(models, recipe.policy, prms, largest_work(recipe))
+    started = time.perf_counter()
+    with status.status("loading the models"):
+        loaded = models.policy(recipe.policy)
+        scorer = None if cell.prm is None else models.prm(cell.prm)
+    loading = time.perf_counter() - started
     searcher = Searcher(
-        policy=models.policy(recipe.policy),
-        scorer=None if cell.prm is None else models.prm(cell.prm),
+        policy=loaded,
+        scorer=scorer,
         strategy=cell.strategy,
         params=cell.params,
         num_candidates=num_candidates,
@@ -106,11 +113,21 @@ def solve(
         max_depth=max_depth,
         budget=budget,
     )
-    (result,) = searcher.run([Question("question", question)])
-    console = make_console()
+    started = time.perf_counter()
+    with status.status("searching; the first search of its kind compiles its programs"):
+        (result,) = searcher.run([Question("question", question)])
+    seconds, compiling = (
+        time.perf_counter() - started,
+        searcher.timings.as_dict().get("compiling", 0.0),
+    )
     console.print(draw_search(result, show_dropped))
     console.print(LEGEND)
     console.print(escape(describe_result(result)), soft_wrap=True)
+    console.print(
+        f"loading models {loading:.1f} s, compiling {compiling:.1f} s, searching "
+        f"{seconds - compiling:.1f} s",
+        soft_wrap=True,
+    )
     if epsilon is not None:
         from ..grading.boxed_integer import BoxedIntegerJudge
         from ..reporting.certificates import describe_certificate

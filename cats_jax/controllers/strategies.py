@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import search
 
 from .. import world
-from ..errors import BadInputError, known_names
+from ..errors import BadInputError, known_names, misspelt
 from ..specs.functions import is_function_name, load_function
 from ..specs.recipe import StrategySpec
 
@@ -279,8 +279,9 @@ def _controller(name: str) -> pathlib.Path:
     shipped = world.ASSETS / "controllers" / name
     path = shipped if shipped.is_dir() else pathlib.Path(name)
     if not path.is_dir():
-        raise MissingControllerError(
-            f"controller folder {str(path)!r} does not exist: train one with `cats-jax train`"
+        hint = misspelt(name, [folder.name for folder in shipped.parent.iterdir()])
+        raise (BadInputError if hint else MissingControllerError)(
+            f"controller folder {str(path)!r} does not exist: {hint}train one with `cats-jax train`"
         )
     return path
 

@@ -133,6 +133,8 @@ def prepare(
         BadInputError: something in the recipe can't work.
     """
     grid(recipe)  # raises for what can't work, before the models are looked at
+    for spec in (recipe.policy, *recipe.prms):
+        models.check(spec)  # before data sets are downloaded and weights are hashed
     questions = load_questions(recipe.questions) if questions is None else questions
     check_grading(recipe.questions)
     policy, prms = settle(recipe.policy, recipe.prms, questions.questions, recipe.max_depth)

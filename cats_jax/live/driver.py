@@ -37,6 +37,7 @@ from ..protocols import (
 )
 from . import ticks
 from .calls import executor_for, is_concurrent
+from .compilations import num_compilations
 from .ledger import Ledger
 from .results import ROOT, Candidate, DecisionRow, SearchResult, Status, path_of
 from .seeds import candidate_seed
@@ -217,7 +218,10 @@ class Cohort:
         self._idle = ticks.Terms(np.int32(1), np.int32(0), context, key)
         self._terms = [self._idle] * slots
         self._stacked = _stack(self._terms)
+        started, compiled = time.perf_counter(), num_compilations()
         self._state = ticks.first_states(self._stacked, **settings.shapes)
+        if num_compilations() > compiled:
+            timings.add("compiling", time.perf_counter() - started)
         self._memory: Any = None
         # Slots whose question is gone from `_slots` but not yet from the arrays.
         self._closed: set[int] = set()
@@ -296,7 +300,7 @@ class Cohort:
         others keep their states. All that have no call in progress therefore ask for samples when
         the policy is called.
         """
-        started = time.perf_counter()
+        started, compiled = time.perf_counter(), num_compilations()
         busy = Stopwatch()
         with busy("core"):
             planned = self._plan()
@@ -315,7 +319,8 @@ class Cohort:
         with busy("core"):
             observed = self._commit(planned, expansion, advancing)
         self._record(observed, advancing)
-        self._charge(time.perf_counter() - started, busy)
+        wall = time.perf_counter() - started
+        self._charge(wall, busy, compiled=num_compilations() > compiled)
         return observed, advancing
 
     def _away(self) -> set[int]:
@@ -591,8 +596,12 @@ class Cohort:
                 for node in self._alive(observed, index, "finished"):
                     slot.tree.candidates[node - 1].kept = True
 
-    def _charge(self, wall: float, busy: Stopwatch) -> None:
-        """Divide the tick's core and remaining time equally among the open questions."""
+    def _charge(self, wall: float, busy: Stopwatch, *, compiled: bool) -> None:
+        """Divide the tick's core and remaining time equally among the open questions.
+
+        The core of a tick that compiled took seconds instead of milliseconds, which no question
+        is charged.
+        """
         core = busy.seconds("core")
         calls = {part: busy.seconds(part) for part in ("policy", "prm")}
         inside = {part: busy.seconds(f"{part} inside") for part in calls}
@@ -607,12 +616,12 @@ class Cohort:
         open_slots = [slot for slot in self._slots if slot is not None]
         for slot in open_slots:
             rest = max(0.0, host + sum(outside.values()))
-            slot.tree.ledger.core_seconds += core / len(open_slots)
+            slot.tree.ledger.core_seconds += 0.0 if compiled else core / len(open_slots)
             slot.tree.ledger.rest_seconds += rest / len(open_slots)
         for part in calls:
             self._timings.add(f"{part} inside", inside[part])
             self._timings.add(f"{part} outside", outside[part])
-        self._timings.add("core", core)
+        self._timings.add("compiling" if compiled else "core", core)
         self._timings.add("host", host)
 
     def _settle(self, observed: dict[str, Any], advanced: list[int]) -> list[SearchResult]:

@@ -25,7 +25,8 @@ class Ledger:
         policy_seconds: time in the policy's forward passes and in sampling token ids. A shared call
             is divided as the bridge says, or by tokens (`shared_seconds`).
         prm_seconds: time in the PRM's forward passes, divided in the same way.
-        core_seconds: time of plan and commit, divided equally among the open questions.
+        core_seconds: time of plan and commit without their compilation, divided equally among the
+            open questions.
         rest_seconds: all other time, divided equally among the open questions: tokenising, cache
             handling, splitting, bookkeeping.
     """

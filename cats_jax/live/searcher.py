@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections import deque
 from collections.abc import Callable, Sequence
+from numbers import Integral
 from typing import Any
 
 import jax
@@ -16,6 +17,8 @@ from ..compiled_programs import keep_compiled_programs
 from ..errors import BadInputError
 from ..grading.boxed_integer import BoxedIntegerJudge
 from ..protocols import AnswerJudge, Question, StepGenerator, StepScorer
+from ..specs.recipe import check_num_candidates
+from .arguments import check_judge, check_policy, check_questions, check_scorer, check_strategy
 from .driver import Cohort, Job, Limits, SearchSettings
 from .results import SearchResult
 from .seeds import stable_seed
@@ -79,25 +82,27 @@ class Searcher:
             recorder: what to record of each tick, see `SearchResult.records`; None: nothing.
 
         Raises:
-            BadInputError: a setting breaks its rule.
+            BadInputError: a setting breaks its rule, or an object is none that it could search
+                with.
         """
-        if not isinstance(num_candidates, int) or not 1 <= num_candidates <= search.MAX_CANDIDATES:
-            raise BadInputError(
-                f"num_candidates={num_candidates!r}: N must be an integer in "
-                f"1..{search.MAX_CANDIDATES}; choose one of 4, 8, ..., 256"
-            )
+        check_num_candidates(num_candidates)
+        check_policy(policy)
+        check_scorer(scorer)
+        check_strategy(strategy)
         if strategy.uses_scores and scorer is None:
             raise BadInputError(
                 f"strategy {strategy.name!r} reads PRM scores, but no scorer was given: pass "
                 "scorer=, or use a strategy that needs none (greedy, majority)"
             )
         for name, value in (("max_depth", max_depth), ("in_flight", in_flight)):
-            if value < 1:
-                raise BadInputError(f"{name}={value}: must be at least 1")
+            if not isinstance(value, Integral) or value < 1:
+                raise BadInputError(f"{name}={value!r}: must be an integer of at least 1")
         if not 0.0 <= price < float("inf"):
             raise BadInputError(f"price={price}: must be a number >= 0")
-        if budget is not None and budget < 1:
-            raise BadInputError(f"budget={budget}: must be at least 1, or None for N * max_depth")
+        if budget is not None and (not isinstance(budget, Integral) or budget < 1):
+            raise BadInputError(
+                f"budget={budget!r}: must be an integer of at least 1, or None for N * max_depth"
+            )
         limited = budget is not None or max_tokens is not None or max_seconds is not None
         self._policy = whole_answers(policy, strategy, max_depth=max_depth, limited=limited)
         self._scorer = None
@@ -117,6 +122,8 @@ class Searcher:
         self._budget = num_candidates * max_depth if budget is None else budget
         self._seed = seed
         self._params = params
+        if judge is not None:
+            check_judge(judge)
         self._judge = BoxedIntegerJudge() if judge is None else judge
         self._in_flight = in_flight
         self.timings = Timings()
@@ -140,8 +147,10 @@ class Searcher:
             Results in the order of `questions`.
 
         Raises:
-            BadInputError: an id occurs twice, or a question does not fit the policy's context.
+            BadInputError: an id occurs twice, or a question is no `Question` or does not fit the
+                policy's context.
         """
+        check_questions(questions)
         seen: set[str] = set()
         for question in questions:
             if question.id in seen:

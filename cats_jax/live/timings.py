@@ -12,9 +12,10 @@ class Timings:
     """Seconds by part.
 
     "policy inside" and "prm inside" are forward passes and sampling of token ids; "policy outside"
-    and "prm outside" are the rest of the engine calls. "core" is plan and commit. "host" is
-    everything else. Time in which the driver waits for calls in other threads is no part; what
-    these threads spend is, so that parts may overlap.
+    and "prm outside" are the rest of the engine calls. "core" is plan and commit, and "compiling"
+    the core of the ticks that compiled a program. "host" is everything else. Time in which the
+    driver waits for calls in other threads is no part; what these threads spend is, so that parts
+    may overlap.
     """
 
     def __init__(self) -> None:

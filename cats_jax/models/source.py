@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from .. import world
-from ..errors import BadInputError
+from ..errors import BadInputError, misspelt
 from ..protocols import StepGenerator, StepScorer
 from ..specs.functions import is_function_name, load_function
 from ..specs.models import ModelSpec, PolicySpec, PrmSpec
@@ -29,10 +29,16 @@ from .footprint import (
 )
 from .prm.family import choose_format
 from .prm.format import Head
+from .prompts.policy_format import AUTO
+from .prompts.policy_format import choose_format as choose_policy_format
 
 if TYPE_CHECKING:
     from .huggingface.scorer import HuggingFaceScorer
     from .serving.scorer import EngineScorer
+
+
+class MissingModelError(BadInputError):
+    """There is no model at the path of a spec."""
 
 
 class ModelSource(Protocol):
@@ -171,10 +177,12 @@ class ModelFolders:
     def check(self, spec: PolicySpec | PrmSpec) -> None:
         """Check that a model's tokenizer, configuration and format fit together.
 
-        Nothing is checked of a model of a user's own.
+        A model of a user's own has a function, which is looked up and not called.
         """
         if is_function_name(spec.path):
+            load_function(spec.path)
             return
+        check_format_name(spec)
         _check_files(model_folder(spec), spec.format, reward=isinstance(spec, PrmSpec))
 
     def policy(self, spec: PolicySpec) -> StepGenerator:
@@ -267,7 +275,8 @@ def model_folder(spec: PolicySpec | PrmSpec) -> pathlib.Path:
     """The folder of a model, by path or by its name in the embedded world.
 
     Raises:
-        BadInputError: there is no such folder, or it has no config.json or no safetensors file.
+        MissingModelError: there is no such folder, or it has no config.json or no safetensors file.
+        BadInputError: the path is a misspelt name of the embedded world.
     """
     kind = "policy" if isinstance(spec, PolicySpec) else "PRM"
     names = world.POLICY_NAMES if isinstance(spec, PolicySpec) else world.PRM_NAMES
@@ -279,16 +288,30 @@ def model_folder(spec: PolicySpec | PrmSpec) -> pathlib.Path:
             raise BadInputError(str(error)) from error
     folder = pathlib.Path(spec.path)
     if not folder.is_dir():
-        raise BadInputError(
-            f"{kind} folder {spec.path!r} does not exist: give a local model folder, one of the "
-            f"embedded world's ({', '.join(names)}), or a function as module:function"
+        hint = misspelt(spec.path, names)
+        raise (BadInputError if hint else MissingModelError)(
+            f"{kind} folder {spec.path!r} does not exist: {hint}give a local model folder, one of "
+            f"the embedded world's ({', '.join(names)}), or a function as module:function"
         )
     if not (folder / "config.json").is_file() or not any(folder.glob("*.safetensors")):
-        raise BadInputError(
+        raise MissingModelError(
             f"{kind} folder {spec.path!r} holds no model: it needs config.json and *.safetensors, "
             f"which `cats-jax convert {spec.path} OUT` makes from .bin files"
         )
     return folder
+
+
+def check_format_name(spec: PolicySpec | PrmSpec) -> None:
+    """Raise BadInputError if a model's format is no known name and no file of a format.
+
+    The model's folder is not read.
+    """
+    if spec.format == AUTO:
+        return
+    if isinstance(spec, PrmSpec):
+        choose_format(spec.format, spec.path)
+    else:
+        choose_policy_format(spec.format, ())
 
 
 def is_world_policy(spec: PolicySpec) -> bool:

@@ -8,7 +8,7 @@ import pathlib
 from collections.abc import Sequence
 
 from .. import world
-from ..errors import BadInputError, known_names
+from ..errors import BadInputError, known_names, misspelt
 
 Calibrations = tuple[tuple[str, tuple[float, float, float]], ...]
 """Pairs of a PRM's label and its (intercept, slope, agreement); see `search.calibration`."""
@@ -42,8 +42,9 @@ def load_calibrations(name: str | pathlib.Path, labels: Sequence[str] = ()) -> C
     shipped = _SHIPPED / f"{name}.json"
     path = shipped if shipped.is_file() else pathlib.Path(name)
     if not path.is_file():
-        raise MissingCalibrationError(
-            f"calibration {str(name)!r}: no such file: make one with `cats-jax calibrate`"
+        hint = misspelt(str(name), [*shipped_calibrations(), "none"])
+        raise (BadInputError if hint else MissingCalibrationError)(
+            f"calibration {str(name)!r}: no such file: {hint}make one with `cats-jax calibrate`"
         )
     try:
         rows = json.loads(path.read_text(encoding="utf-8"))["prms"]

@@ -159,6 +159,8 @@ def load_recipe(path: str | pathlib.Path, overrides: Mapping[str, Any] | None = 
             value breaks its rule.
     """
     path = pathlib.Path(path)
+    if path.is_dir():
+        raise BadInputError(f"recipe {str(path)!r} is a folder: name one of the .yaml files in it")
     if not path.is_file():
         raise BadInputError(f"recipe {str(path)!r} does not exist: check the path")
     try:
@@ -237,8 +239,7 @@ def check_num_candidates(value: Any) -> None:
     """Raise BadInputError unless `value` is an integer in 1..`MAX_CANDIDATES`."""
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_CANDIDATES:
         raise BadInputError(
-            f"num_candidates={value!r}: N must be an integer in 1..{MAX_CANDIDATES}; choose one "
-            "of 4, 8, ..., 256"
+            f"num_candidates={value!r}: N must be an integer from 1 to {MAX_CANDIDATES}"
         )
 
 

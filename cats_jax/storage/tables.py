@@ -17,6 +17,8 @@ def read_rows(path: str | pathlib.Path) -> Iterator[tuple[str, dict[str, Any]]]:
         BadInputError: no such file, no such format, or a line that is no JSON object.
     """
     path = pathlib.Path(path)
+    if path.is_dir():
+        raise BadInputError(f"question file {str(path)!r} is a folder: name a file in it")
     if not path.is_file():
         raise BadInputError(f"question file {str(path)!r} does not exist: check the path")
     if path.suffix == ".parquet":

@@ -267,8 +267,8 @@ def test_limits_are_statuses():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"num_candidates": 0}, ["num_candidates", "1..256"]),
-        ({"num_candidates": 257}, ["num_candidates", "1..256"]),
+        ({"num_candidates": 0}, ["num_candidates", "from 1 to 256"]),
+        ({"num_candidates": 257}, ["num_candidates", "from 1 to 256"]),
         ({"max_depth": 0}, ["max_depth"]),
         ({"budget": 0}, ["budget"]),
         ({"in_flight": 0}, ["in_flight"]),
