@@ -31,8 +31,10 @@ from .train_config import TrainConfig as TrainConfig
 from .trainer import Trainer as Trainer
 from .trainer import make_trainer as make_trainer
 from .training import COLLAPSE_SHARE as COLLAPSE_SHARE
+from .training import Training as Training
 from .training import has_collapsed as has_collapsed
 from .training import make_train as make_train
+from .training import make_training as make_training
 from .types import Curves as Curves
 from .types import Episode as Episode
 from .types import LearnerState as LearnerState

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -28,6 +28,20 @@ COLLAPSE_SHARE = 0.95
 """A controller that takes one action in more than this share of its decisions has collapsed."""
 
 
+class Training(NamedTuple):
+    """A training in parts, so that a caller can say how far it is.
+
+    Attributes:
+        init: `init(key) -> state, keys`: the state before the first iteration, and a key for each
+            iteration, [I]. Consumes the key.
+        advance: `advance(tables, state, indices, keys) -> state, curves`: the iterations with the
+            numbers `indices`, i32[J], and their keys, [J]; the curves have J values.
+    """
+
+    init: Callable[[jax.Array], tuple[LearnerState, jax.Array]]
+    advance: Callable[[Any, LearnerState, jax.Array, jax.Array], tuple[LearnerState, Curves]]
+
+
 def make_train(
     config: TrainConfig,
     environment: search.Environment,
@@ -36,6 +50,30 @@ def make_train(
     reward: search.RewardFn = search.step_reward,
 ) -> Callable[[Any, jax.Array], TrainResult]:
     """The function `train(tables, key) -> TrainResult`; pure, consumes the key.
+
+    The arguments are those of `make_training`.
+    """
+    training = make_training(config, environment, features=features, reward=reward)
+
+    def train(tables: Any, key: jax.Array) -> TrainResult:
+        start, keys = training.init(key)
+        indices = jnp.arange(config.num_iterations, dtype=jnp.int32)
+        state, curves = training.advance(tables, start, indices, keys)
+        return TrainResult(
+            learner_state=state, curves=curves, collapsed=has_collapsed(curves.top_action)
+        )
+
+    return train
+
+
+def make_training(
+    config: TrainConfig,
+    environment: search.Environment,
+    *,
+    features: search.FeatureSet = search.FEATURES,
+    reward: search.RewardFn = search.step_reward,
+) -> Training:
+    """The training of `make_train` in parts; pure.
 
     Args:
         config: training configuration; static.
@@ -66,15 +104,12 @@ def make_train(
         ]
         return trainer.learn(state, played, index, update_key)
 
-    def train(tables: Any, key: jax.Array) -> TrainResult:
-        start, keys = trainer.init(key)
-        indices = jnp.arange(config.num_iterations, dtype=jnp.int32)
-        state, curves = lax.scan(functools.partial(iterate, tables), start, (indices, keys))
-        return TrainResult(
-            learner_state=state, curves=curves, collapsed=has_collapsed(curves.top_action)
-        )
+    def advance(
+        tables: Any, state: LearnerState, indices: jax.Array, keys: jax.Array
+    ) -> tuple[LearnerState, Curves]:
+        return lax.scan(functools.partial(iterate, tables), state, (indices, keys))
 
-    return train
+    return Training(trainer.init, advance)
 
 
 def has_collapsed(top_action: Float[Array, " I"]) -> Bool[Array, ""]:

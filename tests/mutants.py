@@ -194,7 +194,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="an ablation's row has another discount than the paper's",
-        file="recipes/study/ablations.yaml",
+        file="cats_jax/training/ablations.yaml",
         original="cats.reward.discount=0.7",
         mutated="cats.reward.discount=0.8",
         tests=("tests/training/test_ablations.py", "-k", "paper"),

@@ -20,7 +20,7 @@ def ablations(
     set: tuple[str, ...] = (),
     seed: int = 0,
 ) -> int:
-    """Train every row of the tables in recipes/study/ablations.yaml, and play it on test questions.
+    """Train every row of the tables in cats_jax/training/ablations.yaml, and play it on questions.
 
     A study that was killed goes on with the row it was at when the same command is given again.
 

@@ -1,4 +1,4 @@
-"""Tables of trainings that differ in one thing: the rows of `recipes/study/ablations.yaml`.
+"""Tables of trainings that differ in one thing: the rows of `ablations.yaml` in this folder.
 
 Every row is trained with several seeds on a step bank and played on the questions of another one.
 """
@@ -29,9 +29,7 @@ from .questions import TrainingQuestions, bank_questions
 from .rivals import play_controllers
 from .train import check_calibration, configure, seed_keys, train_seeds
 
-ABLATIONS_FILE = (
-    pathlib.Path(__file__).resolve().parents[2] / "recipes" / "study" / "ablations.yaml"
-)
+ABLATIONS_FILE = pathlib.Path(__file__).with_name("ablations.yaml")
 
 _KEYS = ("config", "set")
 

@@ -15,6 +15,7 @@ import io
 import json
 import pathlib
 import re
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -35,6 +36,9 @@ from .options import TrainingOptions
 from .questions import TrainingQuestions, bank_questions, simulator_questions
 from .rivals import Figures, compare
 from .trajectories import load_rows
+
+_PARTS = 10
+"""Most lines of progress for each seed."""
 
 CONFIGS = {
     "cats": learners.CATS,
@@ -97,7 +101,7 @@ def run(options: TrainingOptions, *, report: Callable[[str], None] = print) -> l
     report(f"training {num_seeds} seeds of {config!r} ({info['source']}) ...")
     durable.hold(output).close()
     if rows is None:
-        result = train_seeds(train_config, questions, keys[1:])
+        result = train_seeds(train_config, questions, keys[1:], report)
         title = f"{config}: {num_seeds} seeds"
         plot_learning_curves(jax.device_get(result.curves), output / "curves.png", title)
         states, collapsed_at_the_end = result.learner_state, np.asarray(result.collapsed)
@@ -202,7 +206,10 @@ def seed_keys(seed: int, num_seeds: int) -> jax.Array:
 
 
 def train_seeds(
-    config: learners.TrainConfig, questions: TrainingQuestions, keys: jax.Array
+    config: learners.TrainConfig,
+    questions: TrainingQuestions,
+    keys: jax.Array,
+    report: Callable[[str], None] = lambda line: None,
 ) -> learners.TrainResult:
     """Train one controller per key; the result has a leading axis of seeds.
 
@@ -210,16 +217,41 @@ def train_seeds(
         config: training configuration.
         questions: training questions.
         keys: PRNG keys, one per controller; consumed.
+        report: called with lines of progress.
     """
-
-    @jax.jit
-    def train(tables: Any, keys: jax.Array) -> learners.TrainResult:
-        # One seed after another: `jax.vmap` would do, but on a CPU it is slower, because a
-        # batch's ticks can then no longer be skipped when all of its searches have ended.
-        train_one = learners.make_train(config, questions.environment)
-        return jax.lax.map(functools.partial(train_one, tables), keys)
-
-    return jax.block_until_ready(train(questions.tables, keys))
+    training = learners.make_training(config, questions.environment)
+    total = config.num_iterations
+    # Parts of one length: another length would be another program to compile.
+    length = total // max(parts for parts in range(1, _PARTS + 1) if total % parts == 0)
+    indices = jnp.arange(total, dtype=jnp.int32)
+    init, advance = jax.jit(training.init), None
+    results = []
+    # One seed after another: `jax.vmap` would do, but on a CPU it is slower, because a batch's
+    # ticks can then no longer be skipped when all of its searches have ended.
+    for seed, key in enumerate(keys):
+        state, iteration_keys = init(key)
+        curves: list[learners.Curves] = []
+        started = time.perf_counter()
+        for first in range(0, total, length):
+            part = slice(first, first + length)
+            arguments = (questions.tables, state, indices[part], iteration_keys[part])
+            if advance is None:
+                report("compiling ...")
+                advance = jax.jit(training.advance).lower(*arguments).compile()
+                report(f"compiled in {time.perf_counter() - started:.0f} s")
+                started = time.perf_counter()
+            state, found = jax.block_until_ready(advance(*arguments))
+            curves.append(found)
+            done = first + length
+            left = (time.perf_counter() - started) / done * (total - done)
+            report(
+                f"seed {seed + 1} of {len(keys)}: {done} of {total} iterations, accuracy "
+                f"{float(found.accuracy.mean()):.3f}, about {left:.0f} s left for this seed"
+            )
+        whole: learners.Curves = jax.tree.map(lambda *parts: jnp.concatenate(parts), *curves)
+        collapsed = learners.has_collapsed(whole.top_action)
+        results.append(learners.TrainResult(learner_state=state, curves=whole, collapsed=collapsed))
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *results)
 
 
 def configure(

@@ -19,7 +19,6 @@ from cats_jax.controllers import checkpoint
 from cats_jax.evaluation.evaluate import prepare
 from cats_jax.models import source
 from cats_jax.specs.recipe import PolicySpec, PrmSpec, load_recipe
-from cats_jax.training.ablations import ABLATIONS_FILE
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -433,9 +432,7 @@ def test_recipes_can_be_run(path):
 
 
 @pytest.mark.parametrize(
-    "path",
-    sorted(set((ROOT / "recipes" / "study").glob("*.yaml")) - {ABLATIONS_FILE}),
-    ids=lambda p: p.name,
+    "path", sorted((ROOT / "recipes" / "study").glob("*.yaml")), ids=lambda p: p.name
 )
 def test_recipes_of_the_study_can_be_read(path):
     """Some name controllers that are trained first."""

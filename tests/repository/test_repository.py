@@ -9,7 +9,9 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import time
+import venv
 import zipfile
 
 import jax.numpy as jnp
@@ -293,25 +295,63 @@ def test_a_skip_fails_in_ci(tmp_path, ci, mark, workers, code):
 # The wheel
 
 
-@pytest.mark.slow
-def test_wheel_holds_the_packages_and_runs_alone(tmp_path):
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
-    offline = ["--no-deps", "--no-index"]
+_PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
+_OFFLINE = ["--no-deps", "--no-index"]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("wheel")
     subprocess.run(
-        [*pip, "wheel", *offline, "--no-build-isolation", "--wheel-dir", str(tmp_path), str(ROOT)],
+        [*_PIP, "wheel", *_OFFLINE, "--no-build-isolation", "--wheel-dir", str(folder), str(ROOT)],
         check=True,
     )
-    (wheel,) = tmp_path.glob("cats_jax-*.whl")
+    (wheel,) = folder.glob("cats_jax-*.whl")
+    return wheel
 
+
+@pytest.mark.slow
+def test_wheel_holds_the_packages(wheel):
     # Every file of the packages is in it, the world's model files included, and nothing else.
     with zipfile.ZipFile(wheel) as archive:
         inside = {name for name in archive.namelist() if ".dist-info/" not in name}
     tree = {str(path.relative_to(ROOT)) for path in _files()}
     assert inside == {name for name in tree if name.split("/")[0] in PACKAGES}
 
-    target = tmp_path / "installed"
-    subprocess.run([*pip, "install", *offline, "--target", str(target), str(wheel)], check=True)
-    code = f"import {', '.join(PACKAGES)}; print({', '.join(f'{p}.__file__' for p in PACKAGES)})"
-    result = _python(code, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(target)})
-    assert result.returncode == 0, result.stderr
-    assert all(origin.startswith(str(target)) for origin in result.stdout.split())
+
+@pytest.mark.slow
+def test_wheel_runs_in_an_environment_without_the_checkout(wheel, tmp_path):
+    """All that commands read is in the wheel: an empty folder has no recipes and no packages."""
+    environment, here = tmp_path / "environment", tmp_path / "empty"
+    here.mkdir()
+    venv.create(environment, symlinks=True)
+    python = environment / "bin" / "python"
+    subprocess.run([*_PIP, "--python", python, "install", *_OFFLINE, str(wheel)], check=True)
+    # The dependencies of this environment, but not its .pth files, which name the checkout.
+    site = sysconfig.get_path("purelib", vars={"base": environment})
+    (pathlib.Path(site) / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+
+    def run(*arguments: object, code: int = 0) -> str:
+        result = subprocess.run(
+            [str(argument) for argument in arguments],
+            cwd=here,
+            env=variables,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert result.returncode == code, result.stdout + result.stderr
+        return result.stdout + result.stderr
+
+    origins = f"import {', '.join(PACKAGES)}; print({', '.join(f'{p}.__file__' for p in PACKAGES)})"
+    assert all(name.startswith(str(site)) for name in run(python, "-c", origins).split())
+    command = environment / "bin" / "cats-jax"
+    assert run(command, "--version").startswith("cats-jax ")
+    demo = ("demo", "--questions", "5", "--num-candidates", "4", "--output", "run")
+    assert "One search: cats, N = 4" in run(command, *demo)
+    assert "5 of 5 questions" in run(command, "show", "run")
+    assert "status: answered" in run(command, "solve", "((50*4)-21)+15=?", "-n", "4")
+    assert "usage: cats-jax ablations" in run(command, "ablations", "--help")
+    folders = ("--output", "a", "--bank", "b", "--test", "c")
+    assert "known are sparsity, reward" in run(command, "ablations", "none", *folders, code=2)
