@@ -53,6 +53,48 @@ def _loop(strategy: str) -> tuple[str, ...]:
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
+        name="a right step that was not kept does not lose the right path",
+        file="cats_jax/reporting/right_path.py",
+        original="kept = [c for c in result.candidates if c.id in right and c.kept]",
+        mutated="kept = [c for c in result.candidates if c.id in right]",
+        tests=("tests/reporting/test_right_path.py",),
+    ),
+    Mutant(
+        name="strategies differ with other PRMs",
+        file="cats_jax/reporting/selection.py",
+        original="(one.prm == other.prm or None in (one.prm, other.prm))",
+        mutated="True",
+        tests=("tests/reporting/test_selection.py",),
+    ),
+    Mutant(
+        name="equal steps of different nodes are drawn as siblings of another path",
+        file="cats_jax/reporting/draw.py",
+        original="        for node in nodes:\n            for child",
+        mutated="        for node in nodes[:1]:\n            for child",
+        tests=("tests/reporting/test_draw.py", "-k", "lost_from or equal"),
+    ),
+    Mutant(
+        name="a text of a run may change the direction of writing",
+        file="cats_jax/reporting/plain_text.py",
+        original="char if char.isprintable() else",
+        mutated='char if char >= " " else',
+        tests=("tests/commands/test_show.py", "-k", "hostile"),
+    ),
+    Mutant(
+        name="a question is charged for compilation",
+        file="cats_jax/live/driver.py",
+        original="0.0 if compiled else core / len(open_slots)",
+        mutated="core / len(open_slots)",
+        tests=("tests/live/test_driver.py", "-k", "compilation"),
+    ),
+    Mutant(
+        name="a strategy's function may stand for the strategy",
+        file="cats_jax/live/arguments.py",
+        original="    if isinstance(strategy, search.Strategy):",
+        mutated="    if isinstance(strategy, search.Strategy) or callable(strategy):",
+        tests=("tests/live/test_arguments.py",),
+    ),
+    Mutant(
         name="models on one device do not add up",
         file="cats_jax/models/footprint.py",
         original="    needed = sum(model.least for model in plain)",

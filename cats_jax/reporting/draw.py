@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
@@ -14,12 +14,15 @@ from .actions import describe_action
 from .plain_text import one_line
 
 LEGEND = (
-    "● kept   ○ dropped   × invalid   ★ path of the answer   first number: score of the path so "
-    "far, in brackets: of the step"
+    "● kept   ○ dropped   × invalid   ★ path of the answer   ×4, 2 kept: four equal steps   first "
+    "number: score of the path so far, in brackets: of the step"
 )
 
 _MAX_TEXT = 60
 _MAX_REASON = 200
+_MAX_KEPT = 8
+"""Most distinct kept steps drawn per node, the answer's and those with a remark first."""
+
 _MAX_DROPPED = 2
 """Default number of distinct dropped steps drawn per node; the rest is one line."""
 
@@ -35,11 +38,12 @@ def draw_search(
         result: search result of `Searcher.run` or `Run.tree`.
         max_dropped: most dropped steps, distinct by text, drawn per node.
         remarks: short texts for the ends of nodes' lines, by candidate id; 0 is the question. A
-            node with a remark is always drawn.
+            node with a remark is drawn before others.
 
     Returns:
         A renderable. A node's line has its mark, the score of its path, its text and, for a
-        finished path, the answer; a node's decisions stand before its children.
+        finished path, the answer; a node's decisions stand before its children. Equal steps after
+        equal paths are one line, which says how many they are.
     """
     return _Drawing(result, max_dropped, remarks).tree
 
@@ -69,32 +73,40 @@ class _Drawing:
         chosen = () if result.chosen is None else result.paths[result.chosen].nodes
         self._chosen = frozenset(chosen)
         question = Text(one_line(result.question.text, _MAX_TEXT), style="bold")
-        self.tree = Tree(self._with_remark(question, ROOT))
+        self.tree = Tree(self._with_remark(question, [ROOT]))
         # Not recursive: a path may be longer than Python's stack.
-        waiting = [(self.tree, ROOT)]
+        waiting: list[tuple[Tree, Sequence[int]]] = [(self.tree, [ROOT])]
         while waiting:
-            branch, node = waiting.pop()
-            waiting.extend(self._grow(branch, node))
+            waiting.extend(self._grow(*waiting.pop()))
 
-    def _grow(self, branch: Tree, node: int) -> list[tuple[Tree, int]]:
-        for decision in self._decisions[node]:
-            branch.add(Text(_describe_decision(decision), style="cyan"))
-        children = self._children[node]
-        grown = []
-        dropped: dict[tuple[str, str | None], list[Candidate]] = {}
-        for child in children:
-            if self._leads_on(child):
-                line = self._with_remark(self._line(child), child.id)
-                grown.append((branch.add(line), child.id))
-            else:
-                dropped.setdefault((child.text, child.invalid), []).append(child)
-        alike = sorted(dropped.values(), key=lambda same: -_score(same[0]))
-        for same in alike[: self._max_dropped]:
-            line = self._line(same[0])
-            branch.add(line.append(f"  ×{len(same)}") if len(same) > 1 else line)
-        hidden = [child for same in alike[self._max_dropped :] for child in same]
+    def _grow(self, branch: Tree, nodes: Sequence[int]) -> list[tuple[Tree, Sequence[int]]]:
+        """Draw what follows nodes with equal paths; returns the branches that go on."""
+        decisions = Counter(
+            _describe_decision(decision) for node in nodes for decision in self._decisions[node]
+        )
+        for line, times in decisions.items():
+            branch.add(Text(line + (f"  ×{times}" if times > 1 else ""), style="cyan"))
+        equal: dict[tuple[str, str | None], list[Candidate]] = {}
+        for node in nodes:
+            for child in self._children[node]:
+                equal.setdefault((child.text, child.invalid), []).append(child)
+        kept = [same for same in equal.values() if any(map(self._leads_on, same))]
+        dropped = [same for same in equal.values() if not any(map(self._leads_on, same))]
+        dropped.sort(key=lambda same: -_score(same[0]))
+        drawn = {id(same) for same in sorted(kept, key=self._rank)[:_MAX_KEPT]}
+        grown = [
+            (branch.add(self._line(same)), [child.id for child in same])
+            for same in kept
+            if id(same) in drawn
+        ]
+        folded = [child for same in kept if id(same) not in drawn for child in same]
+        if folded:
+            branch.add(Text(_describe_hidden("●", "kept", folded), style="dim"))
+        for same in dropped[: self._max_dropped]:
+            branch.add(self._line(same))
+        hidden = [child for same in dropped[self._max_dropped :] for child in same]
         if hidden:
-            branch.add(Text(_describe_hidden(hidden), style="dim"))
+            branch.add(Text(_describe_hidden("○", "dropped", hidden), style="dim"))
         return grown
 
     def _leads_on(self, candidate: Candidate) -> bool:
@@ -105,28 +117,40 @@ class _Drawing:
             or bool(self._children[candidate.id])
         )
 
-    def _with_remark(self, line: Text, node: int) -> Text:
-        remark = self._remarks.get(node)
+    def _rank(self, same: Sequence[Candidate]) -> tuple[bool, bool, float]:
+        """Order in which kept steps are drawn rather than folded."""
+        ids = {child.id for child in same}
+        best = max(map(_score, same))
+        return (not ids & self._chosen, not ids & self._remarks.keys(), -best)
+
+    def _with_remark(self, line: Text, nodes: Sequence[int]) -> Text:
+        remark = next((self._remarks[node] for node in nodes if node in self._remarks), None)
         return line if remark is None else line.append(f"  ◀ {remark}", style="bold yellow")
 
-    def _line(self, candidate: Candidate) -> Text:
-        is_chosen = candidate.id in self._chosen
+    def _line(self, same: Sequence[Candidate]) -> Text:
+        """The line of candidates with equal texts and equal paths to them."""
+        kept = [child for child in same if child.kept]
+        chosen = [child for child in same if child.id in self._chosen]
+        candidate = (*chosen, *kept, *same)[0]
+        ids = [child.id for child in same]
+        times = f"  ×{len(same)}" if len(same) > 1 else ""
+        if times and 0 < len(kept) < len(same):
+            times += f", {len(kept)} kept"
         if candidate.invalid is not None:
             text = one_line(candidate.text, _MAX_TEXT)
             what = f"{text}  invalid" if text else "invalid"
-            return Text(f"× {what}: {candidate.invalid}", style="red")
-        mark = "★" if is_chosen else "●" if candidate.kept else "○"
+            line = Text(f"× {what}: {one_line(candidate.invalid, _MAX_TEXT)}{times}", style="red")
+            return self._with_remark(line, ids)
+        mark = "★" if chosen else "●" if kept else "○"
         score = ""
         if candidate.path_score is not None:
             score = f" {candidate.path_score:.3f} ({candidate.score:.3f})"
         text = f"{mark}{score}  {one_line(candidate.text, _MAX_TEXT)}"
         if candidate.done:
-            answer = (
-                "no answer" if candidate.answer is None else one_line(candidate.answer, _MAX_TEXT)
-            )
-            text += f"  → {answer}"
-        style = "bold green" if is_chosen else "" if candidate.kept else "dim"
-        return Text(text, style=style)
+            answer = candidate.answer
+            text += "  → " + ("no answer" if answer is None else one_line(answer, _MAX_TEXT))
+        style = "bold green" if chosen else "" if kept else "dim"
+        return self._with_remark(Text(text + times, style=style), ids)
 
 
 def _score(candidate: Candidate) -> float:
@@ -145,8 +169,8 @@ def _describe_decision(decision: DecisionRow) -> str:
     return f"round {decision.phase}: {action}{got}"
 
 
-def _describe_hidden(hidden: Sequence[Candidate]) -> str:
+def _describe_hidden(mark: str, fate: str, hidden: Sequence[Candidate]) -> str:
     scores = [child.path_score for child in hidden if child.path_score is not None]
     invalid = sum(child.invalid is not None for child in hidden)
     span = f", scores {min(scores):.3f} to {max(scores):.3f}" if scores else ""
-    return f"○ {len(hidden)} more dropped{span}" + (f", {invalid} invalid" if invalid else "")
+    return f"{mark} {len(hidden)} more {fate}{span}" + (f", {invalid} invalid" if invalid else "")

@@ -254,6 +254,26 @@ def test_a_question_whose_paths_the_prm_cannot_read_fails():
     assert all("every candidate of step 0 is invalid" in result.reason for result in results)
 
 
+def test_no_question_is_charged_for_compilation():
+    strategy = dataclasses.replace(search.beam(), name="compiled once")
+
+    def searched():
+        searcher = Searcher(
+            policy=LetterPolicy(),
+            scorer=HashScorer(),
+            strategy=strategy,
+            num_candidates=4,
+        )
+        (result,) = searcher.run(QUESTIONS[:1])
+        return searcher.timings.as_dict(), result.ledger.core_seconds
+
+    timings, core = searched()
+    assert core < 0.2 * timings["compiling"]
+    timings, core = searched()
+    assert "compiling" not in timings
+    assert core > 0.0
+
+
 def test_limits_are_statuses():
     assert {r.status for r in run(search.strategies["beam"], max_tokens=1)} == {"max_tokens"}
     assert {r.status for r in run(search.strategies["beam"], max_seconds=0.0)} == {"max_seconds"}

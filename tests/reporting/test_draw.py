@@ -1,8 +1,11 @@
 """The drawn tree: what was kept, what it scored, which action was taken, and nothing hostile."""
 
 import io
+import re
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from rich.console import Console
 
 from cats_jax.live.ledger import Ledger
@@ -96,6 +99,52 @@ def test_a_model_cannot_steer_the_terminal():
     assert "\x07" not in line
     assert "[bold]x[/bold]" in line
     assert line.endswith("…")
+
+
+def test_equal_steps_after_equal_paths_are_one_line():
+    candidates = [
+        _candidate(1, 0, "a", 0.5, 0.5, kept=True),
+        _candidate(2, 0, "a", 0.5, 0.5, kept=True),
+        _candidate(3, 0, "a", 0.5, 0.5),
+        _candidate(4, 1, "b", 0.4, 0.4),
+        _candidate(5, 2, "b", 0.4, 0.4),
+        _candidate(6, 2, "c", 0.3, 0.3, kept=True),
+    ]
+    decisions = [DecisionRow(0, 0, node, (), 0, 4, 2, 1.0, 1.0, 0, 4, 0.0) for node in (1, 2)]
+    assert _lines(_result(candidates, decisions))[1:] == [
+        "└── ● 0.500 (0.500)  a  ×3, 2 kept",
+        "    ├── round 0: +4, keep 2, T=1  ×2",
+        "    ├── ● 0.300 (0.300)  c",
+        "    └── ○ 0.400 (0.400)  b  ×2",
+    ]
+
+
+def test_many_distinct_kept_steps_are_folded_but_not_those_with_a_remark():
+    candidates = [_candidate(i, 0, f"s{i}", 0.5, i / 100, kept=True) for i in range(1, 21)]
+    lines = _lines(_result(candidates), remarks={1: "look", 0: "root"})
+    assert lines[0].endswith("◀ root")
+    assert "├── ● 0.010 (0.500)  s1  ◀ look" in lines
+    assert lines[-1] == "└── ● 12 more kept, scores 0.020 to 0.130"
+    assert len(lines) == 10
+
+
+@given(st.data())
+def test_no_candidate_is_lost_from_the_drawing(data):
+    candidates = []
+    for identity in range(1, data.draw(st.integers(0, 30)) + 1):
+        parents = [0, *(node.id for node in candidates if node.invalid is None)]
+        candidates.append(
+            _candidate(
+                identity,
+                data.draw(st.sampled_from(parents)),
+                data.draw(st.sampled_from("xyz")),
+                kept=data.draw(st.booleans()),
+                invalid=data.draw(st.sampled_from([None, None, "blank"])),
+            )
+        )
+    lines = _lines(_result(candidates), max_dropped=data.draw(st.integers(0, 2)))[1:]
+    counts = (re.search(r"×(\d+)|(\d+) more", line) for line in lines)
+    assert sum(int(found[1] or found[2]) if found else 1 for found in counts) == len(candidates)
 
 
 def test_a_very_deep_path_is_drawn():

@@ -1,0 +1,59 @@
+"""Wrong objects handed to a `Searcher`: each is named in a sentence before a model is called."""
+
+import pytest
+import scripted
+
+import search
+from cats_jax import Question, Searcher
+from cats_jax.errors import BadInputError
+
+
+def _searcher(**changes):
+    arguments = {
+        "policy": scripted.ScriptedPolicy(),
+        "scorer": scripted.ScriptedPrm(),
+        "strategy": search.beam(),
+        "num_candidates": 4,
+    }
+    return Searcher(**{**arguments, **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"policy": [1]}, r"policy is a list without .*generate, keep_only, which a StepGenerator"),
+        ({"policy": "weak"}, r"policy is a str without name"),
+        ({"policy": None}, r"policy is a NoneType"),
+        ({"policy": scripted.ScriptedPolicy}, r"policy is the class ScriptedPolicy: make an inst"),
+        ({"scorer": scripted.ScriptedPrm}, r"scorer is the class ScriptedPrm: make an instance"),
+        ({"scorer": scripted.ScriptedPolicy()}, r"scorer is a ScriptedPolicy without .*score"),
+        ({"strategy": "beam"}, r"strategy is a str, .* not the name 'beam'"),
+        ({"strategy": search.beam}, r"strategy is .*: call it: beam\(\) makes the strategy"),
+        ({"strategy": None}, r"strategy is a NoneType, not a search.Strategy: pass"),
+        ({"judge": "math"}, r"judge is a str without extract, equivalent"),
+        ({"num_candidates": True}, r"num_candidates=True: N must be an integer from 1 to 256"),
+        ({"max_depth": "3"}, r"max_depth='3': must be an integer"),
+        ({"budget": 2.5}, r"budget=2.5: must be an integer"),
+    ],
+)
+def test_wrong_objects(changes, message):
+    with pytest.raises(BadInputError, match=message):
+        _searcher(**changes)
+
+
+@pytest.mark.parametrize(
+    ("questions", "message"),
+    [
+        ("1+2", r"questions is a str: pass a list"),
+        (Question("q", "1+2"), r"questions is a Question: pass a list"),
+        (["1+2"], r"questions holds a str: make each a Question"),
+    ],
+)
+def test_wrong_questions(questions, message):
+    with pytest.raises(BadInputError, match=message):
+        _searcher().run(questions)
+
+
+def test_what_a_protocol_asks_for_is_enough():
+    assert _searcher().run([]) == []
+    assert _searcher(strategy=search.majority(), scorer=None).run([]) == []
