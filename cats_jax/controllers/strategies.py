@@ -276,10 +276,11 @@ def controller_of(spec: StrategySpec) -> pathlib.Path | None:
 
 def _controller(name: str) -> pathlib.Path:
     """The folder of a controller, given by path or by the name of a shipped controller."""
-    shipped = world.ASSETS / "controllers" / name
+    controllers = world.ASSETS / "controllers"
+    shipped = controllers / name
     path = shipped if shipped.is_dir() else pathlib.Path(name)
     if not path.is_dir():
-        hint = misspelt(name, [folder.name for folder in shipped.parent.iterdir()])
+        hint = misspelt(name, [folder.name for folder in controllers.iterdir()])
         raise (BadInputError if hint else MissingControllerError)(
             f"controller folder {str(path)!r} does not exist: {hint}train one with `cats-jax train`"
         )

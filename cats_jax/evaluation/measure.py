@@ -234,15 +234,14 @@ class _Searches:
         return samples
 
     def _search(self, cell: Cell, number: int) -> Sample:
-        """Search the first questions; the core's time, mostly compiling, counts as startup."""
+        """Search the first questions; compilation counts as startup."""
         results: list[SearchResult] = []
         times = WallTimes()
         runner = LocalRunner(self._recipe, self._models, self._judge, times)
         runner.search(cell, self._questions[:number], results.append)
         ledgers = tuple(result.ledger for result in results)
-        spent = sum(ledger.seconds for ledger in ledgers)
-        core = sum(ledger.core_seconds for ledger in ledgers) / max(spent, 1e-9)
-        return Sample(cell, ledgers, (1 - core) * times.searching, core * times.searching)
+        compiling = min(times.parts["compiling"], times.searching)
+        return Sample(cell, ledgers, times.searching - compiling, compiling)
 
 
 class _Loaded:

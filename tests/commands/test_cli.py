@@ -11,6 +11,7 @@ import jax
 import pytest
 import scripted
 
+import cats_jax
 import learners
 from cats_jax import cli, world
 from cats_jax.commands import evaluate as evaluate_command
@@ -357,6 +358,65 @@ def test_dry_run_prints_bounds_and_leaves_nothing(capsys, recipe, tmp_path, monk
     assert row[:3] == ["1", "24", f"{20 * 256 + 4 * 2048:,}"]
     assert "greedy N=1 seed 0" in cells
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.usefixtures("no_models")
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("max_depth: 6", "policy: {path: weak, format: qwen}", "did you mean 'qwen2.5'"),
+        ("max_depth: 6", "policy: {path: /no/such, format: qwen}", "policy format 'qwen' is unk"),
+        ("max_depth: 6", "policy: weka", "policy folder 'weka' .* did you mean 'weak'"),
+        ("max_depth: 6", "policy: no_such_module:policy", "cannot import the module 'no_such_mod"),
+        ("max_depth: 6", "calibration: weka", "calibration 'weka': .* did you mean 'weak'"),
+        ("[exact]", "[{path: /no/such, format: best}]", "PRM format 'best' is unknown"),
+        ("[exact]", "[exakt]", "PRM folder 'exakt' .* did you mean 'exact'"),
+        ("beam]", "{name: cats, checkpoint: cat}]", "controller folder 'cat' .* mean 'cats'"),
+        ("beam]", "{name: cats, checkpoint: BARE}]", "is no checkpoint"),
+    ],
+)
+def test_a_dry_run_refuses_what_no_download_mends(capsys, recipe, tmp_path, old, new, message):
+    line = _refused(
+        capsys, "evaluate", recipe(old, new.replace("BARE", str(tmp_path))), "--dry-run"
+    )
+    assert re.search(message, line), line
+
+
+@pytest.mark.usefixtures("no_models")
+def test_a_dry_run_notes_what_is_not_there_yet(capsys, recipe):
+    changes = (
+        ("max_depth: 6", "policy: {path: /no/such, format: qwen2.5}", "policy folder '/no/such'"),
+        ("[exact]", "[/no/such]", "PRM folder '/no/such'"),
+        ("max_depth: 6", "calibration: /no/such.json", "calibration '/no/such.json'"),
+        ("beam]", "{name: cats, checkpoint: runs/cats}]", "controller folder 'runs/cats'"),
+    )
+    for old, new, message in changes:
+        new = new if "cats" not in new else f"{new}\ncalibration: weak"
+        assert cli.run(["evaluate", recipe(old, new), "--dry-run"]) == 0
+        notes = [line for line in capsys.readouterr().out.splitlines() if line[:9] == "not there"]
+        assert len(notes) == 1
+        assert message in notes[0]
+
+
+def test_models_are_looked_at_before_data(capsys, recipe, monkeypatch, tmp_path):
+    def refuse(specs):
+        raise AssertionError("data were loaded")
+
+    monkeypatch.setattr("cats_jax.evaluation.evaluate.load_questions", refuse)
+    line = _refused(
+        capsys, "evaluate", recipe("[exact]", "[/no/such]"), "--output", str(tmp_path / "r")
+    )
+    assert "PRM folder '/no/such' does not exist" in line
+
+
+def test_a_folder_is_no_recipe(capsys, tmp_path):
+    line = _refused(capsys, "evaluate", str(tmp_path))
+    assert line.endswith("is a folder: name one of the .yaml files in it")
+
+
+def test_version(capsys):
+    assert cli.run(["--version"]) == 0
+    assert capsys.readouterr().out == f"cats-jax {cats_jax.__version__}\n"
 
 
 def test_evaluate_certifies_with_a_run_on_other_questions(capsys, recipe, tmp_path, monkeypatch):

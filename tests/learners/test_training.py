@@ -267,3 +267,18 @@ def test_collapse(shares, expected):
 def test_refuses_configurations_without_meaning(options, message):
     with pytest.raises(ValueError, match=message):
         learners.TrainConfig(**options)
+
+
+def test_a_training_in_parts_is_the_training():
+    config = dataclasses.replace(PAPER, num_iterations=4)
+    whole = jax.jit(learners.make_train(config, WORLD))((), jax.random.key(3))
+    training = learners.make_training(config, WORLD)
+    advance = jax.jit(training.advance)
+    state, keys = training.init(jax.random.key(3))
+    curves = []
+    for part in (slice(0, 2), slice(2, 4)):
+        state, found = advance((), state, jnp.arange(4, dtype=jnp.int32)[part], keys[part])
+        curves.append(found)
+    chex.assert_trees_all_equal(state, whole.learner_state)
+    joined = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *curves)
+    chex.assert_trees_all_equal(joined, whole.curves)
