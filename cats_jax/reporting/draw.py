@@ -75,11 +75,11 @@ class _Drawing:
         question = Text(one_line(result.question.text, _MAX_TEXT), style="bold")
         self.tree = Tree(self._with_remark(question, [ROOT]))
         # Not recursive: a path may be longer than Python's stack.
-        waiting: list[tuple[Tree, Sequence[int]]] = [(self.tree, [ROOT])]
+        waiting: list[tuple[Tree, list[int]]] = [(self.tree, [ROOT])]
         while waiting:
             waiting.extend(self._grow(*waiting.pop()))
 
-    def _grow(self, branch: Tree, nodes: Sequence[int]) -> list[tuple[Tree, Sequence[int]]]:
+    def _grow(self, branch: Tree, nodes: list[int]) -> list[tuple[Tree, list[int]]]:
         """Draw what follows nodes with equal paths; returns the branches that go on."""
         decisions = Counter(
             _describe_decision(decision) for node in nodes for decision in self._decisions[node]

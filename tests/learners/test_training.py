@@ -269,6 +269,7 @@ def test_refuses_configurations_without_meaning(options, message):
         learners.TrainConfig(**options)
 
 
+@pytest.mark.slow
 def test_a_training_in_parts_is_the_training():
     config = dataclasses.replace(PAPER, num_iterations=4)
     whole = jax.jit(learners.make_train(config, WORLD))((), jax.random.key(3))
