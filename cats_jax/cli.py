@@ -20,6 +20,7 @@ from .commands.convert import convert
 from .commands.demo import demo
 from .commands.evaluate import evaluate
 from .commands.grade import grade
+from .commands.page import page
 from .commands.quality import quality
 from .commands.report import report
 from .commands.rescore import rescore
@@ -48,6 +49,7 @@ _COMMANDS = {
     "rescore": rescore,
     "report": report,
     "show": show,
+    "page": page,
     "score": score,
     "quality": quality,
     "sparsity": sparsity,

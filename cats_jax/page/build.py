@@ -1,0 +1,145 @@
+"""Writes a page: head, index, then the trees, of which one block is in memory at a time."""
+
+from __future__ import annotations
+
+import html
+import pathlib
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TextIO
+
+import search
+
+from ..errors import BadInputError
+from ..reporting.groups import by_dataset, groups
+from ..runs.folder import Row, Run
+from ..runs.merge import merge_runs
+from ..storage import durable
+from ..version import __version__
+from .assets import Assets, content_security_policy, load_assets
+from .blocks import TreeBlocks, block
+from .figures import draw_figures
+from .index import Question, encode_part, rows_by_question
+from .texts import shortened
+from .trees import encode_tree
+
+_MAX_TITLE = 120
+
+
+@dataclass(frozen=True)
+class PageSize:
+    """What a page holds.
+
+    Attributes:
+        bytes: size of the file.
+        rows: number of rows.
+        trees: number of search trees.
+        damaged: what is wrong with each tree that could not be read.
+    """
+
+    bytes: int
+    rows: int
+    trees: int
+    damaged: tuple[str, ...]
+
+
+def write_page(runs: Sequence[Run], path: pathlib.Path) -> PageSize:
+    """Write the page of runs; runs of the same questions, policy and settings are one part of it.
+
+    Args:
+        runs: runs with at least one row each.
+        path: path of the HTML file, which is replaced.
+
+    Raises:
+        BadInputError: a run has no row, `merge_runs` refuses the runs, or the file can't be
+            written.
+    """
+    for run in runs:
+        if not run.rows:
+            raise BadInputError(
+                f"page: {str(run.folder)!r} has no finished row yet: leave it out, or wait for one"
+            )
+    merged = merge_runs(runs)
+    assets = load_assets()
+    # A merged run has one folder only; its trees are in those of the runs it came from.
+    source = {id(row): run for run in runs for row in run.rows}
+    damaged: list[str] = []
+    trees = 0
+    with tempfile.TemporaryFile("w+", encoding="ascii") as waiting:
+        blocks = TreeBlocks(waiting)
+        parts = []
+        for run in merged:
+            texts: dict[Question, str] = {}
+            places: dict[str, tuple[int, int]] = {}
+            for question, rows in rows_by_question(run.rows).items():
+                for row in rows:
+                    if row.tree is None:
+                        continue
+                    tree = _encoded(source[id(row)], row, texts, question, damaged)
+                    if tree is not None:
+                        places[row.key] = blocks.add(tree)
+            blocks.close_block()
+            trees += len(places)
+            parts.append({**encode_part(run, texts, places), "figures": _figures(run)})
+        waiting.seek(0)
+        with durable.whole_text(path) as file:
+            _write(file, assets, parts, waiting)
+    return PageSize(
+        bytes=path.stat().st_size,
+        rows=sum(len(run.rows) for run in merged),
+        trees=trees,
+        damaged=tuple(damaged),
+    )
+
+
+def _encoded(
+    run: Run, row: Row, texts: dict[Question, str], question: Question, damaged: list[str]
+) -> dict[str, Any] | None:
+    try:
+        result = run.tree(row)
+    except BadInputError as error:
+        damaged.append(str(error))
+        return None
+    texts.setdefault(question, result.question.text)
+    return encode_tree(result)
+
+
+def _figures(run: Run) -> list[dict[str, str]]:
+    name = run.manifest["config"]["name"]
+    return [
+        figure
+        for label, found in by_dataset(groups(run.rows)).items()
+        for figure in draw_figures(found, f"{name}{label and f', {label}'}")
+    ]
+
+
+def _write(file: TextIO, assets: Assets, parts: list[dict[str, Any]], trees: TextIO) -> None:
+    title = shortened(" and ".join(part["name"] for part in parts), _MAX_TITLE)
+    figures = [part.pop("figures") for part in parts]
+    index = {
+        "version": __version__,
+        "feature_names": list(search.FEATURE_NAMES),
+        "parts": parts,
+    }
+    values = {
+        "policy": html.escape(content_security_policy(assets)),
+        "title": html.escape(title),
+        "style": f"<style>{assets.style}</style>",
+        "index": block("index", index)
+        + "".join(block(f"figures-{number}", part) for number, part in enumerate(figures)),
+        "scripts": "".join(f"<script>{script}</script>\n" for script in assets.scripts),
+    }
+    # What is put in is never searched for names again.
+    for number, part in enumerate(assets.template.split("{{")):
+        name, closed, rest = part.partition("}}")
+        if number == 0:
+            file.write(part)
+            continue
+        assert closed, "a name in the template has no end"
+        if name == "trees":
+            shutil.copyfileobj(trees, file)
+        else:
+            file.write(values[name])
+        file.write(rest)
