@@ -156,7 +156,7 @@ def _facts(run: Run) -> list[list[str]]:
     questions = manifest["questions"]
     facts = {
         "policy": manifest["models"]["policy"].get("name", ""),
-        "PRMs": ", ".join(spec["label"] for spec in manifest["config"]["prms"]),
+        "PRMs": ", ".join(dict.fromkeys(row.prm for row in run.rows if row.prm is not None)),
         "questions": f"{questions.get('source', '')}, {questions.get('count', '')} questions",
         "started": manifest["created"],
         "cats-jax": manifest["versions"].get("cats-jax", ""),

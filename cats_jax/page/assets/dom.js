@@ -13,12 +13,17 @@ function el(tag, attributes = {}, ...children) {
       element.setAttribute(name, value === true ? "" : String(value));
     }
   }
-  element.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  element.append(...presentIn(children));
   return element;
 }
 
+// Lists may be nested; null stands for nothing.
+function presentIn(children) {
+  return children.flat(Infinity).filter((child) => child !== null && child !== undefined);
+}
+
 function replaceChildren(element, ...children) {
-  element.replaceChildren(...children.flat().filter((child) => child !== null && child !== undefined));
+  element.replaceChildren(...presentIn(children));
 }
 
 // A table cell for a number, with thousands apart.

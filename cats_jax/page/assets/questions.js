@@ -1,7 +1,8 @@
 // The table of questions: filters, order, and a mark for each configuration.
 
 const FIRST_QUESTIONS = 200; // drawn at once; the next ones follow when the reader comes to the end
-const MOST_MARKS = 48;
+const MOST_MARKS = 60;
+const MOST_ANSWERS = 4; // configurations whose answers are shown; with more there is a mark for each
 
 const OUTCOMES = [
   ["", "any outcome"],
@@ -138,8 +139,9 @@ function filterBar(part, state) {
 
 function questionTable(part, state) {
   const found = selectQuestions(part, state);
-  const compared = [findConfiguration(part, state.a), findConfiguration(part, state.b)].filter((setting) => setting !== null);
   const shown = shownConfigurations(part, state);
+  const compared = [findConfiguration(part, state.a), findConfiguration(part, state.b)].filter((setting) => setting !== null);
+  const answering = compared.length > 0 ? compared : shown.length <= MOST_ANSWERS ? shown : [];
   const hasLevels = part.questions.some((question) => question.level !== null);
   const columns = [
     ["order", "#", true], ["question", "Question"], ...(hasLevels ? [["level", "Level", true]] : []),
@@ -157,7 +159,7 @@ function questionTable(part, state) {
   let drawn = 0;
   const draw = () => {
     body.append(...found.slice(drawn, drawn + FIRST_QUESTIONS)
-      .map((entry) => questionRow(part, entry, {compared, hasLevels})));
+      .map((entry) => questionRow(part, entry, {answering, hasLevels})));
     drawn = Math.min(drawn + FIRST_QUESTIONS, found.length);
     replaceChildren(end, drawn < found.length ? el("button", {type: "button", on: {click: draw}},
       `${formatNumber(found.length - drawn)} more questions`) : null);
@@ -168,18 +170,19 @@ function questionTable(part, state) {
       if (drawn < found.length && seen.some((entry) => entry.isIntersecting)) draw();
     }).observe(end);
   }
-  const marksTitle = compared.length > 0 ? null
-    : el("th", {scope: "col", class: "marks-title"}, shown.length === 1 ? "Answer" : "Right ✓, wrong ✗, in each configuration");
+  const marksTitle = answering.length > 0
+    ? answering.map((setting) => el("th", {scope: "col", class: "setting"}, setting.name))
+    : el("th", {scope: "col"}, "Right ✓, wrong ✗ in each configuration");
   return el("div", {id: "question-table"},
     el("p", {class: "count", role: "status"},
       `${formatNumber(found.length)} of ${plural(part.questions.length, "question")}, ${plural(shown.length, "configuration")}`),
     found.length === 0 ? el("p", {class: "note"}, "No question fits these filters.")
       : el("div", {class: "scroll", tabindex: "-1"}, el("table", {class: "questions-table"},
-        el("thead", {}, el("tr", {}, head, compared.map((setting) => el("th", {scope: "col"}, setting.name)), marksTitle)), body)),
+        el("thead", {}, el("tr", {}, head, marksTitle)), body)),
     end);
 }
 
-function questionRow(part, entry, {compared, hasLevels}) {
+function questionRow(part, entry, {answering, hasLevels}) {
   const {question, rows, share, tokens} = entry;
   const right = rows.filter((row) => row.correct).length;
   const title = question.text === null ? question.id : question.text;
@@ -194,8 +197,8 @@ function questionRow(part, entry, {compared, hasLevels}) {
     el("td", {class: "number"}, rows.length === 1 ? (right ? "✓" : "✗") : `${right}/${rows.length}`,
       el("span", {class: "share", "aria-hidden": true}, el("span", {style: {width: `${100 * share}%`}}))),
     numberCell(Math.round(tokens)),
-    compared.length > 0 ? compared.map((setting) => answerCell(question.byConfiguration.get(setting.index)))
-      : rows.length === 1 ? answerCell(rows[0]) : el("td", {class: "marks"}, marksOf(part, question, rows)));
+    answering.length > 0 ? answering.map((setting) => answerCell(question.byConfiguration.get(setting.index)))
+      : el("td", {class: "marks"}, marksOf(part, question, rows)));
 }
 
 function answerCell(row) {
@@ -206,12 +209,14 @@ function answerCell(row) {
 }
 
 function marksOf(part, question, rows) {
-  const marks = rows.slice(0, MOST_MARKS).map((row) => {
+  const settings = rows.map((row) => part.configurations[row.configuration]);
+  const marks = rows.slice(0, MOST_MARKS).map((row, index) => {
     const {mark, word, kind} = verdict(row);
-    const name = part.configurations[row.configuration].name;
-    const text = `${name}: ${word}`;
-    return el("a", {class: `verdict ${kind}`, title: text, "aria-label": text, tabindex: "-1",
-      href: linkTo({question: question.key, a: part.configurations[row.configuration].key, b: "", node: "", nodeb: ""})}, mark);
+    const [setting, before] = [settings[index], settings[index - 1]];
+    const text = `${setting.name}: ${word}`;
+    const begins = before !== undefined && (before.strategy !== setting.strategy || before.prm !== setting.prm);
+    return [begins ? el("span", {class: "gap"}) : null, el("a", {class: `verdict ${kind}`, title: text, "aria-label": text, tabindex: "-1",
+      href: linkTo({question: question.key, a: setting.key, b: "", node: "", nodeb: ""})}, mark)];
   });
   return rows.length > MOST_MARKS ? [...marks, ` and ${rows.length - MOST_MARKS} more`] : marks;
 }

@@ -31,11 +31,8 @@ function scoreChip(score, what) {
 function scoreLegend() {
   const stops = CIVIDIS.map((color) => `rgb(${color.join(" ")})`).join(", ");
   return el("p", {class: "legend"},
-    el("span", {class: "mark"}, "★"), " on the answer's path  ",
-    el("span", {class: "mark"}, "●"), " kept  ",
-    el("span", {class: "mark"}, "○"), " dropped  ",
-    el("span", {class: "mark"}, "×"), " invalid  ",
-    el("span", {class: "mark"}, "⚑"), " finished path  ",
-    el("span", {class: "scale"}, "path score 0 ",
+    [["★", "on the answer's path"], ["●", "kept"], ["○", "dropped"], ["×", "invalid"], ["⚑", "finished path"]]
+      .map(([mark, word]) => el("span", {}, el("span", {class: "mark"}, mark), ` ${word}`)),
+    el("span", {}, "score of the path: 0 ",
       el("span", {class: "ramp", style: {background: `linear-gradient(to right, ${stops})`}}), " 1"));
 }

@@ -197,7 +197,8 @@ function describeFolded(tree, ids, word) {
 
 function detailOf(tree, id) {
   const facts = [
-    ["candidate", String(id)], ["step", String(tree.step(id) + 1)], ["round", String(tree.phase(id) + 1)],
+    ["candidate", String(id)], ["step", String(tree.step(id) + 1)],
+    ...(tree.numDecisions > 0 ? [["round", String(tree.phase(id))]] : []),
     ["tokens", String(tree.tokens(id))],
     ["score of the step", tree.score(id) === null ? "none" : tree.score(id).toFixed(4)],
     ["score of the path", tree.pathScore(id) === null ? "none" : tree.pathScore(id).toFixed(4)],

@@ -1,0 +1,431 @@
+"""Pages of runs in headless Chromium (`make test-web`): what a reader does, and what texts can't.
+
+Needs the browser as `chromium`, which Debian's package of that name installs.
+"""
+
+import pathlib
+import shutil
+import time
+from collections.abc import Iterator
+
+import pytest
+from hostile_run import HOSTILE, run_manifest, write_hostile_run
+
+playwright = pytest.importorskip("playwright.sync_api")
+
+from cats_jax.cli import run as run_command
+from cats_jax.live.ledger import Ledger
+from cats_jax.live.results import Candidate, SearchResult, path_of
+from cats_jax.protocols import Question
+from cats_jax.runs.folder import Row, RunWriter, read_run, row_key
+
+pytestmark = [pytest.mark.web, pytest.mark.timeout(120)]
+
+_FLAGS = (
+    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run "
+    "--disable-background-networking --disable-component-update --disable-sync"
+).split()
+
+
+class Tab:
+    """A page in the browser, with what it said and asked for.
+
+    Attributes:
+        page: Playwright's page.
+        trouble: errors and warnings of its console, uncaught errors, and requests for anything but
+            the file itself and data in it.
+    """
+
+    def __init__(self, page, path: pathlib.Path) -> None:
+        self.page, self._url = page, path.as_uri()
+        self.trouble: list[str] = []
+        page.on("console", self._said)
+        page.on("pageerror", lambda error: self.trouble.append(f"uncaught: {error}"))
+        page.on("request", self._asked)
+        page.on("dialog", lambda dialog: self.trouble.append(f"dialog: {dialog.message}"))
+
+    def open(self, address: str = "") -> None:
+        """Open the page at an address after "#", in a fresh document."""
+        self.page.goto("about:blank")
+        self.page.goto(self._url + (f"#{address}" if address else ""))
+        self.until("performance.getEntriesByName('ready').length > 0")
+
+    def reload(self) -> None:
+        self.page.reload()
+        self.until("performance.getEntriesByName('ready').length > 0")
+
+    def until(self, condition: str) -> None:
+        """Wait until a condition in JavaScript holds.
+
+        Playwright's own way polls inside the page, which the page's policy forbids.
+        """
+        end = time.monotonic() + 20
+        while not self.page.evaluate(condition):
+            assert time.monotonic() < end, f"never true: {condition}"
+            time.sleep(0.02)
+
+    @property
+    def address(self) -> dict[str, str]:
+        """What the address says after "#"."""
+        code = "() => Object.fromEntries(new URLSearchParams(location.hash.slice(1)))"
+        return self.page.evaluate(code)
+
+    def texts(self, selector: str) -> list[str]:
+        return self.page.locator(selector).all_inner_texts()
+
+    def _said(self, message) -> None:
+        if message.type in ("error", "warning"):
+            self.trouble.append(f"console: {message.text}")
+
+    def _asked(self, request) -> None:
+        if not request.url.startswith(("data:", "about:", self._url)):
+            self.trouble.append(f"request: {request.url[:200]}")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator:
+    path = shutil.which("chromium")
+    if path is None:
+        pytest.fail("there is no chromium: `make test-web` as root, or apt-get install chromium")
+    with playwright.sync_playwright() as driver:
+        running = driver.chromium.launch(executable_path=path, args=_FLAGS)
+        yield running
+        running.close()
+
+
+@pytest.fixture
+def open_tab(browser):
+    contexts = []
+
+    def open_page(path: pathlib.Path, **options) -> Tab:
+        context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
+        contexts.append(context)
+        return Tab(context.new_page(), path)
+
+    yield open_page
+    for context in contexts:
+        context.close()
+
+
+_RECIPE = """
+name: small
+policy: {path: weak, max_step_tokens: 32, max_answer_tokens: 64}
+prms: [exact]
+calibration: weak
+strategies: [beam, {name: cats, checkpoint: cats}]
+num_candidates: [4, 16]
+questions: {world: test, count: 6}
+trees: true
+"""
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory) -> pathlib.Path:
+    """A run of the embedded models, and its page beside it."""
+    folder = tmp_path_factory.mktemp("real")
+    (folder / "small.yaml").write_text(_RECIPE)
+    run = folder / "run"
+    assert run_command(["evaluate", str(folder / "small.yaml"), "--output", str(run)]) == 0
+    assert run_command(["page", str(run)]) == 0
+    return run
+
+
+def test_the_summary_has_every_configuration(real, open_tab):
+    tab = open_tab(real / "page.html")
+    tab.open()
+    rows = read_run(real).rows
+    table = tab.page.locator("table.accuracy tbody tr")
+    assert table.count() == len({(row.strategy, row.num_candidates, row.prm) for row in rows})
+    shown = {tuple(text.split("\t")[:4]) for text in table.all_inner_texts()}
+    right = [row.correct for row in rows if (row.strategy, row.num_candidates) == ("cats", 16)]
+    assert ("CATS", "16", "exact", f"{sum(right) / len(right):.3f}") in shown
+    tab.page.wait_for_selector("figure img")
+    tab.until("[...document.images].every((image) => image.complete && image.naturalWidth > 0)")
+    # A row leads to its questions.
+    tab.page.locator("table.accuracy a", has_text="beam search").first.click()
+    tab.page.wait_for_selector("table.questions-table")
+    assert tab.address["strategy"] == "beam"
+    assert not tab.trouble
+
+
+def test_filters_leave_the_questions_of_the_run(real, open_tab):
+    tab = open_tab(real / "page.html")
+    tab.open("view=questions")
+    rows = read_run(real).rows
+    assert len(tab.texts("a.open")) == 6
+
+    def ids() -> set[str]:
+        return {link.get_attribute("data-question") for link in tab.page.locator("a.open").all()}
+
+    for name, value in (("strategy", "beam"), ("n", "4"), ("outcome", "wrong")):
+        tab.page.select_option(f"select[name={name}]", value)
+        tab.until(f"location.hash.includes('{name}=')")
+    counted = [row for row in rows if (row.strategy, row.num_candidates) == ("beam", 4)]
+    assert {row.correct for row in counted} == {True, False}  # else the test shows nothing
+    tab.until("document.querySelector('select[name=outcome]').value === 'wrong'")
+    assert ids() == {row.question for row in counted if not row.correct}
+    tab.reload()
+    assert ids() == {row.question for row in counted if not row.correct}
+    tab.page.click("text=Clear")
+    tab.until("document.querySelectorAll('a.open').length === 6")
+    text = tab.texts("a.open")[2]
+    tab.page.keyboard.press("/")
+    tab.until("document.activeElement.id === 'search'")
+    tab.page.keyboard.type(text)
+    tab.until("document.querySelectorAll('a.open').length === 1")
+    assert tab.texts("a.open") == [text]
+    tab.page.fill("#search", "no question has this")
+    tab.page.wait_for_selector("text=No question fits these filters.")
+    assert not tab.trouble
+
+
+def test_two_configurations_that_differ(real, open_tab):
+    rows = {(r.strategy, r.num_candidates, r.question): r for r in read_run(real).rows}
+    questions = dict.fromkeys(question for _, _, question in rows)
+    differ = [q for q in questions if rows["beam", 4, q].correct != rows["cats", 16, q].correct]
+    assert differ  # else the test shows nothing: take another seed or more questions
+    tab = open_tab(real / "page.html")
+    tab.open("view=questions&a=beam|4|exact|0&b=cats|16|exact|0&differ=correct")
+    found = [link.get_attribute("data-question") for link in tab.page.locator("a.open").all()]
+    assert found == differ
+    tab.page.locator("a.open").first.click()
+    tab.page.wait_for_selector(".panels.two")
+    assert tab.page.locator("[role=tree]").count() == 2
+    assert tab.page.locator(".difference").inner_text().startswith("Kept paths first differ at")
+    tab.page.click("text=Go there")
+    badge = tab.page.locator("[aria-selected=true] > .line .badge.only")
+    assert badge.count() >= 1
+    assert not tab.trouble
+
+
+def test_a_path_by_keyboard_and_a_link_to_its_node(real, open_tab):
+    run = read_run(real)
+    row = next(r for r in run.rows if (r.strategy, r.num_candidates) == ("cats", 16) and r.correct)
+    result = run.tree(row)
+    chosen = result.paths[result.chosen or 0]
+    tab = open_tab(real / "page.html", color_scheme="dark")
+    tab.open("view=questions&strategy=cats&n=16")
+    keys = tab.page.keyboard
+    keys.press("j")
+    while tab.page.evaluate("document.activeElement.dataset.question") != row.question:
+        keys.press("j")
+    keys.press("Enter")
+    tab.page.wait_for_selector("[role=tree]")
+    node = "document.activeElement.dataset.node"
+    tab.until(f"{node} !== undefined")
+    followed = [int(tab.page.evaluate(node))]
+    for _ in chosen.nodes[1:]:
+        keys.press("ArrowRight")  # into the open line: to its first child
+        followed.append(int(tab.page.evaluate(node)))
+    assert tuple(followed) == chosen.nodes
+    line = tab.page.locator("[aria-selected=true] > .line").inner_text()
+    assert result.answer is not None
+    assert result.answer in line
+    assert tab.address["node"] == str(chosen.nodes[-1])
+    detail = tab.page.locator("[aria-selected=true] > .detail").inner_text()
+    score = result.candidates[chosen.nodes[-1] - 1].score
+    assert f"{score:.4f}" in detail
+    # Everything is where it was after a reload.
+    tab.reload()
+    assert int(tab.page.evaluate(node)) == chosen.nodes[-1]
+    assert tab.address == {**tab.address, "strategy": "cats", "n": "16", "question": row.question}
+    # The number of decisions and of candidates are those of the run.
+    budget = tab.page.locator(".step-table summary").inner_text()
+    assert f"{len(result.candidates)} candidate" in budget
+    assert f"{len(result.decisions)} decision" in budget
+    keys.press("Escape")
+    tab.page.wait_for_selector("table.questions-table")
+    focused = tab.page.evaluate("document.activeElement.dataset.question")
+    assert focused == row.question
+    keys.press("?")
+    assert tab.page.locator("#help").is_visible()
+    keys.press("Escape")
+    assert not tab.page.locator("#help").is_visible()
+    assert not tab.trouble
+
+
+def test_every_candidate_can_be_reached(real, open_tab):
+    run = read_run(real)
+    row = next(r for r in run.rows if (r.strategy, r.num_candidates) == ("beam", 16))
+    result = run.tree(row)
+    tab = open_tab(real / "page.html")
+    tab.open(f"question={row.question}&a=beam|16|exact|0")
+    # Open all lines until nothing is folded.
+    tab.page.evaluate(
+        """() => { for (;;) {
+            const item = document.querySelector('[aria-expanded=false], [data-fold]');
+            if (item === null) return;
+            item.focus();
+            item.dispatchEvent(new KeyboardEvent('keydown', {key: 'Enter', bubbles: true}));
+        } }"""
+    )
+    badges = tab.page.evaluate(
+        """() => [...document.querySelectorAll('[role=treeitem] > .line')].map((line) =>
+            [...line.querySelectorAll('.badge')].map((badge) => badge.textContent))"""
+    )
+    shown = sum(
+        max([int(text[1:]) for text in line if text[0] == "×"], default=1) for line in badges
+    )
+    assert shown == len(result.candidates)
+    kept = tab.page.locator("[role=treeitem].kept, [role=treeitem].chosen").count()
+    assert kept == sum(candidate.kept for candidate in result.candidates)
+    assert not tab.trouble
+
+
+def test_a_narrow_screen_does_not_scroll_sideways(real, open_tab):
+    row = read_run(real).rows[0]
+    tab = open_tab(real / "page.html", viewport={"width": 360, "height": 740})
+    for address in (
+        "",
+        "view=questions",
+        f"question={row.question}&a=beam|16|exact|0&b=cats|16|exact|0",
+    ):
+        tab.open(address)
+        width = tab.page.evaluate("document.documentElement.scrollWidth")
+        assert width <= 360, address
+    assert not tab.trouble
+
+
+# Texts that want to run
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory) -> pathlib.Path:
+    folder = write_hostile_run(tmp_path_factory.mktemp("hostile"))
+    assert run_command(["page", str(folder)]) == 0
+    return folder / "page.html"
+
+
+def test_nothing_in_a_text_runs_or_stops_the_page(hostile, open_tab):
+    tab = open_tab(hostile)
+    for address in ("", "view=questions"):
+        tab.open(address)
+        tab.page.wait_for_timeout(100)
+        assert tab.page.evaluate("window.hit") is None
+    links = [link.get_attribute("href") for link in tab.page.locator("a.open").all()]
+    assert len(links) == 2
+    for link in links:
+        started = time.monotonic()
+        tab.open(link.removeprefix("#"))
+        for _ in range(2):  # folds in folds
+            for fold in tab.page.locator("[data-fold] > .line").all():
+                fold.click()
+        assert time.monotonic() - started < 20
+        # Each text is there: as a kept, a dropped and an invalid step.
+        assert tab.page.locator("[role=treeitem]").count() == 3 * len(HOSTILE)
+        for more in tab.page.locator(".tree button.link").all()[:3]:
+            more.click()
+        for line in tab.page.locator("[role=treeitem] > .line").all()[:4]:
+            line.hover()
+        assert tab.page.evaluate("window.hit") is None
+        forbidden = "main :is(script, iframe, object, embed, link, base, form[action], [srcdoc])"
+        assert tab.page.locator(forbidden).count() == 0
+        handlers = """() => [...document.querySelectorAll('main *')].flatMap((element) =>
+            [...element.attributes].filter(({name, value}) => name.startsWith('on') ||
+              /^\\s*javascript:/i.test(value)))"""
+        assert tab.page.evaluate(f"({handlers})().length") == 0
+        shown = tab.page.locator("main").inner_text()
+        assert HOSTILE[2].split(">")[0] in shown
+        assert not set("\u202e\u2066\u200b\x00\x1b\U000e0041") & set(shown)
+        assert tab.page.evaluate("document.documentElement.scrollWidth") <= 1280
+    assert not tab.trouble
+
+
+_PLANTS = (
+    """() => { document.body.innerHTML += '<img src=x onerror="window.hit=1">'; }""",
+    """() => { document.body.append(document.createElement('script'));
+               document.body.lastChild.append('window.hit=1'); }""",
+    """() => { document.body.append(document.createElement('img'));
+               document.body.lastChild.setAttribute('onerror', 'window.hit=1');
+               document.body.lastChild.src = 'data:,'; }""",
+    "() => { document.body.append(document.createElement('a')); "
+    "document.body.lastChild.href = 'javascript:window.hit=1'; document.body.lastChild.click(); }",
+)
+_TRUSTED_TYPES = "; require-trusted-types-for &#x27;script&#x27;; trusted-types &#x27;none&#x27;"
+
+
+@pytest.mark.parametrize("trusted_types", [True, False])
+def test_planted_markup_would_not_run(trusted_types, hostile, tmp_path, open_tab):
+    # The policy holds if escaping fails, also in browsers that know no trusted types.
+    text = hostile.read_text("utf-8")
+    assert _TRUSTED_TYPES in text
+    path = tmp_path / "page.html"
+    path.write_text(text if trusted_types else text.replace(_TRUSTED_TYPES, ""), "utf-8")
+    tab = open_tab(path)
+    for plant in _PLANTS:
+        tab.open()
+        assert not tab.trouble
+        refused = ""
+        try:
+            tab.page.evaluate(plant)
+        except playwright.Error as error:
+            refused = str(error)
+        tab.page.wait_for_timeout(100)
+        assert tab.page.evaluate("window.hit") is None
+        assert "Trusted" in refused or any(
+            "Content Security Policy" in line or "Trusted" in line for line in tab.trouble
+        )
+        tab.trouble.clear()
+
+
+# Mathematics and runs without trees
+
+
+def _write(folder: pathlib.Path, texts: list[str], tree: bool = True) -> pathlib.Path:
+    ledger = Ledger(candidates=len(texts), generated=7)
+    nodes = [
+        Candidate(i + 1, i, i, 0, 0, text, (), 3, -1.0, 0.5, 0.5, None, False, None, True)
+        for i, text in enumerate(texts)
+    ]
+    nodes[-1].done, nodes[-1].answer = True, "$x$"
+    path = path_of([node.id for node in nodes], nodes)
+    result = SearchResult(
+        Question("q", "What is $x^2$ for $5 and $6?"), "1", 0, "answered", "", len(texts), [path],
+        nodes, ledger=ledger,
+    )  # fmt: skip
+    row = Row(
+        key=row_key("beam", 4, None, 0, "q"), question="q", strategy="beam", num_candidates=4,
+        prm=None, seed=0, meta={}, answer="1", gold="2", correct=False, status="answered",
+        reason="", steps=len(texts), ledger=ledger,
+    )  # fmt: skip
+    with RunWriter(folder, run_manifest("mathematics")) as writer:
+        writer.add(row, result if tree else None)
+    assert run_command(["page", str(folder)]) == 0
+    return folder / "page.html"
+
+
+def test_mathematics_is_rendered_and_the_rest_stays_text(tmp_path, open_tab):
+    texts = [
+        r"So $\frac{1}{2}$ and \(y_1\).",
+        r"$$\sum_{i=1}^n i$$ \[\sqrt{2}\]",
+        r"It costs $5 and $6, \frac{1}{2} is text, $\nosuchmacro{1}$ too, \$3\$ as well",
+        r"$a$" * 3,
+    ]
+    tab = open_tab(_write(tmp_path / "run", texts))
+    tab.open("question=q&a=beam|4|-|0")
+    items = tab.page.locator("[role=treeitem] > .line .text")
+    counts = [items.nth(index).locator("math").count() for index in range(len(texts))]
+    assert counts == [2, 2, 0, 3]
+    assert items.nth(2).inner_text() == texts[2]
+    assert tab.page.locator("math mfrac").count() == 1
+    assert tab.page.locator("math[display=block]").count() == 2
+    assert tab.page.locator(".question-text math").count() == 1
+    assert not tab.trouble
+
+
+def test_a_run_without_trees_says_so(tmp_path, open_tab):
+    tab = open_tab(_write(tmp_path / "run", ["a"], tree=False))
+    tab.open("question=q&a=beam|4|-|0")
+    assert "no search tree" in tab.page.locator(".panel").inner_text()
+    assert tab.page.locator("[role=tree]").count() == 0
+    assert not tab.trouble
+
+
+def test_an_address_that_fits_nothing_is_answered_in_words(real, open_tab):
+    tab = open_tab(real / "page.html")
+    tab.open("question=<img src=x onerror=alert(1)>&a=none")
+    assert "This page has no question" in tab.page.locator("main").inner_text()
+    row = read_run(real).rows[0]
+    tab.open(f"question={row.question}&a=none|1|-|9&node=99999&part=77&sort=-none&n=x")
+    assert tab.page.locator(".question-text").count() == 1
+    assert not tab.trouble
