@@ -25,8 +25,8 @@ PYTEST := $(BIN)/python -m pytest -n $(JOBS) --durations 5
 TEST_ENV := JAX_PLATFORMS=cpu HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow test-vllm vllm-env lint format docs notebooks mutants world \
-  bench bench-vllm check-gpu
+.PHONY: help install demo test test-slow test-vllm test-web vllm-env lint format docs notebooks mutants \
+  world bench bench-vllm check-gpu
 
 help:
 	@echo 'make demo        search the embedded world with seven strategies (SEED=, QUESTIONS=)'
@@ -34,6 +34,7 @@ help:
 	@echo 'make test-slow   the rest of the tests'
 	@echo 'make vllm-env    .venv-vllm: vLLM on the CPU beside the project (3 to 4 GB)'
 	@echo 'make test-vllm   tests on real vLLM engines'
+	@echo 'make test-web    pages of runs in the browser chromium'
 	@echo 'make lint        formatting, lint, types, direction of imports'
 	@echo 'make format      apply the formatter and the safe fixes'
 	@echo 'make docs        the documentation, warnings are errors (docs/_build/html)'
@@ -78,16 +79,25 @@ demo: $(STAMP)
 	@$(BIN)/cats-jax demo --seed $(SEED) --questions $(QUESTIONS)
 
 test: $(STAMP)
-	@$(TEST_ENV) $(PYTEST) -m 'not slow and not gpu and not vllm'
+	@$(TEST_ENV) $(PYTEST) -m 'not slow and not gpu and not vllm and not web'
 
 test-slow: $(STAMP)
-	@$(TEST_ENV) $(PYTEST) -m 'slow and not gpu and not vllm'
+	@$(TEST_ENV) $(PYTEST) -m 'slow and not gpu and not vllm and not web'
 
 # One process: each engine takes a core of its own. The engine's own warnings are not ours to mend.
 test-vllm: $(VLLM_STAMP)
 	@$(TEST_ENV) VLLM_CPU_OMP_THREADS_BIND=nobind \
 	  $(VLLM_BIN)/python -m pytest tests/models/test_vllm.py tests/real/test_vllm_real.py -W ignore \
 	  --durations 5
+
+# The browser is Debian's; Playwright only drives it and downloads none.
+test-web: $(STAMP)
+	@command -v chromium >/dev/null || { \
+	  test "$$(id -u)" = 0 && command -v apt-get >/dev/null && apt-get -qq update && \
+	  DEBIAN_FRONTEND=noninteractive apt-get -qq install --no-install-recommends chromium >/dev/null; \
+	} || { echo 'make test-web opens pages in the browser chromium: install it, on Debian with' \
+	  '"apt-get install chromium"' >&2; exit 2; }
+	@$(TEST_ENV) $(BIN)/python -m pytest -m web tests/web --durations 5
 
 # All four run even when one fails: one run shows everything.
 lint: $(STAMP)
@@ -114,6 +124,8 @@ world: $(STAMP)
 bench: $(STAMP)
 	@set -e; for script in $(filter-out %/check_gpu.py %/engine_throughput.py \
 	  %/server_throughput.py, $(wildcard benchmarks/*.py)); do \
+	@set -e; for script in $(filter-out %/check_gpu.py %/page_opening.py %_throughput.py, \
+	  $(wildcard benchmarks/*.py)); do \
 	  echo "== $$script"; JAX_PLATFORMS=cpu OMP_NUM_THREADS=1 $(BIN)/python $$script; done
 
 bench-vllm: $(VLLM_STAMP)

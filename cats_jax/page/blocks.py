@@ -18,7 +18,7 @@ _MAX_BYTES = 256 * 1024
 
 
 def block(name: str, value: Any) -> str:
-    """The element that holds a JSON value under the id `name`; ValueError for NaN and infinities."""
+    """The element that holds a JSON value under an id; ValueError for NaN and infinities."""
     return _element(name, json.dumps(value, allow_nan=False, separators=(",", ":")))
 
 

@@ -7,7 +7,7 @@ import json
 import re
 
 import pytest
-from hostile_run import HOSTILE, run_manifest, write_hostile_run
+from hostile_run import LONG, run_manifest, write_hostile_run
 from hypothesis import given
 from hypothesis import strategies as st
 from page_reader import Page
@@ -195,7 +195,7 @@ def test_nothing_is_loaded_from_elsewhere(hostile):
 def test_a_page_of_hostile_texts_is_small(hostile):
     assert hostile.stat().st_size < 1_000_000
     texts = Page(hostile).tree((0, 0))["texts"]
-    assert ["a" * MAX_TEXT, len(HOSTILE[16])] in texts
+    assert [LONG[:MAX_TEXT], len(LONG)] in texts
 
 
 _LEDGER = Ledger(candidates=2, generated=7, prm_computed=4)
@@ -263,6 +263,7 @@ def test_a_damaged_tree_is_left_out_and_named(tmp_path):
     run = _write(tmp_path / "run", "run", "beam", ["a", "b"])
     trees = tmp_path / "run" / TREES
     data = bytearray(trees.read_bytes())
+    assert run.rows[0].tree is not None
     data[run.rows[0].tree[0] + 12] ^= 0xFF
     trees.write_bytes(data)
     size = write_page([run], tmp_path / "page.html")

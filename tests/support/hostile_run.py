@@ -11,12 +11,15 @@ from cats_jax.storage.manifest import make_manifest
 HIT = "window.hit=1"
 """What each planted script does; a page on which it ran has `window.hit`."""
 
+LONG = "a" * 1_000_000
+
 HOSTILE = (
     f"</script><script>{HIT}</script>",
     f"</SCRIPT ><script src='data:text/javascript,{HIT}'></script>",
     f"<img src=x onerror='{HIT}'><svg onload='{HIT}'><iframe srcdoc='<script>{HIT}</script>'>",
     f"\"' onmouseover='{HIT}' onfocus='{HIT}' autofocus=\"",
-    f"<a href='javascript:{HIT}'>[x](javascript:{HIT})</a> <!-- --> ]]> {{{{trees}}}} {{{{scripts}}}}",
+    f"<a href='javascript:{HIT}'>[x](javascript:{HIT})</a>",
+    "<!-- <![CDATA[ ]]> --> {{trees}} {{scripts}}",
     rf"$\href{{javascript:{HIT}}}{{x}}$ $\url{{javascript:{HIT}}}$ $\htmlData{{a={HIT}}}{{x}}$",
     rf"$\htmlStyle{{color:red}}{{x}}$ $\text{{<img src=x onerror={HIT}>}}$",
     r"$\includegraphics{https://example.org/x.png}$ <link rel=stylesheet href=//example.org/x>",
@@ -28,7 +31,7 @@ HOSTILE = (
     "$" * 10_000 + "\\[" * 5_000 + "\\(" * 5_000,
     "\u202etxet desrever\u202c \u2066\u200b\ufeff \x00\x07\x1b[31m \ud800 \U000e0041",
     "Z" + "\u0301" * 1000,
-    "a" * 1_000_000,
+    LONG,
     "word " * 20_000,
     "\n" * 5_000 + "end",
     "__proto__",
@@ -49,8 +52,8 @@ def write_hostile_run(folder: pathlib.Path) -> pathlib.Path:
                     num_candidates=4,
                     prm=HOSTILE[4],
                     seed=0,
-                    meta={"level": HOSTILE[0], HOSTILE[2]: HOSTILE[16], "__proto__": {"a": 1}},
-                    answer=HOSTILE[5],
+                    meta={"level": HOSTILE[0], HOSTILE[2]: LONG, "__proto__": {"a": 1}},
+                    answer=HOSTILE[6],
                     gold=HOSTILE[0],
                     correct=strategy == "beam",
                     status="answered",

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 from hostile_run import HOSTILE, run_manifest, write_hostile_run
-
-playwright = pytest.importorskip("playwright.sync_api")
+from playwright import sync_api as playwright
 
 from cats_jax.cli import run as run_command
 from cats_jax.live.ledger import Ledger
@@ -21,10 +20,16 @@ from cats_jax.runs.folder import Row, RunWriter, read_run, row_key
 
 pytestmark = [pytest.mark.web, pytest.mark.timeout(120)]
 
-_FLAGS = (
-    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run "
-    "--disable-background-networking --disable-component-update --disable-sync"
-).split()
+_FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
 
 
 class Tab:

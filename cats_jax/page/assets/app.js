@@ -53,14 +53,14 @@ function afterRender(action) {
 }
 
 function drawNavigation(state) {
-  const link = (label, changes, current) => el("a", {href: linkTo({question: "", node: "", nodeb: "", ...changes}),
+  const link = (label, view, current) => el("a", {href: linkTo(state.question === "" ? {view} : toView(view)),
     "aria-current": current ? "page" : null}, label);
   replaceChildren(document.getElementById("views"),
     pageIndex.parts.length < 2 ? null : el("label", {}, "Runs", el("select", {name: "part",
       on: {change: (event) => go({...DEFAULTS, view: state.view, part: event.target.value})}},
       pageIndex.parts.map((part) => el("option", {value: part.number, selected: part === presentPart(state)}, shortLine(part.name, 60))))),
-    link("Summary", {view: "summary"}, state.question === "" && state.view !== "questions"),
-    link("Questions", {view: "questions"}, state.question === "" && state.view === "questions"),
+    link("Summary", "summary", state.question === "" && state.view !== "questions"),
+    link("Questions", "questions", state.question === "" && state.view === "questions"),
     el("button", {type: "button", class: "link", "aria-keyshortcuts": "?", on: {click: () => document.getElementById("help").showModal()}}, "Keys ?"));
 }
 

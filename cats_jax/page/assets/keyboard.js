@@ -40,15 +40,15 @@ function actOn(key, state) {
   const inQuestion = state.question !== "";
   switch (key) {
     case "?": document.getElementById("help").showModal(); return true;
-    case "s": go({view: "summary", question: "", node: "", nodeb: ""}); return true;
-    case "t": go({view: "questions", question: "", node: "", nodeb: ""}); return true;
+    case "s": go(toView("summary")); return true;
+    case "t": go(toView("questions")); return true;
     case "/":
-      if (inQuestion || state.view !== "questions") go({view: "questions", question: "", node: "", nodeb: ""});
+      if (inQuestion || state.view !== "questions") go(toView("questions"));
       afterRender(() => document.getElementById("search")?.focus());
       return true;
     case "Escape":
-      if (inQuestion) go({view: "questions", question: "", node: "", nodeb: ""});
-      else if (state.view === "questions") go({view: "summary"});
+      if (inQuestion) go(toView("questions"));
+      else if (state.view === "questions") go(toView("summary"));
       return true;
     case "[": document.querySelector("#go-previous[href]")?.click(); return inQuestion;
     case "]": document.querySelector("#go-next[href]")?.click(); return inQuestion;

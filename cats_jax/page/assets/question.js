@@ -47,7 +47,7 @@ function questionHead(part, state, question) {
     })));
   return el("section", {class: "question-head"},
     el("p", {class: "steps"},
-      el("a", {class: "button", href: linkTo({question: "", view: "questions", node: "", nodeb: ""})}, "← Questions"),
+      el("a", {class: "button", href: linkTo(toView("questions"))}, "← Questions"),
       step("Previous", at > 0 ? listed[at - 1] : undefined, "["),
       step("Next", at >= 0 ? listed[at + 1] : undefined, "]"),
       el("span", {class: "note"}, shortLine(question.key, 80),
@@ -90,7 +90,7 @@ function stepTable(tree) {
     el("summary", {}, `Budget over ${plural(steps.length, "step")}: ${plural(tree.size, "candidate")}` +
       (tree.numDecisions > 0 ? `, ${plural(tree.numDecisions, "decision")}` : "")),
     el("div", {class: "scroll"}, el("table", {},
-      el("thead", {}, el("tr", {}, ["Step", "Sampled", "", "Kept", "Finished", "Invalid", "Policy tokens", "so far"]
+      el("thead", {}, el("tr", {}, ["Step", "Sampled", "", "Kept", "Finished", "Invalid", "Tokens", "so far"]
         .map((name) => el("th", {scope: "col", class: name === "" ? null : "number"}, name)))),
       el("tbody", {}, steps.map((step, index) => {
         spent += step.tokens;

@@ -37,6 +37,12 @@ function go(changes) {
   else location.hash = hash;
 }
 
+// What changes on the way from a question back to a list: the one configuration that was looked at
+// is no filter, two that were compared stay.
+function toView(view) {
+  return {view, question: "", node: "", nodeb: "", ...(readState().b === "" ? {a: ""} : {})};
+}
+
 // Note the change in the address without drawing anew and without a step for "back".
 function note(changes) {
   history.replaceState(null, "", linkTo(changes));
