@@ -920,6 +920,34 @@ MUTANTS: tuple[Mutant, ...] = (
         mutated='result.status == "failed"',
         tests=("tests/training/test_online.py", "-k", "takes_its_question_along"),
     ),
+    Mutant(
+        name="the page's policy lets any inline script run",
+        file="cats_jax/page/assets.py",
+        original='    scripts = " ".join(_digest(script) for script in assets.scripts)',
+        mutated="    scripts = \"'unsafe-inline'\"",
+        tests=("tests/page/test_page.py", "-k", "policy"),
+    ),
+    Mutant(
+        name="trees of a merged page are those of the first folder",
+        file="cats_jax/page/build.py",
+        original="    source = {id(row): run for run in runs for row in run.rows}",
+        mutated="    source = {id(row): runs[0] for run in runs for row in run.rows}",
+        tests=("tests/page/test_page.py", "-k", "own_folder"),
+    ),
+    Mutant(
+        name="data of a page are plain text",
+        file="cats_jax/page/blocks.py",
+        original="{packed}</script>",
+        mutated="{text}</script>",
+        tests=("tests/page/test_page.py", "-k", "markup"),
+    ),
+    Mutant(
+        name="an equal column of a tree loses its first value",
+        file="cats_jax/page/trees.py",
+        original="    return column[0] if len(column) > 1 and",
+        mutated="    return 0 if len(column) > 1 and",
+        tests=("tests/page/test_page.py", "-k", "read_back"),
+    ),
 )
 
 

@@ -9,8 +9,8 @@ function readPart(part, number) {
   const configurations = part.configurations.map(([strategy, n, prm, seed], index) => {
     const [label, title, color] = part.strategies[strategy];
     const key = `${label}|${n}|${prm ?? "-"}|${seed}`;
-    const name = `${visible(title)} N=${n}${prm === null ? "" : `, PRM ${visible(prm)}`}${severalSeeds ? `, seed ${seed}` : ""}`;
-    return {index, key, name, strategy, label, title, color, n, prm, seed};
+    const rest = `N=${n}${prm === null ? "" : `, PRM ${visible(prm)}`}${severalSeeds ? `, seed ${seed}` : ""}`;
+    return {index, key, name: `${visible(title)} ${rest}`, rest, strategy, label, title, color, n, prm, seed};
   });
   const severalSets = new Set(part.questions.map((question) => question.dataset)).size > 1;
   const questions = part.questions.map((question, index) => {

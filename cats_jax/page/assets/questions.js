@@ -171,7 +171,7 @@ function questionTable(part, state) {
     }).observe(end);
   }
   const marksTitle = answering.length > 0
-    ? answering.map((setting) => el("th", {scope: "col", class: "setting"}, setting.name))
+    ? answering.map((setting) => el("th", {scope: "col"}, visible(setting.title), el("br"), el("small", {}, setting.rest)))
     : el("th", {scope: "col"}, "Right ✓, wrong ✗ in each configuration");
   return el("div", {id: "question-table"},
     el("p", {class: "count", role: "status"},
