@@ -14,7 +14,7 @@ import statistics
 from playwright.sync_api import Page, sync_playwright
 
 LOADS, QUESTIONS = 7, 50
-FLAGS = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run".split()
+FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
 
 
 def main() -> None:
