@@ -68,7 +68,14 @@ def write_hostile_run(folder: pathlib.Path) -> pathlib.Path:
 def run_manifest(name: str) -> dict[str, object]:
     """A manifest with all that readers of run folders look at."""
     return make_manifest(
-        config={"name": name, "strategies": [], "prms": [], "policy": {"path": "weak"}},
+        config={
+            "name": name,
+            "strategies": [],
+            "prms": [],
+            "policy": {"path": "weak"},
+            "questions": [{"world": "test"}],
+            "max_depth": 10,
+        },
         models={"policy": {"name": name}},
         questions={"source": name, "count": 2},
         seeds=[0],
