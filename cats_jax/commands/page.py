@@ -34,8 +34,9 @@ def page(
     if path.suffix != ".html":
         raise BadInputError(f"--output {str(path)!r} must end in .html, for browsers to open it")
     check_output("--output", path)
-    size = write_page(found, path)
     console = make_console()
+    with console.status("reading the search trees ..."):
+        size = write_page(found, path)
     for line in size.damaged:
         console.print(f"left out: {line}", markup=False, soft_wrap=True)
     trees = f"{size.trees} search trees" if size.trees else "no search trees"
