@@ -4,6 +4,7 @@ Needs the browser as `chromium`, which Debian's package of that name installs.
 """
 
 import pathlib
+import re
 import shutil
 import time
 from collections.abc import Iterator
@@ -301,6 +302,18 @@ def hostile(tmp_path_factory) -> pathlib.Path:
     return folder / "page.html"
 
 
+def _painted_over(tab) -> list[str]:
+    """Lines whose mark is covered by something else at its centre, once it is in view."""
+    return tab.page.evaluate(
+        """() => [...document.querySelectorAll('.line > .mark')].filter((mark) => {
+            mark.scrollIntoView({block: 'center'});
+            const box = mark.getBoundingClientRect();
+            const [x, y] = [box.x + box.width / 2, box.y + box.height / 2];
+            return !mark.contains(document.elementFromPoint(x, y));
+        }).map((mark) => mark.parentElement.textContent.slice(0, 80))"""
+    )
+
+
 def test_nothing_in_a_text_runs_or_stops_the_page(hostile, open_tab):
     tab = open_tab(hostile)
     for address in ("", "view=questions"):
@@ -331,6 +344,8 @@ def test_nothing_in_a_text_runs_or_stops_the_page(hostile, open_tab):
         assert tab.page.evaluate(f"({handlers})().length") == 0
         shown = tab.page.locator("main").inner_text()
         assert HOSTILE[2].split(">")[0] in shown
+        assert not re.search("\u0301{7}", shown)
+        assert _painted_over(tab) == []
         assert not set("\u202e\u2066\u200b\x00\x1b\U000e0041") & set(shown)
         assert tab.page.evaluate("document.documentElement.scrollWidth") <= 1280
     assert not tab.trouble
@@ -405,13 +420,15 @@ def test_mathematics_is_rendered_and_the_rest_stays_text(tmp_path, open_tab):
         r"$$\sum_{i=1}^n i$$ \[\sqrt{2}\]",
         r"It costs $5 and $6, \frac{1}{2} is text, $\nosuchmacro{1}$ too, \$3\$ as well",
         r"$a$" * 3,
+        r"$\href{https://example.org}{x}$ and $\includegraphics{x.png}$",
     ]
     tab = open_tab(_write(tmp_path / "run", texts))
     tab.open("question=q&a=beam|4|-|0")
     items = tab.page.locator("[role=treeitem] > .line .text")
     counts = [items.nth(index).locator("math").count() for index in range(len(texts))]
-    assert counts == [2, 2, 0, 3]
+    assert counts == [2, 2, 0, 3, 0]
     assert items.nth(2).inner_text() == texts[2]
+    assert items.nth(4).locator(".model").inner_text() == texts[4]
     assert tab.page.locator("math mfrac").count() == 1
     assert tab.page.locator("math[display=block]").count() == 2
     assert tab.page.locator(".question-text math").count() == 1

@@ -3,12 +3,14 @@
 // Control characters, characters that change the direction of writing or have no shape, and halves
 // of characters. Each is shown as a box, so that a text can't pretend to be another one.
 const HIDDEN = /[\p{Cc}\p{Cf}\p{Cs}\p{Co}\p{Zl}\p{Zp}]/gu;
+// Marks that are drawn above and below a letter: more than a few would be drawn over other lines.
+const TOWERS = /(\p{M}{6})\p{M}+/gu;
 const FIRST_CHARACTERS = 1500;
 const NEXT_CHARACTERS = 10000;
 
 function visible(text) {
   return text.replace(HIDDEN, (character) =>
-    character === "\n" || character === "\t" ? character : "\ufffd");
+    character === "\n" || character === "\t" ? character : "\ufffd").replace(TOWERS, "$1\ufffd");
 }
 
 // A text as the index has it: a string, or [beginning, length] of a longer one.
