@@ -354,4 +354,4 @@ def test_wheel_runs_in_an_environment_without_the_checkout(wheel, tmp_path):
     assert "status: answered" in run(command, "solve", "((50*4)-21)+15=?", "-n", "4")
     assert "usage: cats-jax ablations" in run(command, "ablations", "--help")
     folders = ("--output", "a", "--bank", "b", "--test", "c")
-    assert "known are sparsity, reward" in run(command, "ablations", "none", *folders, code=2)
+    assert "known are additions, discount" in run(command, "ablations", "none", *folders, code=2)
