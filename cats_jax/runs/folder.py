@@ -41,6 +41,19 @@ _DAMAGE = (OSError, EOFError, ValueError, IndexError, KeyError, TypeError, zlib.
 """What reading a damaged tree raises."""
 
 _LEDGER_FIELDS = tuple(field.name for field in dataclasses.fields(Ledger))
+_KINDS = {
+    **dict.fromkeys(("key", "question", "strategy", "gold", "status"), (str, "a text")),
+    "prm": (str | None, "a text or null"),
+    "answer": (str | None, "a text or null"),
+    "num_candidates": (int, "a whole number"),
+    "seed": (int, "a whole number"),
+    "meta": (dict, "a mapping"),
+    "correct": (bool, "true or false"),
+    "covered": (bool, "true or false"),
+    **dict.fromkeys(_LEDGER_FIELDS, (int | float, "a number")),
+}
+"""Type of a row's values, for those that tables are made of, and the type in words."""
+
 # What a resumed run must share with its beginning; versions and times may differ.
 _IDENTITY = ("schema", "config", "models", "questions")
 
@@ -105,13 +118,24 @@ class Row:
 
     @classmethod
     def from_dict(cls, row: Mapping[str, Any]) -> Row:
-        """The inverse of `as_dict`; `prm_flops`, which older runs do not have, defaults to 0."""
-        row = {"prm_flops": 0.0, **row}
+        """The inverse of `as_dict`.
+
+        Older runs have no `prm_flops` and no `prm_refused`, which default to 0; a path that the PRM
+        refused failed its question then.
+
+        Raises:
+            KeyError: a value is missing.
+            ValueError: a value is of another type.
+        """
+        row = {"prm_flops": 0.0, "prm_refused": 0, **row}
+        for name, (kind, what) in _KINDS.items():
+            # A truth value is a number in Python.
+            if not isinstance(row[name], kind) or isinstance(row[name], bool) != (kind is bool):
+                raise ValueError(f"{name!r} must be {what}")
         names = {field.name for field in dataclasses.fields(cls)} - {"ledger", "actions", "tree"}
         return cls(
             **{name: row[name] for name in names},
-            # Earlier versions wrote no `prm_refused`: such a path failed its question.
-            ledger=Ledger(**{name: {"prm_refused": 0, **row}[name] for name in _LEDGER_FIELDS}),
+            ledger=Ledger(**{name: row[name] for name in _LEDGER_FIELDS}),
             actions=tuple(tuple(action) for action in row["actions"]),
             tree=None if row["tree"] is None else tuple(row["tree"]),
         )
@@ -130,11 +154,14 @@ class Run:
         folder: path of the run folder.
         manifest: content of manifest.json.
         rows: complete result rows, in order of writing.
+        tree_folders: run folders of the rows whose trees are not in `folder`, by the rows' keys; a
+            run that was merged of several has such rows.
     """
 
     folder: pathlib.Path
     manifest: Mapping[str, Any]
     rows: tuple[Row, ...]
+    tree_folders: Mapping[str, pathlib.Path] = dataclasses.field(default_factory=dict)
 
     def tree(self, row: Row) -> SearchResult:
         """The search result behind a row; its candidates have no token ids, which are not stored.
@@ -142,10 +169,11 @@ class Run:
         Raises:
             BadInputError: the row has no tree, or the file is damaged there.
         """
+        folder = self.tree_folders.get(row.key, self.folder)
         if row.tree is None:
-            raise BadInputError(f"row {row.key!r} of {str(self.folder)!r} has no tree")
+            raise BadInputError(f"row {row.key!r} of {str(folder)!r} has no tree")
         offset, length = row.tree
-        with (self.folder / TREES).open("rb") as file:
+        with (folder / TREES).open("rb") as file:
             file.seek(offset)
             member = file.read(length)
         try:
@@ -162,7 +190,7 @@ class Run:
             )
         except _DAMAGE as error:
             raise BadInputError(
-                f"{str(self.folder / TREES)!r} is damaged at the tree of {row.key!r}: {error}"
+                f"{str(folder / TREES)!r} is damaged at the tree of {row.key!r}: {error}"
             ) from error
 
 

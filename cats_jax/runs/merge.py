@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ..errors import BadInputError
-from .folder import Run
+from .folder import Row, Run
 
 # What may differ between runs of one table: it is in the rows' keys, or in no row.
 _FREE = ("name", "questions", "strategies", "prms", "num_candidates", "seeds", "trees")
@@ -21,10 +21,12 @@ def merge_runs(runs: Sequence[Run]) -> list[Run]:
             rescoring are not merged.
 
     Returns:
-        The merged runs, in order of first appearance. A merged run has the folder of its first run.
+        The merged runs, in order of first appearance. A merged run has the folder of its first run,
+        and finds each tree where it lies. A row that two runs share occurs once.
 
     Raises:
-        BadInputError: a row is in two runs, or a label stands for different things in two.
+        BadInputError: a row of one key has another answer, grade or number of tokens in two runs,
+            or a label stands for different things in two.
     """
     families: list[list[Run]] = []
     for run in runs:
@@ -51,7 +53,8 @@ def _setting(run: Run) -> dict[str, Any]:
 def _merged(family: Sequence[Run]) -> Run:
     if len(family) == 1:
         return family[0]
-    owner: dict[str, Run] = {}
+    rows: dict[str, Row] = {}
+    owners: dict[str, Run] = {}
     labels: dict[tuple[str, str], tuple[Any, Run]] = {}
     for run in family:
         for kind, label, meaning in _labels(run.manifest):
@@ -62,20 +65,40 @@ def _merged(family: Sequence[Run]) -> Run:
                     f"in {str(run.folder)!r}: report them one by one, or run one with a 'label'"
                 )
         for row in run.rows:
-            first = owner.setdefault(row.key, run)
-            if first is not run:
-                raise BadInputError(
-                    f"report: row {row.key!r} is in {str(first.folder)!r} and in "
-                    f"{str(run.folder)!r}: name one of the two"
-                )
+            known = rows.get(row.key)
+            if known is not None:
+                _check_same(known, owners[row.key], row, run)
+            if known is None or (known.tree is None and row.tree is not None):
+                rows[row.key], owners[row.key] = row, run
+    first = family[0]
     names = dict.fromkeys(str(run.manifest["config"]["name"]) for run in family)
-    manifest = {
-        **family[0].manifest,
-        "config": {**family[0].manifest["config"], "name": " + ".join(names)},
-    }
     return dataclasses.replace(
-        family[0], manifest=manifest, rows=tuple(row for run in family for row in run.rows)
+        first,
+        manifest={
+            **first.manifest,
+            "config": {**first.manifest["config"], "name": " + ".join(names)},
+        },
+        rows=tuple(rows.values()),
+        tree_folders={
+            key: owner.folder for key, owner in owners.items() if owner.folder != first.folder
+        },
     )
+
+
+def _check_same(known: Row, first: Run, row: Row, run: Run) -> None:
+    """Refuse two rows of one key that are not the result of one search, graded in one way."""
+    for name, values in {
+        "answer": (known.answer, row.answer),
+        "generated": (known.ledger.generated, row.ledger.generated),
+        "prm_computed": (known.ledger.prm_computed, row.ledger.prm_computed),
+        "correct": (known.correct, row.correct),
+    }.items():
+        if values[0] != values[1]:
+            one, other = (repr(value)[:80] for value in values)
+            raise BadInputError(
+                f"report: row {known.key!r} has {name} {one} in {str(first.folder)!r} and {other} "
+                f"in {str(run.folder)!r}: name one of the two"
+            )
 
 
 def _labels(manifest: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:

@@ -1,15 +1,21 @@
 """Several run folders in one table."""
 
+import dataclasses
+import pathlib
 import re
 
 import pytest
+import made_runs
 import scripted
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cats_jax import cli
 from cats_jax.errors import BadInputError
 from cats_jax.evaluation import evaluate
 from cats_jax.reporting import groups as grouping
 from cats_jax.runs import folder
+from cats_jax.runs.folder import Run
 from cats_jax.runs.merge import merge_runs
 from cats_jax.specs.recipe import parse_recipe
 
@@ -61,12 +67,57 @@ def test_runs_of_another_setting_stay_apart(run, change):
     assert merge_runs([one, two]) == [one, two]
 
 
-def test_a_row_that_is_in_two_runs(run, capsys):
-    one, two = run("one"), run("two")
+def test_rows_that_runs_share_count_once(run, capsys):
+    one = run("one", strategies=["greedy", "best_of_n"], trees=False)
+    two = run("two", strategies=["best_of_n", "majority"], trees=True)
+    (merged,) = merge_runs([one, two])
+    assert {row.key for row in merged.rows} == {row.key for row in (*one.rows, *two.rows)}
+    assert len(merged.rows) == len(one.rows) + len(two.rows) - 4
+    # A shared row has the tree that one of the runs wrote.
+    for row in merged.rows:
+        assert (row.tree is None) == (row.strategy == "greedy")
+        if row.tree is not None:
+            assert merged.tree(row).question.id == row.question
+    assert cli.run(["report", str(one.folder), str(two.folder)]) == 0
+    assert "best_of_n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"answer": "2"}, "has answer '1' in .*one' and '2' in .*two'"),
+        ({"answer": None, "correct": False}, "has answer '1' in .*one' and None in .*two'"),
+        ({"tokens": 41}, "has generated 40 in .*one' and 41 in .*two'"),
+        ({"correct": False}, "has correct True in .*one' and False in .*two'"),
+    ],
+)
+def test_rows_that_contradict_one_another(tmp_path, capsys, change, message):
+    one, two = (
+        made_runs.write_run(tmp_path / name, [made_runs.row(**values)], name=name)
+        for name, values in (("one", {}), ("two", change))
+    )
     assert cli.run(["report", str(one.folder), str(two.folder)]) == 2
     error = capsys.readouterr().err
-    assert "row 'greedy|1|-|0|q" in error
+    assert re.search(r"row 'beam\|4\|good\|0\|q0' " + message, error)
     assert error.count("\n") == 1
+
+
+@given(st.sets(st.integers(0, 19)), st.sets(st.integers(0, 19)))
+def test_a_run_and_a_part_of_it_are_the_run(first, second):
+    rows = [made_runs.row(n=n, question=f"q{index}") for index in range(10) for n in (4, 8)]
+    whole = Run(pathlib.Path("whole"), made_runs.manifest(), tuple(rows))
+    parts = [
+        dataclasses.replace(
+            whole, folder=pathlib.Path(name), rows=tuple(rows[i] for i in sorted(of))
+        )
+        for name, of in (("first", first), ("second", second))
+    ]
+    (merged,) = merge_runs([whole, *parts])
+    assert merged.rows == whole.rows
+    assert merged.manifest == whole.manifest
+    assert not merged.tree_folders
+    (other_way,) = merge_runs([*parts, whole])
+    assert sorted(row.key for row in other_way.rows) == sorted(row.key for row in rows)
 
 
 def test_a_label_for_two_things(run):
