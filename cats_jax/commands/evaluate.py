@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from ..evaluation.wall_times import WallTimes
     from ..models.source import ModelSource
     from ..reporting.groups import Group
+    from ..reporting.run_tables import Cost
+    from ..reporting.sheets import Sheet
     from ..runs.folder import Run
     from ..specs.recipe import Recipe
 
@@ -226,22 +228,30 @@ def held_out_run(folder: pathlib.Path, level: float) -> Run:
     return read_run(folder)
 
 
-def show_certificates(console: Console, run: Run, reference: Run, level: float) -> None:
+def show_certificates(console: Console, run: Run, reference: Run, level: float) -> Sheet:
     """Print which share of the answers is certified, and how often those are right."""
-    from ..reporting.certificates import certificate_table, certify
-    from .terminal import show_table
+    from ..reporting.certificates import certificate_sheet, certify
+    from .terminal import show_sheet
 
     title = f"certified answers: they lead by more than 2 epsilon, level {level:g}"
-    show_table(console, certificate_table(certify(run, reference, level=level), title))
+    sheet = certificate_sheet(certify(run, reference, level=level), title)
+    show_sheet(console, sheet)
+    return sheet
 
 
 def show_run(console: Console, run: Run) -> None:
     """Print the tables of a run and write its summary and plot."""
+    show_tables(console, run)
+    write_overview(console, run)
+
+
+def write_overview(console: Console, run: Run) -> None:
+    """Write the summary and the plots of a run to its folder."""
     from ..reporting.groups import summarize
     from ..reporting.plots import plot_accuracy
     from ..runs.folder import write_summary
 
-    for label, title, part in show_tables(console, run):
+    for label, title, part in run_parts(run):
         plot = plot_accuracy(
             part, run.folder / (f"accuracy-{label}.png" if label else "accuracy.png"), title
         )
@@ -249,32 +259,38 @@ def show_run(console: Console, run: Run) -> None:
     write_summary(run.folder, summarize(run))
 
 
-def show_tables(console: Console, run: Run) -> list[tuple[str, str, list[Group]]]:
-    """Print the tables of a run; returns (label, title, groups) of each data set."""
-    from ..reporting import run_tables
-    from ..reporting.groups import by_dataset, cats_pairs, groups
-    from .terminal import show_table
+def show_tables(console: Console, run: Run, cost: Cost = "tokens") -> list[Sheet]:
+    """Print the tables of a run, and return them."""
+    from ..reporting.run_tables import run_sheets
+    from .terminal import show_sheet
 
-    found = groups(run.rows)
-    if not found:
+    sheets = [
+        dataclasses.replace(sheet, name=f"{sheet.name}-{label}") if label else sheet
+        for label, title, part in run_parts(run)
+        for sheet in run_sheets(part, title, cost)
+    ]
+    for sheet in sheets:
+        show_sheet(console, sheet)
+    return sheets
+
+
+def run_parts(run: Run) -> list[tuple[str, str, list[Group]]]:
+    """(label, title, groups) of each data set of a run.
+
+    Raises:
+        BadInputError: the run has no rows.
+    """
+    from ..reporting.groups import by_dataset, groups
+
+    if not run.rows:
         raise BadInputError(f"{str(run.folder)!r} has no rows yet: run `cats-jax evaluate` first")
     name = str(run.manifest["config"]["name"])
     source = run.manifest["questions"]["source"]
-    shown = []
-    for label, part in by_dataset(found).items():
+    parts = []
+    for label, part in by_dataset(groups(run.rows)).items():
         count = len({row.question for group in part for row in group.rows})
-        title = f"{name}: {count} questions of {label or source}"
-        show_table(console, run_tables.accuracy_table(part, title))
-        pairs = cats_pairs(part)
-        if pairs:
-            show_table(console, run_tables.paired_table(pairs, run_tables.CATS_PAIRS_TITLE))
-        actions = run_tables.action_table(
-            part, "actions: share of decisions by how many more they ask"
-        )
-        if actions is not None:
-            show_table(console, actions)
-        shown.append((label, title, part))
-    return shown
+        parts.append((label, f"{name}: {count} questions of {label or source}", part))
+    return parts
 
 
 def show_timings(console: Console, times: WallTimes) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
+from typing import Literal
 
 import tyro
 
@@ -10,6 +12,11 @@ import tyro
 def report(
     runs: tyro.conf.Positional[tuple[pathlib.Path, ...]],
     *,
+    output: pathlib.Path | None = None,
+    strategies: tuple[str, ...] | None = None,
+    num_candidates: tuple[int, ...] | None = None,
+    prms: tuple[str, ...] | None = None,
+    cost: Literal["tokens", "flops"] = "tokens",
     paired: bool = False,
     held_out: pathlib.Path | None = None,
     level: float = 0.5,
@@ -17,38 +24,57 @@ def report(
     """Print the tables of run folders and draw their plots, finished or not.
 
     Folders with the same policy, questions and limits are one table, and their strategies are
-    compared question by question; a row may be in one of them only.
+    compared question by question. A row that several of them have counts once. Among several
+    folders one that can't be read is named and skipped.
 
     Args:
         runs: run folders.
+        output: also write every table to this folder, as Markdown, CSV and LaTeX.
+        strategies: labels of the strategies to report; default: all.
+        num_candidates: values of N to report; default: all.
+        prms: labels of the PRMs to report; strategies without a PRM stay. Default: all.
+        cost: cost in which baselines of similar compute are similar: tokens or FLOPs.
         paired: also compare every two strategies at the same N, question by question.
         held_out: run on other questions, to tell which answers are certified: those that lead
             every other answer by more than 2 epsilon, the scores' largest deviation there.
         level: share of held-out questions on which that epsilon holds, in (0, 1].
     """
     from ..errors import BadInputError
-    from ..reporting.groups import by_dataset, groups, neighbour_pairs
-    from ..reporting.run_tables import paired_table
-    from ..runs.folder import read_run
+    from ..reporting.groups import neighbour_pairs
+    from ..reporting.run_tables import paired_sheet
+    from ..reporting.sheet_files import output_folder, write_sheets
     from ..runs.merge import merge_runs
-    from .evaluate import held_out_run, show_certificates, show_run, show_tables
-    from .terminal import make_console, show_table
+    from ..runs.reading import read_runs, select
+    from .evaluate import held_out_run, run_parts, show_certificates, show_tables, write_overview
+    from .terminal import make_console, show_sheet
 
     if not runs:
         raise BadInputError("report: name at least one run folder, such as runs/NAME")
     reference = None if held_out is None else held_out_run(held_out, level)
+    folder = None if output is None else output_folder(output)
+    found, skipped = read_runs(runs)
+    for reason in skipped:
+        make_console(stderr=True).print(f"skipped: {reason}", markup=False, soft_wrap=True)
+    whole = found
+    found = select(found, strategies=strategies, num_candidates=num_candidates, prms=prms)
     console = make_console()
-    found = [read_run(folder) for folder in {path.resolve(): path for path in runs}.values()]
-    for merged in merge_runs(found):
-        if any(merged is run for run in found):
-            show_run(console, merged)
-        else:
-            show_tables(console, merged)
-        if paired:
-            for label, part in by_dataset(groups(merged.rows)).items():
+    sheets = []
+    merged_runs = merge_runs(found)
+    for merged in merged_runs:
+        prefix = f"{merged.manifest['config']['name']}-" if len(merged_runs) > 1 else ""
+        made = show_tables(console, merged, cost)
+        for label, _, part in run_parts(merged):
+            if paired:
                 title = f"every two strategies at the same N{label and f', {label}'}"
-                show_table(console, paired_table(neighbour_pairs(part), title))
+                suffix = label and f"-{label}"
+                made.append(paired_sheet(neighbour_pairs(part), title, f"pairs{suffix}", cost))
+                show_sheet(console, made[-1])
+        if any(merged is run for run in whole):
+            write_overview(console, merged)
+        sheets += [dataclasses.replace(sheet, name=f"{prefix}{sheet.name}") for sheet in made]
     if reference is not None:
-        for run in found:
-            show_certificates(console, run, reference, level)
+        sheets += [show_certificates(console, run, reference, level) for run in found]
+    if folder is not None:
+        written = write_sheets(sheets, folder)
+        console.print(f"tables: {len(written)} files in {folder}", markup=False, soft_wrap=True)
     return 0

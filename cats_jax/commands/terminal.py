@@ -9,7 +9,10 @@ from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
+from ..reporting.sheets import Sheet, one_line
+from ..reporting.tables import terminal_table
 from ..runs.folder import Row
 
 # Tables are wider than the 80 columns that rich assumes for a pipe.
@@ -31,6 +34,26 @@ def show_table(console: Console, table: Table) -> None:
     """Print a table, in plain ASCII if the output is not a terminal."""
     table.box = box.SIMPLE_HEAD if console.is_terminal else box.ASCII2
     console.print(table)
+
+
+def show_sheet(console: Console, sheet: Sheet) -> None:
+    """Print a table whose columns fit the console, and below it which columns did not."""
+    table, width, left_out = terminal_table(sheet, console.width, framed=not console.is_terminal)
+    console.print(Text(one_line(sheet.title), style="bold"))
+    whole = console.width
+    # Wider than the console only where rows could not be told apart otherwise.
+    console.width = max(whole, width)
+    show_table(console, table)
+    console.width = whole
+    notes = list(sheet.notes)
+    if left_out:
+        notes.append(
+            f"not shown here: {', '.join(left_out)} (a wider terminal or --output of `cats-jax "
+            "report` has them)"
+        )
+    for note in notes:
+        console.print(Text(one_line(note, 2000), style="dim"))
+    console.print()
 
 
 class ProgressBars:

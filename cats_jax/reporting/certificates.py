@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from rich.table import Table
 
 from theory.certificates import is_best_certified
 from theory.estimators import Estimate, estimate_epsilon, exceedance
@@ -27,8 +26,9 @@ from ..protocols import AnswerJudge
 from ..runs.folder import Row, Run
 from . import statistics
 from .groups import Group, groups
+from .run_tables import IDENTITY, identity, interval
+from .sheets import Column, Sheet, share, span
 from .statistics import Interval
-from .tables import new_table
 
 LEVEL = 0.5
 """Default level of the quantile. Truths are 0 or 1. If most questions have a path whose score is
@@ -132,36 +132,39 @@ def certify(
     return found
 
 
-def certificate_table(found: Sequence[CertifiedGroup], title: str) -> Table:
+def certificate_sheet(found: Sequence[CertifiedGroup], title: str) -> Sheet:
     """Share and accuracy of certified answers."""
-    table = new_table(
-        title,
-        *(
-            "<strategy",
-            "N",
-            "<PRM",
-            "epsilon",
-            "its interval",
-            "certified",
-            "accuracy of certified",
-        ),
-        *("of the others", "certified, wrong", "epsilon exceeded"),
+    records = tuple(
+        {
+            **identity(row.group),
+            **interval("epsilon", Interval(*row.epsilon)),
+            **interval("certified", row.certified),
+            **interval("accuracy", row.accuracy),
+            **interval("others", row.others),
+            **interval("wrong", row.wrong),
+            **interval("exceeded", Interval(*row.exceeded)),
+        }
+        for row in found
     )
-    for row in found:
-        table.add_row(
-            row.group.strategy,
-            str(row.group.num_candidates),
-            row.group.prm,
-            f"{row.epsilon.value:.3f}",
-            f"{row.epsilon.low:.3f}-{row.epsilon.high:.3f}",
-            f"{row.certified.value:.3f}",
-            *(
-                "-" if share is None else f"{share.value:.3f} ({share.low:.3f}-{share.high:.3f})"
-                for share in (row.accuracy, row.others, row.wrong)
-            ),
-            f"{row.exceeded.value:.3f}",
-        )
-    return table
+
+    def ends(name: str) -> tuple[str, ...]:
+        return (name, f"{name}_low", f"{name}_high")
+
+    columns = (
+        *IDENTITY,
+        Column("epsilon", ("epsilon",), share, 3),
+        Column("its interval", ("epsilon_low", "epsilon_high"), span, 6),
+        Column("certified", ("certified",), share, 1),
+        Column("accuracy of certified", ends("accuracy"), _with_ends, 2),
+        Column("of the others", ends("others"), _with_ends, 4),
+        Column("certified, wrong", ends("wrong"), _with_ends, 5),
+        Column("epsilon exceeded", ("exceeded",), share, 7),
+    )
+    return Sheet("certificates", title, columns, records)
+
+
+def _with_ends(value: float, low: float, high: float) -> str:
+    return f"{value:.3f} ({low:.3f}-{high:.3f})"
 
 
 def _certified(

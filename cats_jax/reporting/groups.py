@@ -182,13 +182,18 @@ def summarize(run: Run) -> dict[str, Any]:
     return {"rows": len(run.rows), "groups": entries}
 
 
-def cats_pairs(found: Sequence[Group]) -> list[tuple[Group, Group]]:
-    """Each group with a policy against the best fixed baseline at similar compute."""
+def cats_pairs(found: Sequence[Group], cost: str = "tokens") -> list[tuple[Group, Group]]:
+    """Each group with a policy against the best fixed baseline of similar compute.
+
+    Args:
+        found: groups of one data set.
+        cost: column of the ledger that is compute here.
+    """
     is_policy = [group.has_policy for group in found]
     baselines = [group for group, policy in zip(found, is_policy, strict=True) if not policy]
     pairs = []
     for group, policy in zip(found, is_policy, strict=True):
-        rival = best_at_similar_compute(group, baselines) if policy else None
+        rival = best_at_similar_compute(group, baselines, cost) if policy else None
         if rival is not None:
             pairs.append((group, rival))
     return pairs

@@ -2,123 +2,234 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
 
 from rich.table import Table
 
 from ..evaluation.wall_times import WallTimes
 from .actions import action_counts, action_entropy, describe_action
-from .groups import SIMILAR_COMPUTE, Group, compare
+from .groups import SIMILAR_COMPUTE, Group, cats_pairs, compare
+from .sheets import (
+    Column,
+    Record,
+    Sheet,
+    Value,
+    count,
+    giga,
+    plain,
+    share,
+    signed,
+    signed_span,
+    span,
+)
 from .statistics import Interval
 from .tables import new_table
 
-CATS_PAIRS_TITLE = (
-    "policies against the best fixed baseline of at most "
-    f"{SIMILAR_COMPUTE:g} times their tokens (chosen on these very questions, which favours it)"
+Cost = Literal["tokens", "flops"]
+"""What two configurations of similar compute agree in; a column of the ledger."""
+
+IDENTITY = (
+    Column("strategy", ("strategy",), plain, 0, left=True),
+    Column("N", ("num_candidates",), plain, 0),
+    Column("PRM", ("prm",), plain, 0, left=True),
 )
+"""The columns that name a group."""
+
+_COSTS = {
+    "tokens": Column("tokens", ("tokens",), count, 3),
+    "flops": Column("GFLOP", ("flops",), giga, 3),
+}
 
 
-def accuracy_table(found: Sequence[Group], title: str) -> Table:
+def run_sheets(found: Sequence[Group], title: str, cost: Cost = "tokens") -> list[Sheet]:
+    """The tables of one data set's groups: accuracy, policies against fixed baselines, actions.
+
+    Args:
+        found: groups of one data set, at least one.
+        title: what the groups are of.
+        cost: cost in which a baseline of similar compute is similar.
+    """
+    sheets = [accuracy_sheet(found, title)]
+    pairs = cats_pairs(found, cost)
+    if pairs:
+        unit = {"tokens": "tokens", "flops": "FLOPs"}[cost]
+        sheets.append(
+            paired_sheet(
+                pairs,
+                f"policies against the best fixed baseline of at most {SIMILAR_COMPUTE:g} times "
+                f"their {unit} (chosen on these very questions, which favours it)",
+                "against_fixed",
+                cost,
+            )
+        )
+    actions = action_sheet(found)
+    return sheets if actions is None else [*sheets, actions]
+
+
+def accuracy_sheet(found: Sequence[Group], title: str) -> Sheet:
     """Accuracy with its interval over questions, and mean compute per question.
 
     Where a group has several run seeds, the interval over seeds stands beside it.
     The ceiling is the share of questions with a right answer among the finished paths: pass@N where
     a strategy keeps all N.
     """
-    over_seeds = [group.accuracy_over_seeds() for group in found]
-    figures = ("candidates", "tokens", "generated", "prm_computed")
-    refused = any(row.ledger.prm_refused for group in found for row in group.rows)
-    table = new_table(
-        title,
-        *("<strategy", "N", "<PRM", "accuracy", "95 % interval"),
-        *(["95 % over seeds"] if any(over_seeds) else []),
-        *("ceiling", "candidates", "tokens", "policy", "PRM", "s/question", "failed"),
+    records = [_record(group) for group in found]
+    over_seeds = any(record["seeds_low"] is not None for record in records)
+    refused = any(record["prm_refused"] for record in records)
+    failed = any(record["failed"] for record in records)
+    unequal = len({record["questions"] for record in records}) > 1
+    columns = (
+        *IDENTITY,
+        Column("accuracy", ("accuracy",), share, 1),
+        Column("95 % interval", ("accuracy_low", "accuracy_high"), span, 2),
+        *([Column("95 % over seeds", ("seeds_low", "seeds_high"), span, 5)] if over_seeds else []),
+        Column("ceiling", ("covered",), share, 7),
+        Column("candidates", ("candidates",), count, 12),
+        *_COSTS.values(),
+        Column("policy tokens", ("generated",), count, 9),
+        Column("PRM tokens", ("prm_computed",), count, 10),
+        Column("s/question", ("seconds",), share, 8),
+        Column("failed", ("failed",), plain, 4 if failed else 11),
+        *([Column("too long for the PRM", ("prm_refused",), plain, 6)] if refused else []),
+        *([Column("questions", ("questions",), plain, 3)] if unequal else []),
     )
-    if refused:
-        table.add_column("too long for the PRM", justify="right")
-    previous = None
-    for group, of_seeds in zip(found, over_seeds, strict=True):
-        if previous not in (None, (group.strategy, group.prm)):
-            table.add_section()
-        previous = (group.strategy, group.prm)
-        accuracy = group.accuracy()
-        table.add_row(
-            group.strategy,
-            str(group.num_candidates),
-            group.prm or "-",
-            f"{accuracy.value:.3f}",
-            _range(accuracy),
-            *([_range(of_seeds)] if any(over_seeds) else []),
-            f"{group.mean('covered'):.3f}",
-            *(f"{group.mean(name):.0f}" for name in figures),
-            f"{group.mean('seconds'):.3f}",
-            str(sum(row.status == "failed" for row in group.rows)),
-            *([str(sum(row.ledger.prm_refused for row in group.rows))] if refused else []),
-        )
-    return table
+    return Sheet("accuracy", title, columns, tuple(records), ("strategy", "prm"))
 
 
-def _range(interval: Interval | None) -> str:
-    return "-" if interval is None else f"{interval.low:.3f}-{interval.high:.3f}"
+def _record(group: Group) -> Record:
+    accuracy, of_seeds = group.accuracy(), group.accuracy_over_seeds()
+    means = ("covered", "candidates", "tokens", "flops", "generated", "prm_computed", "seconds")
+    return {
+        **identity(group),
+        **interval("accuracy", accuracy),
+        "seeds_low": None if of_seeds is None else of_seeds.low,
+        "seeds_high": None if of_seeds is None else of_seeds.high,
+        **{name: group.mean(name) for name in means},
+        "failed": sum(row.status == "failed" for row in group.rows),
+        "prm_refused": sum(row.ledger.prm_refused for row in group.rows),
+        "questions": len(group.by_question()),
+    }
 
 
-def paired_table(pairs: Sequence[tuple[Group, Group]], title: str) -> Table:
+def identity(group: Group) -> dict[str, Value]:
+    """The values of `IDENTITY`."""
+    return {
+        "strategy": group.strategy,
+        "num_candidates": group.num_candidates,
+        "prm": group.prm,
+    }
+
+
+def interval(name: str, found: Interval | None) -> dict[str, Value]:
+    """Three values: the estimate, and the ends of its interval as NAME_low and NAME_high."""
+    if found is None:
+        return dict.fromkeys((name, f"{name}_low", f"{name}_high"))
+    return {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
+
+
+def paired_sheet(
+    pairs: Sequence[tuple[Group, Group]], title: str, name: str, cost: Cost = "tokens"
+) -> Sheet:
     """Each first group against its second, question by question."""
-    numbers = ("tokens", "accuracy", "difference", "95 % interval", "better/worse", "p")
-    table = new_table(title, "<one", "<against", "<PRM", *numbers, "<the one")
+    records = []
     for first, second in pairs:
         result = compare(first, second)
         if result is None:
             continue
-        difference = result.difference
-        table.add_row(
-            first.name,
-            second.name,
-            first.prm or "-",
-            f"{first.mean('tokens'):.0f} : {second.mean('tokens'):.0f}",
-            f"{first.accuracy().value:.3f} : {second.accuracy().value:.3f}",
-            f"{difference.value:+.3f}",
-            f"{difference.low:+.3f} to {difference.high:+.3f}",
-            f"{result.wins}/{result.losses} of {result.questions}",
-            f"{result.p_value:.3g}",
-            result.verdict,
+        records.append(
+            {
+                "strategy": first.strategy,
+                "num_candidates": first.num_candidates,
+                "against": second.strategy,
+                "against_num_candidates": second.num_candidates,
+                "prm": first.prm,
+                cost: first.mean(cost),
+                f"against_{cost}": second.mean(cost),
+                "accuracy": first.accuracy().value,
+                "against_accuracy": second.accuracy().value,
+                **interval("difference", result.difference),
+                "better": result.wins,
+                "worse": result.losses,
+                "questions": result.questions,
+                "p": result.p_value,
+                "verdict": result.verdict,
+            }
         )
-    return table
+    axis = _COSTS[cost]
+    columns = (
+        Column("one", ("strategy", "num_candidates"), _name, 0, left=True),
+        Column("against", ("against", "against_num_candidates"), _name, 0, left=True),
+        IDENTITY[-1],
+        Column(axis.title, (cost, f"against_{cost}"), _versus(axis.text), 5),
+        Column("accuracy", ("accuracy", "against_accuracy"), _versus(share), 4),
+        Column("difference", ("difference",), signed, 1),
+        Column("95 % interval", ("difference_low", "difference_high"), signed_span, 2),
+        Column("better/worse", ("better", "worse", "questions"), "{}/{} of {}".format, 7),
+        Column("p", ("p",), "{:.3g}".format, 6),
+        Column("the one", ("verdict",), plain, 3, left=True),
+    )
+    return Sheet(name, title, columns, tuple(records))
 
 
-def action_table(found: Sequence[Group], title: str) -> Table | None:
+def _name(strategy: str, num_candidates: int) -> str:
+    return f"{strategy} N={num_candidates}"
+
+
+def _versus(text: Callable[..., str]) -> Callable[..., str]:
+    return lambda first, second: f"{text(first)} : {text(second)}"
+
+
+def action_sheet(found: Sequence[Group]) -> Sheet | None:
     """Shares of the actions by number of extra children, and their entropy, per group."""
     deciding = [group for group in found if group.has_policy]
     if not deciding:
         return None
-    counts = {id(group): action_counts(group) for group in deciding}
-    extras = sorted({action[0] for count in counts.values() for action in count})
-    table = new_table(title, "<strategy", "N", "<PRM")
-    table.add_column("decisions", justify="right")
-    for extra in extras:
-        table.add_column(f"+{extra}", justify="right", no_wrap=True)
-    table.add_column("distinct", justify="right")
-    table.add_column("entropy, nats", justify="right")
-    table.add_column("most frequent action", no_wrap=True)
-    for group in deciding:
-        count = counts[id(group)]
-        total = sum(count.values())
-        shares = [
-            sum(times for action, times in count.items() if action[0] == extra) / total
+    counts = [action_counts(group) for group in deciding]
+    extras = sorted({action[0] for actions in counts for action in actions})
+    records = []
+    for group, actions in zip(deciding, counts, strict=True):
+        total = sum(actions.values())
+        (top, times), *_ = actions.most_common(1)
+        of_extra = {
+            f"extra_{extra}": sum(n for action, n in actions.items() if action[0] == extra) / total
             for extra in extras
-        ]
-        (top, times), *_ = count.most_common(1)
-        table.add_row(
-            group.strategy,
-            str(group.num_candidates),
-            group.prm or "-",
-            str(total),
-            *(f"{share:.0%}" for share in shares),
-            str(len(count)),
-            f"{action_entropy(count):.2f}",
-            f"{describe_action(*top)} ({times / total:.0%})",
+        }
+        records.append(
+            {
+                **identity(group),
+                "decisions": total,
+                **of_extra,
+                "distinct": len(actions),
+                "entropy": action_entropy(actions),
+                **dict(zip(_ACTION, top, strict=True)),
+                "most_frequent_share": times / total,
+            }
         )
-    return table
+    columns = (
+        *IDENTITY,
+        Column("decisions", ("decisions",), plain, 4),
+        *(Column(f"+{extra}", (f"extra_{extra}",), "{:.0%}".format, 1) for extra in extras),
+        Column("distinct", ("distinct",), plain, 5),
+        Column("entropy, nats", ("entropy",), "{:.2f}".format, 3),
+        Column(
+            "most frequent action",
+            (*_ACTION, "most_frequent_share"),
+            _most_frequent,
+            2,
+            left=True,
+        ),
+    )
+    title = "actions: share of decisions by how many more they ask"
+    return Sheet("actions", title, columns, tuple(records), ("strategy", "prm"))
+
+
+_ACTION = ("num_extra", "num_retain", "temperature", "top_p", "top_k")
+
+
+def _most_frequent(*action_and_share: Any) -> str:
+    *action, share_of_all = action_and_share
+    return f"{describe_action(*action)} ({share_of_all:.0%})"
 
 
 def timing_table(times: WallTimes, title: str = "where the time went") -> Table:

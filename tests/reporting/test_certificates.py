@@ -46,8 +46,14 @@ def searched(question, paths, answer="best"):
 
 def write(folder, searches, *, strategy="best_of_n", prm="exact", trees=True):
     manifest = make_manifest(
-        config={"name": "t", "questions": [{"world": "test"}]},
-        models={},
+        config={
+            "name": "t",
+            "questions": [{"world": "test"}],
+            "policy": {},
+            "strategies": [],
+            "prms": [],
+        },
+        models={"policy": {}},
         questions={"source": "sums", "count": len(searches)},
         seeds=[0],
     )

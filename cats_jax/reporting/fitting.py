@@ -1,0 +1,37 @@
+"""Which columns of a table have room."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def fitting(
+    widths: Sequence[int], ranks: Sequence[int], room: int, gap: int, frame: int
+) -> list[int]:
+    """Columns that fit side by side.
+
+    Columns leave one at a time, those of the largest rank first and of one rank the rightmost
+    first, until the rest fits. Columns of rank 0 never leave.
+
+    Args:
+        widths: width of each column, in characters.
+        ranks: rank of each column, at least 0.
+        room: characters of a line.
+        gap: characters between two columns.
+        frame: characters of the two edges together.
+
+    Returns:
+        Indices of the columns that stay, ascending.
+    """
+    kept = list(range(len(widths)))
+    while table_width([widths[index] for index in kept], gap, frame) > room:
+        leaving = max(kept, key=lambda index: (ranks[index], index), default=None)
+        if leaving is None or ranks[leaving] == 0:
+            break
+        kept.remove(leaving)
+    return kept
+
+
+def table_width(widths: Sequence[int], gap: int, frame: int) -> int:
+    """Characters of a line of the table."""
+    return sum(widths) + gap * max(len(widths) - 1, 0) + frame

@@ -1,0 +1,157 @@
+"""A table as data: records with raw values, and columns that say how they are read.
+
+Every form of a table, on the terminal or in a file, is made of one `Sheet`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+Value = str | int | float | None
+"""A raw value; None where there is none."""
+
+Record = Mapping[str, Value]
+"""Raw values by plain name."""
+
+NO_VALUE = "-"
+"""Text of a cell one of whose values is None."""
+
+_MAX_TEXT = 200
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a sheet.
+
+    Attributes:
+        title: heading.
+        values: names of the raw values that a cell shows, at least one.
+        text: text of a cell, from these values; it is not asked where one of them is None.
+        rank: 0 for a column that says what a row is about, which is always shown whole. Of the
+            others those of the largest rank leave first where there is no room.
+        left: whether cells are left-aligned.
+    """
+
+    title: str
+    values: tuple[str, ...]
+    text: Callable[..., str]
+    rank: int
+    left: bool = False
+
+    def cell(self, record: Record) -> str:
+        """Text of the column's cell in a record."""
+        values = [record[name] for name in self.values]
+        return NO_VALUE if None in values else one_line(self.text(*values))
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A table.
+
+    Attributes:
+        name: stem of the names of its files.
+        title: what the table is about.
+        columns: columns, from left to right.
+        records: rows, from top to bottom. All have the same values, at least those of the columns
+            and sections; files of raw values hold all of them.
+        sections: names of values; where one of them changes, a section begins.
+        notes: lines below the table.
+    """
+
+    name: str
+    title: str
+    columns: tuple[Column, ...]
+    records: tuple[Record, ...]
+    sections: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def rows(self) -> list[list[str]]:
+        """Text of every cell."""
+        return [[column.cell(record) for column in self.columns] for record in self.records]
+
+    def begins_section(self, index: int) -> bool:
+        """Whether the record of this index begins a section; the first one does not."""
+        if index == 0:
+            return False
+        before, record = self.records[index - 1], self.records[index]
+        return any(before[name] != record[name] for name in self.sections)
+
+    def value_names(self) -> list[str]:
+        """Names of the raw values, in the records' order; those of the columns if there is none."""
+        shown = [name for column in self.columns for name in column.values]
+        return list(dict.fromkeys(self.records[0] if self.records else shown))
+
+
+def one_line(text: str, length: int = _MAX_TEXT) -> str:
+    """A text of strangers on one line of bounded length, without control characters."""
+    cut = text[: 2 * length].split()
+    line = "".join(
+        char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in " ".join(cut)
+    )
+    return line if len(line) <= length and len(text) <= 2 * length else line[: length - 1] + "…"
+
+
+def unique_names(sheets: Sequence[Sheet]) -> Iterator[tuple[str, Sheet]]:
+    """Each sheet with a name for its files that no other of them has, even in another case.
+
+    Names are of ASCII letters, digits, ".", "-" and "_", and begin with a letter or digit.
+    """
+    taken: set[str] = set()
+    for sheet in sheets:
+        plain = "".join(
+            char if char.isascii() and (char.isalnum() or char in "._-") else "_"
+            for char in sheet.name[:80]
+        )
+        stem = plain if plain[:1].isalnum() else f"table{plain}"
+        name, number = stem, 1
+        while name.lower() in taken:
+            number += 1
+            name = f"{stem}-{number}"
+        taken.add(name.lower())
+        yield name, sheet
+
+
+def plain(value: Value) -> str:
+    """The value itself as text."""
+    return str(value)
+
+
+def share(value: float) -> str:
+    """An accuracy or another share: 0.672."""
+    return f"{value:.3f}"
+
+
+def span(low: float, high: float) -> str:
+    """An interval of shares: 0.512-0.640."""
+    return f"{low:.3f}-{high:.3f}"
+
+
+def signed(value: float) -> str:
+    """A difference: +0.050."""
+    return f"{value:+.3f}"
+
+
+def signed_span(low: float, high: float) -> str:
+    """An interval of differences: -0.010 to +0.110."""
+    return f"{low:+.3f} to {high:+.3f}"
+
+
+def count(value: float) -> str:
+    """A count, or a mean of counts: 1234."""
+    return f"{value:.0f}"
+
+
+def giga(value: float) -> str:
+    """Billions to three digits, without an exponent: 0.0234, 14200."""
+    scaled = value / 1e9
+    if scaled == 0:
+        return "0"
+    exact = float(f"{scaled:.3g}")
+    return (
+        f"{exact:.0f}"
+        if abs(exact) >= 100
+        else f"{exact:#.3g}"
+        if abs(exact) >= 1e-4
+        else "<0.0001"
+    )

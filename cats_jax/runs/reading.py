@@ -1,0 +1,113 @@
+"""Several run folders as a report reads them: broken ones apart, rows by label and N."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from collections.abc import Sequence
+
+from ..errors import BadInputError
+from ..storage.manifest import MANIFEST
+from .folder import Run, read_run
+
+
+def read_runs(folders: Sequence[pathlib.Path]) -> tuple[list[Run], list[str]]:
+    """Read run folders, each once, and leave out those that can't be read or have no rows.
+
+    Args:
+        folders: at least one path. A folder that is named twice counts once.
+
+    Returns:
+        The runs, and for each folder that was left out one line with the reason.
+
+    Raises:
+        BadInputError: there is no run to report. The message has the reason for each folder.
+    """
+    runs: list[Run] = []
+    skipped: list[str] = []
+    for folder in {path.resolve(): path for path in folders}.values():
+        try:
+            runs.append(_read(folder))
+        except BadInputError as error:
+            skipped.append(str(error))
+    if not runs:
+        raise BadInputError("; ".join(skipped))
+    return runs, skipped
+
+
+def _read(folder: pathlib.Path) -> Run:
+    if folder.is_file():
+        raise BadInputError(f"{str(folder)!r} is a file: name a run folder, such as runs/NAME")
+    try:
+        run = read_run(folder)
+    except OSError as error:
+        raise BadInputError(f"{str(folder)!r} can't be read ({error.strerror})") from error
+    if not _describes_a_run(run):
+        raise BadInputError(
+            f"{str(folder)!r} is no run folder: its {MANIFEST} is that of something else"
+        )
+    if not run.rows:
+        raise BadInputError(f"{str(folder)!r} has no rows yet: run `cats-jax evaluate` first")
+    return run
+
+
+def _describes_a_run(run: Run) -> bool:
+    """Whether the manifest has what tables and merging read."""
+    try:
+        config, models = run.manifest["config"], run.manifest["models"]
+        labels = [spec["label"] for spec in (*config["strategies"], *config["prms"])]
+        texts = [config["name"], run.manifest["questions"]["source"], *labels]
+        return all(isinstance(text, str) for text in texts) and (
+            isinstance(config["policy"], dict) and "policy" in models
+        )
+    except (KeyError, TypeError):
+        return False
+
+
+def select(
+    runs: Sequence[Run],
+    *,
+    strategies: Sequence[str] | None = None,
+    num_candidates: Sequence[int] | None = None,
+    prms: Sequence[str] | None = None,
+) -> list[Run]:
+    """The runs with their rows of some strategies, N and PRMs only.
+
+    Args:
+        runs: runs with rows.
+        strategies: labels of strategies; None for all.
+        num_candidates: values of N; None for all.
+        prms: labels of PRMs; None for all. Rows without a PRM stay in any case.
+
+    Returns:
+        The runs that have such rows.
+
+    Raises:
+        BadInputError: a label or N is in no run, or no row has all that is asked for.
+    """
+    rows = [row for run in runs for row in run.rows]
+    for option, asked, known in (
+        ("strategies", strategies, [row.strategy for row in rows]),
+        ("num-candidates", num_candidates, sorted({row.num_candidates for row in rows})),
+        ("prms", prms, [row.prm for row in rows if row.prm is not None]),
+    ):
+        for value in asked or ():
+            if value not in known:
+                has = ", ".join(map(str, dict.fromkeys(known))) or "none"
+                raise BadInputError(f"--{option}: {value!r} is in no run: they have {has}")
+    selected = [
+        dataclasses.replace(
+            run,
+            rows=tuple(
+                row
+                for row in run.rows
+                if (strategies is None or row.strategy in strategies)
+                and (num_candidates is None or row.num_candidates in num_candidates)
+                and (prms is None or row.prm is None or row.prm in prms)
+            ),
+        )
+        for run in runs
+    ]
+    if not any(run.rows for run in selected):
+        raise BadInputError("no row is of such a strategy, N and PRM: ask for less")
+    return [run for run in selected if run.rows]

@@ -1,0 +1,157 @@
+"""Run folders in all states, as a report reads them."""
+
+import json
+
+import pytest
+from run_folders import row, write_run
+
+from cats_jax import cli
+from cats_jax.errors import BadInputError
+from cats_jax.runs.folder import RESULTS
+from cats_jax.runs.reading import read_runs, select
+from cats_jax.storage.manifest import MANIFEST
+
+
+def _rewrite(folder, **changes):
+    path = folder / MANIFEST
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def _no_manifest(folder):
+    (folder / MANIFEST).unlink()
+
+
+def _no_json(folder):
+    (folder / MANIFEST).write_bytes(b"\xff{")
+
+
+def _other_schema(folder):
+    _rewrite(folder, schema=99)
+
+
+def _of_something_else(folder):
+    _rewrite(folder, config={"depth": 3})
+
+
+def _no_rows(folder):
+    (folder / RESULTS).unlink()
+
+
+def _damaged_row(folder):
+    (folder / RESULTS).write_text("{half\n")
+
+
+def _a_file(folder):
+    for path in folder.iterdir():
+        path.unlink()
+    folder.rmdir()
+    folder.write_text("")
+
+
+BROKEN = {
+    _no_manifest: "no run folder: it has no manifest.json",
+    _no_json: "is no manifest of a run",
+    _other_schema: "has schema 99, this version reads 1",
+    _of_something_else: "is no run folder: its manifest.json is that of something else",
+    _no_rows: "has no rows yet",
+    _damaged_row: "results.jsonl:1: a damaged result row",
+    _a_file: "is a file: name a run folder",
+}
+
+
+@pytest.mark.parametrize("how", BROKEN, ids=lambda how: how.__name__.strip("_"))
+def test_a_broken_folder_is_refused_alone_and_skipped_among_others(tmp_path, capsys, how):
+    write_run(tmp_path / "whole", [row()])
+    write_run(tmp_path / "broken", [row("beam", 8)])
+    how(tmp_path / "broken")
+    folders = [str(tmp_path / name) for name in ("whole", "broken")]
+    assert cli.run(["report", folders[1]]) == 2
+    error = capsys.readouterr().err
+    assert BROKEN[how] in error
+    assert error.count("\n") == 1
+    assert cli.run(["report", *folders]) == 0
+    output, error = capsys.readouterr()
+    assert f"skipped: {error[len('skipped: ') :]}" == error
+    assert BROKEN[how] in error
+    assert "run: 1 questions of sums" in output
+    assert cli.run(["report", folders[1], str(tmp_path / "nothing")]) == 2
+    error = capsys.readouterr().err
+    assert BROKEN[how] in error
+    assert "nothing' is no run folder" in error
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("generated", "many"),
+        ("correct", 1),
+        ("flops", True),
+        ("strategy", None),
+        ("answer", ["1"]),
+        ("num_candidates", 4.5),
+        ("meta", None),
+    ],
+)
+def test_a_value_of_another_type_is_a_damaged_row(tmp_path, name, value):
+    write_run(tmp_path, [row()])
+    path = tmp_path / RESULTS
+    path.write_text(json.dumps({**json.loads(path.read_text()), name: value}) + "\n")
+    with pytest.raises(BadInputError, match=rf":1: a damaged result row \('{name}' must be"):
+        read_runs([tmp_path])
+
+
+def test_a_folder_that_is_named_twice_counts_once(tmp_path):
+    write_run(tmp_path / "a", [row()])
+    runs, skipped = read_runs([tmp_path / "a", tmp_path / "a" / ".." / "a"])
+    assert len(runs) == 1
+    assert not skipped
+
+
+def _grid(folder):
+    return write_run(
+        folder,
+        [row("greedy", 1, None), *(row("beam", n, prm) for n in (4, 8) for prm in ("good", "bad"))],
+        strategies=["greedy", "beam"],
+        prms=["good", "bad"],
+    )
+
+
+@pytest.mark.parametrize(
+    ("choice", "cells"),
+    [
+        ({}, 5),
+        ({"strategies": ["beam"]}, 4),
+        ({"num_candidates": [8]}, 2),
+        ({"prms": ["bad"]}, 3),
+        ({"strategies": ["beam"], "num_candidates": [4], "prms": ["good"]}, 1),
+    ],
+)
+def test_rows_are_selected_by_label_and_n(tmp_path, choice, cells):
+    (run,) = select([_grid(tmp_path)], **choice)
+    assert len(run.rows) == cells
+    assert all(found.prm != "good" for found in run.rows) == (choice.get("prms") == ["bad"])
+
+
+@pytest.mark.parametrize(
+    ("choice", "message"),
+    [
+        ({"strategies": ["bem"]}, "--strategies: 'bem' is in no run: they have greedy, beam"),
+        ({"num_candidates": [16]}, "--num-candidates: 16 is in no run: they have 1, 4, 8"),
+        ({"prms": ["exact"]}, "--prms: 'exact' is in no run: they have good, bad"),
+        ({"strategies": ["greedy"], "num_candidates": [4]}, "no row is of such"),
+    ],
+)
+def test_a_name_that_no_run_has_is_refused_with_those_it_has(tmp_path, choice, message):
+    with pytest.raises(BadInputError, match=message):
+        select([_grid(tmp_path)], **choice)
+
+
+def test_a_report_of_a_part_writes_no_summary_of_the_whole(tmp_path, capsys):
+    folder = _grid(tmp_path / "run").folder
+    options = ["--strategies", "beam", "--output", str(tmp_path / "tables")]
+    assert cli.run(["report", str(folder), *options]) == 0
+    assert "greedy" not in capsys.readouterr().out
+    assert not (folder / "summary.json").exists()
+    lines = (tmp_path / "tables" / "accuracy.csv").read_text().splitlines()
+    assert len(lines) == 5
+    assert lines[1].startswith("beam,4,good,1.0,")
