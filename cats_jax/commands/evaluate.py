@@ -262,10 +262,11 @@ def write_overview(console: Console, run: Run) -> None:
 def show_tables(console: Console, run: Run, cost: Cost = "tokens") -> list[Sheet]:
     """Print the tables of a run, and return them."""
     from ..reporting.run_tables import run_sheets
+    from ..reporting.sheets import named_after
     from .terminal import show_sheet
 
     sheets = [
-        dataclasses.replace(sheet, name=f"{sheet.name}-{label}") if label else sheet
+        named_after(sheet, label)
         for label, title, part in run_parts(run)
         for sheet in run_sheets(part, title, cost)
     ]

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import tyro
+
+if TYPE_CHECKING:
+    from ..reporting.sheets import Sheet
 
 
 def report(
@@ -18,6 +21,7 @@ def report(
     prms: tuple[str, ...] | None = None,
     cost: Literal["tokens", "flops"] = "tokens",
     paired: bool = False,
+    compute_optimal: bool = False,
     held_out: pathlib.Path | None = None,
     level: float = 0.5,
 ) -> int:
@@ -33,16 +37,21 @@ def report(
         strategies: labels of the strategies to report; default: all.
         num_candidates: values of N to report; default: all.
         prms: labels of the PRMs to report; strategies without a PRM stay. Default: all.
-        cost: cost in which baselines of similar compute are similar: tokens or FLOPs.
+        cost: cost in which baselines of similar compute are similar and that budgets limit: tokens
+            or FLOPs.
         paired: also compare every two strategies at the same N, question by question.
+        compute_optimal: also choose the best strategy, N and PRM at each budget for each level of
+            the questions (eq. 1 of the paper), on one half of them, and judge it on the other.
         held_out: run on other questions, to tell which answers are certified: those that lead
             every other answer by more than 2 epsilon, the scores' largest deviation there.
         level: share of held-out questions on which that epsilon holds, in (0, 1].
     """
     from ..errors import BadInputError
+    from ..reporting.compute_optimal_tables import compute_optimal_sheets
     from ..reporting.groups import neighbour_pairs
     from ..reporting.run_tables import paired_sheet
     from ..reporting.sheet_files import output_folder, write_sheets
+    from ..reporting.sheets import named_after
     from ..runs.merge import merge_runs
     from ..runs.reading import read_runs, select
     from .evaluate import held_out_run, run_parts, show_certificates, show_tables, write_overview
@@ -63,12 +72,16 @@ def report(
     for merged in merged_runs:
         prefix = f"{merged.manifest['config']['name']}-" if len(merged_runs) > 1 else ""
         made = show_tables(console, merged, cost)
-        for label, _, part in run_parts(merged):
+        for label, title, part in run_parts(merged):
+            more: list[Sheet] = []
             if paired:
-                title = f"every two strategies at the same N{label and f', {label}'}"
-                suffix = label and f"-{label}"
-                made.append(paired_sheet(neighbour_pairs(part), title, f"pairs{suffix}", cost))
-                show_sheet(console, made[-1])
+                of = f"every two strategies at the same N{label and f', {label}'}"
+                more.append(paired_sheet(neighbour_pairs(part), of, "pairs", cost))
+            if compute_optimal:
+                more += compute_optimal_sheets(part, title, cost)
+            for sheet in more:
+                show_sheet(console, sheet)
+                made.append(named_after(sheet, label))
         if any(merged is run for run in whole):
             write_overview(console, merged)
         sheets += [dataclasses.replace(sheet, name=f"{prefix}{sheet.name}") for sheet in made]

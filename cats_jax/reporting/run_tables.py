@@ -36,10 +36,16 @@ IDENTITY = (
 )
 """The columns that name a group."""
 
-_COSTS = {
+COSTS = {
     "tokens": Column("tokens", ("tokens",), count, 3),
     "flops": Column("GFLOP", ("flops",), giga, 3),
 }
+"""Column of each cost."""
+
+
+def unit(cost: Cost) -> str:
+    """The cost in words, of which there may be many."""
+    return "FLOPs" if cost == "flops" else "tokens"
 
 
 def run_sheets(found: Sequence[Group], title: str, cost: Cost = "tokens") -> list[Sheet]:
@@ -53,12 +59,11 @@ def run_sheets(found: Sequence[Group], title: str, cost: Cost = "tokens") -> lis
     sheets = [accuracy_sheet(found, title)]
     pairs = cats_pairs(found, cost)
     if pairs:
-        unit = {"tokens": "tokens", "flops": "FLOPs"}[cost]
         sheets.append(
             paired_sheet(
                 pairs,
                 f"policies against the best fixed baseline of at most {SIMILAR_COMPUTE:g} times "
-                f"their {unit} (chosen on these very questions, which favours it)",
+                f"their {unit(cost)} (chosen on these very questions, which favours it)",
                 "against_fixed",
                 cost,
             )
@@ -86,7 +91,7 @@ def accuracy_sheet(found: Sequence[Group], title: str) -> Sheet:
         *([Column("95 % over seeds", ("seeds_low", "seeds_high"), span, 5)] if over_seeds else []),
         Column("ceiling", ("covered",), share, 7),
         Column("candidates", ("candidates",), count, 12),
-        *_COSTS.values(),
+        *COSTS.values(),
         Column("policy tokens", ("generated",), count, 9),
         Column("PRM tokens", ("prm_computed",), count, 10),
         Column("s/question", ("seconds",), share, 8),
@@ -156,7 +161,7 @@ def paired_sheet(
                 "verdict": result.verdict,
             }
         )
-    axis = _COSTS[cost]
+    axis = COSTS[cost]
     columns = (
         Column("one", ("strategy", "num_candidates"), _name, 0, left=True),
         Column("against", ("against", "against_num_candidates"), _name, 0, left=True),

@@ -5,6 +5,7 @@ Every form of a table, on the terminal or in a file, is made of one `Sheet`.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -90,6 +91,11 @@ def one_line(text: str, length: int = _MAX_TEXT) -> str:
         char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in " ".join(cut)
     )
     return line if len(line) <= length and len(text) <= 2 * length else line[: length - 1] + "…"
+
+
+def named_after(sheet: Sheet, label: str) -> Sheet:
+    """The sheet with the label of a data set in the name of its files; "" changes nothing."""
+    return dataclasses.replace(sheet, name=f"{sheet.name}-{label}") if label else sheet
 
 
 def unique_names(sheets: Sequence[Sheet]) -> Iterator[tuple[str, Sheet]]:

@@ -1,0 +1,227 @@
+"""The compute-optimal choice: the best configuration at each budget, for each level of questions.
+
+Eq. 1 of the paper asks, for a question q and a budget C, for the hyperparameters psi with the
+highest expected correctness. Here psi is a configuration of a run: strategy, N and PRM. The level
+stands for the question, as in the work that the paper follows (arXiv:2408.03314). A configuration
+fits a budget at a level if its mean cost on the questions of that level does; one configuration for
+all levels must fit at each of them, so that on the questions of the choice it is never better.
+
+The paper does not say on which questions psi is chosen. Our choice: on one half of them, and it is
+judged on the other. The half of a question depends on its id alone. On the half that the choice was
+made on, the chosen configuration looks better than it is, because luck is chosen too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ..errors import BadInputError
+from . import statistics
+from .groups import Group
+from .statistics import Interval, Paired
+
+
+@dataclass(frozen=True)
+class Halves:
+    """Questions of one level.
+
+    Attributes:
+        chosen_on: ids of the questions that a configuration is chosen on, at least one.
+        judged_on: ids of the others, at least one.
+    """
+
+    chosen_on: tuple[str, ...]
+    judged_on: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The configuration that is best for a level at a budget.
+
+    Attributes:
+        group: the configuration.
+        own: its accuracy on the questions it was chosen on.
+        accuracy: its accuracy on the others.
+        cost: its mean cost on the others.
+    """
+
+    group: Group
+    own: float
+    accuracy: Interval
+    cost: float
+
+
+@dataclass(frozen=True)
+class AtBudget:
+    """What is best at a budget.
+
+    Attributes:
+        budget: largest mean cost of a question of a level.
+        levels: choice of each level.
+        fixed: choice of one configuration for all levels.
+        own: accuracy of the choice by level on the questions it was made on.
+        accuracy: its accuracy on the others.
+        cost: its mean cost on the others.
+        gain: choice by level minus one configuration, on the others, question by question.
+    """
+
+    budget: float
+    levels: Mapping[str, Choice]
+    fixed: Choice
+    own: float
+    accuracy: Interval
+    cost: float
+    gain: Paired
+
+
+@dataclass(frozen=True)
+class ComputeOptimal:
+    """The compute-optimal choices of one data set.
+
+    Attributes:
+        budgets: budgets at which a choice changes, ascending.
+        halves: questions of each level.
+        left_out: names of configurations that do not have all questions.
+        single: levels all of whose questions are in one half, which are left out.
+    """
+
+    budgets: tuple[AtBudget, ...]
+    halves: Mapping[str, Halves]
+    left_out: tuple[str, ...]
+    single: tuple[str, ...]
+
+
+def compute_optimal(found: Sequence[Group], cost: str = "tokens") -> ComputeOptimal:
+    """Choose the best configuration at each budget on one half, and judge it on the other.
+
+    Args:
+        found: groups of one data set, at least one.
+        cost: column of the ledger that the budget limits.
+
+    Returns:
+        The choices. The budgets are the costs of the configurations at their dearest level. A tie
+        goes to the cheaper configuration.
+
+    Raises:
+        BadInputError: no level has questions in both halves.
+    """
+    questions = {question: None for group in found for question in group.by_question()}
+    complete = [group for group in found if len(group.by_question()) == len(questions)]
+    left_out = tuple(
+        f"{group.name}{(group.prm and f', {group.prm}') or ''}"
+        for group in found
+        if len(group.by_question()) < len(questions)
+    )
+    levels = _levels(found)
+    halves, single = {}, []
+    for level, members in levels.items():
+        chosen_on = tuple(question for question in members if is_chosen_on(question))
+        judged_on = tuple(question for question in members if not is_chosen_on(question))
+        if chosen_on and judged_on:
+            halves[level] = Halves(chosen_on, judged_on)
+        else:
+            single.append(level)
+    if not complete or not halves:
+        raise BadInputError(
+            f"--compute-optimal: {len(questions)} questions and {len(complete)} configurations "
+            "that have them all; it needs one, and questions of a level in both halves"
+        )
+    everything = Halves(
+        tuple(question for half in halves.values() for question in half.chosen_on),
+        tuple(question for half in halves.values() for question in half.judged_on),
+    )
+    dearest = {
+        id(group): max(_mean(group, cost, half.chosen_on) for half in halves.values())
+        for group in complete
+    }
+    budgets: list[AtBudget] = []
+    for budget in sorted(set(dearest.values())):
+        best = {
+            level: _best(
+                [group for group in complete if _mean(group, cost, half.chosen_on) <= budget],
+                half.chosen_on,
+                cost,
+            )
+            for level, half in halves.items()
+        }
+        affordable = [group for group in complete if dearest[id(group)] <= budget]
+        fixed = _best(affordable, everything.chosen_on, cost)
+        at = _at_budget(budget, cost, halves, best, fixed, everything)
+        if not budgets or _groups(at) != _groups(budgets[-1]):
+            budgets.append(at)
+    return ComputeOptimal(tuple(budgets), halves, left_out, tuple(single))
+
+
+def is_chosen_on(question: str) -> bool:
+    """Whether configurations are chosen on a question rather than judged, by a hash of its id."""
+    return hashlib.sha256(question.encode()).digest()[0] % 2 == 0
+
+
+def _levels(found: Sequence[Group]) -> dict[str, list[str]]:
+    """Ids of the questions of each level, in order of level; "-" for those without one."""
+    level_of = {
+        row.question: str(row.meta.get("level", "-")) for group in found for row in group.rows
+    }
+    levels: dict[str, list[str]] = {
+        level: [] for level in sorted(set(level_of.values()), key=lambda name: (len(name), name))
+    }
+    for question, level in level_of.items():
+        levels[level].append(question)
+    return levels
+
+
+def _best(affordable: Sequence[Group], questions: Sequence[str], cost: str) -> Group:
+    return max(
+        affordable,
+        key=lambda group: (_mean(group, "correct", questions), -_mean(group, cost, questions)),
+    )
+
+
+def _at_budget(
+    budget: float,
+    cost: str,
+    halves: Mapping[str, Halves],
+    best: Mapping[str, Group],
+    fixed: Group,
+    everything: Halves,
+) -> AtBudget:
+    by_level = [
+        (best[level], question) for level, half in halves.items() for question in half.judged_on
+    ]
+    right = [group.by_question()[question] for group, question in by_level]
+    costs = [group.by_question(cost)[question] for group, question in by_level]
+    own = [
+        best[level].by_question()[question]
+        for level, half in halves.items()
+        for question in half.chosen_on
+    ]
+    return AtBudget(
+        budget=budget,
+        levels={level: _choice(best[level], half, cost) for level, half in halves.items()},
+        fixed=_choice(fixed, everything, cost),
+        own=sum(own) / len(own),
+        accuracy=statistics.accuracy(right),
+        cost=sum(costs) / len(costs),
+        gain=statistics.paired(right, [fixed.by_question()[question] for _, question in by_level]),
+    )
+
+
+def _choice(group: Group, half: Halves, cost: str) -> Choice:
+    right = group.by_question()
+    return Choice(
+        group=group,
+        own=_mean(group, "correct", half.chosen_on),
+        accuracy=statistics.accuracy([right[question] for question in half.judged_on]),
+        cost=_mean(group, cost, half.judged_on),
+    )
+
+
+def _groups(at: AtBudget) -> list[int]:
+    return [id(choice.group) for choice in (*at.levels.values(), at.fixed)]
+
+
+def _mean(group: Group, column: str, questions: Sequence[str]) -> float:
+    values = group.by_question(column)
+    return sum(values[question] for question in questions) / len(questions)
