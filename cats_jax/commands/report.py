@@ -22,6 +22,7 @@ def report(
     cost: Literal["tokens", "flops"] = "tokens",
     paired: bool = False,
     compute_optimal: bool = False,
+    paper: bool = False,
     held_out: pathlib.Path | None = None,
     level: float = 0.5,
 ) -> int:
@@ -42,6 +43,8 @@ def report(
         paired: also compare every two strategies at the same N, question by question.
         compute_optimal: also choose the best strategy, N and PRM at each budget for each level of
             the questions (eq. 1 of the paper), on one half of them, and judge it on the other.
+        paper: also put the paper's ablations and its comparison beside the runs, where they have
+            the paper's policy, PRMs, data sets and strategies as recipes/paper names them.
         held_out: run on other questions, to tell which answers are certified: those that lead
             every other answer by more than 2 epsilon, the scores' largest deviation there.
         level: share of held-out questions on which that epsilon holds, in (0, 1].
@@ -49,6 +52,8 @@ def report(
     from ..errors import BadInputError
     from ..reporting.compute_optimal_tables import compute_optimal_sheets
     from ..reporting.groups import neighbour_pairs
+    from ..reporting.paper_cells import nothing_found
+    from ..reporting.paper_tables import paper_sheets
     from ..reporting.run_tables import paired_sheet
     from ..reporting.sheet_files import output_folder, write_sheets
     from ..reporting.sheets import named_after
@@ -85,6 +90,13 @@ def report(
         if any(merged is run for run in whole):
             write_overview(console, merged)
         sheets += [dataclasses.replace(sheet, name=f"{prefix}{sheet.name}") for sheet in made]
+    if paper:
+        beside = paper_sheets(merged_runs)
+        for sheet in beside:
+            show_sheet(console, sheet)
+        sheets += beside
+        if not beside:
+            console.print(f"{nothing_found(merged_runs)}\n", markup=False, soft_wrap=True)
     if reference is not None:
         sheets += [show_certificates(console, run, reference, level) for run in found]
     if folder is not None:

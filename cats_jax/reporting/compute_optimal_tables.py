@@ -46,17 +46,15 @@ def _whole(result: ComputeOptimal, title: str, cost: Cost) -> Sheet:
         Column(f"budget, {axis.title}", ("budget",), axis.text, 0),
         Column("by level", ("accuracy",), share, 1),
         Column("95 % interval", ("accuracy_low", "accuracy_high"), span, 3),
-        Column("on its own half", ("own_half",), share, 5),
-        Column(axis.title, (cost,), axis.text, 8),
+        Column("on its own half", ("own_half",), share, 8),
+        Column(axis.title, (cost,), axis.text, 11),
         Column("one for all", ("fixed_accuracy",), share, 2),
-        Column("95 % interval", ("fixed_accuracy_low", "fixed_accuracy_high"), span, 6),
-        Column("on its own half", ("fixed_own_half",), share, 7),
-        Column(
-            "which", ("fixed_strategy", "fixed_num_candidates"), "{} N={}".format, 10, left=True
-        ),
-        Column("its PRM", ("fixed_prm",), plain, 11, left=True),
+        Column("95 % interval", ("fixed_accuracy_low", "fixed_accuracy_high"), span, 10),
+        Column("on its own half", ("fixed_own_half",), share, 9),
+        Column("which", ("fixed_strategy", "fixed_num_candidates"), _name, 6, left=True),
+        Column("its PRM", ("fixed_prm",), plain, 7, left=True),
         Column("difference", ("difference",), signed, 4),
-        Column("95 % interval", ("difference_low", "difference_high"), signed_span, 9),
+        Column("95 % interval", ("difference_low", "difference_high"), signed_span, 5),
     )
     return Sheet(
         "compute_optimal",

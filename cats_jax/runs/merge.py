@@ -71,18 +71,26 @@ def _merged(family: Sequence[Run]) -> Run:
             if known is None or (known.tree is None and row.tree is not None):
                 rows[row.key], owners[row.key] = row, run
     first = family[0]
-    names = dict.fromkeys(str(run.manifest["config"]["name"]) for run in family)
     return dataclasses.replace(
         first,
-        manifest={
-            **first.manifest,
-            "config": {**first.manifest["config"], "name": " + ".join(names)},
-        },
+        manifest=_merged_manifest([run.manifest for run in family]),
         rows=tuple(rows.values()),
         tree_folders={
             key: owner.folder for key, owner in owners.items() if owner.folder != first.folder
         },
     )
+
+
+def _merged_manifest(manifests: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The first manifest with the models, strategies and PRMs of all, and all names in its name."""
+    configs = [manifest["config"] for manifest in manifests]
+    named = {
+        key: list({spec["label"]: spec for config in configs for spec in config[key]}.values())
+        for key in ("strategies", "prms")
+    }
+    name = " + ".join(dict.fromkeys(str(config["name"]) for config in configs))
+    models = {key: model for manifest in manifests for key, model in manifest["models"].items()}
+    return {**manifests[0], "models": models, "config": {**configs[0], **named, "name": name}}
 
 
 def _check_same(known: Row, first: Run, row: Row, run: Run) -> None:

@@ -1,0 +1,230 @@
+"""What of some runs the paper's tables have a number for.
+
+Models are known by the ids that `theory.paper.HUB_IDS` gives the paper's names. A run's policy is
+found by the name of its folder, a PRM by that or by its label in recipes/paper, a data set by its
+name in recipes, and a row of an ablation by the label of its strategy in recipes/paper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from theory import paper
+
+from ..errors import BadInputError
+from ..runs.folder import Run
+from .groups import Group, groups
+
+DATASETS = {
+    "math500": "MATH-500",
+    "aime24": "AIME24",
+    "gsm8k": "GSM8K",
+    "olympiadbench": "OlympiadBench",
+}
+"""Name of a data set in recipes -> in words. "Math" of `tab:compare` is read as MATH-500."""
+
+POLICY = paper.HUB_IDS["Qwen2.5-Instruct-7B"]
+"""The policy of the ablations; our reading where the paper names a PRM in its place."""
+
+PRMS = tuple(paper.HUB_IDS[row.prm] for row in paper.SPARSITY_ABLATION)
+"""The paper's PRMs."""
+
+CATS_LABEL = "cats"
+"""Label of CATS with the paper's setting in recipes/paper."""
+
+_PRM_LABELS: dict[str, str] = dict(
+    zip(
+        ("math-shepherd", "rlhflow-mistral", "rlhflow-deepseek", "skywork", "qwen2.5-math-prm"),
+        PRMS,
+        strict=True,
+    )
+)
+
+
+@dataclass(frozen=True)
+class PaperCell:
+    """A mean accuracy that an ablation of the paper prints.
+
+    Attributes:
+        row: the row in words.
+        labels: labels of strategies that are this row; the first that the runs have counts.
+        dataset: name of the data set in recipes.
+        prms: PRMs that are averaged over, beside the seven N.
+        accuracy: in percent.
+    """
+
+    row: str
+    labels: tuple[str, ...]
+    dataset: str
+    prms: tuple[str, ...]
+    accuracy: float
+
+
+@dataclass(frozen=True)
+class PaperTable:
+    """An ablation of the paper.
+
+    Attributes:
+        label: label of the table in the paper's source.
+        about: what differs between its rows.
+        cells: its cells.
+    """
+
+    label: str
+    about: str
+    cells: tuple[PaperCell, ...]
+
+
+def _sparsity_cells() -> Iterator[PaperCell]:
+    for dataset in ("math500", "aime24"):
+        for row in paper.SPARSITY_ABLATION:
+            for label, others in (("with", (CATS_LABEL,)), ("without", ())):
+                yield PaperCell(
+                    row=f"{label} sparsity",
+                    labels=(label, *others),
+                    dataset=dataset,
+                    prms=(paper.HUB_IDS[row.prm],),
+                    accuracy=getattr(row, f"{dataset}_{label}"),
+                )
+
+
+def _mean_cells(rows: Iterable[tuple[str, float]]) -> tuple[PaperCell, ...]:
+    return tuple(PaperCell(label, (label,), "math500", PRMS, accuracy) for label, accuracy in rows)
+
+
+ABLATIONS = (
+    PaperTable("tab:abl_sparse", "the sparsity in the state", tuple(_sparsity_cells())),
+    PaperTable(
+        "tab:lambda",
+        "weights of the reward",
+        _mean_cells(
+            (f"cost {r.lambda_c:g}, margin {r.lambda_m:g}, score {r.lambda_r:g}", r.accuracy)
+            for r in paper.REWARD_ABLATION
+        ),
+    ),
+    PaperTable(
+        "tab:actor-critic-ablation",
+        "sizes of the networks",
+        _mean_cells(
+            (
+                f"actor {r.actor_layers}x{r.actor_dim}, critic {r.critic_layers}x{r.critic_dim}",
+                r.accuracy,
+            )
+            for r in paper.NETWORK_ABLATION
+        ),
+    ),
+    PaperTable(
+        "tab:gamma-ablation",
+        "discount",
+        _mean_cells((f"{r.discount:g}", r.accuracy) for r in paper.DISCOUNT_ABLATION),
+    ),
+)
+"""The ablations whose cells are means over the seven N, and, but for the first, the five PRMs."""
+
+
+class Searched(NamedTuple):
+    """What rows of CATS are of, in the paper's terms.
+
+    Attributes:
+        policy: id of a policy of the paper.
+        dataset: key of `DATASETS`.
+        label: label of the strategy.
+        prm: id of a PRM of the paper, or the label of another one.
+        num_candidates: N.
+    """
+
+    policy: str
+    dataset: str
+    label: str
+    prm: str
+    num_candidates: int
+
+
+def searched(runs: Sequence[Run]) -> dict[Searched, Group]:
+    """The groups of CATS whose policy and data set the paper has.
+
+    Raises:
+        BadInputError: two runs have a group of the same terms.
+    """
+    found: dict[Searched, Group] = {}
+    owners: dict[Searched, Run] = {}
+    for run in runs:
+        policy, datasets, prms, labels = _terms(run)
+        if policy is None:
+            continue
+        for group in groups(run.rows):
+            dataset = datasets.get(group.dataset)
+            if dataset is None or group.prm is None or group.strategy not in labels:
+                continue
+            key = Searched(policy, dataset, group.strategy, prms[group.prm], group.num_candidates)
+            if key in found:
+                raise BadInputError(
+                    f"--paper: {group.name} with {group.prm!r} on {DATASETS[dataset]} is in "
+                    f"{str(owners[key].folder)!r} and, with other settings, in "
+                    f"{str(run.folder)!r}: name one of the two"
+                )
+            found[key], owners[key] = group, run
+    return found
+
+
+def nothing_found(runs: Sequence[Run]) -> str:
+    """A sentence for runs of which the paper's tables have nothing: what they have, and it has."""
+    policies, datasets, prms, labels = [], [], [], []
+    for run in runs:
+        config = run.manifest["config"]
+        policies.append(_last(str(config["policy"].get("path", ""))))
+        datasets += [_dataset_names(spec)[0] for spec in config["questions"]]
+        prms += [group.prm for group in groups(run.rows) if group.prm is not None]
+        labels += [row.strategy for row in run.rows]
+    known = [
+        _last(paper.HUB_IDS[name]) for name in (*paper.POLICIES, *(r.prm for r in paper.SPARSITY))
+    ]
+    count = len(paper.POLICIES)
+    return (
+        "the paper's tables have nothing of these runs, which have the policies "
+        f"{_list(policies)}, the data sets {_list(datasets)}, the PRMs {_list(prms)} and the "
+        f"strategies {_list(labels)}; looked for were CATS with the policies "
+        f"{_list(known[:count])}, the data sets {_list(DATASETS)} and the PRMs {_list(known[count:])}"
+    )
+
+
+def prm_name(prm: str) -> str:
+    """The paper's name of a PRM, or the label of another one."""
+    return next((name for name, hub_id in paper.HUB_IDS.items() if hub_id == prm), prm)
+
+
+def _list(names: Iterable[str]) -> str:
+    return ", ".join(dict.fromkeys(names)) or "none"
+
+
+def _terms(run: Run) -> tuple[str | None, dict[str, str], dict[str, str], set[str]]:
+    """(policy, data sets by rows' label, PRMs by label, labels of CATS) of a run."""
+    config, models = run.manifest["config"], run.manifest["models"]
+    policy = _hub_id(str(config["policy"].get("path", "")), str(models["policy"].get("name", "")))
+    datasets: dict[str, str] = {}
+    for spec in config["questions"]:
+        name = next((name for name in _dataset_names(spec) if name in DATASETS), None)
+        if name is not None:
+            # Rows name their data set only where a run has several.
+            datasets[spec["label"] if len(config["questions"]) > 1 else ""] = name
+    prms: dict[str, str] = {row.prm: row.prm for row in run.rows if row.prm is not None}
+    for spec in config["prms"]:
+        label = str(spec["label"])
+        prms[label] = _hub_id(str(spec.get("path", ""))) or _PRM_LABELS.get(label, label)
+    labels = {spec["label"] for spec in config["strategies"] if spec["name"] == "cats"}
+    return policy, datasets, prms, labels
+
+
+def _dataset_names(spec: Mapping[str, Any]) -> list[str]:
+    return [str(spec[key]) for key in ("dataset", "label") if spec.get(key)] or ["none"]
+
+
+def _hub_id(*names: str) -> str | None:
+    ids = {_last(hub_id): hub_id for hub_id in paper.HUB_IDS.values()}
+    return next((ids[_last(name)] for name in names if _last(name) in ids), None)
+
+
+def _last(path: str) -> str:
+    return path.rstrip("/").rsplit("/", 1)[-1]
