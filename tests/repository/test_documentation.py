@@ -94,7 +94,7 @@ def _pages(*more: str) -> list[str]:
     docs = [
         path.relative_to(ROOT).as_posix()
         for path in sorted(DOCS.rglob("*.md"))
-        if not {"_build", "tables"} & set(path.parts)
+        if not {"_build", "tables"} & set(path.relative_to(DOCS).parts)
     ]
     return ["README.md", "recipes/README.md", *more, *docs]
 
