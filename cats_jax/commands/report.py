@@ -65,12 +65,12 @@ def report(
     if not runs:
         raise BadInputError("report: name at least one run folder, such as runs/NAME")
     reference = None if held_out is None else held_out_run(held_out, level)
-    folder = None if output is None else output_folder(output)
     found, skipped = read_runs(runs)
     for reason in skipped:
         make_console(stderr=True).print(f"skipped: {reason}", markup=False, soft_wrap=True)
     whole = found
     found = select(found, strategies=strategies, num_candidates=num_candidates, prms=prms)
+    folder = None if output is None else output_folder(output)
     console = make_console()
     sheets = []
     merged_runs = merge_runs(found)

@@ -181,12 +181,12 @@ def nothing_found(runs: Sequence[Run]) -> str:
     known = [
         _last(paper.HUB_IDS[name]) for name in (*paper.POLICIES, *(r.prm for r in paper.SPARSITY))
     ]
-    count = len(paper.POLICIES)
+    of_policies, of_prms = known[: len(paper.POLICIES)], known[len(paper.POLICIES) :]
     return (
         "the paper's tables have nothing of these runs, which have the policies "
         f"{_list(policies)}, the data sets {_list(datasets)}, the PRMs {_list(prms)} and the "
         f"strategies {_list(labels)}; looked for were CATS with the policies "
-        f"{_list(known[:count])}, the data sets {_list(DATASETS)} and the PRMs {_list(known[count:])}"
+        f"{_list(of_policies)}, the data sets {_list(DATASETS)} and the PRMs {_list(of_prms)}"
     )
 
 
@@ -208,7 +208,7 @@ def _terms(run: Run) -> tuple[str | None, dict[str, str], dict[str, str], set[st
         name = next((name for name in _dataset_names(spec) if name in DATASETS), None)
         if name is not None:
             # Rows name their data set only where a run has several.
-            datasets[spec["label"] if len(config["questions"]) > 1 else ""] = name
+            datasets[str(spec.get("label")) if len(config["questions"]) > 1 else ""] = name
     prms: dict[str, str] = {row.prm: row.prm for row in run.rows if row.prm is not None}
     for spec in config["prms"]:
         label = str(spec["label"])

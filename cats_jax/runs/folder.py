@@ -16,6 +16,7 @@ from __future__ import annotations
 import dataclasses
 import gzip
 import json
+import math
 import os
 import pathlib
 import queue
@@ -42,17 +43,21 @@ _DAMAGE = (OSError, EOFError, ValueError, IndexError, KeyError, TypeError, zlib.
 
 _LEDGER_FIELDS = tuple(field.name for field in dataclasses.fields(Ledger))
 _KINDS = {
-    **dict.fromkeys(("key", "question", "strategy", "gold", "status"), (str, "a text")),
+    **dict.fromkeys(
+        ("key", "question", "strategy", "gold", "status", "reason", "dataset"), (str, "a text")
+    ),
     "prm": (str | None, "a text or null"),
     "answer": (str | None, "a text or null"),
     "num_candidates": (int, "a whole number"),
     "seed": (int, "a whole number"),
+    "steps": (int, "a whole number"),
+    "tolerance": (int | float | None, "a number or null"),
     "meta": (dict, "a mapping"),
     "correct": (bool, "true or false"),
     "covered": (bool, "true or false"),
     **dict.fromkeys(_LEDGER_FIELDS, (int | float, "a number")),
 }
-"""Type of a row's values, for those that tables are made of, and the type in words."""
+"""Type of the values of a row, but for `actions` and `tree`, and the type in words."""
 
 # What a resumed run must share with its beginning; versions and times may differ.
 _IDENTITY = ("schema", "config", "models", "questions")
@@ -132,6 +137,10 @@ class Row:
             # A truth value is a number in Python.
             if not isinstance(row[name], kind) or isinstance(row[name], bool) != (kind is bool):
                 raise ValueError(f"{name!r} must be {what}")
+        if not all(_are_numbers(action, 6) for action in row["actions"]):
+            raise ValueError("'actions' must be lists of six numbers")
+        if row["tree"] is not None and not _are_numbers(row["tree"], 2):
+            raise ValueError("'tree' must be two numbers or null")
         names = {field.name for field in dataclasses.fields(cls)} - {"ledger", "actions", "tree"}
         return cls(
             **{name: row[name] for name in names},
@@ -139,6 +148,14 @@ class Row:
             actions=tuple(tuple(action) for action in row["actions"]),
             tree=None if row["tree"] is None else tuple(row["tree"]),
         )
+
+
+def _are_numbers(value: Any, count: int) -> bool:
+    return (
+        isinstance(value, list | tuple)
+        and len(value) == count
+        and all(isinstance(number, int | float) and math.isfinite(number) for number in value)
+    )
 
 
 def row_key(strategy: str, num_candidates: int, prm: str | None, seed: int, question: str) -> str:
@@ -328,8 +345,8 @@ def _read_manifest(folder: pathlib.Path) -> dict[str, Any] | None:
         raise BadInputError(f"{str(path)!r} is no manifest of a run ({error})") from error
     if schema != SCHEMA:
         raise BadInputError(
-            f"{str(path)!r} has schema {schema}, this version reads {SCHEMA}: use the version of "
-            "cats-jax that wrote it"
+            f"{str(path)!r} has schema {schema!r:.80}, this version reads {SCHEMA}: use the "
+            "version of cats-jax that wrote it"
         )
     return manifest
 

@@ -55,13 +55,16 @@ def _describes_a_run(run: Run) -> bool:
     """Whether the manifest has what tables and merging read."""
     try:
         config, models = run.manifest["config"], run.manifest["models"]
-        labels = [spec["label"] for spec in (*config["strategies"], *config["prms"])]
-        texts = [config["name"], run.manifest["questions"]["source"], *labels]
-        return all(isinstance(text, str) for text in texts) and (
-            isinstance(config["policy"], dict) and "policy" in models
-        )
+        specs = [*config["strategies"], *config["prms"]]
+        texts = [config["name"], run.manifest["questions"]["source"]]
+        texts += [spec["label"] for spec in specs]
+        texts += [spec["name"] for spec in config["strategies"]]
+        mappings = [config["policy"], models["policy"], *config["questions"], *specs]
     except (KeyError, TypeError):
         return False
+    return all(isinstance(text, str) for text in texts) and all(
+        isinstance(mapping, dict) for mapping in mappings
+    )
 
 
 def select(
@@ -80,7 +83,7 @@ def select(
         prms: labels of PRMs; None for all. Rows without a PRM stay in any case.
 
     Returns:
-        The runs that have such rows.
+        The runs that have such rows. One all of whose rows are such is the same object.
 
     Raises:
         BadInputError: a label or N is in no run, or no row has all that is asked for.
@@ -95,19 +98,17 @@ def select(
             if value not in known:
                 has = ", ".join(map(str, dict.fromkeys(known))) or "none"
                 raise BadInputError(f"--{option}: {value!r} is in no run: they have {has}")
-    selected = [
-        dataclasses.replace(
-            run,
-            rows=tuple(
-                row
-                for row in run.rows
-                if (strategies is None or row.strategy in strategies)
-                and (num_candidates is None or row.num_candidates in num_candidates)
-                and (prms is None or row.prm is None or row.prm in prms)
-            ),
+    selected = []
+    for run in runs:
+        rows = tuple(
+            row
+            for row in run.rows
+            if (strategies is None or row.strategy in strategies)
+            and (num_candidates is None or row.num_candidates in num_candidates)
+            and (prms is None or row.prm is None or row.prm in prms)
         )
-        for run in runs
-    ]
+        whole = len(rows) == len(run.rows)
+        selected.append(run if whole else dataclasses.replace(run, rows=rows))
     if not any(run.rows for run in selected):
         raise BadInputError("no row is of such a strategy, N and PRM: ask for less")
     return [run for run in selected if run.rows]

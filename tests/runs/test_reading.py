@@ -90,6 +90,10 @@ def test_a_broken_folder_is_refused_alone_and_skipped_among_others(tmp_path, cap
         ("answer", ["1"]),
         ("num_candidates", 4.5),
         ("meta", None),
+        ("dataset", [1]),
+        ("actions", [[1, 2, 3]]),
+        ("actions", [[1, 1, float("nan"), 1, 0, 1]]),
+        ("tree", ["0", 1]),
     ],
 )
 def test_a_value_of_another_type_is_a_damaged_row(tmp_path, name, value):
@@ -155,3 +159,6 @@ def test_a_report_of_a_part_writes_no_summary_of_the_whole(tmp_path, capsys):
     lines = (tmp_path / "tables" / "accuracy.csv").read_text().splitlines()
     assert len(lines) == 5
     assert lines[1].startswith("beam,4,good,1.0,")
+    assert cli.run(["report", str(folder)]) == 0
+    assert (folder / "summary.json").exists()
+    assert list(folder.glob("*.png"))
