@@ -1,13 +1,22 @@
 """Run folders in all states, as a report reads them."""
 
+import dataclasses
 import json
+import pathlib
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from run_folders import row, write_run
 
 from cats_jax import cli
 from cats_jax.errors import BadInputError
+from cats_jax.reporting.groups import groups
+from cats_jax.reporting.paper_cells import nothing_found
+from cats_jax.reporting.paper_tables import paper_sheets
+from cats_jax.reporting.run_tables import run_sheets
 from cats_jax.runs.folder import RESULTS
+from cats_jax.runs.merge import merge_runs
 from cats_jax.runs.reading import read_runs, select
 from cats_jax.storage.manifest import MANIFEST
 
@@ -162,3 +171,35 @@ def test_a_report_of_a_part_writes_no_summary_of_the_whole(tmp_path, capsys):
     assert cli.run(["report", str(folder)]) == 0
     assert (folder / "summary.json").exists()
     assert list(folder.glob("*.png"))
+
+
+JUNK = (None, True, -1.5, float("nan"), "x\x1b[31m", "", [], {}, [1], {"a": 1})
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_any_change_of_one_value_gives_tables_or_a_sentence(tmp_path_factory, data):
+    folder = tmp_path_factory.mktemp("run")
+    write_run(folder, [row("cats", actions=((2, 1, 1.0, 0.9, 0, 1),)), row("beam")])
+    file = data.draw(st.sampled_from([MANIFEST, RESULTS]))
+    lines = (folder / file).read_text().splitlines() if file == RESULTS else []
+    content = json.loads(lines[0] if lines else (folder / file).read_text())
+    place = content
+    key = data.draw(st.sampled_from(sorted(place)))
+    while isinstance(place[key], dict | list) and place[key] and data.draw(st.booleans()):
+        place = place[key]
+        keys = sorted(place) if isinstance(place, dict) else range(len(place))
+        key = data.draw(st.sampled_from(keys))
+    place[key] = data.draw(st.sampled_from(JUNK))
+    (folder / file).write_text("\n".join([json.dumps(content), *lines[1:]]) + "\n")
+    runs, reason = [], ""
+    try:
+        runs, _ = read_runs([folder])
+    except BadInputError as error:
+        reason = str(error)
+    assert "\x1b" not in reason
+    twice = [*runs, *(dataclasses.replace(run, folder=pathlib.Path("other")) for run in runs)]
+    for run in merge_runs(twice):
+        for sheet in run_sheets(groups(run.rows), "title"):
+            assert all(cell.isprintable() for cells in sheet.rows() for cell in cells)
+        assert paper_sheets([run]) or nothing_found([run])
