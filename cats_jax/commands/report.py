@@ -56,7 +56,7 @@ def report(
     from ..reporting.paper_tables import paper_sheets
     from ..reporting.run_tables import paired_sheet
     from ..reporting.sheet_files import output_folder, write_sheets
-    from ..reporting.sheets import named_after
+    from ..reporting.sheets import named_after, one_line
     from ..runs.merge import merge_runs
     from ..runs.reading import read_runs, select
     from .evaluate import held_out_run, run_parts, show_certificates, show_tables, write_overview
@@ -79,9 +79,14 @@ def report(
         made = show_tables(console, merged, cost)
         for label, title, part in run_parts(merged):
             more: list[Sheet] = []
-            if paired:
+            pairs = neighbour_pairs(part) if paired else []
+            if pairs:
                 of = f"every two strategies at the same N{label and f', {label}'}"
-                more.append(paired_sheet(neighbour_pairs(part), of, "pairs", cost))
+                more.append(paired_sheet(pairs, of, "pairs", cost))
+            elif paired:
+                console.print(
+                    f"{one_line(title)}: no two strategies at the same N and PRM\n", markup=False
+                )
             if compute_optimal:
                 more += compute_optimal_sheets(part, title, cost)
             for sheet in more:

@@ -168,7 +168,8 @@ def test_a_report_of_a_part_writes_no_summary_of_the_whole(tmp_path, capsys):
     lines = (tmp_path / "tables" / "accuracy.csv").read_text().splitlines()
     assert len(lines) == 5
     assert lines[1].startswith("beam,4,good,1.0,")
-    assert cli.run(["report", str(folder)]) == 0
+    assert cli.run(["report", str(folder), "--paired"]) == 0
+    assert "no two strategies at the same N and PRM" in capsys.readouterr().out
     assert (folder / "summary.json").exists()
     assert list(folder.glob("*.png"))
 
