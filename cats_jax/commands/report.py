@@ -16,9 +16,9 @@ def report(
     runs: tyro.conf.Positional[tuple[pathlib.Path, ...]],
     *,
     output: pathlib.Path | None = None,
-    strategies: tuple[str, ...] | None = None,
-    num_candidates: tuple[int, ...] | None = None,
-    prms: tuple[str, ...] | None = None,
+    strategies: tuple[str, ...] = (),
+    num_candidates: tuple[int, ...] = (),
+    prms: tuple[str, ...] = (),
     cost: Literal["tokens", "flops"] = "tokens",
     paired: bool = False,
     compute_optimal: bool = False,
@@ -36,7 +36,7 @@ def report(
         runs: run folders.
         output: also write every table to this folder, as Markdown, CSV and LaTeX.
         strategies: labels of the strategies to report; default: all.
-        num_candidates: values of N to report; default: all.
+        num_candidates: values of N to report; strategies that ignore N stay. Default: all.
         prms: labels of the PRMs to report; strategies without a PRM stay. Default: all.
         cost: cost in which baselines of similar compute are similar and that budgets limit: tokens
             or FLOPs.
@@ -54,11 +54,13 @@ def report(
     from ..reporting.groups import neighbour_pairs
     from ..reporting.paper_cells import nothing_found
     from ..reporting.paper_tables import paper_sheets
+    from ..reporting.plain_text import one_line
     from ..reporting.run_tables import paired_sheet
+    from ..reporting.selection import Selection, select_runs
     from ..reporting.sheet_files import output_folder, write_sheets
-    from ..reporting.sheets import named_after, one_line
+    from ..reporting.sheets import named_after
     from ..runs.merge import merge_runs
-    from ..runs.reading import read_runs, select
+    from ..runs.reading import read_runs
     from .evaluate import held_out_run, run_parts, show_certificates, show_tables, write_overview
     from .terminal import make_console, show_sheet
 
@@ -69,7 +71,7 @@ def report(
     for reason in skipped:
         make_console(stderr=True).print(f"skipped: {reason}", markup=False, soft_wrap=True)
     whole = found
-    found = select(found, strategies=strategies, num_candidates=num_candidates, prms=prms)
+    found = select_runs(found, Selection(strategies, num_candidates, prms))
     folder = None if output is None else output_folder(output)
     console = make_console()
     sheets = []
@@ -84,9 +86,8 @@ def report(
                 of = f"every two strategies at the same N{label and f', {label}'}"
                 more.append(paired_sheet(pairs, of, "pairs", cost))
             elif paired:
-                console.print(
-                    f"{one_line(title)}: no two strategies at the same N and PRM\n", markup=False
-                )
+                none = f"{one_line(title, 200)}: no two strategies at the same N and PRM\n"
+                console.print(none, markup=False)
             if compute_optimal:
                 more += compute_optimal_sheets(part, title, cost)
             for sheet in more:

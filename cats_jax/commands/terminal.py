@@ -11,13 +11,16 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from ..reporting.sheets import Sheet, one_line
+from ..reporting.plain_text import one_line
+from ..reporting.sheets import Sheet
 from ..reporting.tables import terminal_table
 from ..runs.folder import Row
 
 # Tables are wider than the 80 columns that rich assumes for a pipe.
 _PIPE_WIDTH = 160
 _SECONDS_BETWEEN_LINES = 20.0
+# Of a title or a note.
+_MAX_TEXT = 2000
 
 
 def make_console(*, stderr: bool = False) -> Console:
@@ -39,7 +42,7 @@ def show_table(console: Console, table: Table) -> None:
 def show_sheet(console: Console, sheet: Sheet) -> None:
     """Print a table whose columns fit the console, and below it which columns did not."""
     table, width, left_out = terminal_table(sheet, console.width, framed=not console.is_terminal)
-    console.print(Text(one_line(sheet.title), style="bold"))
+    console.print(Text(one_line(sheet.title, _MAX_TEXT), style="bold"))
     whole = console.width
     # Wider than the console only where rows could not be told apart otherwise.
     console.width = max(whole, width)
@@ -52,7 +55,7 @@ def show_sheet(console: Console, sheet: Sheet) -> None:
             "report` has them)"
         )
     for note in notes:
-        console.print(Text(one_line(note, 2000), style="dim"))
+        console.print(Text(one_line(note, _MAX_TEXT), style="dim"))
     console.print()
 
 

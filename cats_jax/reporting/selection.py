@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import get_args
 
 from ..errors import BadInputError, known_names
 from ..live.results import Status
-from ..runs.folder import Row
+from ..runs.folder import Row, Run
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,26 @@ def select(rows: Sequence[Row], selection: Selection) -> list[Row]:
         and _has(selection.levels, level_of(row))
         and _has(selection.statuses, row.status)
     ]
+
+
+def select_runs(runs: Sequence[Run], selection: Selection) -> list[Run]:
+    """The runs that have chosen rows, with these only.
+
+    A run all of whose rows are chosen is the same object.
+
+    Raises:
+        BadInputError: a name that no run has, or no row is chosen.
+    """
+    chosen = {id(row) for row in select([row for run in runs for row in run.rows], selection)}
+    if not chosen:
+        raise BadInputError("no row is of such a strategy, N and PRM: ask for less")
+    selected = []
+    for run in runs:
+        rows = tuple(row for row in run.rows if id(row) in chosen)
+        if rows:
+            whole = len(rows) == len(run.rows)
+            selected.append(run if whole else dataclasses.replace(run, rows=rows))
+    return selected
 
 
 def level_of(row: Row) -> str:

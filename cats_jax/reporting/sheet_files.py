@@ -9,8 +9,10 @@ from collections.abc import Sequence
 
 from ..errors import BadInputError
 from ..storage import durable
-from .sheets import Sheet, Value, one_line, unique_names
+from .plain_text import one_line
+from .sheets import Sheet, Value, unique_names
 
+_MAX_TEXT = 2000
 _MARKDOWN_SIGNS = frozenset("\\`*_{}[]<>#|&$~!@^")
 # A spreadsheet would take such a text for a formula.
 _FORMULA_SIGNS = ("=", "+", "-", "@")
@@ -109,7 +111,7 @@ def latex(sheet: Sheet) -> str:
 
 def _escape_markdown(text: str) -> str:
     return "".join(
-        f"\\{char}" if char in _MARKDOWN_SIGNS else char for char in one_line(text, 2000)
+        f"\\{char}" if char in _MARKDOWN_SIGNS else char for char in one_line(text, _MAX_TEXT)
     )
 
 
@@ -118,7 +120,7 @@ def _csv_value(value: Value) -> str:
         return ""
     if not isinstance(value, str):
         return str(value) if isinstance(value, int) else repr(float(value))
-    text = one_line(value)
+    text = one_line(value, _MAX_TEXT)
     return f"'{text}" if text.startswith(_FORMULA_SIGNS) else text
 
 
@@ -126,7 +128,7 @@ def _escape_latex(text: str) -> str:
     from pylatexenc.latexencode import unicode_to_latex
 
     escaped = unicode_to_latex(
-        one_line(text, 2000), unknown_char_policy="replace", unknown_char_warning=False
+        one_line(text, _MAX_TEXT), unknown_char_policy="replace", unknown_char_warning=False
     )
     # After a line break LaTeX would take a bracket for the break's argument, and its default
     # fonts have a dash in the place of the bar.

@@ -9,6 +9,8 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from .plain_text import one_line
+
 Value = str | int | float | None
 """A raw value; None where there is none."""
 
@@ -19,6 +21,7 @@ NO_VALUE = "-"
 """Text of a cell one of whose values is None."""
 
 _MAX_TEXT = 200
+"""Most characters of a cell."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,7 @@ class Column:
     def cell(self, record: Record) -> str:
         """Text of the column's cell in a record."""
         values = [record[name] for name in self.values]
-        return NO_VALUE if None in values else one_line(self.text(*values))
+        return NO_VALUE if None in values else one_line(self.text(*values), _MAX_TEXT)
 
 
 @dataclass(frozen=True)
@@ -82,15 +85,6 @@ class Sheet:
         """Names of the raw values, in the records' order; those of the columns if there is none."""
         shown = [name for column in self.columns for name in column.values]
         return list(dict.fromkeys(self.records[0] if self.records else shown))
-
-
-def one_line(text: str, length: int = _MAX_TEXT) -> str:
-    """A text of strangers on one line of bounded length, without control characters."""
-    cut = text[: 2 * length].split()
-    line = "".join(
-        char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in " ".join(cut)
-    )
-    return line if len(line) <= length and len(text) <= 2 * length else line[: length - 1] + "…"
 
 
 def named_after(sheet: Sheet, label: str) -> Sheet:

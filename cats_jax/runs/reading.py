@@ -1,8 +1,7 @@
-"""Several run folders as a report reads them: broken ones apart, rows by label and N."""
+"""Several run folders as a report reads them, broken ones apart."""
 
 from __future__ import annotations
 
-import dataclasses
 import pathlib
 from collections.abc import Sequence
 
@@ -65,50 +64,3 @@ def _describes_a_run(run: Run) -> bool:
     return all(isinstance(text, str) for text in texts) and all(
         isinstance(mapping, dict) for mapping in mappings
     )
-
-
-def select(
-    runs: Sequence[Run],
-    *,
-    strategies: Sequence[str] | None = None,
-    num_candidates: Sequence[int] | None = None,
-    prms: Sequence[str] | None = None,
-) -> list[Run]:
-    """The runs with their rows of some strategies, N and PRMs only.
-
-    Args:
-        runs: runs with rows.
-        strategies: labels of strategies; None for all.
-        num_candidates: values of N; None for all.
-        prms: labels of PRMs; None for all. Rows without a PRM stay in any case.
-
-    Returns:
-        The runs that have such rows. One all of whose rows are such is the same object.
-
-    Raises:
-        BadInputError: a label or N is in no run, or no row has all that is asked for.
-    """
-    rows = [row for run in runs for row in run.rows]
-    for option, asked, known in (
-        ("strategies", strategies, [row.strategy for row in rows]),
-        ("num-candidates", num_candidates, sorted({row.num_candidates for row in rows})),
-        ("prms", prms, [row.prm for row in rows if row.prm is not None]),
-    ):
-        for value in asked or ():
-            if value not in known:
-                has = ", ".join(map(str, dict.fromkeys(known))) or "none"
-                raise BadInputError(f"--{option}: {value!r} is in no run: they have {has}")
-    selected = []
-    for run in runs:
-        rows = tuple(
-            row
-            for row in run.rows
-            if (strategies is None or row.strategy in strategies)
-            and (num_candidates is None or row.num_candidates in num_candidates)
-            and (prms is None or row.prm is None or row.prm in prms)
-        )
-        whole = len(rows) == len(run.rows)
-        selected.append(run if whole else dataclasses.replace(run, rows=rows))
-    if not any(run.rows for run in selected):
-        raise BadInputError("no row is of such a strategy, N and PRM: ask for less")
-    return [run for run in selected if run.rows]

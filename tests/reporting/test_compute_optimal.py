@@ -6,7 +6,7 @@ import itertools
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from run_folders import row, write_run
+from made_runs import row, write_run
 
 from cats_jax import cli
 from cats_jax.errors import BadInputError

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from run_folders import row, write_run
+from made_runs import row, write_run
 
 from cats_jax import cli
 from cats_jax.datasets import world_questions

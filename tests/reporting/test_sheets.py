@@ -16,11 +16,11 @@ from cats_jax.commands.terminal import show_sheet
 from cats_jax.errors import BadInputError
 from cats_jax.reporting import sheet_files
 from cats_jax.reporting.fitting import fitting, table_width
+from cats_jax.reporting.plain_text import one_line
 from cats_jax.reporting.sheets import (
     Column,
     Sheet,
     giga,
-    one_line,
     plain,
     share,
     span,
@@ -105,10 +105,10 @@ def test_what_names_a_row_is_whole_at_every_width(labels, width, terminal):
     output = printed(found, width, terminal)
     lines = output.splitlines()
     for label in labels:
-        assert any(one_line(label) in line for line in lines)
+        assert any(one_line(label, 200) in line for line in lines)
     identity = table_width(
         [
-            max(map(cells, [one_line(x) for x in labels] + ["strategy"])),
+            max(map(cells, [one_line(x, 200) for x in labels] + ["strategy"])),
             1 + (len(labels) > 2 and 4 * len(labels) > 12),
         ],
         3,
@@ -217,12 +217,3 @@ def test_an_output_that_is_a_file_is_refused(tmp_path):
 )
 def test_giga_has_three_digits_and_no_exponent(value, text):
     assert giga(value) == text
-
-
-@given(st.text(max_size=500))
-def test_a_line_is_one_line_of_bounded_length(text):
-    line = one_line(text, 40)
-    assert len(line) <= 40
-    assert line.isprintable()
-    if text.isprintable() and text == " ".join(text.split()) and len(text) <= 40:
-        assert line == text

@@ -4,8 +4,8 @@ import dataclasses
 import pathlib
 import re
 
-import pytest
 import made_runs
+import pytest
 import scripted
 from hypothesis import given
 from hypothesis import strategies as st

@@ -7,7 +7,7 @@ import pathlib
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from run_folders import row, write_run
+from made_runs import row, write_run
 
 from cats_jax import cli
 from cats_jax.errors import BadInputError
@@ -15,9 +15,10 @@ from cats_jax.reporting.groups import groups
 from cats_jax.reporting.paper_cells import nothing_found
 from cats_jax.reporting.paper_tables import paper_sheets
 from cats_jax.reporting.run_tables import run_sheets
+from cats_jax.reporting.selection import Selection, select_runs
 from cats_jax.runs.folder import RESULTS
 from cats_jax.runs.merge import merge_runs
-from cats_jax.runs.reading import read_runs, select
+from cats_jax.runs.reading import read_runs
 from cats_jax.storage.manifest import MANIFEST
 
 
@@ -39,7 +40,7 @@ def _other_schema(folder):
 
 
 def _of_something_else(folder):
-    _rewrite(folder, config={"depth": 3})
+    _rewrite(folder, config={"name": "bank", "depth": 3})
 
 
 def _no_rows(folder):
@@ -134,13 +135,13 @@ def _grid(folder):
     [
         ({}, 5),
         ({"strategies": ["beam"]}, 4),
-        ({"num_candidates": [8]}, 2),
+        ({"num_candidates": [8]}, 3),
         ({"prms": ["bad"]}, 3),
         ({"strategies": ["beam"], "num_candidates": [4], "prms": ["good"]}, 1),
     ],
 )
 def test_rows_are_selected_by_label_and_n(tmp_path, choice, cells):
-    (run,) = select([_grid(tmp_path)], **choice)
+    (run,) = select_runs([_grid(tmp_path)], Selection(**choice))
     assert len(run.rows) == cells
     assert all(found.prm != "good" for found in run.rows) == (choice.get("prms") == ["bad"])
 
@@ -148,15 +149,15 @@ def test_rows_are_selected_by_label_and_n(tmp_path, choice, cells):
 @pytest.mark.parametrize(
     ("choice", "message"),
     [
-        ({"strategies": ["bem"]}, "--strategies: 'bem' is in no run: they have greedy, beam"),
-        ({"num_candidates": [16]}, "--num-candidates: 16 is in no run: they have 1, 4, 8"),
-        ({"prms": ["exact"]}, "--prms: 'exact' is in no run: they have good, bad"),
-        ({"strategies": ["greedy"], "num_candidates": [4]}, "no row is of such"),
+        ({"strategies": ["bem"]}, r"--strategies: 'bem' is not in the run: .*known are"),
+        ({"num_candidates": [16]}, r"--num-candidates: 16 is not in the run: .*known are"),
+        ({"prms": ["exact"]}, r"--prms: 'exact' is not in the run: .*known are"),
+        ({"strategies": ["greedy"], "levels": ["1"]}, "--levels"),
     ],
 )
 def test_a_name_that_no_run_has_is_refused_with_those_it_has(tmp_path, choice, message):
     with pytest.raises(BadInputError, match=message):
-        select([_grid(tmp_path)], **choice)
+        select_runs([_grid(tmp_path)], Selection(**choice))
 
 
 def test_a_report_of_a_part_writes_no_summary_of_the_whole(tmp_path, capsys):
