@@ -240,22 +240,20 @@ def show_certificates(console: Console, run: Run, reference: Run, level: float) 
 
 
 def show_run(console: Console, run: Run) -> None:
-    """Print the tables of a run and write its summary and plot."""
+    """Print the tables of a run and write its summary and figures."""
     show_tables(console, run)
     write_overview(console, run)
 
 
 def write_overview(console: Console, run: Run) -> None:
-    """Write the summary and the plots of a run to its folder."""
+    """Write the summary and the figures of a run to its folder."""
+    from ..reporting.figures import write_figures
     from ..reporting.groups import summarize
-    from ..reporting.plots import plot_accuracy
     from ..runs.folder import write_summary
 
-    for label, title, part in run_parts(run):
-        plot = plot_accuracy(
-            part, run.folder / (f"accuracy-{label}.png" if label else "accuracy.png"), title
-        )
-        console.print(f"plot: {plot}", markup=False, soft_wrap=True)
+    for _, title, part in run_parts(run):
+        for path in write_figures(part, run.folder, title, run=run):
+            console.print(f"figure: {path}", markup=False, soft_wrap=True)
     write_summary(run.folder, summarize(run))
 
 

@@ -46,12 +46,13 @@ def quality(
         clip: scores are moved into [clip, 1 - clip] for the cross-entropy; 0: it is infinite where
             a score is certain and wrong.
         output: JSON file for all figures, replaced if it exists.
-        plot: PNG file for the calibration curves, replaced if it exists.
+        plot: file for the calibration curves, .png, .svg or .pdf, replaced if it exists.
         scored: JSONL file for the rows with the scores of all PRMs, for the next call.
         loading: how PRMs are loaded.
     """
     import json
 
+    from ..reporting.drawing import check_suffix
     from ..scoring import quality_report as report
     from ..scoring.labelled import read_labelled
     from ..scoring.quality import check_settings
@@ -74,6 +75,8 @@ def quality(
     for option, path in (("--output", output), ("--plot", plot), ("--scored", scored)):
         if path is not None:
             check_output(option, path)
+    if plot is not None:
+        check_suffix("--plot", plot)
     labelled = read_labelled(inputs, neutral=neutral, by=by)
     names = [*labelled.prms, *(spec.label for spec in specs)]
     if not names:

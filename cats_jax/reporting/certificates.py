@@ -14,17 +14,17 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 
 from theory.certificates import is_best_certified
 from theory.estimators import Estimate, estimate_epsilon, exceedance
 
 from ..errors import BadInputError
-from ..grading.verdict import grade_answer, make_judge, recorded_grader
-from ..live.results import SearchPath, SearchResult
+from ..grading.verdict import make_judge, recorded_grader
+from ..live.results import SearchResult
 from ..protocols import AnswerJudge
 from ..runs.folder import Row, Run
 from . import statistics
+from .finished_paths import finished_paths, scored_answers
 from .groups import Group, groups
 from .run_tables import IDENTITY, identity, interval
 from .sheets import Column, Sheet, share, span
@@ -65,7 +65,7 @@ def observed_gap(result: SearchResult, judge: AnswerJudge) -> float | None:
         The lead, in [0, 1]. None if no path has an answer and a score, if all have the same answer,
         or if the search selected another answer than the best path's.
     """
-    paths = _scored(result)
+    paths = scored_answers(result)
     if not paths or result.answer is None:
         return None
     best, score = max(paths, key=lambda path: path[1])
@@ -117,12 +117,12 @@ def certify(
         reference = references.get(_key(group))
         if reference is None or group.prm is None:
             continue
-        scores, truths, questions = _deviations(held_out, reference.rows, judge)
-        own_scores, own_truths, own_questions = _deviations(run, group.rows, judge)
-        if not scores.size or not own_scores.size:
+        known = finished_paths(held_out, reference.rows, judge)
+        own = finished_paths(run, group.rows, judge)
+        if not known.scores.size or not own.scores.size:
             continue
-        epsilon = estimate_epsilon(scores, truths, level=level, units=questions)
-        exceeded = exceedance(epsilon.value, own_scores, own_truths, units=own_questions)
+        epsilon = estimate_epsilon(known.scores, known.truths, level=level, units=known.questions)
+        exceeded = exceedance(epsilon.value, own.scores, own.truths, units=own.questions)
         found.append(_certified(run, group, epsilon, exceeded, judge))
     if not found:
         raise BadInputError(
@@ -195,32 +195,6 @@ def _share(flags: Sequence[tuple[Row, bool]]) -> Interval:
 
 def _share_or_none(flags: Sequence[tuple[Row, bool]]) -> Interval | None:
     return _share(flags) if flags else None
-
-
-def _deviations(
-    run: Run, rows: Sequence[Row], judge: AnswerJudge
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(scores, truths, questions) of the paths with answer and score in rows with a tree."""
-    found = [
-        (min(max(score, 0.0), 1.0), grade_answer(judge, answer, row.gold, row.tolerance), row)
-        for row in rows
-        if row.tree is not None
-        for answer, score in _scored(run.tree(row))
-    ]
-    return (
-        np.array([score for score, _, _ in found]),
-        np.array([float(grade.correct) for _, grade, _ in found]),
-        np.array([row.question for _, _, row in found]),
-    )
-
-
-def _scored(result: SearchResult) -> list[tuple[str, float]]:
-    """(answer, score) of the finished paths that have both."""
-
-    def usable(path: SearchPath) -> bool:
-        return path.answer is not None and path.path_score is not None
-
-    return [(path.answer, path.path_score) for path in result.paths if usable(path)]  # type: ignore[misc]
 
 
 def _key(group: Group) -> tuple[str, int, str | None]:

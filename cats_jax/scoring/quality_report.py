@@ -1,22 +1,25 @@
-"""The figures of `quality` for people (tables, a plot) and for programs (JSON)."""
+"""The figures of `quality` for people (tables, a drawing) and for programs (JSON)."""
 
 from __future__ import annotations
 
 import dataclasses
-import io
 import math
 import pathlib
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 from rich.table import Table
 
-from theory.estimators import Estimate
+from theory.estimators import Estimate, Reliability
 
-from ..reporting.plots import STYLES
-from ..storage.durable import replace
+from ..reporting.appearance import appearances
+from ..reporting.drawing import drawing, save_figure, shown
+from ..reporting.reliability_figures import ReliabilityLine, draw_reliability
 from .quality import CONSTANTS, GroupQuality, PrmQuality
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 # Bins with fewer steps are noise, and are not drawn.
 _FEWEST = 10
@@ -148,47 +151,50 @@ def as_json(groups: Sequence[GroupQuality]) -> list[dict[str, Any]]:
 
 
 def plot_calibration(groups: Sequence[GroupQuality], path: str | pathlib.Path) -> pathlib.Path:
-    """Write a PNG of share right against score, one panel for each group, one line for each PRM.
+    """Write a figure of share right against score, one panel for each group, one line for each PRM.
 
     Bins with fewer than 10 steps are left out.
 
+    Args:
+        groups: groups with their PRMs' curves; constant scores are not drawn.
+        path: file to write; its suffix, .png, .svg or .pdf, is the format.
+
     Returns:
         `path`.
-    """
-    # Not through pyplot: no global state, no display.
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(5.2 * len(groups), 5.6), layout="constrained")
-    FigureCanvasAgg(figure)
-    panels = figure.subplots(1, len(groups), sharex=True, sharey=True, squeeze=False)[0]
-    for axes, group in zip(panels, groups, strict=True):
-        axes.plot((0, 1), (0, 1), color="#bbbbbb", linewidth=1.0)
-        prms = [prm for prm in group.prms if prm.prm not in CONSTANTS]
-        for index, prm in enumerate(prms):
-            marker, line, color = STYLES[index % len(STYLES)]
-            bins = [row for row in prm.curve if row.num >= _FEWEST]
-            axes.plot(
-                [row.mean_score for row in bins],
-                [row.share_right.value for row in bins],
-                marker=marker,
-                linestyle=line,
-                color=color,
-                markersize=5,
-                linewidth=1.3,
-                label=prm.prm,
-            )
-        axes.set_title(group.group, fontsize=10)
-        axes.set_xlabel(f"mean score of the bin (at least {_FEWEST} steps)")
-        axes.grid(True, color="#dddddd", linewidth=0.5)
-    panels[0].set_ylabel("share of right steps")
-    handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=2, fontsize=8)
-    image = io.BytesIO()
-    figure.savefig(image, dpi=130, format="png")
-    path = pathlib.Path(path)
-    replace(path, image.getvalue())
-    return path
+    Raises:
+        BadInputError: another suffix.
+    """
+    curves = {
+        group.group: {prm.prm: prm.curve for prm in group.prms if prm.prm not in CONSTANTS}
+        for group in groups
+    }
+    with drawing():
+        return save_figure(draw_calibration(curves), pathlib.Path(path))
+
+
+def draw_calibration(curves: Mapping[str, Mapping[str, Sequence[Reliability]]]) -> Figure:
+    """A panel for each group of steps, with the curve of each PRM.
+
+    Args:
+        curves: bins by name of the group and name of the PRM.
+    """
+    looks = appearances(prm for group in curves.values() for prm in group)
+    return draw_reliability(
+        {
+            shown(name): [
+                ReliabilityLine(looks[prm], [each for each in bins if each.num >= _FEWEST])
+                for prm, bins in group.items()
+            ]
+            for name, group in curves.items()
+        },
+        title="Share of right steps against the PRM's score",
+        note=f"bins of at least {_FEWEST} steps; bars: 95 % interval over steps, taken as "
+        "independent",
+        x_title="score of the step (mean of the bin)",
+        y_title="share of right steps",
+        counted="steps",
+    )
 
 
 def _table(title: str, *columns: str) -> Table:

@@ -1,4 +1,4 @@
-"""Plots of learning curves."""
+"""Figures of learning curves."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import pathlib
 import numpy as np
 
 import learners
+
+from ..reporting.drawing import drawing, frame, make_panels, save_figure
 
 _PANELS = (
     ("accuracy", "accuracy while sampling"),
@@ -17,36 +19,31 @@ _PANELS = (
 _POINTS = 100
 """Number of bins over which iterations are averaged, since single iterations are noisy."""
 
+_LINES = ("-", "--", "-.", ":")
+"""Seeds differ in line and colour."""
+
 
 def plot_learning_curves(curves: learners.Curves, path: pathlib.Path, title: str) -> pathlib.Path:
-    """Write a PNG with one line per seed.
+    """Write a figure with one line per seed.
 
     Args:
         curves: curves of several seeds, leaves `[seeds, iterations]`.
-        path: path of the PNG.
+        path: path of the file; its suffix, .png, .svg or .pdf, is the format.
         title: title above the panels.
 
     Returns:
         `path`.
     """
-    # Not through pyplot: no global state, no display.
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(9.6, 6.0), layout="constrained")
-    FigureCanvasAgg(figure)
-    panels = figure.subplots(2, 2, sharex=True).flatten()
-    for axes, (name, label) in zip(panels, _PANELS, strict=True):
-        values = np.asarray(getattr(curves, name))
-        for seed, line in enumerate(values):
-            bins = np.array_split(line, min(_POINTS, line.size))
-            ends = np.cumsum([chunk.size for chunk in bins])
-            axes.plot(ends, [chunk.mean() for chunk in bins], label=f"seed {seed}", linewidth=1.2)
-        axes.set_ylabel(label)
-        axes.grid(True, color="#dddddd", linewidth=0.5)
-    for axes in panels[2:]:
-        axes.set_xlabel("iteration")
-    panels[0].legend(fontsize=8)
-    figure.suptitle(title, fontsize=11)
-    figure.savefig(path, dpi=130)
-    return path
+    with drawing():
+        figure, panels = make_panels(len(_PANELS), height=2.7, most_columns=2, share_y=False)
+        for axes, (name, label) in zip(panels, _PANELS, strict=True):
+            values = np.asarray(getattr(curves, name))
+            for seed, line in enumerate(values):
+                bins = np.array_split(line, min(_POINTS, line.size))
+                ends = np.cumsum([chunk.size for chunk in bins])
+                means = [chunk.mean() for chunk in bins]
+                style = _LINES[seed % len(_LINES)]
+                axes.plot(ends, means, style, label=f"seed {seed}", color=f"C{seed % 10}")
+            axes.set_ylabel(label)
+        frame(figure, panels, title, "means over parts of the training", "iteration", "")
+        return save_figure(figure, path)

@@ -454,7 +454,7 @@ def test_evaluate_and_report(capsys, recipe, tmp_path, monkeypatch):
     assert f"run folder: {folder}" in out
     names = {path.name for path in folder.iterdir()}
     assert names >= {"manifest.json", "results.jsonl", "trees.jsonl.gz", "summary.json"}
-    assert (folder / "accuracy.png").read_bytes()[:4] == b"\x89PNG"
+    assert (folder / "accuracy-tokens.png").read_bytes()[:4] == b"\x89PNG"
     summary = json.loads((folder / "summary.json").read_text())
     assert summary["rows"] == 8
     assert [group["questions"] for group in summary["groups"]] == [4, 4]
@@ -519,7 +519,7 @@ def test_demo_in_small(capsys, tmp_path):
     for name in ("greedy", "majority", "best_of_n", "beam", "cats_constant", "cats_random"):
         assert name in out
     assert "One search: " in out
-    assert (folder / "accuracy.png").exists()
+    assert (folder / "accuracy-tokens.png").exists()
 
 
 @pytest.mark.usefixtures("no_models")

@@ -1,0 +1,209 @@
+"""Which actions a policy takes: over the depth of the search, over the budget left, by N."""
+
+from __future__ import annotations
+
+import bisect
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..live.results import SearchResult
+from ..runs.folder import Run
+from .actions import action_counts
+from .appearance import appearances
+from .drawing import frame, make_panels_with_strips, shown
+from .groups import Group
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_NOTE = "shares of decisions by how many more candidates they ask for; below, their number"
+_BUDGET_BINS = 4
+
+Shares = Mapping[str, Counter[int]]
+"""Decisions by the label of a bar and, within it, by number of extra candidates."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedDecision:
+    """A decision and where in its search it was taken.
+
+    Attributes:
+        step: reasoning step, from 1.
+        left: candidates that the question's budget still had.
+        num_extra: number of candidates that the action asked for.
+    """
+
+    step: int
+    left: int
+    num_extra: int
+
+
+def plot_actions(found: Sequence[Group], title: str, run: Run | None) -> dict[str, Figure]:
+    """Use of actions of every policy that takes more than one.
+
+    Args:
+        found: groups of one data set.
+        title: title above the panels.
+        run: the run of the groups, or None; without it no tree is read.
+
+    Returns:
+        Figures by the name of their file: for each strategy "actions-depth-LABEL" and
+        "actions-budget-LABEL" if the run has trees of it, else "actions-n-LABEL".
+
+    Raises:
+        BadInputError: a tree is damaged.
+    """
+    looks = appearances(group.strategy for group in found)
+    figures: dict[str, Figure] = {}
+    for strategy, look in looks.items():
+        mine = [group for group in found if group.strategy == strategy and group.has_policy]
+        extras = sorted({action[0] for group in mine for action in action_counts(group)})
+        if len(extras) < 2:
+            continue
+        head = f"{title}: {shown(look.title)}"
+        placed = {} if run is None else _placed_by_panel(mine, run)
+        if placed:
+            depth = {name: shares_by_step(each) for name, each in placed.items()}
+            left = {name: shares_by_budget(each) for name, each in placed.items()}
+            figures[f"actions-depth-{strategy}"] = _stacked(
+                depth, extras, head, "reasoning step", share_x=True
+            )
+            figures[f"actions-budget-{strategy}"] = _stacked(
+                left,
+                extras,
+                head,
+                "candidates left in the question's budget, in parts of about as many decisions",
+                share_x=False,
+            )
+        else:
+            figures[f"actions-n-{strategy}"] = _stacked(
+                _shares_by_size(mine),
+                extras,
+                head,
+                "N: candidates per reasoning step at most",
+                share_x=True,
+            )
+    return figures
+
+
+def placed_decisions(result: SearchResult, budget: int) -> list[PlacedDecision]:
+    """The decisions of a search in their order, with what was left of its budget.
+
+    Args:
+        result: a search with its tree.
+        budget: candidates that the question may have.
+    """
+    ticks = sorted((each.step, each.phase) for each in result.candidates)
+    return [
+        PlacedDecision(
+            step=decision.step + 1,
+            # Candidates of earlier ticks are spent; those of its own tick follow it.
+            left=budget - bisect.bisect_left(ticks, (decision.step, decision.phase)),
+            num_extra=decision.num_extra,
+        )
+        for decision in result.decisions
+    ]
+
+
+def shares_by_step(decisions: Sequence[PlacedDecision]) -> dict[str, Counter[int]]:
+    """Decisions by reasoning step."""
+    bars: dict[str, Counter[int]] = {}
+    for step in range(1, max(each.step for each in decisions) + 1):
+        bars[str(step)] = Counter(each.num_extra for each in decisions if each.step == step)
+    return bars
+
+
+def shares_by_budget(decisions: Sequence[PlacedDecision]) -> dict[str, Counter[int]]:
+    """Decisions by candidates left, from most to least, in at most four ranges of similar counts.
+
+    Equal numbers of candidates left are never divided.
+    """
+    left = np.array([each.left for each in decisions])
+    inner = np.quantile(left, np.arange(1, _BUDGET_BINS) / _BUDGET_BINS, method="higher")
+    bins = np.searchsorted(np.unique(inner), left, side="left")
+    bars: dict[str, Counter[int]] = {}
+    for index in sorted(set(bins.tolist()), reverse=True):
+        low, high = left[bins == index].min(), left[bins == index].max()
+        name = str(high) if low == high else f"{high}–{low}"
+        bars[name] = Counter(
+            each.num_extra for each, own in zip(decisions, bins, strict=True) if own == index
+        )
+    return bars
+
+
+def _placed_by_panel(mine: Sequence[Group], run: Run) -> dict[str, list[PlacedDecision]]:
+    placed: dict[str, list[PlacedDecision]] = {}
+    config = run.manifest["config"]
+    for group in mine:
+        budget = config.get("budget") or group.num_candidates * config["max_depth"]
+        found = [
+            decision
+            for row in group.rows
+            if row.tree is not None
+            for decision in placed_decisions(run.tree(row), budget)
+        ]
+        if found:
+            name = "" if group.prm is None else f"PRM {shown(group.prm)}, "
+            placed[f"{name}N = {group.num_candidates}"] = found
+    return placed
+
+
+def _shares_by_size(mine: Sequence[Group]) -> dict[str, dict[str, Counter[int]]]:
+    panels: dict[str, dict[str, Counter[int]]] = {}
+    for group in sorted(mine, key=lambda group: group.num_candidates):
+        bars = panels.setdefault("no PRM" if group.prm is None else f"PRM {shown(group.prm)}", {})
+        counts: Counter[int] = Counter()
+        for action, times in action_counts(group).items():
+            counts[action[0]] += times
+        bars[str(group.num_candidates)] = counts
+    return panels
+
+
+def _stacked(
+    panels: Mapping[str, Shares],
+    extras: Sequence[int],
+    title: str,
+    x_title: str,
+    *,
+    share_x: bool,
+) -> Figure:
+    """Stacked bars of shares for each panel, with the number of decisions below."""
+    from matplotlib import colormaps
+    from matplotlib.ticker import EngFormatter
+
+    # Lightness falls with the number of extra candidates, also in greyscale.
+    colors = colormaps["cividis_r"](np.linspace(0.05, 1.0, len(extras)))
+    figure, upper, lower = make_panels_with_strips(
+        len(panels), height=2.9, strip_title="decisions", share_x=share_x
+    )
+    for axes, strip, (name, bars) in zip(upper, lower, panels.items(), strict=True):
+        places = np.arange(len(bars))
+        totals = np.array([sum(counts.values()) for counts in bars.values()], float)
+        floor = np.zeros(len(bars))
+        for extra, color in zip(extras, colors, strict=True):
+            taken = np.array([counts[extra] for counts in bars.values()], float)
+            share = taken / np.maximum(totals, 1.0)
+            axes.bar(
+                places,
+                share,
+                bottom=floor,
+                color=color,
+                width=0.85,
+                edgecolor="white",
+                linewidth=0.5,
+                label=f"+{extra}",
+            )
+            floor += share
+        strip.bar(places, totals, color="#888888", width=0.85)
+        strip.yaxis.set_major_formatter(EngFormatter(sep=""))
+        strip.set_xticks(places, list(bars))
+        axes.set_title(name)
+        axes.set_ylim(0.0, 1.0)
+        axes.grid(False)
+        strip.grid(False, axis="x")
+    frame(figure, upper, title, _NOTE, x_title, "share of decisions")
+    return figure

@@ -1,0 +1,280 @@
+"""How every figure is set up and saved: fonts, sizes, panels, legend, file formats.
+
+Figures are made without pyplot: no global state and no display. The same data give the same bytes:
+no dates, no versions and no random names are written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import pathlib
+import re
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+from ..errors import BadInputError, known_names
+from ..storage.durable import replace
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
+    from matplotlib.figure import Figure
+
+FORMATS = ("png", "svg", "pdf")
+"""Formats that figures are written in."""
+
+WIDTH = 9.6
+"""Width of a figure of several panels, in inches. A page shows it at about 800 pixels, at which the
+text of 10 points is 11 pixels high."""
+
+_NARROW = 6.8
+_MOST_OF_TITLE = 100
+_LINE = 0.21
+"""Height of a line of text, in inches."""
+
+_STYLE: dict[str, Any] = {
+    "font.family": "DejaVu Sans",
+    "font.size": 10.0,
+    "axes.titlesize": 10.0,
+    "axes.labelsize": 10.0,
+    "legend.fontsize": 9.5,
+    "xtick.labelsize": 9.0,
+    "ytick.labelsize": 9.0,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "axes.grid": True,
+    "grid.color": "#dddddd",
+    "grid.linewidth": 0.6,
+    "lines.linewidth": 1.4,
+    "lines.markersize": 6.0,
+    # A label such as "$x" is a label, not mathematics.
+    "text.parse_math": False,
+    # Text stays text, which can be searched and read aloud.
+    "svg.fonttype": "none",
+    "svg.hashsalt": "cats-jax",
+    "pdf.fonttype": 42,
+}
+_METADATA: dict[str, dict[str, None]] = {
+    "png": {"Software": None},
+    "svg": {"Creator": None, "Date": None},
+    "pdf": {"Creator": None, "Producer": None, "CreationDate": None},
+}
+
+
+@contextlib.contextmanager
+def drawing() -> Iterator[None]:
+    """The style of all figures; they are made, drawn on and saved inside this context."""
+    import matplotlib
+
+    with matplotlib.rc_context(cast("Any", _STYLE)):
+        yield
+
+
+def check_formats(formats: Sequence[str]) -> None:
+    """Check the formats that figures are asked in.
+
+    Raises:
+        BadInputError: a format is none of `FORMATS`.
+    """
+    for name in formats:
+        if name not in FORMATS:
+            raise BadInputError(f"figure format {name!r}: {known_names(name, FORMATS)}")
+
+
+def check_suffix(option: str, path: pathlib.Path) -> None:
+    """Check, before expensive work, that a figure can be written to the path given by an option.
+
+    Raises:
+        BadInputError: the suffix is of none of `FORMATS`.
+    """
+    if path.suffix.removeprefix(".") not in FORMATS:
+        names = ", ".join(f".{name}" for name in FORMATS)
+        raise BadInputError(f"{option} {str(path)!r}: the suffix is the format, one of {names}")
+
+
+def make_panels(
+    count: int, *, height: float = 3.4, most_columns: int = 3, share_y: bool = True
+) -> tuple[Figure, list[Axes]]:
+    """A figure of equal panels with a common x axis, in rows.
+
+    Args:
+        count: number of panels, at least 1.
+        height: of a row of panels, in inches.
+        most_columns: panels in a row.
+        share_y: whether they have a common y axis too.
+
+    Returns:
+        The figure and its `count` panels in reading order.
+    """
+    rows, columns = _rows_and_columns(count, most_columns)
+    figure = _new_figure(count, height * rows)
+    grid = figure.subplots(rows, columns, sharex=True, sharey=share_y, squeeze=False).flatten()
+    _remove_empty(list(grid), count, columns)
+    return figure, list(grid[:count])
+
+
+def make_panels_with_strips(
+    count: int, *, height: float, strip_title: str, share_x: bool = True
+) -> tuple[Figure, list[Axes], list[Axes]]:
+    """A figure as of `make_panels`, with a low strip below each panel for counts.
+
+    Args:
+        count: number of panels, at least 1.
+        height: of a panel with its strip, in inches.
+        strip_title: title of the strips' y axis.
+        share_x: whether all panels have one x axis; a panel and its strip always do.
+
+    Returns:
+        The figure, its panels and their strips, both in reading order.
+    """
+    rows, columns = _rows_and_columns(count, 3)
+    figure = _new_figure(count, height * rows)
+    grid = figure.add_gridspec(2 * rows, columns, height_ratios=[3.0, 1.0] * rows)
+    panels: list[Axes] = []
+    strips: list[Axes] = []
+    for place in range(count):
+        row, column = divmod(place, columns)
+        first = panels[0] if panels else None
+        own_x = first if share_x else None
+        panel = figure.add_subplot(grid[2 * row, column], sharex=own_x, sharey=first)
+        strip = figure.add_subplot(
+            grid[2 * row + 1, column], sharex=panel, sharey=strips[0] if strips else None
+        )
+        panel.tick_params(labelbottom=False, labelleft=column == 0)
+        strip.tick_params(labelbottom=not share_x or place + columns >= count)
+        strip.tick_params(labelleft=column == 0)
+        if column == 0:
+            strip.set_ylabel(strip_title)
+        panels.append(panel)
+        strips.append(strip)
+    return figure, panels, strips
+
+
+def _rows_and_columns(count: int, most_columns: int) -> tuple[int, int]:
+    columns = min(count, most_columns)
+    return -(-count // columns), columns
+
+
+def _remove_empty(grid: Sequence[Axes], count: int, columns: int) -> None:
+    for empty in grid[count:]:
+        empty.remove()
+    for axes in grid[max(count - columns, 0) : count]:
+        axes.tick_params(labelbottom=True)  # below may be the place of a panel that is not there
+
+
+def _new_figure(count: int, height: float) -> Figure:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(_NARROW if count == 1 else WIDTH, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def frame(
+    figure: Figure, panels: Sequence[Axes], title: str, note: str, x_title: str, y_title: str
+) -> None:
+    """Titles of a figure and its axes, and one legend for all panels below them.
+
+    The panels get the room that is left, so that no text lies on another.
+
+    Args:
+        figure: figure of this module with everything drawn.
+        panels: its panels.
+        title: first line above the panels.
+        note: second line, such as what the bars are; may be empty.
+        x_title: title of the common x axis.
+        y_title: title of each row's y axis; empty if the panels have their own.
+    """
+    for axes in panels:
+        if y_title and axes.get_subplotspec().is_first_col():  # type: ignore[union-attr]
+            axes.set_ylabel(y_title)
+    entries: dict[str, Any] = {}
+    for axes in panels:
+        for handle, name in zip(*axes.get_legend_handles_labels(), strict=True):
+            entries.setdefault(name, handle)
+    width, of_panels = figure.get_size_inches()
+    # About 0.09 inches a character, and 0.75 for the line and the gaps.
+    of_entry = 0.09 * max(map(len, entries), default=0) + 0.75
+    rows = -(-len(entries) // max(1, int(width / of_entry)))
+    of_legend = _LINE * rows + 0.1 if rows else 0.0
+    of_top = _LINE * (2 if note else 1) + 0.08
+    bottom = of_legend + _LINE
+    height = of_panels + of_top + bottom
+    figure.set_size_inches(width, height)
+    engine = figure.get_layout_engine()
+    assert engine is not None
+    engine.set(rect=(0.0, bottom / height, 1.0, of_panels / height))  # type: ignore[call-arg]
+    figure.text(0.5, (of_legend + 0.04) / height, x_title, ha="center", va="bottom")
+    head = {"va": "top", "x": 0.1 / width}
+    figure.text(
+        y=1 - 0.05 / height,
+        s=shown(title, _MOST_OF_TITLE),
+        fontsize=11.0,
+        fontweight="bold",
+        **head,
+    )
+    figure.text(y=1 - (_LINE + 0.06) / height, s=note, fontsize=9.5, color="#444444", **head)
+    if rows:
+        figure.legend(
+            list(entries.values()),
+            list(entries),
+            loc="lower center",
+            bbox_to_anchor=(0.5, 0.0),
+            ncols=-(-len(entries) // rows),
+            frameon=False,
+            handlelength=3.0,
+            borderaxespad=0.2,
+            labelspacing=0.35,
+        )
+
+
+def label_log_axis(axis: Axis) -> None:
+    """Ticks of a logarithmic axis at 1 and 3 times the powers of ten, such as 300 and 1k."""
+    from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
+
+    axis.set_major_locator(LogLocator(subs=(1, 3)))
+    axis.set_major_formatter(EngFormatter(sep=""))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def shown(text: str, most: int = 40) -> str:
+    """Text of a run as figures show it: one line of at most `most` printable characters."""
+    line = " ".join(text.split())
+    line = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in line)
+    return line if len(line) <= most else line[: most - 1] + "…"
+
+
+def file_name(*parts: str) -> str:
+    """Name of a figure's file, without suffix: the parts that are not empty, joined by "-".
+
+    Whatever a name of a file should not have becomes "_".
+    """
+    return "-".join(re.sub(r"[^\w.+-]+", "_", part)[:60] for part in parts if part)
+
+
+def save_figure(figure: Figure, path: pathlib.Path) -> pathlib.Path:
+    """Write a figure, replacing an old file.
+
+    Args:
+        figure: figure to write.
+        path: path of the file; its suffix, one of `FORMATS`, is the format.
+
+    Returns:
+        `path`.
+
+    Raises:
+        BadInputError: another suffix.
+    """
+    check_suffix("figure", path)
+    kind = path.suffix.removeprefix(".")
+    image = io.BytesIO()
+    with warnings.catch_warnings():
+        # A character that the font lacks is drawn as a box.
+        warnings.filterwarnings("ignore", r"Glyph \d+ .*missing from font")
+        figure.savefig(image, format=kind, dpi=150, metadata=_METADATA[kind])
+    replace(path, image.getvalue())
+    return path

@@ -1,0 +1,68 @@
+"""All figures of the groups of one data set."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ..runs.folder import Run
+from .accuracy_figures import (
+    FLOPS,
+    TOKENS,
+    plot_against_cost,
+    plot_against_num_candidates,
+    plot_levels,
+)
+from .action_figures import plot_actions
+from .drawing import check_formats, drawing, file_name, save_figure
+from .groups import Group
+from .reliability_figures import plot_path_calibration
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def write_figures(
+    found: Sequence[Group],
+    folder: str | pathlib.Path,
+    title: str,
+    formats: Sequence[str] = ("png",),
+    *,
+    run: Run | None = None,
+) -> list[pathlib.Path]:
+    """Write every figure that the groups of one data set allow, replacing old files.
+
+    Args:
+        found: groups of one data set; none give no figure.
+        folder: existing folder for the files, whose names have the data set's label if it has one.
+        title: title above every figure; only its first 100 characters are shown.
+        formats: some of "png", "svg" and "pdf".
+        run: run of the groups, whose trees are read: without it there is no calibration, and
+            actions are not divided by depth and budget.
+
+    Returns:
+        The paths of the files.
+
+    Raises:
+        BadInputError: an unknown format, or a damaged tree.
+    """
+    check_formats(formats)
+    if not found:
+        return []
+    with drawing():
+        figures: dict[str, Figure | None] = {
+            "accuracy-tokens": plot_against_cost(found, title, TOKENS),
+            "accuracy-flops": plot_against_cost(found, title, FLOPS),
+            "accuracy-n": plot_against_num_candidates(found, title),
+            "accuracy-levels": plot_levels(found, title),
+            **plot_actions(found, title, run),
+            "calibration": None if run is None else plot_path_calibration(found, title, run),
+        }
+        return [
+            save_figure(figure, pathlib.Path(folder) / f"{stem}.{kind}")
+            for name, figure in figures.items()
+            if figure is not None
+            for stem in (file_name(name, found[0].dataset),)
+            for kind in formats
+        ]

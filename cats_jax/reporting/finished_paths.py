@@ -1,0 +1,60 @@
+"""Scores and truths of the finished paths in a run's trees."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..grading.verdict import grade_answer
+from ..live.results import SearchPath, SearchResult
+from ..protocols import AnswerJudge
+from ..runs.folder import Row, Run
+
+
+@dataclass(frozen=True)
+class FinishedPaths:
+    """Finished paths that have an answer and a score.
+
+    Attributes:
+        scores: f64[n] in [0, 1], the path scores.
+        truths: f64[n], 1 where the answer is right and 0 where it is not.
+        questions: str[n], id of each path's question.
+    """
+
+    scores: np.ndarray
+    truths: np.ndarray
+    questions: np.ndarray
+
+
+def finished_paths(run: Run, rows: Iterable[Row], judge: AnswerJudge) -> FinishedPaths:
+    """The finished paths of those rows that have a tree.
+
+    Raises:
+        BadInputError: a tree is damaged.
+    """
+    scores: list[float] = []
+    truths: list[float] = []
+    questions: list[str] = []
+    for row in rows:
+        if row.tree is None:
+            continue
+        verdicts: dict[str, float] = {}
+        for answer, score in scored_answers(run.tree(row)):
+            if answer not in verdicts:
+                grade = grade_answer(judge, answer, row.gold, row.tolerance)
+                verdicts[answer] = float(grade.correct)
+            scores.append(min(max(score, 0.0), 1.0))
+            truths.append(verdicts[answer])
+            questions.append(row.question)
+    return FinishedPaths(np.array(scores), np.array(truths), np.array(questions, str))
+
+
+def scored_answers(result: SearchResult) -> list[tuple[str, float]]:
+    """(answer, score) of the finished paths that have both."""
+
+    def usable(path: SearchPath) -> bool:
+        return path.answer is not None and path.path_score is not None
+
+    return [(path.answer, path.path_score) for path in result.paths if usable(path)]  # type: ignore[misc]

@@ -1,0 +1,169 @@
+"""Reliability diagrams: which share is right among what a PRM scores about equally."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from theory.estimators import Estimate, Reliability, bootstrap, clopper_pearson, reliability
+
+from ..grading.verdict import make_judge, recorded_grader
+from ..runs.folder import Run
+from .appearance import Appearance, appearances
+from .drawing import frame, label_log_axis, make_panels_with_strips, shown
+from .finished_paths import FinishedPaths, finished_paths
+from .groups import Group
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+FEWEST_QUESTIONS = 10
+"""Bins with paths of fewer questions are left out."""
+
+
+@dataclass(frozen=True)
+class ReliabilityLine:
+    """One line of a panel.
+
+    Attributes:
+        look: title, colour, marker and line style.
+        bins: bins of scores that are drawn.
+    """
+
+    look: Appearance
+    bins: Sequence[Reliability]
+
+
+def draw_reliability(
+    panels: Mapping[str, Sequence[ReliabilityLine]],
+    *,
+    title: str,
+    note: str,
+    x_title: str,
+    y_title: str,
+    counted: str,
+) -> Figure:
+    """A reliability diagram for each panel, with the counts of the bins below it.
+
+    Args:
+        panels: lines by the title of their panel.
+        title, note: the two lines above the panels.
+        x_title, y_title: titles of the axes.
+        counted: what the counts count, such as "paths".
+    """
+    figure, upper, lower = make_panels_with_strips(len(panels), height=4.0, strip_title=counted)
+    for axes, strip, (name, lines) in zip(upper, lower, panels.items(), strict=True):
+        axes.plot((0, 1), (0, 1), color="#999999", linewidth=1.0, linestyle="-", zorder=1)
+        for line in lines:
+            share = [each.share_right for each in line.bins]
+            style: dict[str, Any] = {"color": line.look.color, "marker": line.look.marker}
+            style |= {"linestyle": line.look.line, "linewidth": 1.0}
+            scores = [each.mean_score for each in line.bins]
+            axes.errorbar(
+                scores,
+                [each.value for each in share],
+                yerr=[
+                    [each.value - each.low for each in share],
+                    [each.high - each.value for each in share],
+                ],
+                label=shown(line.look.title),
+                elinewidth=0.8,
+                capsize=2.0,
+                **style,
+            )
+            strip.plot(scores, [each.num for each in line.bins], markersize=4.0, **style)
+        axes.set_title(name)
+        axes.set_ylim(-0.03, 1.03)
+        axes.set_xlim(-0.03, 1.03)
+    if any(line.bins for lines in panels.values() for line in lines):
+        lower[0].set_yscale("log")  # of all strips, which share it; without data it has no range
+        label_log_axis(lower[0].yaxis)
+    frame(figure, upper, title, note, x_title, y_title)
+    return figure
+
+
+def plot_path_calibration(found: Sequence[Group], title: str, run: Run) -> Figure | None:
+    """Share of finished paths with the right answer against their path score, by PRM.
+
+    Each strategy is drawn at its largest N with trees. Best-of-N keeps all of its paths; those of a
+    search are a choice by the PRM.
+
+    Args:
+        found: groups of one data set of the run.
+        title: title above the panels.
+        run: the run, whose trees are read.
+
+    Returns:
+        The figure; None if no tree has a scored path.
+
+    Raises:
+        BadInputError: a tree is damaged.
+    """
+    judge = make_judge(recorded_grader(run.manifest["config"]))
+    looks = appearances(group.strategy for group in found)
+    largest: dict[tuple[str, str], Group] = {}
+    for group in found:
+        if group.prm is not None and any(row.tree is not None for row in group.rows):
+            key = (group.prm, group.strategy)
+            if key not in largest or largest[key].num_candidates < group.num_candidates:
+                largest[key] = group
+    panels: dict[str, list[ReliabilityLine]] = {}
+    for (prm, strategy), group in largest.items():
+        bins = path_reliability(finished_paths(run, group.rows, judge))
+        if bins:
+            look = looks[strategy]
+            panels.setdefault(f"PRM {shown(prm)}", []).append(ReliabilityLine(look, bins))
+    if not panels:
+        return None
+    sizes = sorted({group.num_candidates for group in largest.values()})
+    return draw_reliability(
+        panels,
+        title=title,
+        note="finished paths, N = "
+        + ", ".join(map(str, sizes))
+        + "; bars: 95 % interval over questions; on the diagonal scores are probabilities",
+        x_title="path score (mean of the bin)",
+        y_title="share of paths with the right answer",
+        counted="paths",
+    )
+
+
+def path_reliability(paths: FinishedPaths, *, num_bins: int = 10) -> list[Reliability]:
+    """The reliability table of finished paths, with intervals by a bootstrap over questions.
+
+    Paths of one question are not independent, so the exact interval of `reliability` is too short.
+
+    Returns:
+        The bins with paths of at least `FEWEST_QUESTIONS` questions, by score; [] without paths.
+    """
+    if not paths.scores.size:
+        return []
+    # As `reliability` numbers its bins.
+    bins = np.minimum((paths.scores * num_bins).astype(int), num_bins - 1)
+    found = []
+    for each in reliability(paths.scores, paths.truths, num_bins=num_bins):
+        inside = bins == round(each.low * num_bins)
+        truths, questions = paths.truths[inside], paths.questions[inside]
+        if len(set(questions.tolist())) >= FEWEST_QUESTIONS:
+            found.append(each._replace(share_right=_share_by_question(truths, questions)))
+    return found
+
+
+def _share_by_question(truths: np.ndarray, questions: np.ndarray) -> Estimate:
+    """Share of right paths with its interval from a bootstrap over the questions of the bin.
+
+    Where all paths are right or all wrong, which no resample changes, the interval is the exact one
+    of as many independent paths as there are questions.
+    """
+    _, codes = np.unique(questions, return_inverse=True)
+    right, all_ = np.bincount(codes, truths), np.bincount(codes).astype(float)
+    if truths.min() == truths.max():
+        return clopper_pearson(int(truths[0]) * right.size, right.size)
+
+    def share(weights: np.ndarray) -> float:
+        return float(weights @ right / (weights @ all_))
+
+    return bootstrap({"share": share}, np.arange(right.size))["share"]
