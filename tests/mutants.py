@@ -95,6 +95,27 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/live/test_arguments.py",),
     ),
     Mutant(
+        name="a label of a figure lies on a bar or a marker",
+        file="cats_jax/reporting/point_labels.py",
+        original="            and not any(box.overlaps(other) for other in boxes)",
+        mutated="            and boxes",
+        tests=("tests/reporting/test_figures.py", "-k", "no_text_lies or without_room"),
+    ),
+    Mutant(
+        name="a decision's own tick counts as spent",
+        file="cats_jax/reporting/action_figures.py",
+        original="bisect.bisect_left(",
+        mutated="bisect.bisect_right(",
+        tests=("tests/reporting/test_figures.py", "-k", "earlier_ticks"),
+    ),
+    Mutant(
+        name="a figure's file has its date",
+        file="cats_jax/reporting/drawing.py",
+        original='    "pdf": {"Creator": None, "Producer": None, "CreationDate": None},',
+        mutated='    "pdf": {},',
+        tests=("tests/reporting/test_figures.py", "-k", "the_same_each_time"),
+    ),
+    Mutant(
         name="models on one device do not add up",
         file="cats_jax/models/footprint.py",
         original="    needed = sum(model.least for model in plain)",

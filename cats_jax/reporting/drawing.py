@@ -12,7 +12,7 @@ import pathlib
 import re
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from ..errors import BadInputError, known_names
 from ..storage.durable import replace
@@ -69,7 +69,9 @@ def drawing() -> Iterator[None]:
     """The style of all figures; they are made, drawn on and saved inside this context."""
     import matplotlib
 
-    with matplotlib.rc_context(cast("Any", _STYLE)):
+    with matplotlib.rc_context(cast("Any", _STYLE)), warnings.catch_warnings():
+        # A character that the font lacks is drawn as a box.
+        warnings.filterwarnings("ignore", r"Glyph \d+ .*missing from font")
         yield
 
 
@@ -96,7 +98,7 @@ def check_suffix(option: str, path: pathlib.Path) -> None:
 
 
 def make_panels(
-    count: int, *, height: float = 3.4, most_columns: int = 3, share_y: bool = True
+    count: int, *, height: float = 3.4, most_columns: int = 3, share_y: bool | Literal["row"] = True
 ) -> tuple[Figure, list[Axes]]:
     """A figure of equal panels with a common x axis, in rows.
 
@@ -104,7 +106,7 @@ def make_panels(
         count: number of panels, at least 1.
         height: of a row of panels, in inches.
         most_columns: panels in a row.
-        share_y: whether they have a common y axis too.
+        share_y: whether they have a common y axis too, all or ("row") those of a row.
 
     Returns:
         The figure and its `count` panels in reading order.
@@ -272,9 +274,6 @@ def save_figure(figure: Figure, path: pathlib.Path) -> pathlib.Path:
     check_suffix("figure", path)
     kind = path.suffix.removeprefix(".")
     image = io.BytesIO()
-    with warnings.catch_warnings():
-        # A character that the font lacks is drawn as a box.
-        warnings.filterwarnings("ignore", r"Glyph \d+ .*missing from font")
-        figure.savefig(image, format=kind, dpi=150, metadata=_METADATA[kind])
+    figure.savefig(image, format=kind, dpi=150, metadata=_METADATA[kind])
     replace(path, image.getvalue())
     return path

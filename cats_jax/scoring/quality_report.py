@@ -156,7 +156,7 @@ def plot_calibration(groups: Sequence[GroupQuality], path: str | pathlib.Path) -
     Bins with fewer than 10 steps are left out.
 
     Args:
-        groups: groups with their PRMs' curves; constant scores are not drawn.
+        groups: groups with their PRMs' curves.
         path: file to write; its suffix, .png, .svg or .pdf, is the format.
 
     Returns:
@@ -165,26 +165,24 @@ def plot_calibration(groups: Sequence[GroupQuality], path: str | pathlib.Path) -
     Raises:
         BadInputError: another suffix.
     """
-    curves = {
-        group.group: {prm.prm: prm.curve for prm in group.prms if prm.prm not in CONSTANTS}
-        for group in groups
-    }
+    curves = {group.group: {prm.prm: prm.curve for prm in group.prms} for group in groups}
     with drawing():
         return save_figure(draw_calibration(curves), pathlib.Path(path))
 
 
 def draw_calibration(curves: Mapping[str, Mapping[str, Sequence[Reliability]]]) -> Figure:
-    """A panel for each group of steps, with the curve of each PRM.
+    """A panel for each group of steps, with the curve of each PRM but those of constant scores.
 
     Args:
         curves: bins by name of the group and name of the PRM.
     """
-    looks = appearances(prm for group in curves.values() for prm in group)
+    looks = appearances(prm for group in curves.values() for prm in group if prm not in CONSTANTS)
     return draw_reliability(
         {
             shown(name): [
                 ReliabilityLine(looks[prm], [each for each in bins if each.num >= _FEWEST])
                 for prm, bins in group.items()
+                if prm in looks
             ]
             for name, group in curves.items()
         },

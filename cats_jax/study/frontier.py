@@ -2,71 +2,86 @@
 
 from __future__ import annotations
 
-import pathlib
+import dataclasses
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 
+from ..reporting.accuracy_figures import TOKENS, draw_series
+from ..reporting.appearance import Appearance, appearances
+from ..reporting.drawing import frame, label_log_axis, make_panels
 from ..reporting.groups import Group
 from .groups import PRMS
 
-POLICIES = {
-    "cats": ("o", "#1f5fa8"),
-    "cats-0.02": ("X", "#b3541e"),
-    "cats-0.005": ("d", "#4d8c4a"),
-    "paper": ("*", "#7a4fa3"),
-    "calibrated": ("h", "#c2a01f"),
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+POLICIES = ("cats", "cats-0.02", "cats-0.005", "paper", "calibrated")
+"""Labels of the policies that are drawn."""
+
+_BASELINES = ("greedy", "majority", "best_of_n", "best_of_n_weighted", "beam", "beam-T0.6")
+_TITLES = {
+    "best_of_n_weighted": "vote weighted by scores",
+    "beam-T0.6": "beam search, T = .6",
+    "cats": "CATS, price .2",
+    "cats-0.02": "CATS, price .02",
+    "cats-0.005": "CATS, price .005",
+    "paper": "the paper's method, our reading",
+    "calibrated": "CATS, calibrated scores",
 }
-"""Marker and colour of each policy, by label."""
-
-_MARKERS = {"greedy": "P", "majority": "v", "best_of_n": "s", "best_of_n_weighted": "D"}
 
 
-def plot_frontier(groups: Sequence[Group], path: pathlib.Path) -> None:
-    """Write a PNG with a panel per PRM; the bars of policies are 95 % intervals."""
-    figure = Figure(figsize=(13, 7.5), layout="constrained")
-    FigureCanvasAgg(figure)
-    panels = figure.subplots(2, 3, sharex=True).flatten()
+def draw_frontier(groups: Sequence[Group], title: str) -> Figure:
+    """A panel per PRM: baselines as points, the best of them at each cost, policies as lines."""
+    figure, panels = make_panels(len(PRMS), height=2.9, share_y="row")
+    looks = _looks()
     for axes, prm in zip(panels, PRMS, strict=True):
         mine = [group for group in groups if group.prm in (None, prm)]
-        _draw_baselines(axes, [group for group in mine if not group.has_policy])
-        for label in POLICIES:
-            _draw_policy(axes, [group for group in mine if group.strategy == label])
+        _draw_baselines(axes, [group for group in mine if not group.has_policy], looks)
+        for place, label in enumerate(POLICIES):
+            line = [group for group in mine if group.strategy == label]
+            if line:
+                found = [group.accuracy() for group in line]
+                points = [
+                    (group.mean("tokens"), each.value, each.low, each.high)
+                    for group, each in zip(line, found, strict=True)
+                ]
+                draw_series(axes, points, looks[label], place)
         axes.set_xscale("log")
-        axes.set_title(f"PRM {prm}", fontsize=10)
-        axes.grid(True, which="major", color="#e5e5e5", linewidth=0.5)
-    handles, names = panels[0].get_legend_handles_labels()
-    figure.legend(handles, names, fontsize=8, loc="outside lower center", ncols=len(handles))
-    for axes in (panels[0], panels[3]):
-        axes.set_ylabel("accuracy (bars: 95 %)")
-    for axes in panels[3:]:
-        axes.set_xlabel("tokens per question")
-    figure.savefig(path, dpi=110)
+        label_log_axis(axes.xaxis)
+        axes.set_title(f"PRM {prm}")
+    note = "points of one colour: N = 4, 16, 64, 256; bars: 95 % interval over questions"
+    frame(figure, panels, title, note, TOKENS.title, "accuracy (share of questions)")
+    return figure
 
 
-def _draw_baselines(axes: Axes, baselines: Sequence[Group]) -> None:
+def _looks() -> dict[str, Appearance]:
+    looks = appearances((*_BASELINES, *POLICIES))
+    return {
+        label: dataclasses.replace(look, title=_TITLES.get(label, look.title))
+        for label, look in looks.items()
+    }
+
+
+def _draw_baselines(axes: Axes, baselines: Sequence[Group], looks: dict[str, Appearance]) -> None:
     points = [(group.mean("tokens"), group.accuracy().value) for group in baselines]
     labels = [group.strategy for group in baselines]
+    looks = {**appearances(labels), **looks}
     for label in dict.fromkeys(labels):
         mine = [point for point, own in zip(points, labels, strict=True) if own == label]
-        color = "#444444" if label.startswith("beam") else "#888888"
-        fill = "white" if label == "beam-T0.6" else None
-        style = {"color": color, "markerfacecolor": fill, "linestyle": "none", "markersize": 5}
-        axes.plot(*zip(*mine, strict=True), marker=_MARKERS.get(label, "^"), label=label, **style)
+        look = looks[label]
+        axes.plot(
+            *zip(*mine, strict=True),
+            marker=look.marker,
+            color=look.color,
+            label=look.title,
+            linestyle="none",
+            markersize=9.0 if look.marker == "*" else 5.0,
+        )
     best = np.maximum.accumulate([accuracy for _, accuracy in sorted(points)])
     tokens = [tokens for tokens, _ in sorted(points)]
-    axes.step(tokens, best, where="post", color="#888888", linewidth=1)
-
-
-def _draw_policy(axes: Axes, line: Sequence[Group]) -> None:
-    if not line:
-        return
-    label, tokens = line[0].strategy, [group.mean("tokens") for group in line]
-    value, low, high = np.array([(i.value, i.low, i.high) for i in (g.accuracy() for g in line)]).T
-    style = {"linestyle": "-", "linewidth": 0.8, "elinewidth": 0.6, "markersize": 6}
-    marker, style["color"] = POLICIES[label]
-    bars = np.array([value - low, high - value])
-    axes.errorbar(tokens, value, yerr=bars, marker=marker, label=label, **style)
+    axes.step(
+        tokens, best, where="post", color="#999999", linewidth=1.0, label="best fixed strategy"
+    )

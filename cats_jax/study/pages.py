@@ -6,14 +6,16 @@ import json
 import pathlib
 from collections.abc import Iterator, Sequence
 
+from ..reporting.drawing import drawing, save_figure
 from ..reporting.groups import Group
 from .ablations import ablation_tables
 from .accuracies import accuracy_tables, level_table
 from .banks import ceiling_table, sparsity_tables
 from .comparisons import chosen_table, equal_cost_table, same_size_table, verdict_table
-from .frontier import POLICIES, plot_frontier
+from .frontier import POLICIES, draw_frontier
 from .groups import SIZES
 from .markdown import Table
+from .page_figures import make_page_figures
 from .rows import load_groups
 from .trainings import price_table, seed_table, training_tables
 
@@ -37,7 +39,10 @@ def make(results: pathlib.Path) -> None:
         live = load_groups(rows, policy, _LIVE)
         if live:
             tables += _live_tables(rows, policy, live)
-            plot_frontier(live, figures / f"frontier-{policy}.png")
+            with drawing():
+                count = len({row.question for group in live for row in group.rows})
+                title = f"Accuracy against tokens: policy {policy}, {count} test questions"
+                save_figure(draw_frontier(live, title), figures / f"frontier-{policy}.png")
         for cost in ("tokens", "candidates"):
             table = equal_cost_table(f"equal-{cost}-{policy}", live, tuple(POLICIES), cost)
             compared[f"{policy}, {{}}, equal {cost}"] = table
@@ -45,6 +50,7 @@ def make(results: pathlib.Path) -> None:
         if table.lines:
             path = results / "tables" / f"{table.name}.md"
             path.write_text(table.markdown(), encoding="utf-8")
+    make_page_figures(results)
 
 
 def _live_tables(rows: pathlib.Path, policy: str, groups: Sequence[Group]) -> Iterator[Table]:

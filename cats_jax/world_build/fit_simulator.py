@@ -28,6 +28,8 @@ from search import simulation
 from .. import world
 from ..protocols import Generation, Path, Question, StepGenerator, StepRequest
 from ..reporting import statistics
+from ..reporting.drawing import drawing, save_figure
+from ..study.simulator_figure import draw_simulator
 from ..world import simulator, task
 from . import simulator_estimators, simulator_samples
 
@@ -271,8 +273,9 @@ def write_report(cells: Sequence[Cell], num_questions: int, docs: pathlib.Path) 
     """The figure, the numbers behind it, and the table inside ``simulator.md``."""
     figures = docs / "figures"
     figures.mkdir(parents=True, exist_ok=True)
-    _plot(cells, figures / "simulator_vs_world.png")
     rows = [asdict(cell) for cell in cells]
+    with drawing():
+        save_figure(draw_simulator(rows), figures / "simulator_vs_world.png")
     (figures / "simulator_vs_world.json").write_text(json.dumps(rows, indent=1) + "\n")
     page = docs / "results" / "simulator.md"
     if page.is_file() and _BEGIN in (text := page.read_text()):
@@ -305,43 +308,6 @@ def _table(cells: Sequence[Cell], num_questions: int) -> str:
         "",
     ]
     return "\n".join(lines)
-
-
-def _plot(cells: Sequence[Cell], path: pathlib.Path) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    names = list(dict.fromkeys(cell.prm for cell in cells))
-    figure, axes = pyplot.subplots(
-        1, len(names), figsize=(4.0 * len(names), 3.6), sharey=True, squeeze=False
-    )
-    styles = {"best_of_n": ("0.55", "o", "best-of-N"), "beam": ("0.0", "s", "beam, M = 4")}
-    for axis, name in zip(axes[0], names, strict=True):
-        for strategy, (grey, marker, label) in styles.items():
-            chosen = [c for c in cells if c.prm == name and c.strategy == strategy]
-            shift = 1.04 if strategy == "beam" else 1 / 1.04
-            n = shift * np.array([c.num_candidates for c in chosen], float)
-            value, low, high, model = np.array(
-                [(c.world, c.world_low, c.world_high, c.simulator) for c in chosen]
-            ).T
-            style = {"color": grey, "marker": marker}
-            bars = {"yerr": [value - low, high - value], "capsize": 3, "linestyle": "none"}
-            axis.errorbar(n, value, label=f"{label}, world", **bars, **style)
-            style |= {"markerfacecolor": "white", "linestyle": "--" if strategy == "beam" else ":"}
-            axis.plot(n, model, label=f"{label}, simulator", **style)
-        axis.set_xscale("log", base=2)
-        axis.set_xticks(COMPARED_N, [str(n) for n in COMPARED_N])
-        axis.set_xlabel("candidates per step, N")
-        axis.set_title(f"PRM: {name}")
-        axis.grid(alpha=0.25)
-    axes[0][0].set_ylabel("accuracy")
-    axes[0][0].set_ylim(bottom=0.0)
-    axes[0][-1].legend(fontsize=7, loc="best")
-    figure.tight_layout()
-    figure.savefig(path, dpi=130)
-    pyplot.close(figure)
 
 
 if __name__ == "__main__":

@@ -2,20 +2,31 @@
 
 import json
 import pathlib
+import shutil
 
 import numpy as np
 import pytest
-from matplotlib.figure import Figure
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cats_jax.errors import BadInputError
 from cats_jax.evaluation.replay import Replayed
 from cats_jax.live.ledger import Ledger
+from cats_jax.reporting.drawing import drawing
 from cats_jax.reporting.groups import Group
 from cats_jax.runs.folder import Row, RunWriter, row_key
 from cats_jax.storage.manifest import make_manifest
-from cats_jax.study import ablations, accuracies, banks, comparisons, trainings
+from cats_jax.study import (
+    ablations,
+    accuracies,
+    banks,
+    comparisons,
+    markdown,
+    page_figures,
+    trainings,
+)
 from cats_jax.study.__main__ import study
-from cats_jax.study.frontier import plot_frontier
+from cats_jax.study.frontier import draw_frontier
 from cats_jax.study.groups import PRMS
 from cats_jax.study.rows import keep_run, load_groups
 from cats_jax.training.ablations import load_ablations
@@ -341,22 +352,70 @@ def test_the_paper_has_a_figure_for_every_row_of_its_tables():
 # The figure and the command
 
 
-def test_the_frontier_is_that_of_the_baselines(monkeypatch, tmp_path):
-    drawn = []
-    monkeypatch.setattr(Figure, "savefig", lambda figure, path, **_: drawn.append(figure))
+def test_the_frontier_is_that_of_the_baselines():
     groups = [
         greedy(),
         group("beam", (1, 1, 1, 0)),
         group("beam", (1, 1, 0, 0), size=64, tokens=400),
         group("cats", (1, 1, 1, 1), tokens=200, policy=True),
     ]
-    plot_frontier(groups, tmp_path / "frontier.png")
-    exact, sparse = (axes.lines for axes in drawn[0].axes[:2])
+    with drawing():
+        figure = draw_frontier(groups, "t")
+    exact, sparse = (axes.lines for axes in figure.axes[:2])
     points = [np.transpose(line.get_data()).tolist() for line in exact]
     assert points[:2] == [[[50, 0.25]], [[100, 0.75], [400, 0.5]]]
     assert points[2] == [[50, 0.25], [100, 0.75], [400, 0.75]]  # the frontier
     assert [[200, 1.0]] in points[3:]  # the policy
     assert [np.transpose(line.get_data()).tolist() for line in sparse] == [[[50, 0.25]]] * 2
+
+
+@pytest.mark.parametrize(
+    ("cell", "found"),
+    [
+        (".672 (214)", [0.672, 214]),
+        ("+0.050 (-0.023 to +0.076)", [0.05, -0.023, 0.076]),
+        (".93 (.86-1.01)", [0.93, 0.86, 1.01]),
+        ("\N{MINUS SIGN}.040", [-0.04]),
+        ("218 (1.0000)", [218, 1.0]),
+        ("0.591 ± 0.008", [0.591, 0.008]),
+        (".9, met", [0.9]),
+        ("-", []),
+    ],
+)
+def test_numbers_of_a_cell(cell, found):
+    assert markdown.numbers(cell) == found
+
+
+@given(st.lists(st.lists(st.sampled_from(["a", ".5 (3)", "", "x y"]), min_size=3, max_size=3)))
+def test_a_table_that_is_written_is_read_again(lines):
+    table = markdown.Table("t", ["one", "two", "three"], lines)
+    text = f"Text.\n\n| other |\n|---|\n| 1 |\n\n{table.markdown()}\nMore."
+    assert markdown.read_table(text, "two").lines == lines
+    with pytest.raises(ValueError, match="no table with a column 'four'"):
+        markdown.read_table(text, "four")
+
+
+def test_the_figures_of_the_pages_are_drawn_from_what_is_there(tmp_path):
+    results = tmp_path / "results"
+    for folder in ("tables", "figures"):
+        (results / folder).mkdir(parents=True)
+    page_figures.make_page_figures(results)
+    assert list((results / "figures").iterdir()) == []
+    shutil.copy(RESULTS / "grading.md", results)
+    page_figures.make_page_figures(results)
+    assert [path.name for path in (results / "figures").iterdir()] == ["grading.png"]
+
+
+def test_a_figure_shows_its_tables_numbers():
+    with drawing():
+        left, right = page_figures._differences(RESULTS).axes
+    # The first line of equal-tokens-weak.md that has N = 4.
+    lines = markdown.read_table((RESULTS / "tables/equal-tokens-weak.md").read_text())
+    first = [numbers for numbers in lines.lines if numbers[:2] == ["cats", "4"]]
+    expected = [float(line[5].split()[0]) for line in first]
+    assert left.containers[0].lines[0].get_xdata().tolist() == expected
+    assert [label.get_text() for label in left.get_yticklabels()] == [f"PRM {prm}" for prm in PRMS]
+    assert len(right.containers) == len(left.containers) == 4
 
 
 def test_the_command_keeps_runs_and_makes_what_their_rows_allow(tmp_path):
