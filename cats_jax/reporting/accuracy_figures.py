@@ -72,7 +72,7 @@ def plot_against_cost(found: Sequence[Group], title: str, cost: Cost) -> Figure 
         series = []
         for strategy, line in _lines(found, prm).items():
             points = _points(line, [group.mean(cost.column) for group in line])
-            numbers = [str(g.num_candidates) if len(line) > 1 else "" for g in line]
+            numbers = [str(g.num_candidates) if g.num_candidates > 1 else "" for g in line]
             series.append(DrawnSeries(points, numbers, looks[strategy].color))
         place_labels(axes, series)
     return figure

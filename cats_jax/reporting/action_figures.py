@@ -64,7 +64,7 @@ def plot_actions(found: Sequence[Group], title: str, run: Run | None) -> dict[st
         extras = sorted({action[0] for group in mine for action in action_counts(group)})
         if len(extras) < 2:
             continue
-        head = f"{title}: {shown(look.title)}"
+        head = f"{shown(look.title)}: {title}"
         placed = {} if run is None else _placed_by_panel(mine, run)
         if placed:
             depth = {name: shares_by_step(each) for name, each in placed.items()}
@@ -178,9 +178,16 @@ def _stacked(
     # Lightness falls with the number of extra candidates, also in greyscale.
     colors = colormaps["cividis_r"](np.linspace(0.05, 1.0, len(extras)))
     figure, upper, lower = make_panels_with_strips(
-        len(panels), height=2.9, strip_title="decisions", share_x=share_x
+        len(panels),
+        height=2.9,
+        strip_title="decisions",
+        share_x=share_x,
+        share_strips=False,
     )
     for axes, strip, (name, bars) in zip(upper, lower, panels.items(), strict=True):
+        if share_x:  # the bars of all panels, which are numbers, at the places of a common axis
+            names = sorted({name for bars in panels.values() for name in bars}, key=int)
+            bars = {name: bars.get(name, Counter()) for name in names}
         places = np.arange(len(bars))
         totals = np.array([sum(counts.values()) for counts in bars.values()], float)
         floor = np.zeros(len(bars))

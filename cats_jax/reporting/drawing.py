@@ -30,7 +30,6 @@ WIDTH = 9.6
 text of 10 points is 11 pixels high."""
 
 _NARROW = 6.8
-_MOST_OF_TITLE = 100
 _LINE = 0.21
 """Height of a line of text, in inches."""
 
@@ -119,7 +118,7 @@ def make_panels(
 
 
 def make_panels_with_strips(
-    count: int, *, height: float, strip_title: str, share_x: bool = True
+    count: int, *, height: float, strip_title: str, share_x: bool = True, share_strips: bool = True
 ) -> tuple[Figure, list[Axes], list[Axes]]:
     """A figure as of `make_panels`, with a low strip below each panel for counts.
 
@@ -128,6 +127,7 @@ def make_panels_with_strips(
         height: of a panel with its strip, in inches.
         strip_title: title of the strips' y axis.
         share_x: whether all panels have one x axis; a panel and its strip always do.
+        share_strips: whether all strips have one y axis.
 
     Returns:
         The figure, its panels and their strips, both in reading order.
@@ -143,11 +143,13 @@ def make_panels_with_strips(
         own_x = first if share_x else None
         panel = figure.add_subplot(grid[2 * row, column], sharex=own_x, sharey=first)
         strip = figure.add_subplot(
-            grid[2 * row + 1, column], sharex=panel, sharey=strips[0] if strips else None
+            grid[2 * row + 1, column],
+            sharex=panel,
+            sharey=strips[0] if strips and share_strips else None,
         )
         panel.tick_params(labelbottom=False, labelleft=column == 0)
         strip.tick_params(labelbottom=not share_x or place + columns >= count)
-        strip.tick_params(labelleft=column == 0)
+        strip.tick_params(labelleft=column == 0 or not share_strips)
         if column == 0:
             strip.set_ylabel(strip_title)
         panels.append(panel)
@@ -186,8 +188,8 @@ def frame(
     Args:
         figure: figure of this module with everything drawn.
         panels: its panels.
-        title: first line above the panels.
-        note: second line, such as what the bars are; may be empty.
+        title: first line above the panels, cut at the figure's width.
+        note: second line, such as what the bars are; may be empty; cut likewise.
         x_title: title of the common x axis.
         y_title: title of each row's y axis; empty if the panels have their own.
     """
@@ -214,12 +216,18 @@ def frame(
     head = {"va": "top", "x": 0.1 / width}
     figure.text(
         y=1 - 0.05 / height,
-        s=shown(title, _MOST_OF_TITLE),
+        s=shown(title, int(11 * width)),
         fontsize=11.0,
         fontweight="bold",
         **head,
     )
-    figure.text(y=1 - (_LINE + 0.06) / height, s=note, fontsize=9.5, color="#444444", **head)
+    figure.text(
+        y=1 - (_LINE + 0.06) / height,
+        s=shown(note, int(14 * width)),
+        fontsize=9.5,
+        color="#444444",
+        **head,
+    )
     if rows:
         figure.legend(
             list(entries.values()),
@@ -235,10 +243,14 @@ def frame(
 
 
 def label_log_axis(axis: Axis) -> None:
-    """Ticks of a logarithmic axis at 1 and 3 times the powers of ten, such as 300 and 1k."""
+    """Ticks of a logarithmic axis at powers of ten, such as 1k, and on a short one at 3 times them.
+
+    Call it when the data are drawn.
+    """
     from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
 
-    axis.set_major_locator(LogLocator(subs=(1, 3)))
+    low, high = axis.get_data_interval()
+    axis.set_major_locator(LogLocator(subs=(1, 3) if high < 400 * low else (1,), numticks=12))
     axis.set_major_formatter(EngFormatter(sep=""))
     axis.set_minor_formatter(NullFormatter())
 

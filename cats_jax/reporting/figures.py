@@ -36,7 +36,7 @@ def write_figures(
     Args:
         found: groups of one data set; none give no figure.
         folder: existing folder for the files, whose names have the data set's label if it has one.
-        title: title above every figure; only its first 100 characters are shown.
+        title: title above every figure, cut at the figure's width.
         formats: some of "png", "svg" and "pdf".
         run: run of the groups, whose trees are read: without it there is no calibration, and
             actions are not divided by depth and budget.

@@ -56,7 +56,8 @@ def draw_reliability(
     """
     figure, upper, lower = make_panels_with_strips(len(panels), height=4.0, strip_title=counted)
     for axes, strip, (name, lines) in zip(upper, lower, panels.items(), strict=True):
-        axes.plot((0, 1), (0, 1), color="#999999", linewidth=1.0, linestyle="-", zorder=1)
+        line_of_equals = {"color": "#999999", "linewidth": 1.0, "zorder": 1}
+        axes.plot((0, 1), (0, 1), label="calibrated", **line_of_equals)
         for line in lines:
             share = [each.share_right for each in line.bins]
             style: dict[str, Any] = {"color": line.look.color, "marker": line.look.marker}
@@ -124,7 +125,7 @@ def plot_path_calibration(found: Sequence[Group], title: str, run: Run) -> Figur
         title=title,
         note="finished paths, N = "
         + ", ".join(map(str, sizes))
-        + "; bars: 95 % interval over questions; on the diagonal scores are probabilities",
+        + "; bars: 95 % interval over questions",
         x_title="path score (mean of the bin)",
         y_title="share of paths with the right answer",
         counted="paths",
