@@ -173,7 +173,7 @@ def draw_series(
         linestyle=look.line,
         markeredgecolor=look.color if look.marker in "1234" else "white",
         markeredgewidth=1.4 if look.marker in "1234" else 0.5,
-        markersize=(1.5 if look.marker == "*" else 1.0) * max(8.0 - 0.5 * place, 5.0),
+        markersize=(1.4 if look.marker == "*" else 1.0) * max(8.0 - 0.6 * place, 5.0),
         elinewidth=0.9,
         capsize=2.0,
     )

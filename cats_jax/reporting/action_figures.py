@@ -207,7 +207,8 @@ def _stacked(
             floor += share
         strip.bar(places, totals, color="#888888", width=0.85)
         strip.yaxis.set_major_formatter(EngFormatter(sep=""))
-        strip.set_xticks(places, list(bars))
+        # Ranges such as 2559–2503 are longer than a bar is wide.
+        strip.set_xticks(places, [name.replace("–", "–\n") for name in bars])
         axes.set_title(name)
         axes.set_ylim(0.0, 1.0)
         axes.grid(False)

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 FORMATS = ("png", "svg", "pdf")
 """Formats that figures are written in."""
 
-WIDTH = 9.6
-"""Width of a figure of several panels, in inches. A page shows it at about 800 pixels, at which the
-text of 10 points is 11 pixels high."""
+WIDTH = 8.8
+"""Width of a figure of several panels, in inches. A page shows it at about 740 pixels, at which the
+text of 10 points is 12 pixels high."""
 
-_NARROW = 6.8
+_NARROW = 6.4
 _LINE = 0.21
 """Height of a line of text, in inches."""
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from matplotlib.container import ErrorbarContainer
 from matplotlib.path import Path
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
@@ -18,6 +19,7 @@ from cats_jax.live.ledger import Ledger
 from cats_jax.live.results import Candidate, DecisionRow, SearchPath, SearchResult
 from cats_jax.protocols import Question
 from cats_jax.reporting import accuracy_figures, action_figures, reliability_figures
+from cats_jax.reporting.appearance import appearances
 from cats_jax.reporting.drawing import drawing, file_name, make_panels
 from cats_jax.reporting.figures import write_figures
 from cats_jax.reporting.finished_paths import FinishedPaths, finished_paths
@@ -71,6 +73,19 @@ def grid(strategies, prms=("exact", "labels-only"), sizes=(4, 16, 64), seed=0):
     return found
 
 
+def panels_of(figure):
+    assert figure is not None
+    return figure.axes
+
+
+def bars_of(axes):
+    return [each for each in axes.containers if isinstance(each, ErrorbarContainer)]
+
+
+def points_of(line):
+    return np.asarray(line.get_xydata(), float)
+
+
 # Accuracy
 
 
@@ -82,12 +97,12 @@ def test_points_and_bars_are_the_groups_accuracies():
     ]
     with drawing():
         figure = accuracy_figures.plot_against_cost(found, "t", accuracy_figures.TOKENS)
-    (axes,) = figure.axes
-    drawn = {each.get_label(): each for each in axes.containers}
+    (axes,) = panels_of(figure)
+    drawn = {each.get_label(): each for each in bars_of(axes)}
     assert list(drawn) == ["beam search", "greedy decoding"]
     beam = drawn["beam search"].lines[0]
-    assert beam.get_xdata().tolist() == [100, 300]
-    assert beam.get_ydata().tolist() == [0.5, 0.75]
+    assert points_of(beam)[:, 0].tolist() == [100, 300]
+    assert points_of(beam)[:, 1].tolist() == [0.5, 0.75]
     bars = [segment[:, 1].tolist() for segment in drawn["beam search"].lines[2][0].get_segments()]
     intervals = [each.accuracy() for each in found[:2]]
     assert np.allclose(bars, [[each.low, each.high] for each in intervals])
@@ -97,11 +112,11 @@ def test_points_and_bars_are_the_groups_accuracies():
 def test_there_is_a_panel_for_each_prm_and_greedy_decoding_in_all():
     with drawing():
         figure = accuracy_figures.plot_against_num_candidates(grid(STRATEGIES[:4]), "t")
-    assert [axes.get_title() for axes in figure.axes] == ["PRM exact", "PRM labels-only"]
-    for axes in figure.axes:
-        names = [each.get_label() for each in axes.containers]
+    assert [axes.get_title() for axes in panels_of(figure)] == ["PRM exact", "PRM labels-only"]
+    for axes in panels_of(figure):
+        names = [each.get_label() for each in bars_of(axes)]
         assert names == ["greedy decoding", "majority voting", "best-of-N", "beam search"]
-    first, second = figure.axes
+    first, second = panels_of(figure)
     assert first.get_ylim() == second.get_ylim()
     assert first.get_xlim() == second.get_xlim()
 
@@ -118,9 +133,9 @@ def test_accuracy_by_level_in_the_order_of_the_levels():
     levels = (10, 9, 10, "hard")
     with drawing():
         figure = accuracy_figures.plot_levels([group("beam", (1, 1, 0, 0), levels=levels)], "t")
-    (axes,) = figure.axes
+    (axes,) = panels_of(figure)
     assert [label.get_text() for label in axes.get_xticklabels()] == ["9", "10", "hard"]
-    assert axes.containers[0].lines[0].get_ydata().tolist() == [1.0, 0.5, 0.0]
+    assert points_of(bars_of(axes)[0].lines[0])[:, 1].tolist() == [1.0, 0.5, 0.0]
 
 
 @pytest.mark.parametrize(
@@ -150,17 +165,28 @@ def texts(figure):
 
 def marks(axes):
     """Paths in pixels of the lines, bars and caps of a panel's series, bar by bar."""
-    for container in axes.containers:
+    for container in bars_of(axes):
         line, caps, bars = container.lines
-        points = axes.transData.transform(line.get_xydata().astype(float))
+        points = axes.transData.transform(points_of(line))
         yield from (Path(ends) for ends in itertools.pairwise(points))
         yield from (Path([point, point + 0.01]) for point in points)
         for each in bars:
             for segment in each.get_segments():
                 yield Path(axes.transData.transform(segment))
         for cap in caps:
-            for point in axes.transData.transform(cap.get_xydata().astype(float)):
+            for point in axes.transData.transform(points_of(cap)):
                 yield Path([np.subtract(point, (2, 0)), np.add(point, (2, 0))])
+
+
+def check_texts(figure):
+    """Every text of a figure lies inside of it and on no other; returns texts and their boxes."""
+    boxes = [(text, box.padded(-0.5)) for text, box in texts(figure)]
+    for (one, first), (other, second) in itertools.combinations(boxes, 2):
+        assert not first.overlaps(second), (one, other)
+    width, height = figure.bbox.width, figure.bbox.height
+    for text, box in boxes:
+        assert min(box.x0, box.y0, width - box.x1, height - box.y1) >= 0, text
+    return boxes
 
 
 @pytest.mark.parametrize("strategies", [2, 5, 8])
@@ -173,18 +199,13 @@ def test_no_text_lies_on_another_or_on_a_mark(strategies, prms):
             accuracy_figures.plot_against_num_candidates(found, "A title"),
         ]
     for figure in figures:
-        boxes = [(text, box.padded(-0.5)) for text, box in texts(figure)]
-        for (one, first), (other, second) in itertools.combinations(boxes, 2):
-            assert not first.overlaps(second), (one, other)
-        width, height = figure.bbox.width, figure.bbox.height
-        for text, box in boxes:
-            assert min(box.x0, box.y0, width - box.x1, height - box.y1) >= 0, text
-        for axes in figure.axes:
+        boxes = check_texts(figure)
+        for axes in panels_of(figure):
             labels = [box for text, box in boxes if text in axes.texts]
             for mark in marks(axes):
                 for box in labels:
                     assert not mark.intersects_bbox(box, filled=False)
-    numbers = [text for axes in figures[0].axes for text in axes.texts]
+    numbers = [text for axes in panels_of(figures[0]) for text in axes.texts]
     assert len(numbers) >= len(prms) * strategies  # most points have room
 
 
@@ -193,14 +214,15 @@ def panel_with(series):
         figure, (axes,) = make_panels(1)
         axes.set(xlim=(0, 10), ylim=(0, 10))
         figure.draw_without_rendering()
-        return axes, place_labels(axes, series)
+        written = place_labels(axes, series)
+        figure.draw_without_rendering()
+        return axes, written
 
 
 def test_a_label_stands_at_its_point_and_neighbours_on_one_another_share_it():
     points = [(2, 5, 5, 5), (2.01, 5, 5, 5), (8, 5, 5, 5)]
     axes, written = panel_with([DrawnSeries(points, ["4", "16", "64"], "#000000", False)])
     assert written == ["4, 16", "64"]
-    axes.figure.draw_without_rendering()
     center = axes.transData.transform((8, 5))
     box = axes.texts[1].get_window_extent()
     assert abs((box.x0 + box.x1) / 2 - center[0]) < 2
@@ -287,6 +309,22 @@ def test_without_trees_actions_are_drawn_by_n(tmp_path):
     assert [bar.get_height() for bar in strip.containers[0]] == [80, 80]  # two rows each
 
 
+def test_long_ranges_of_the_budget_have_room():
+    decisions = [
+        action_figures.PlacedDecision(step, 8192 - 7 * step * count, count % 2)
+        for step in range(1, 13)
+        for count in range(9)
+    ]
+    panels = {f"PRM labels-only, N = {size}": decisions for size in (64, 128, 256, 512)}
+    with drawing():
+        budget = {name: action_figures.shares_by_budget(each) for name, each in panels.items()}
+        steps = {name: action_figures.shares_by_step(each) for name, each in panels.items()}
+        for bars, share_x in ((budget, False), (steps, True)):
+            check_texts(
+                action_figures._stacked(bars, [0, 1], "A title", "an axis", share_x=share_x)
+            )
+
+
 # Calibration
 
 
@@ -354,12 +392,12 @@ def test_bins_against_counting(seed):
             for score, truth, question in zip(scores, truths, questions, strict=True)
             if min(int(score * 10), 9) == index
         ]
-        (found,) = [each for each in bins if round(each.low * 10) == index] or (None,)
+        found = [each for each in bins if round(each.low * 10) == index]
         if len({question for *_, question in mine}) < reliability_figures.FEWEST_QUESTIONS:
-            assert found is None
+            assert found == []
             continue
-        share = found.share_right
-        assert found.num == len(mine)
+        share = found[0].share_right
+        assert found[0].num == len(mine)
         assert share.value == pytest.approx(np.mean([truth for _, truth, _ in mine]))
         assert 0 <= share.low <= share.value <= share.high <= 1
 
@@ -372,6 +410,21 @@ def test_where_all_paths_are_right_the_interval_counts_questions():
     assert only.share_right.low == pytest.approx(0.025 ** (1 / 20))
     assert only.num == 1000
     assert reliability_figures.path_reliability(FinishedPaths(*[np.array([])] * 3)) == []
+
+
+@pytest.mark.parametrize("panels", [1, 2, 5])
+def test_reliability_diagrams_have_room(panels):
+    rng = np.random.default_rng(0)
+    questions = np.array([f"q{number}" for number in rng.integers(0, 40, size=3000)])
+    paths = FinishedPaths(rng.random(3000), (rng.random(3000) < 0.5) * 1.0, questions)
+    bins = reliability_figures.path_reliability(paths)
+    looks = appearances(STRATEGIES[:5])
+    lines = [reliability_figures.ReliabilityLine(look, bins) for look in looks.values()]
+    titles = {"title": "A title", "note": "a note", "x_title": "x", "y_title": "share of paths"}
+    with drawing():
+        by_panel = {f"PRM {number}": lines for number in range(panels)}
+        figure = reliability_figures.draw_reliability(by_panel, **titles, counted="paths")
+        check_texts(figure)
 
 
 # Files

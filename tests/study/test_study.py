@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from matplotlib.container import ErrorbarContainer
 
 from cats_jax.errors import BadInputError
 from cats_jax.evaluation.replay import Replayed
@@ -349,7 +350,11 @@ def test_the_paper_has_a_figure_for_every_row_of_its_tables():
     assert ablations.papers_figures("sparsity")["with"].count(";") == 1
 
 
-# The figure and the command
+# The figures and the command
+
+
+def points_of(line):
+    return np.asarray(line.get_xydata(), float)
 
 
 def test_the_frontier_is_that_of_the_baselines():
@@ -362,11 +367,11 @@ def test_the_frontier_is_that_of_the_baselines():
     with drawing():
         figure = draw_frontier(groups, "t")
     exact, sparse = (axes.lines for axes in figure.axes[:2])
-    points = [np.transpose(line.get_data()).tolist() for line in exact]
+    points = [points_of(line).tolist() for line in exact]
     assert points[:2] == [[[50, 0.25]], [[100, 0.75], [400, 0.5]]]
     assert points[2] == [[50, 0.25], [100, 0.75], [400, 0.75]]  # the frontier
     assert [[200, 1.0]] in points[3:]  # the policy
-    assert [np.transpose(line.get_data()).tolist() for line in sparse] == [[[50, 0.25]]] * 2
+    assert [points_of(line).tolist() for line in sparse] == [[[50, 0.25]]] * 2
 
 
 @pytest.mark.parametrize(
@@ -413,7 +418,8 @@ def test_a_figure_shows_its_tables_numbers():
     lines = markdown.read_table((RESULTS / "tables/equal-tokens-weak.md").read_text())
     first = [numbers for numbers in lines.lines if numbers[:2] == ["cats", "4"]]
     expected = [float(line[5].split()[0]) for line in first]
-    assert left.containers[0].lines[0].get_xdata().tolist() == expected
+    drawn = next(each for each in left.containers if isinstance(each, ErrorbarContainer))
+    assert points_of(drawn.lines[0])[:, 0].tolist() == expected
     assert [label.get_text() for label in left.get_yticklabels()] == [f"PRM {prm}" for prm in PRMS]
     assert len(right.containers) == len(left.containers) == 4
 
