@@ -146,6 +146,7 @@ def test_rows_that_cannot_be_scored_are_left_out_and_named(tmp_path, capsys):
         (["rows.jsonl", "--clip", "0.7"], "clip=0.7: must be in [0, 0.5)"),
         (["rows.jsonl", "--output", "."], "--output '.' is a folder: name a file"),
         (["rows.jsonl", "--plot", "no/curves.png"], "--plot: folder 'no' does not exist"),
+        (["rows.jsonl", "--plot", "curves.jpg"], "--plot 'curves.jpg': the suffix is the format"),
         (["rows.jsonl", "--scored", "a.jsonl"], "name the PRMs by --prms, or leave it out"),
         (["rows.jsonl", "--prms", "nowhere"], "PRM folder 'nowhere' does not exist"),
         (["rows.jsonl", "--prms", "exact", "exact"], "PRM 'exact' stands twice among x, exact"),
