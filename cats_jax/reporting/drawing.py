@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from ..errors import BadInputError, known_names
 from ..storage.durable import replace
+from .plain_text import one_line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -257,9 +258,7 @@ def label_log_axis(axis: Axis) -> None:
 
 def shown(text: str, most: int = 40) -> str:
     """Text of a run as figures show it: one line of at most `most` printable characters."""
-    line = " ".join(text.split())
-    line = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in line)
-    return line if len(line) <= most else line[: most - 1] + "…"
+    return one_line(text, most)
 
 
 def file_name(*parts: str) -> str:
