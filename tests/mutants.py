@@ -993,8 +993,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="trees of a merged page are those of the first folder",
         file="cats_jax/page/build.py",
-        original="    source = {id(row): run for run in runs for row in run.rows}",
-        mutated="    source = {id(row): runs[0] for run in runs for row in run.rows}",
+        original="_encoded(run, row, texts, question, damaged)",
+        mutated="_encoded(runs[0], row, texts, question, damaged)",
         tests=("tests/page/test_page.py", "-k", "own_folder"),
     ),
     Mutant(

@@ -1,4 +1,4 @@
-"""`cats-jax report`: tables and plot of run folders."""
+"""`cats-jax report`: tables and figures of run folders."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def report(
     held_out: pathlib.Path | None = None,
     level: float = 0.5,
 ) -> int:
-    """Print the tables of run folders and draw their plots, finished or not.
+    """Print the tables of run folders and draw their figures, finished or not.
 
     Folders with the same policy, questions and limits are one table, and their strategies are
     compared question by question. A row that several of them have counts once. Among several
@@ -34,7 +34,8 @@ def report(
 
     Args:
         runs: run folders.
-        output: also write every table to this folder, as Markdown, CSV and LaTeX.
+        output: also write every table to this folder as Markdown, CSV and LaTeX, and every figure
+            as PNG, SVG and PDF; the figures of runs that can't be merged go to a folder each.
         strategies: labels of the strategies to report; default: all.
         num_candidates: values of N to report; strategies that ignore N stay. Default: all.
         prms: labels of the PRMs to report; strategies without a PRM stay. Default: all.
@@ -51,6 +52,8 @@ def report(
     """
     from ..errors import BadInputError
     from ..reporting.compute_optimal_tables import compute_optimal_sheets
+    from ..reporting.drawing import FORMATS, file_name
+    from ..reporting.figures import write_figures
     from ..reporting.groups import neighbour_pairs
     from ..reporting.paper_cells import nothing_found
     from ..reporting.paper_tables import paper_sheets
@@ -74,7 +77,7 @@ def report(
     found = select_runs(found, Selection(strategies, num_candidates, prms))
     folder = None if output is None else output_folder(output)
     console = make_console()
-    sheets = []
+    sheets, figures = [], []
     merged_runs = merge_runs(found)
     for merged in merged_runs:
         prefix = f"{merged.manifest['config']['name']}-" if len(merged_runs) > 1 else ""
@@ -93,6 +96,10 @@ def report(
             for sheet in more:
                 show_sheet(console, sheet)
                 made.append(named_after(sheet, label))
+            if folder is not None:
+                place = folder / file_name(prefix.removesuffix("-"))
+                place.mkdir(exist_ok=True)
+                figures += write_figures(part, place, title, FORMATS, run=merged)
         if any(merged is run for run in whole):
             write_overview(console, merged)
         sheets += [dataclasses.replace(sheet, name=f"{prefix}{sheet.name}") for sheet in made]
@@ -107,5 +114,6 @@ def report(
         sheets += [show_certificates(console, run, reference, level) for run in found]
     if folder is not None:
         written = write_sheets(sheets, folder)
-        console.print(f"tables: {len(written)} files in {folder}", markup=False, soft_wrap=True)
+        counts = f"{len(written)} files of tables and {len(figures)} of figures"
+        console.print(f"{counts}: {folder}", markup=False, soft_wrap=True)
     return 0

@@ -63,8 +63,6 @@ def write_page(runs: Sequence[Run], path: pathlib.Path) -> PageSize:
             )
     merged = merge_runs(runs)
     assets = load_assets()
-    # A merged run has one folder only; its trees are in those of the runs it came from.
-    source = {id(row): run for run in runs for row in run.rows}
     damaged: list[str] = []
     trees = 0
     with tempfile.TemporaryFile("w+", encoding="ascii") as waiting:
@@ -77,12 +75,13 @@ def write_page(runs: Sequence[Run], path: pathlib.Path) -> PageSize:
                 for row in rows:
                     if row.tree is None:
                         continue
-                    tree = _encoded(source[id(row)], row, texts, question, damaged)
+                    tree = _encoded(run, row, texts, question, damaged)
                     if tree is not None:
                         places[row.key] = blocks.add(tree)
             blocks.close_block()
             trees += len(places)
-            parts.append({**encode_part(run, texts, places), "figures": _figures(run)})
+            whole = None if damaged else run
+            parts.append({**encode_part(run, texts, places), "figures": _figures(run, whole)})
         waiting.seek(0)
         with durable.whole_text(path) as file:
             _write(file, assets, parts, waiting)
@@ -106,12 +105,12 @@ def _encoded(
     return encode_tree(result)
 
 
-def _figures(run: Run) -> list[dict[str, str]]:
+def _figures(run: Run, whole: Run | None) -> list[dict[str, str]]:
     name = run.manifest["config"]["name"]
     return [
         figure
         for label, found in by_dataset(groups(run.rows)).items()
-        for figure in draw_figures(found, f"{name}{label and f', {label}'}")
+        for figure in draw_figures(found, f"{name}{label and f', {label}'}", whole)
     ]
 
 

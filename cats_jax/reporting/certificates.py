@@ -14,7 +14,6 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-
 from theory.certificates import is_best_certified
 from theory.estimators import Estimate, estimate_epsilon, exceedance
 

@@ -61,7 +61,7 @@ def _merged(family: Sequence[Run]) -> Run:
             known, first = labels.setdefault((kind, label), (meaning, run))
             if known != meaning:
                 raise BadInputError(
-                    f"report: {kind} {label!r} is one thing in {str(first.folder)!r} and another "
+                    f"{kind} {label!r} is one thing in {str(first.folder)!r} and another "
                     f"in {str(run.folder)!r}: report them one by one, or run one with a 'label'"
                 )
         for row in run.rows:
@@ -104,7 +104,7 @@ def _check_same(known: Row, first: Run, row: Row, run: Run) -> None:
         if values[0] != values[1]:
             one, other = (repr(value)[:80] for value in values)
             raise BadInputError(
-                f"report: row {known.key!r} has {name} {one} in {str(first.folder)!r} and {other} "
+                f"row {known.key!r} has {name} {one} in {str(first.folder)!r} and {other} "
                 f"in {str(run.folder)!r}: name one of the two"
             )
 

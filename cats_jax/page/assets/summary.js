@@ -3,8 +3,7 @@
 function summaryView(part) {
   const figures = el("div", {class: "figures"}, el("p", {class: "note"}, "Opening the figures …"));
   openBlock(`figures-${part.number}`).then((found) => replaceChildren(figures, found.map((figure) =>
-    el("figure", {}, el("figcaption", {}, visible(figure.title)),
-      el("img", {src: `data:image/svg+xml;base64,${figure.svg}`, alt: visible(figure.title)})))));
+    el("figure", {}, el("img", {src: `data:image/svg+xml;base64,${figure.svg}`, alt: `figure: ${visible(figure.name)}`})))));
   return el("div", {class: "summary"},
     el("dl", {class: "facts"}, part.facts.map(([name, value]) =>
       el("div", {}, el("dt", {}, visible(name)), el("dd", {}, visible(value))))),
