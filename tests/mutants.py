@@ -433,8 +433,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="the PRM is asked although a request is not scored",
         file="cats_jax/live/driver.py",
-        original="                    if item.scored:\n",
-        mutated="                    if True:\n",
+        original="if candidate.invalid is None and item.scored:",
+        mutated="if candidate.invalid is None:",
         tests=("tests/live/test_driver.py", "-k", "request_says_so"),
     ),
     Mutant(
@@ -510,8 +510,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="ranks start at one",
         file="search/ranking.py",
-        original="ranks = jnp.sum((better | tie) & rival, axis=1, dtype=jnp.int32)",
-        mutated="ranks = jnp.sum((better | tie) & rival, axis=1, dtype=jnp.int32) + 1",
+        original="ranks = reduce_rows(jnp.sum, (better | tie) & rival)",
+        mutated="ranks = reduce_rows(jnp.sum, (better | tie) & rival) + 1",
         tests=_parts("segment_ranks or retain or prune"),
     ),
     Mutant(
@@ -692,8 +692,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="one call that hangs ends the run",
         file="cats_jax/models/serving/http_engine.py",
-        original="stop=tenacity.stop_all(",
-        mutated="stop=tenacity.stop_any(",
+        original="tried = tenacity.stop_all(",
+        mutated="tried = tenacity.stop_any(",
         tests=("tests/models/test_http_engine.py", "-k", "hangs_longer"),
     ),
     Mutant(
@@ -923,7 +923,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="a candidate that the PRM can't read fails its question",
         file="cats_jax/live/driver.py",
-        original="if candidate.invalid is not None:  # the PRM can't read the path",
+        original="if candidate.invalid is not None:  # also where the PRM can't read the path",
         mutated="if False:",
         tests=("tests/live/test_driver.py", "-k", "fifteen_paths or dropped_alone"),
     ),
