@@ -288,7 +288,9 @@ def run_parts(run: Run) -> list[tuple[str, str, list[Group]]]:
     parts = []
     for label, part in by_dataset(groups(run.rows)).items():
         count = len({row.question for group in part for row in group.rows})
-        parts.append((label, f"{name}: {count} questions of {label or source}", part))
+        seeds = sorted({row.seed for group in part for row in group.rows})
+        runs = f"; run seeds {', '.join(map(str, seeds))}" if len(seeds) > 1 else ""
+        parts.append((label, f"{name}: {count} questions of {label or source}{runs}", part))
     return parts
 
 

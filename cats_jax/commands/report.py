@@ -71,8 +71,6 @@ def report(
         raise BadInputError("report: name at least one run folder, such as runs/NAME")
     reference = None if held_out is None else held_out_run(held_out, level)
     found, skipped = read_runs(runs)
-    for reason in skipped:
-        make_console(stderr=True).print(f"skipped: {reason}", markup=False, soft_wrap=True)
     whole = found
     found = select_runs(found, Selection(strategies, num_candidates, prms))
     folder = None if output is None else output_folder(output)
@@ -98,7 +96,6 @@ def report(
                 made.append(named_after(sheet, label))
             if folder is not None:
                 place = folder / file_name(prefix.removesuffix("-"))
-                place.mkdir(exist_ok=True)
                 figures += write_figures(part, place, title, FORMATS, run=merged)
         if any(merged is run for run in whole):
             write_overview(console, merged)
@@ -116,4 +113,8 @@ def report(
         written = write_sheets(sheets, folder)
         counts = f"{len(written)} files of tables and {len(figures)} of figures"
         console.print(f"{counts}: {folder}", markup=False, soft_wrap=True)
+    elif not all(any(merged is run for run in whole) for merged in merged_runs):
+        console.print("figures of filtered or merged runs: give --output FOLDER", soft_wrap=True)
+    for reason in skipped:
+        make_console(stderr=True).print(f"skipped: {reason}", markup=False, soft_wrap=True)
     return 0

@@ -35,7 +35,8 @@ def write_figures(
 
     Args:
         found: groups of one data set; none give no figure.
-        folder: existing folder for the files, whose names have the data set's label if it has one.
+        folder: folder for the files, made if it is not there. Names of files have the data set's
+            label if it has one.
         title: title above every figure, cut at the figure's width.
         formats: some of "png", "svg" and "pdf".
         run: run of the groups, whose trees are read: without it there is no calibration, and
@@ -50,6 +51,7 @@ def write_figures(
     check_formats(formats)
     if not found:
         return []
+    pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
     with drawing():
         figures: dict[str, Figure | None] = {
             "accuracy-tokens": plot_against_cost(found, title, TOKENS),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -36,6 +37,11 @@ IDENTITY = (
 )
 """The columns that name a group."""
 
+_VERDICT = (
+    "wins, loses: the 95 % interval of the difference, a bootstrap over questions, excludes 0; p "
+    "is of an exact test, which may disagree where questions are few"
+)
+
 COSTS = {
     "tokens": Column("tokens", ("tokens",), count, 3),
     "flops": Column("GFLOP", ("flops",), giga, 3),
@@ -59,17 +65,30 @@ def run_sheets(found: Sequence[Group], title: str, cost: Cost = "tokens") -> lis
     sheets = [accuracy_sheet(found, title)]
     pairs = cats_pairs(found, cost)
     if pairs:
-        sheets.append(
-            paired_sheet(
-                pairs,
-                f"policies against the best fixed baseline of at most {SIMILAR_COMPUTE:g} times "
-                f"their {unit(cost)} (chosen on these very questions, which favours it)",
-                "against_fixed",
-                cost,
-            )
-        )
+        sheets.append(_against_fixed(pairs, cost))
     actions = action_sheet(found)
     return sheets if actions is None else [*sheets, actions]
+
+
+def _against_fixed(pairs: Sequence[tuple[Group, Group]], cost: Cost) -> Sheet:
+    title = (
+        f"policies against the best fixed baseline of at most {SIMILAR_COMPUTE:g} times their "
+        f"{unit(cost)} (chosen on these very questions, which favours it)"
+    )
+    sheet = paired_sheet(pairs, title, "against_fixed", cost)
+    dear = [
+        _name(str(record["strategy"]), int(record["num_candidates"] or 0))
+        + ("" if record["prm"] is None else f" with {record['prm']}")
+        for record in sheet.records
+        if float(record[f"against_{cost}"] or 0) > SIMILAR_COMPUTE * float(record[cost] or 0)
+    ]
+    if not dear:
+        return sheet
+    note = (
+        f"no fixed baseline of this table is that cheap, and the cheapest one stands against: "
+        f"{', '.join(dear)}"
+    )
+    return dataclasses.replace(sheet, notes=(*sheet.notes, note))
 
 
 def accuracy_sheet(found: Sequence[Group], title: str) -> Sheet:
@@ -174,7 +193,7 @@ def paired_sheet(
         Column("p", ("p",), "{:.3g}".format, 6),
         Column("the one", ("verdict",), plain, 3, left=True),
     )
-    return Sheet(name, title, columns, tuple(records))
+    return Sheet(name, title, columns, tuple(records), notes=(_VERDICT,) if records else ())
 
 
 def _name(strategy: str, num_candidates: int) -> str:
