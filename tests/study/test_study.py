@@ -72,7 +72,7 @@ def greedy(right=(1, 0, 0, 0)):
 
 
 def write_run(folder, groups):
-    manifest = make_manifest(config={}, models={}, questions={}, seeds=[0])
+    manifest = make_manifest(config={"name": folder.name}, models={}, questions={}, seeds=[0])
     with RunWriter(folder, manifest) as writer:
         for row in (row for each in groups for row in each.rows):
             writer.add(row, None)
