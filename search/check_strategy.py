@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import pathlib
+import traceback
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -37,6 +40,7 @@ def check_strategy(strategy: Strategy, params: Any = (), *, seed: int = 0) -> No
     """
     require = functools.partial(_require, strategy)
     _check_sizes(strategy, require)
+    strategy = _naming_functions(strategy)
     full = CAPACITY * MAX_DEPTH
     cases = [
         *((n, budget, 0.2, 1.0) for n in (1, 3, CAPACITY) for budget in (0, 1, 5, n * MAX_DEPTH)),
@@ -100,6 +104,42 @@ def _check_sizes(strategy: Strategy, require: Require) -> None:
             strategy.width(n) <= n,
             f"width({n}) = {strategy.width(n)}: no more paths can be kept than sampled",
         )
+
+
+_TRACED = ("plan", "base", "keep", "answer", "init_memory", "report")
+"""Functions of a strategy that `jit` traces, other than those of `_check_sizes`."""
+
+
+def _naming_functions(strategy: Strategy) -> Strategy:
+    """The strategy, whose functions are named in errors of code that can't be traced."""
+    return dataclasses.replace(
+        strategy,
+        **{
+            field: _naming(strategy, field)
+            for field in _TRACED
+            if getattr(strategy, field) is not None
+        },
+    )
+
+
+def _naming(strategy: Strategy, field: str) -> Callable[..., Any]:
+    function = getattr(strategy, field)
+
+    def call(*args: Any) -> Any:
+        try:
+            return function(*args)
+        except (jax.errors.JAXTypeError, jax.errors.JAXIndexError) as error:
+            frames = traceback.extract_tb(error.__traceback__)[1:]
+            place = (
+                f" ({pathlib.Path(frames[0].filename).name}:{frames[0].lineno})" if frames else ""
+            )
+            raise AssertionError(
+                f"strategy {strategy.name!r}: {field}{place} uses a traced array as a Python "
+                f"number or truth value ({type(error).__name__}): use jnp.maximum in place of "
+                "max, jnp.where in place of if, jnp functions in place of NumPy's"
+            ) from error
+
+    return call
 
 
 def _check_search(

@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import search
@@ -51,7 +52,48 @@ def _first_slot(params, finished, context, aggregation):
     return jnp.int32(0)
 
 
+def _python_max(params, key, state):
+    return search.request(state, max(state.num_candidates, 1)), state.memory
+
+
+def _python_if(state):
+    return (state.pool, state.pool.valid, state.memory) if state.step == 0 else None
+
+
+def _python_range(params, finished, context, aggregation):
+    return jnp.int32(max(range(finished.valid.sum()), default=-1))
+
+
+def _boolean_index(state):
+    return state.pool, state.pool.valid[state.pool.valid], state.memory
+
+
+def _numpy(params, key, state):
+    return search.request(state, np.maximum(state.num_candidates, 1)), state.memory
+
+
 BROKEN = {
+    "Python's max in a plan": (
+        dataclasses.replace(BEAM, plan=_python_max),
+        r"^strategy 'beam': plan \(test_check_strategy.py:\d+\) uses a traced array as .*"
+        r"\(TracerBoolConversionError\): use jnp.maximum in place of max",
+    ),
+    "a Python condition in keep": (
+        dataclasses.replace(BEAM, keep=_python_if),
+        r"^strategy 'beam': keep .*TracerBoolConversionError",
+    ),
+    "a Python range in an answer": (
+        dataclasses.replace(BEAM, answer=_python_range),
+        r"^strategy 'beam': answer .*TracerIntegerConversionError",
+    ),
+    "a boolean index in keep": (
+        dataclasses.replace(BEAM, keep=_boolean_index),
+        r"^strategy 'beam': keep .*NonConcreteBooleanIndexError",
+    ),
+    "NumPy in a plan": (
+        dataclasses.replace(BEAM, plan=_numpy),
+        r"^strategy 'beam': plan .*TracerArrayConversionError",
+    ),
     "a float number of samples": (
         dataclasses.replace(BEAM, plan=_float_samples),
         r"float32 but expected int32.*request\.num_samples",
