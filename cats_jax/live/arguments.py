@@ -64,7 +64,7 @@ def check_questions(questions: Any) -> None:
 def _check(name: str, value: Any, protocol: type, example: str) -> None:
     if inspect.isclass(value):
         raise BadInputError(
-            f"{name} is the class {value.__name__}: make an instance, such as {example}"
+            f"{name} is the class {value.__name__}: make an instance, {_made(value)}"
         )
     missing = _missing(value, _members(protocol))
     if missing:
@@ -72,6 +72,20 @@ def _check(name: str, value: Any, protocol: type, example: str) -> None:
             f"{name} is {_kind(value)} without {missing}, which a {protocol.__name__} has: pass "
             f"one, such as {example}; cats_jax.protocols says what one needs"
         )
+
+
+def _made(kind: type) -> str:
+    """The call that makes an instance of a class, with the names of what it needs."""
+    try:
+        parameters = inspect.signature(kind).parameters.values()
+    except (TypeError, ValueError):  # a class of C code may have no signature
+        return f"{kind.__name__}(...)"
+    needed = [
+        f"{each.name}=..." if each.kind is each.KEYWORD_ONLY else each.name
+        for each in parameters
+        if each.default is each.empty and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
+    ]
+    return f"{kind.__name__}({', '.join(needed)})"
 
 
 def _members(protocol: type) -> tuple[str, ...]:

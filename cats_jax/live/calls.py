@@ -1,4 +1,7 @@
-"""Calls of models: in the calling thread, or in threads of their own where a model allows that."""
+"""Calls of models, and what they return.
+
+A call is made in the calling thread, or in a thread of its own where a model allows that.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from ..errors import BadInputError
 from ..protocols import StepGenerator, StepScorer
 
 T = TypeVar("T")
@@ -19,6 +23,27 @@ def is_concurrent(model: StepGenerator | StepScorer | None) -> bool:
 def executor_for(model: StepGenerator | StepScorer | None, most: int) -> Executor:
     """An executor for calls of a model, `most` at a time if the model is concurrent."""
     return ThreadPoolExecutor(most) if is_concurrent(model) else CallingThread()
+
+
+def checked(returned: Any, wanted: type[T], model: Any, method: str) -> T:
+    """What a method of a model returned.
+
+    Args:
+        returned: value of the call.
+        wanted: class of `cats_jax.protocols` that the method must return.
+        model: object that was called.
+        method: name of the method.
+
+    Raises:
+        BadInputError: the value is of another class.
+    """
+    if isinstance(returned, wanted):
+        return returned
+    got, name = type(returned).__name__, wanted.__name__
+    raise BadInputError(
+        f"{type(model).__name__}.{method} returned a value of type {got}: it must return a "
+        f"cats_jax.protocols.{name}"
+    )
 
 
 class CallingThread(Executor):

@@ -36,7 +36,7 @@ from ..protocols import (
     shared_seconds,
 )
 from . import ticks
-from .calls import executor_for, is_concurrent
+from .calls import checked, executor_for, is_concurrent
 from .compilations import num_compilations
 from .ledger import Ledger
 from .results import ROOT, Candidate, DecisionRow, SearchResult, Status, path_of
@@ -450,7 +450,8 @@ class Cohort:
         """Add the samples of calls that are done to the trees."""
         grown = _Grown([], [], [])
         for call in calls:
-            asked, generation = self._sampling.pop(call), call.result()
+            asked = self._sampling.pop(call)
+            generation = checked(call.result(), Generation, self._policy, "generate")
             busy.inside("policy", generation.inside_seconds)
             seconds = generation.seconds
             if seconds is None:
@@ -528,6 +529,7 @@ class Cohort:
 
     def _add(self, scoring: Scoring, scored: Sequence[_NewCandidate], busy: Stopwatch) -> None:
         assert self._scorer is not None
+        checked(scoring, Scoring, self._scorer, "score")
         trees = [self._tree(new.slot) for new in scored]
         _check_scores(scoring, trees, [new.candidate for new in scored])
         busy.inside("prm", scoring.inside_seconds)

@@ -21,6 +21,7 @@ from ..protocols import (
     AnswerGeneration,
     AnswerGenerator,
     AnswerScorer,
+    AnswerScoring,
     Generation,
     Path,
     Question,
@@ -33,7 +34,7 @@ from ..protocols import (
     shared_seconds,
     total_usage,
 )
-from .calls import is_concurrent
+from .calls import checked, is_concurrent
 from .tree import why_invalid
 
 
@@ -119,7 +120,12 @@ class WholeAnswers:
                 (last_steps if request.to_end else answers).append(i)
         inside = 0.0
         if answers:
-            whole = self._policy.generate_answers([requests[i] for i in answers], self._max_depth)
+            whole = checked(
+                self._policy.generate_answers([requests[i] for i in answers], self._max_depth),
+                AnswerGeneration,
+                self._policy,
+                "generate_answers",
+            )
             inside += whole.inside_seconds
             samples = [
                 [self._sampled(requests[i].question, requests[i].path, each) for each in found]
@@ -127,7 +133,12 @@ class WholeAnswers:
             ]
             parts |= zip(answers, _parts(whole, samples), strict=True)
         if last_steps:
-            generation = self._policy.generate([requests[i] for i in last_steps])
+            generation = checked(
+                self._policy.generate([requests[i] for i in last_steps]),
+                Generation,
+                self._policy,
+                "generate",
+            )
             inside += generation.inside_seconds
             parts |= zip(last_steps, _parts(generation, generation.samples), strict=True)
         found = [parts[i] for i in range(len(requests))]
@@ -223,10 +234,15 @@ class WholeScores:
         usage = [TokenUsage()] * len(paths)
         inside = 0.0
         if asked:
-            scoring = self._scorer.score_answers(
-                [question for question, _, _ in asked],
-                [path for _, path, _ in asked],
-                [self._steps_known(question, path) for question, path, _ in asked],
+            scoring = checked(
+                self._scorer.score_answers(
+                    [question for question, _, _ in asked],
+                    [path for _, path, _ in asked],
+                    [self._steps_known(question, path) for question, path, _ in asked],
+                ),
+                AnswerScoring,
+                self._scorer,
+                "score_answers",
             )
             inside = scoring.inside_seconds
             for (question, path, payer), scores, cost in zip(

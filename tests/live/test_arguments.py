@@ -1,4 +1,4 @@
-"""Wrong objects handed to a `Searcher`: each is named in a sentence before a model is called."""
+"""Wrong objects handed to a `Searcher`, or returned by its models: each is named in a sentence."""
 
 import pytest
 import scripted
@@ -6,6 +6,30 @@ import scripted
 import search
 from cats_jax import Question, Searcher
 from cats_jax.errors import BadInputError
+
+
+class NeedsFolder:
+    def __init__(self, folder, *more, device, dtype="float32"):
+        """Only its signature matters."""
+
+
+class ListPolicy(scripted.ScriptedPolicy):
+    def generate(self, requests):
+        return super().generate(requests).samples
+
+
+class ListAnswers(scripted.ScriptedPolicy):
+    def generate_answers(self, requests, max_depth):
+        return [[] for _ in requests]
+
+
+class ListPrm(scripted.ScriptedPrm):
+    def score(self, questions, paths):
+        return super().score(questions, paths).scores
+
+
+class ConcurrentListPolicy(ListPolicy):
+    concurrent = True
 
 
 def _searcher(**changes):
@@ -24,8 +48,15 @@ def _searcher(**changes):
         ({"policy": [1]}, r"policy is a list without .*generate, keep_only, which a StepGenerator"),
         ({"policy": "weak"}, r"policy is a str without name"),
         ({"policy": None}, r"policy is a NoneType"),
-        ({"policy": scripted.ScriptedPolicy}, r"policy is the class ScriptedPolicy: make an inst"),
-        ({"scorer": scripted.ScriptedPrm}, r"scorer is the class ScriptedPrm: make an instance"),
+        (
+            {"policy": scripted.ScriptedPolicy},
+            r"is the class ScriptedPolicy: .* ScriptedPolicy\(\)",
+        ),
+        ({"scorer": scripted.ScriptedPrm}, r"class ScriptedPrm: make an inst.*, ScriptedPrm\(\)$"),
+        (
+            {"scorer": NeedsFolder},
+            r"is the class NeedsFolder: .*, NeedsFolder\(folder, device=...\)$",
+        ),
         ({"scorer": scripted.ScriptedPolicy()}, r"scorer is a ScriptedPolicy without .*score"),
         ({"strategy": "beam"}, r"strategy is a str, .* not the name 'beam'"),
         ({"strategy": search.beam}, r"strategy is .*: call it: beam\(\) makes the strategy"),
@@ -52,6 +83,23 @@ def test_wrong_objects(changes, message):
 def test_wrong_questions(questions, message):
     with pytest.raises(BadInputError, match=message):
         _searcher().run(questions)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"policy": ListPolicy()}, "ListPolicy.generate returned .* list: .* a .*protocols.Gener"),
+        ({"policy": ConcurrentListPolicy()}, "ConcurrentListPolicy.generate returned a value of"),
+        (
+            {"policy": ListAnswers(), "strategy": search.majority()},
+            "ListAnswers.generate_answers returned .* list: .*AnswerGeneration$",
+        ),
+        ({"scorer": ListPrm()}, "ListPrm.score returned .* list: .* a cats_jax.protocols.Scoring$"),
+    ],
+)
+def test_what_a_model_returns_is_named(changes, message):
+    with pytest.raises(BadInputError, match=message):
+        _searcher(**changes).run([Question("q", "1+2+3")])
 
 
 def test_what_a_protocol_asks_for_is_enough():
