@@ -9,7 +9,7 @@ from ..errors import BadInputError, known_names
 from ..specs.recipe import QuestionSpec
 from ..storage.tables import read_rows
 from .hub import chosen_split, hub_rows
-from .layout import Gold, Layout, Row, answer_text, column, to_question_set
+from .layout import BadRowError, Gold, Layout, Row, answer_text, column, to_question_set
 from .published import PUBLISHED, Published
 from .question_set import QuestionSet, joined
 from .world import world_questions
@@ -91,4 +91,13 @@ def _file_layout(spec: QuestionSpec) -> Layout:
     def gold(row: Row) -> Gold:
         return Gold(answer_text(column(row, spec.answer_column), spec.answer_column))
 
-    return Layout(gold, (spec.question_column,), spec.id_column)
+    def check(row: Row) -> None:
+        for option in ("question_column", "answer_column"):
+            name = getattr(spec, option)
+            if name not in row:
+                raise BadRowError(
+                    f"column {name!r} is missing: {known_names(name, row)}; a recipe names another "
+                    f"column by the key {option}"
+                )
+
+    return Layout(gold, (spec.question_column,), spec.id_column, check=check)

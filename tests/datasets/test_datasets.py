@@ -328,6 +328,23 @@ def test_a_users_columns(tmp_path):
     assert questions.answers == {"0": "1, 2", "1": "4"}
 
 
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        (
+            {},
+            r"q.jsonl:1: column 'question' is missing: .*known are Q, gold;.* key question_column",
+        ),
+        ({"question_column": "Q"}, r"column 'answer' is missing: .*; .* by the key answer_column"),
+        ({"question_column": "QQ", "answer_column": "gold"}, r"column 'QQ' is missing"),
+    ],
+)
+def test_a_missing_column_of_a_users_file_names_the_key(tmp_path, columns, message):
+    path = _jsonl(tmp_path / "q.jsonl", [{"Q": "1+1", "gold": "2"}])
+    with pytest.raises(BadInputError, match=message):
+        load_questions([QuestionSpec(file=str(path), **columns)])
+
+
 # Selections
 
 
