@@ -46,7 +46,8 @@ def grade(
     ):
         tally = grade_file(input, output, judge, lambda _: bar.show(next(done)))
     print(
-        f"{tally.rows} rows, {tally.correct} correct ({tally.correct / tally.rows:.4f}), "
+        f"{tally.rows} {'row' if tally.rows == 1 else 'rows'}, "
+        f"{tally.correct} correct ({tally.correct / tally.rows:.4f}), "
         f"{tally.errors} not graded: {output}"
     )
     return 0

@@ -319,6 +319,9 @@ def test_grade_command(capsys, tmp_path):
     assert graded == rows
     assert "7 rows, 4 correct (0.5714), 1 not graded" in capsys.readouterr().out
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out.jsonl", "rows.jsonl"]
+    _write(source, rows[5:6])
+    assert cli.run(["grade", "--input", str(source), "--output", str(target)]) == 0
+    assert "1 row, 1 correct (1.0000)" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
