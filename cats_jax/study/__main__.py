@@ -21,7 +21,9 @@ def study(
     banks: pathlib.Path = pathlib.Path("runs/bank"),
     results: pathlib.Path = pathlib.Path("docs/results"),
 ) -> None:
-    """Make the tables and figures of the study from its kept rows.
+    """Make the tables and figures of the study from its kept rows; earlier ones are overwritten.
+
+    Prints each file that was written.
 
     Args:
         keep: folders of finished runs of `cats-jax evaluate` or `cats-jax ablations`. Their rows
@@ -48,11 +50,15 @@ def study(
             merged = json.dumps(ablations.merge(kept, new), indent=0)
             path.write_text(merged + "\n", encoding="utf-8")
         else:
-            keep_run(folder, rows)
+            path = keep_run(folder, rows)
+        print(f"wrote {path}")
     if measure is not None:
         measured = json.dumps(measure_prms(measure, banks), indent=1)
-        (rows / f"bank-{measure}.json").write_text(measured + "\n", encoding="utf-8")
-    make(results)
+        path = rows / f"bank-{measure}.json"
+        path.write_text(measured + "\n", encoding="utf-8")
+        print(f"wrote {path}")
+    for path in make(results):
+        print(f"wrote {path}")
 
 
 if __name__ == "__main__":

@@ -35,12 +35,16 @@ _SPEED_ROWS = {
 }
 
 
-def make_page_figures(results: pathlib.Path) -> None:
+def make_page_figures(results: pathlib.Path) -> list[pathlib.Path]:
     """Draw every figure whose table or file is there.
 
     Args:
         results: folder of the pages, with `tables` and `figures`.
+
+    Returns:
+        The files that were written.
     """
+    written: list[pathlib.Path] = []
     drawn: dict[str, Callable[[pathlib.Path], Figure]] = {
         "figures/differences.png": _differences,
         "figures/chosen.png": _chosen,
@@ -59,7 +63,8 @@ def make_page_figures(results: pathlib.Path) -> None:
                 figure = draw(results)
             except FileNotFoundError:
                 continue
-            save_figure(figure, results / name)
+            written.append(save_figure(figure, results / name))
+    return written
 
 
 def _table(results: pathlib.Path, name: str) -> Table:

@@ -23,15 +23,19 @@ _BASELINES = ("baselines-small", "baselines-64", "baselines-256")
 _LIVE = (*_BASELINES, "cats", "cats-256", "seeds", "from-weak", "paper", "calibrated")
 
 
-def make(results: pathlib.Path) -> None:
-    """Make every table and figure that the kept rows allow.
+def make(results: pathlib.Path) -> list[pathlib.Path]:
+    """Make every table and figure that the kept rows allow; those of earlier calls are replaced.
 
     Args:
         results: folder that has `rows`, and to which `tables` and `figures` are written.
+
+    Returns:
+        The files that were written.
     """
     rows, figures = results / "rows", results / "figures"
     for folder in (results / "tables", figures):
         folder.mkdir(exist_ok=True)
+    written: list[pathlib.Path] = []
     tables = list(_tables_of_one_part(rows))
     compared: dict[str, Table] = {}
     for policy in ("weak", "strong"):
@@ -42,7 +46,8 @@ def make(results: pathlib.Path) -> None:
             with drawing():
                 count = len({row.question for group in live for row in group.rows})
                 title = f"Accuracy against tokens: policy {policy}, {count} test questions"
-                save_figure(draw_frontier(live, title), figures / f"frontier-{policy}.png")
+                figure = draw_frontier(live, title)
+                written.append(save_figure(figure, figures / f"frontier-{policy}.png"))
         for cost in ("tokens", "candidates"):
             table = equal_cost_table(f"equal-{cost}-{policy}", live, tuple(POLICIES), cost)
             compared[f"{policy}, {{}}, equal {cost}"] = table
@@ -50,7 +55,8 @@ def make(results: pathlib.Path) -> None:
         if table.lines:
             path = results / "tables" / f"{table.name}.md"
             path.write_text(table.markdown(), encoding="utf-8")
-    make_page_figures(results)
+            written.append(path)
+    return written + make_page_figures(results)
 
 
 def _live_tables(rows: pathlib.Path, policy: str, groups: Sequence[Group]) -> Iterator[Table]:

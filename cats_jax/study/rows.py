@@ -23,8 +23,11 @@ _OUTCOME = ("correct", "covered")
 _COSTS = ("candidates", "generated", "prompt_computed", "prm_computed")
 
 
-def keep_run(folder: pathlib.Path, rows: pathlib.Path) -> None:
+def keep_run(folder: pathlib.Path, rows: pathlib.Path) -> pathlib.Path:
     """Write the rows of a run folder as one file of the same name into the folder `rows`.
+
+    Returns:
+        Path of the file.
 
     Raises:
         BadInputError: `folder` is no run folder.
@@ -36,6 +39,7 @@ def keep_run(folder: pathlib.Path, rows: pathlib.Path) -> None:
     columns["actions"] = [json.dumps(row.actions) for row in found]
     path = rows / f"{folder.name}.parquet"
     pq.write_table(pa.table(columns), path, compression="zstd", compression_level=19)
+    return path
 
 
 def load_groups(rows: pathlib.Path, policy: str, parts: Sequence[str]) -> list[Group]:

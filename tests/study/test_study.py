@@ -404,10 +404,10 @@ def test_the_figures_of_the_pages_are_drawn_from_what_is_there(tmp_path):
     results = tmp_path / "results"
     for folder in ("tables", "figures"):
         (results / folder).mkdir(parents=True)
-    page_figures.make_page_figures(results)
+    assert page_figures.make_page_figures(results) == []
     assert list((results / "figures").iterdir()) == []
     shutil.copy(RESULTS / "grading.md", results)
-    page_figures.make_page_figures(results)
+    assert page_figures.make_page_figures(results) == [results / "figures/grading.png"]
     assert [path.name for path in (results / "figures").iterdir()] == ["grading.png"]
 
 
@@ -424,7 +424,7 @@ def test_a_figure_shows_its_tables_numbers():
     assert len(right.containers) == len(left.containers) == 4
 
 
-def test_the_command_keeps_runs_and_makes_what_their_rows_allow(tmp_path):
+def test_the_command_keeps_runs_and_makes_what_their_rows_allow(tmp_path, capsys):
     results = tmp_path / "results"
     with pytest.raises(BadInputError, match="has no folder 'rows': start the command"):
         study(results=results)
@@ -433,6 +433,8 @@ def test_the_command_keeps_runs_and_makes_what_their_rows_allow(tmp_path):
     study(keep=(tmp_path / "weak-offline",), results=results)
     made = {path.name for path in (results / "tables").iterdir()}
     assert made == {"offline-weak-16.md"}
+    kept, table = results / "rows/weak-offline.parquet", results / "tables/offline-weak-16.md"
+    assert capsys.readouterr().out.splitlines() == [f"wrote {kept}", f"wrote {table}"]
     with pytest.raises(BadInputError, match="no run folder"):
         study(keep=(tmp_path,), results=results)
 
