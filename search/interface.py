@@ -97,7 +97,8 @@ class Strategy:
     through the contract below.
 
     Attributes:
-        name: short name for error messages and, by default, for tables and result keys.
+        name: short name for error messages. Tables and result keys of a recipe's run have the
+            strategy's label there.
         plan: `(params, key, state) -> (Request, M)`, each tick: what every frontier node asks for,
             before contention, and the new memory. `params` are those of the method's policy, `()`
             without one; `key` is consumed. Build the request with `search.request`.
@@ -105,9 +106,10 @@ class Strategy:
         aggregation: from step scores to the path score that ranks paths.
         calibrated: replace raw step scores by P(step right), see `search.calibration`, wherever
             the strategy sees them.
-        keep: `state -> (paths, marked bool[N], M)` at the end of a step: the marked rows compete by
-            path score for the free places. `paths` is usually `state.pool`, the children of the
-            step; a method that keeps nodes in its memory returns those instead.
+        keep: `state -> (paths, marked, M)` at the end of a step: the marked rows compete by path
+            score for the free places. `marked` has a bool for each row of `paths`, which is usually
+            `state.pool`, the children of the step; a method that keeps nodes in its memory returns
+            those instead.
         answer: rule that chooses among finished paths, see `search.answers`.
         init_memory: `state -> M`, the method's own pytree. Its structure, shapes and dtypes stay.
         report: `(state, plan) -> pytree`, each tick, before a step ends: what the method tells a
