@@ -1,9 +1,9 @@
 """What the documentation shows is run or parsed, and what it links to or names is there.
 
 A block is treated by its language. ```python blocks of a page are executed in one namespace, the
-commands of ```sh blocks are parsed without being run, ```yaml blocks are loaded as recipes, and the
-blocks of `_AS_THEY_ARE` are diagrams, outputs or Sphinx directives. A comment in the line before a
-block says what else is done with it:
+commands of ```sh blocks are parsed without being run, ```yaml blocks are loaded as recipes, the
+lines of ```json blocks are rows of JSONL, and the blocks of `_AS_THEY_ARE` are diagrams, outputs or
+Sphinx directives. A comment in the line before a block says what else is done with it:
 
     <!-- run: no (REASON) -->                nothing
     <!-- run: substituted (REASON) -->       python, with `_SUBSTITUTES` in place of hub and GPU
@@ -21,6 +21,7 @@ import functools
 import importlib
 import importlib.util
 import inspect
+import json
 import pathlib
 import re
 import shlex
@@ -190,6 +191,8 @@ def _run(block: Block, names: dict[str, Any], folder: pathlib.Path) -> None:
         _check_shell(block)
     elif block.language == "yaml":
         _load_yaml(block, folder)
+    elif block.language == "json":
+        assert all(isinstance(json.loads(line), dict) for line in block.text.splitlines())
     else:
         assert not block.mark, f"{block.where}: unknown comment {block.mark!r}"
         known = block.language in _AS_THEY_ARE
