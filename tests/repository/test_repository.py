@@ -17,7 +17,9 @@ import zipfile
 import jax.numpy as jnp
 import jaxtyping
 import pytest
+import yaml
 
+import cats_jax
 import search
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -69,6 +71,15 @@ tests notebooks benchmarks recipes docs
 @pytest.mark.parametrize("name", _LAYOUT.split())
 def test_layout(name):
     assert (ROOT / name).exists()
+
+
+def test_the_citations_have_the_version():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    (version,) = re.findall(r"version = \{(.*)\}", (ROOT / "README.md").read_text())
+    assert citation["version"] == version == cats_jax.__version__
+    # What the format asks for: https://github.com/citation-file-format/citation-file-format
+    assert {"cff-version", "message", "title", "authors"} <= set(citation)
+    assert all(set(author) <= {"name"} and author["name"] for author in citation["authors"])
 
 
 def test_ci_is_executable():
