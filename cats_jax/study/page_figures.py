@@ -45,25 +45,26 @@ def make_page_figures(results: pathlib.Path) -> list[pathlib.Path]:
         The files that were written.
     """
     written: list[pathlib.Path] = []
-    drawn: dict[str, Callable[[pathlib.Path], Figure]] = {
-        "figures/differences.png": _differences,
-        "figures/chosen.png": _chosen,
-        "figures/ablations.png": _ablations,
-        "figures/sparsity.png": _sparsity,
-        "figures/bank.png": _bank,
-        "figures/grading.png": _grading,
-        "figures/speed.png": _speed,
-        "figures/world.png": _world,
-        "../figures/prm_calibration.png": _prm_calibration,
-        "../figures/simulator_vs_world.png": _simulator,
+    figures, shared = results / "figures", results.parent / "figures"
+    drawn: dict[pathlib.Path, Callable[[pathlib.Path], Figure]] = {
+        figures / "differences.png": _differences,
+        figures / "chosen.png": _chosen,
+        figures / "ablations.png": _ablations,
+        figures / "sparsity.png": _sparsity,
+        figures / "bank.png": _bank,
+        figures / "grading.png": _grading,
+        figures / "speed.png": _speed,
+        figures / "world.png": _world,
+        shared / "prm_calibration.png": _prm_calibration,
+        shared / "simulator_vs_world.png": _simulator,
     }
-    for name, draw in drawn.items():
+    for path, draw in drawn.items():
         with drawing():
             try:
                 figure = draw(results)
             except FileNotFoundError:
                 continue
-            written.append(save_figure(figure, results / name))
+            written.append(save_figure(figure, path))
     return written
 
 
