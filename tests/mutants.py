@@ -53,6 +53,27 @@ def _loop(strategy: str) -> tuple[str, ...]:
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
+        name="what a model returns is not checked",
+        file="cats_jax/live/calls.py",
+        original="if isinstance(returned, wanted):",
+        mutated="if wanted:",
+        tests=("tests/live/test_arguments.py",),
+    ),
+    Mutant(
+        name="a strategy that indexes by a traced mask is not named",
+        file="search/check_strategy.py",
+        original="except (jax.errors.JAXTypeError, jax.errors.JAXIndexError) as error:",
+        mutated="except jax.errors.JAXTypeError as error:",
+        tests=("tests/search/test_check_strategy.py", "-k", "boolean"),
+    ),
+    Mutant(
+        name="a missing answer column does not name its key",
+        file="cats_jax/datasets/loading.py",
+        original='for option in ("question_column", "answer_column"):',
+        mutated='for option in ("question_column",):',
+        tests=("tests/datasets/test_datasets.py", "-k", "names_the_key"),
+    ),
+    Mutant(
         name="a right step that was not kept does not lose the right path",
         file="cats_jax/reporting/right_path.py",
         original="kept = [c for c in result.candidates if c.id in right and c.kept]",
