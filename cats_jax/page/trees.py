@@ -11,7 +11,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..live.results import Candidate, DecisionRow, SearchResult
-from .texts import bounded
+from ..reporting.right_path import RightPath
+from .texts import bounded, shortened
 
 KEPT, DONE = 1, 2
 """Bits of the column "flags"."""
@@ -19,10 +20,15 @@ KEPT, DONE = 1, 2
 _PER_UNIT = 10_000
 _PER_NAT = 100
 _FEATURE_DIGITS = 3
+_MAX_SENTENCE = 1000
 
 
-def encode_tree(result: SearchResult) -> dict[str, Any]:
+def encode_tree(result: SearchResult, fate: RightPath) -> dict[str, Any]:
     """The tree, the finished paths and the decisions of a search, as JSON values.
+
+    Args:
+        result: search result of `Run.tree`.
+        fate: what became of the right path in it.
 
     Returns:
         A mapping with
@@ -33,7 +39,9 @@ def encode_tree(result: SearchResult) -> dict[str, Any]:
         - "answers" and "invalid": [candidate id, index into "texts"] of those that have one;
         - "ends": the last candidate of each finished path, and "chosen", an index into it, or null;
         - "decisions": columns of the decisions, among them "features", one column per feature. A
-          column of equal numbers is that number.
+          column of equal numbers is that number;
+        - "fate": "sentence" on the right path, "knowledge" behind it, and "remarks", pairs of a
+          candidate's id and what is said at its step.
     """
     texts: dict[str, int] = {}
 
@@ -58,6 +66,11 @@ def encode_tree(result: SearchResult) -> dict[str, Any]:
         "ends": [path.nodes[-1] for path in result.paths if path.nodes],
         "chosen": result.chosen,
         "decisions": _decisions(result.decisions),
+        "fate": {
+            "sentence": shortened(fate.sentence, _MAX_SENTENCE),
+            "knowledge": fate.knowledge,
+            "remarks": [[node, remark] for node, remark in fate.remarks.items()],
+        },
     }
     return {**tree, "texts": [bounded(text) for text in texts]}
 

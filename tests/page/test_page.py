@@ -11,6 +11,7 @@ from hostile_run import LONG, run_manifest, write_hostile_run
 from hypothesis import given
 from hypothesis import strategies as st
 from page_reader import Page
+from run_folders import candidate, row_of, searched, write_run
 
 from cats_jax.cli import run as run_command
 from cats_jax.errors import BadInputError
@@ -20,6 +21,7 @@ from cats_jax.page.build import write_page
 from cats_jax.page.texts import MAX_TEXT, bounded, shortened
 from cats_jax.page.trees import encode_tree
 from cats_jax.protocols import Question
+from cats_jax.reporting.right_path import RightPath
 from cats_jax.runs.folder import TREES, Row, RunWriter, read_run, row_key
 
 # Trees
@@ -96,25 +98,31 @@ def _path_to(end, candidates):
     return path
 
 
+_FATE = RightPath("dropped", True, 1, "Lost at step 2.", {0: "at the question", 3: "lost here"})
+
+
 @given(_results())
 def test_a_tree_is_read_back(result):
-    tree = json.loads(json.dumps(encode_tree(result), allow_nan=False))
+    tree = json.loads(json.dumps(encode_tree(result, _FATE), allow_nan=False))
+    assert tree["fate"]["sentence"] == _FATE.sentence
+    assert tree["fate"]["knowledge"] == _FATE.knowledge
+    assert {node: text for node, text in tree["fate"]["remarks"]} == _FATE.remarks
     names = ("parent", "step", "phase", "tokens", "score", "path_score", "log_prob", "flags")
     columns = _decoded(tree, names)
     answers, invalid = dict(tree["answers"]), dict(tree["invalid"])
-    for index, candidate in enumerate(result.candidates):
-        assert columns["parent"][index] == candidate.parent
-        assert columns["step"][index] == candidate.step
-        assert columns["phase"][index] == candidate.phase
-        assert columns["tokens"][index] == candidate.num_tokens
-        assert tree["texts"][tree["text"][index]] == candidate.text
-        assert columns["flags"][index] == candidate.kept + 2 * candidate.done
-        assert _text(tree, answers.get(candidate.id)) == candidate.answer
-        assert _text(tree, invalid.get(candidate.id)) == candidate.invalid
+    for index, node in enumerate(result.candidates):
+        assert columns["parent"][index] == node.parent
+        assert columns["step"][index] == node.step
+        assert columns["phase"][index] == node.phase
+        assert columns["tokens"][index] == node.num_tokens
+        assert tree["texts"][tree["text"][index]] == node.text
+        assert columns["flags"][index] == node.kept + 2 * node.done
+        assert _text(tree, answers.get(node.id)) == node.answer
+        assert _text(tree, invalid.get(node.id)) == node.invalid
         for name, value, unit in (
-            ("score", candidate.score, 10_000),
-            ("path_score", candidate.path_score, 10_000),
-            ("log_prob", candidate.log_prob, 100),
+            ("score", node.score, 10_000),
+            ("path_score", node.path_score, 10_000),
+            ("log_prob", node.log_prob, 100),
         ):
             found = columns[name][index]
             assert (found is None) == (value is None)
@@ -245,6 +253,26 @@ def test_rows_of_a_merged_run_have_the_trees_of_their_own_folder(tmp_path):
     assert part["rows"]["correct"] == [0, 0, 0, 1]
     assert (size.rows, size.trees, size.damaged) == (4, 4, ())
     assert size.bytes == path.stat().st_size
+
+
+def test_the_page_says_where_the_right_path_was_lost(tmp_path):
+    steps = [
+        candidate(1, 0, 0, "1+2=3", 0.4),
+        candidate(2, 0, 0, "1+2=4", 0.9, kept=True),
+        candidate(3, 2, 1, "\\boxed{7}", 0.9, kept=True, done=True, answer="7"),
+    ]
+    result = searched("w-a", "(1+2)+3=?", steps, chosen=3)
+    for policy, first, remarks, knowledge in (
+        ("weak", "The right path was lost at step 1:", {1, 2}, "from the embedded world's task"),
+        ("/models/qwen", "None of 1 finished paths is right.", set(), "of finished paths only"),
+    ):
+        name = policy.rpartition("/")[2]
+        folder = write_run(tmp_path / name, [(row_of(result, "6"), result)], policy=policy)
+        write_page([read_run(folder)], tmp_path / "page.html")
+        fate = Page(tmp_path / "page.html").tree((0, 0))["fate"]
+        assert fate["sentence"].startswith(first)
+        assert {node for node, _ in fate["remarks"]} == remarks
+        assert knowledge in fate["knowledge"]
 
 
 def test_runs_of_other_questions_are_parts_of_their_own(tmp_path):

@@ -14,9 +14,11 @@ from hostile_run import HOSTILE, run_manifest, write_hostile_run
 from playwright import sync_api as playwright
 
 from cats_jax.cli import run as run_command
+from cats_jax.grading.boxed_integer import BoxedIntegerJudge
 from cats_jax.live.ledger import Ledger
 from cats_jax.live.results import Candidate, SearchResult, path_of
 from cats_jax.protocols import Question
+from cats_jax.reporting.right_path import follow_right_path
 from cats_jax.runs.folder import Row, RunWriter, read_run, row_key
 
 pytestmark = [pytest.mark.web, pytest.mark.timeout(120)]
@@ -247,6 +249,25 @@ def test_a_path_by_keyboard_and_a_link_to_its_node(real, open_tab):
     assert tab.page.locator("#help").is_visible()
     keys.press("Escape")
     assert not tab.page.locator("#help").is_visible()
+    assert not tab.trouble
+
+
+def test_the_lost_path_is_marked_as_in_the_terminal(real, open_tab):
+    run = read_run(real)
+    fates = [
+        (row, follow_right_path(run, row, run.tree(row), BoxedIntegerJudge()))
+        for row in run.rows
+        if row.strategy == "beam" and row.num_candidates == 4
+    ]
+    row, fate = next(found for found in fates if found[1].cause in ("dropped", "not sampled"))
+    tab = open_tab(real / "page.html")
+    tab.open(f"question={row.question}&a=beam|4|exact|0")
+    assert tab.texts(".fate") == [fate.sentence]
+    assert fate.knowledge in tab.page.locator(".panel").inner_text()
+    marks = {text for line in tab.texts(".badge.remark") for text in [line.removeprefix("◀ ")]}
+    assert marks
+    assert marks <= set(fate.remarks.values())
+    assert any(text.startswith("the right path was lost here") for text in marks)
     assert not tab.trouble
 
 

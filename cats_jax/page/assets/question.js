@@ -66,7 +66,8 @@ function panel(question, {setting, row}, tree, view) {
   return el("section", {class: "panel", "aria-label": setting.name},
     el("h3", {}, el("span", {class: "swatch", style: {"background-color": setting.color}}), setting.name),
     row === undefined ? el("p", {class: "note"}, "This configuration did not search the question.") : [
-      el("p", {}, outcomeOf(row)),
+      el("p", {}, outcomeOf(row, tree)),
+      tree === null ? null : fateOf(tree),
       row.reason === "" ? null : el("p", {class: "note"}, shortLine(row.reason, 500)),
       el("dl", {class: "facts"}, facts.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value)))),
     ],
@@ -75,11 +76,20 @@ function panel(question, {setting, row}, tree, view) {
       : [stepTable(tree), view.element]);
 }
 
-function outcomeOf(row) {
+// Where there is a tree, the sentence on the right path says more than the row.
+function outcomeOf(row, tree) {
   const {mark, word, kind} = verdict(row);
   return [el("span", {class: `verdict ${kind}`}, mark), ` ${word}`,
     row.answer === null ? "" : [": ", el("b", {}, shortLine(row.answer, 200))],
-    !row.correct && row.covered ? el("span", {class: "note"}, " · another finished path has the right answer") : null];
+    tree === null && !row.correct && row.covered ? el("span", {class: "note"}, " · another finished path has the right answer") : null];
+}
+
+// What became of the right path, and how that is known; a remark at the question has no line of its own.
+function fateOf(tree) {
+  return [
+    el("p", {class: "fate"}, shortLine(tree.fate.sentence, 1000), remarkBadge(tree.remark(0))),
+    el("p", {class: "note"}, tree.fate.knowledge),
+  ];
 }
 
 function stepTable(tree) {

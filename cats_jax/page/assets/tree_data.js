@@ -12,6 +12,7 @@ function readTree(raw, featureNames) {
   };
   const answers = new Map(raw.answers);
   const invalid = new Map(raw.invalid);
+  const remarks = new Map(raw.fate.remarks);
   const children = Array.from({length: size + 1}, () => []);
   raw.parent.forEach((parent, index) => children[parent].push(index + 1));
   const decisions = new Map();
@@ -35,6 +36,8 @@ function readTree(raw, featureNames) {
     done: (id) => (value(raw.flags, id - 1) & DONE) !== 0,
     answer: (id) => (answers.has(id) ? raw.texts[answers.get(id)] : null),
     invalid: (id) => (invalid.has(id) ? raw.texts[invalid.get(id)] : null),
+    remark: (id) => remarks.get(id) ?? null, // 0 is the question
+    fate: raw.fate,
     children: (id) => children[id],
     decisions: (id) => (decisions.get(id) ?? []).map((index) => decisionAt(raw.decisions, index, featureNames)),
     numDecisions: raw.decisions.node.length,
@@ -45,7 +48,7 @@ function readTree(raw, featureNames) {
     return path.reverse();
   };
   tree.chosen = new Set(raw.chosen === null ? [] : tree.pathTo(raw.ends[raw.chosen]));
-  tree.leadsOn = (id) => tree.kept(id) || tree.chosen.has(id) || children[id].length > 0;
+  tree.leadsOn = (id) => tree.kept(id) || tree.chosen.has(id) || remarks.has(id) || children[id].length > 0;
   return tree;
 }
 

@@ -92,7 +92,8 @@ function treeView(tree, options) {
     const byScore = (one, two) => (tree.pathScore(two) ?? -1) - (tree.pathScore(one) ?? -1) || one - two;
     const children = tree.children(parent);
     const leading = children.filter(tree.leadsOn)
-      .sort((one, two) => tree.chosen.has(two) - tree.chosen.has(one) || byScore(one, two)).map((id) => [id]);
+      .sort((one, two) => tree.chosen.has(two) - tree.chosen.has(one) ||
+        (tree.remark(two) !== null) - (tree.remark(one) !== null) || byScore(one, two)).map((id) => [id]);
     const dropped = alike(tree, children.filter((id) => !tree.leadsOn(id)).sort(byScore));
     const items = tree.decisions(parent).map(decisionItem);
     for (const [found, first, word] of [[leading, FIRST_KEPT, "kept"], [dropped, FIRST_DROPPED, "dropped"]]) {
@@ -183,7 +184,13 @@ function lineOf(tree, ids, onlyHere) {
       invalid === null ? null : el("span", {class: "badge invalid"}, `invalid: ${shortLine(invalid, 40)}`),
       tree.done(id) ? el("span", {class: "badge finished"}, tree.ends.has(id) ? "⚑ " : "", "→ ",
         answer === null ? "no answer" : shortLine(answer, 80)) : null,
+      remarkBadge(tree.remark(id)),
       onlyHere?.has(id) ? el("span", {class: "badge only"}, "kept only here") : null));
+}
+
+// What became of the right path at a node, as cats_jax/reporting/right_path.py has it.
+function remarkBadge(remark) {
+  return remark === null ? null : el("span", {class: "badge remark"}, el("span", {"aria-hidden": true}, "◀ "), shortLine(remark, 200));
 }
 
 function describeFolded(tree, ids, word) {
