@@ -81,6 +81,13 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/reporting/test_right_path.py",),
     ),
     Mutant(
+        name="equal steps after other paths are one line",
+        file="cats_jax/reporting/equal_paths.py",
+        original="path = (firsts[candidate.parent], candidate.text",
+        mutated="path = (candidate.step, candidate.text",
+        tests=("tests/page/test_page.py", "-k", "read_back"),
+    ),
+    Mutant(
         name="strategies differ with other PRMs",
         file="cats_jax/reporting/selection.py",
         original="(one.prm == other.prm or None in (one.prm, other.prm))",

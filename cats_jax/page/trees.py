@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..live.results import Candidate, DecisionRow, SearchResult
+from ..reporting.equal_paths import first_equals
 from ..reporting.right_path import RightPath
 from .texts import bounded, shortened
 
@@ -36,6 +37,7 @@ def encode_tree(result: SearchResult, fate: RightPath) -> dict[str, Any]:
         - "texts": distinct texts, each a string, or [beginning, length] of one that was cut;
         - "parent", "step", "phase", "tokens", "score", "path_score", "log_prob", "flags" and
           "text" (index into "texts"): one entry per candidate;
+        - "first": the id of the first candidate with an equal path, or 0 for that one itself;
         - "answers" and "invalid": [candidate id, index into "texts"] of those that have one;
         - "ends": the last candidate of each finished path, and "chosen", an index into it, or null;
         - "decisions": columns of the decisions, among them "features", one column per feature. A
@@ -49,6 +51,7 @@ def encode_tree(result: SearchResult, fate: RightPath) -> dict[str, Any]:
         return texts.setdefault(text, len(texts))
 
     candidates = result.candidates
+    firsts = first_equals(candidates)
     tree: dict[str, Any] = {
         "parent": [candidate.parent for candidate in candidates],
         "step": _column(candidate.step for candidate in candidates),
@@ -61,6 +64,7 @@ def encode_tree(result: SearchResult, fate: RightPath) -> dict[str, Any]:
         "log_prob": _column(_rounded(candidate.log_prob, _PER_NAT) for candidate in candidates),
         "flags": _column(_flags(candidate) for candidate in candidates),
         "text": [of(candidate.text) for candidate in candidates],
+        "first": _column(firsts[c.id] if firsts[c.id] != c.id else 0 for c in candidates),
         "answers": [[c.id, of(c.answer)] for c in candidates if c.answer is not None],
         "invalid": [[c.id, of(c.invalid)] for c in candidates if c.invalid is not None],
         "ends": [path.nodes[-1] for path in result.paths if path.nodes],

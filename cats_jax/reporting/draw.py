@@ -11,6 +11,7 @@ from rich.tree import Tree
 
 from ..live.results import ROOT, Candidate, DecisionRow, SearchResult
 from .actions import describe_action
+from .equal_paths import first_equals
 from .plain_text import one_line
 
 LEGEND = (
@@ -64,6 +65,7 @@ def describe_result(result: SearchResult) -> str:
 class _Drawing:
     def __init__(self, result: SearchResult, max_dropped: int, remarks: Mapping[int, str]) -> None:
         self._max_dropped, self._remarks = max_dropped, remarks
+        self._firsts = first_equals(result.candidates)
         self._children: defaultdict[int, list[Candidate]] = defaultdict(list)
         for candidate in result.candidates:
             self._children[candidate.parent].append(candidate)
@@ -86,10 +88,10 @@ class _Drawing:
         )
         for line, times in decisions.items():
             branch.add(Text(line + (f"  ×{times}" if times > 1 else ""), style="cyan"))
-        equal: dict[tuple[str, str | None], list[Candidate]] = {}
+        equal: dict[int, list[Candidate]] = {}
         for node in nodes:
             for child in self._children[node]:
-                equal.setdefault((child.text, child.invalid), []).append(child)
+                equal.setdefault(self._firsts[child.id], []).append(child)
         kept = [same for same in equal.values() if any(map(self._leads_on, same))]
         dropped = [same for same in equal.values() if not any(map(self._leads_on, same))]
         dropped.sort(key=lambda same: -_score(same[0]))

@@ -127,6 +127,11 @@ def test_a_tree_is_read_back(result):
             found = columns[name][index]
             assert (found is None) == (value is None)
             assert value is None or abs(found / unit - value) <= 0.5001 / unit
+    firsts = _whole(tree["first"], len(result.candidates))
+    paths = [_texts_to(node, result.candidates) for node in result.candidates]
+    assert [first or index + 1 for index, first in enumerate(firsts)] == [
+        paths.index(path) + 1 for path in paths
+    ]
     assert tree["ends"] == [path.nodes[-1] for path in result.paths]
     assert tree["chosen"] == result.chosen
     decisions = tree["decisions"]
@@ -139,6 +144,11 @@ def test_a_tree_is_read_back(result):
         assert abs(decisions["reward"][index] / 10_000 - decision.reward) <= 0.5001e-4
         for feature, value in enumerate(decision.features):
             assert abs(_whole(decisions["features"][feature], size)[index] - value) <= 0.5001e-3
+
+
+def _texts_to(node, candidates):
+    path = [candidates[number - 1] for number in _path_to(node, candidates)]
+    return [(step.text, step.invalid) for step in path]
 
 
 def _text(tree, index):

@@ -24,7 +24,8 @@ function readTree(raw, featureNames) {
     size,
     ends: new Set(raw.ends),
     text: (id) => raw.texts[raw.text[id - 1]],
-    textNumber: (id) => raw.text[id - 1],
+    // The first node with an equal path; nodes with the same one are drawn as one line.
+    first: (id) => value(raw.first, id - 1) || id,
     parent: (id) => raw.parent[id - 1],
     step: (id) => value(raw.step, id - 1),
     phase: (id) => value(raw.phase, id - 1),
@@ -39,7 +40,8 @@ function readTree(raw, featureNames) {
     remark: (id) => remarks.get(id) ?? null, // 0 is the question
     fate: raw.fate,
     children: (id) => children[id],
-    decisions: (id) => (decisions.get(id) ?? []).map((index) => decisionAt(raw.decisions, index, featureNames)),
+    decisionsAt: (ids) => ids.flatMap((id) => decisions.get(id) ?? []).map((index) => decisionAt(raw.decisions, index, featureNames))
+      .sort((one, two) => one.phase - two.phase),
     numDecisions: raw.decisions.node.length,
   };
   tree.pathTo = (id) => {

@@ -20,7 +20,7 @@ function treeView(tree, options) {
     item.setAttribute("aria-selected", "true");
     item.tabIndex = 0;
     if (item.dataset.node !== undefined) {
-      item.querySelector(":scope > .line").after(detailOf(tree, Number(item.dataset.node)));
+      item.querySelector(":scope > .line").after(detailOf(tree, item.nodes));
       options.choose(item.dataset.node);
     }
   }
@@ -40,8 +40,7 @@ function treeView(tree, options) {
       if (selected !== null && !list.contains(selected)) focusOn(item);
       return undefined;
     }
-    const id = Number(item.dataset.node);
-    const items = childItems(id, Number(item.getAttribute("aria-level")) + 1);
+    const items = childItems(item.nodes, Number(item.getAttribute("aria-level")) + 1);
     item.append(el("ul", {role: "group"}, items));
     // A path without other ways opens as a whole.
     const ways = items.filter((child) => child.hasAttribute("aria-expanded"));
@@ -58,13 +57,14 @@ function treeView(tree, options) {
     if (hadFocus) focusOn(drawn[0]);
   }
 
-  // `ids`: one node, or several dropped ones that are alike.
+  // `ids`: nodes with equal paths, the one that speaks for them first.
   function nodeItem(ids, level) {
     const [id] = ids;
-    const opens = tree.children(id).length > 0 || tree.decisions(id).length > 0;
+    const opens = ids.some((one) => tree.children(one).length > 0) || tree.decisionsAt(ids).length > 0;
     const item = el("li", {role: "treeitem", tabindex: -1, "aria-level": level, "aria-selected": "false",
       "aria-expanded": opens ? "false" : null, "data-node": id,
       class: tree.chosen.has(id) ? "chosen" : tree.kept(id) ? "kept" : "dropped"});
+    item.nodes = ids;
     const opener = el("span", {class: "opener", "aria-hidden": true});
     const line = lineOf(tree, ids, options.onlyHere);
     line.prepend(opener);
@@ -88,14 +88,15 @@ function treeView(tree, options) {
     return item;
   }
 
-  function childItems(parent, level) {
-    const byScore = (one, two) => (tree.pathScore(two) ?? -1) - (tree.pathScore(one) ?? -1) || one - two;
-    const children = tree.children(parent);
-    const leading = children.filter(tree.leadsOn)
-      .sort((one, two) => tree.chosen.has(two) - tree.chosen.has(one) ||
-        (tree.remark(two) !== null) - (tree.remark(one) !== null) || byScore(one, two)).map((id) => [id]);
-    const dropped = alike(tree, children.filter((id) => !tree.leadsOn(id)).sort(byScore));
-    const items = tree.decisions(parent).map(decisionItem);
+  function childItems(parents, level) {
+    const best = (ids) => Math.max(...ids.map((id) => tree.pathScore(id) ?? -1));
+    const byScore = (one, two) => best(two) - best(one) || one[0] - two[0];
+    const first = (one, two) => tree.chosen.has(two[0]) - tree.chosen.has(one[0]) ||
+      (remarkAmong(tree, two) !== null) - (remarkAmong(tree, one) !== null) || byScore(one, two);
+    const lines = equalPaths(tree, parents.flatMap(tree.children));
+    const leading = lines.filter((ids) => ids.some(tree.leadsOn)).sort(first);
+    const dropped = lines.filter((ids) => !ids.some(tree.leadsOn)).sort(byScore);
+    const items = grouped(tree.decisionsAt(parents), JSON.stringify).map(decisionItem);
     for (const [found, first, word] of [[leading, FIRST_KEPT, "kept"], [dropped, FIRST_DROPPED, "dropped"]]) {
       // A fold of one line would save nothing.
       const shown = found.length <= first + 1 ? found.length : first;
@@ -108,7 +109,7 @@ function treeView(tree, options) {
   function itemOf(group, id) {
     for (;;) {
       const items = [...group.children].filter((child) => child.getAttribute("role") === "treeitem");
-      const found = items.find((item) => item.dataset.node !== undefined && sameLine(tree, Number(item.dataset.node), id));
+      const found = items.find((item) => item.nodes?.includes(id));
       if (found !== undefined) return found;
       const fold = items.find((item) => item.folded?.some((ids) => ids.includes(id)));
       if (fold === undefined) return null;
@@ -131,7 +132,7 @@ function treeView(tree, options) {
     return item;
   }
 
-  list.append(...childItems(0, 1));
+  list.append(...childItems([0], 1));
   list.addEventListener("keydown", (event) => treeKey(event, {list, focusOn, toggle}));
   list.addEventListener("focusin", (event) => {
     if (event.target.getAttribute("role") === "treeitem") select(event.target);
@@ -154,20 +155,30 @@ function treeView(tree, options) {
   };
 }
 
-// Dropped nodes with the same text and the same fault are one line.
-function alike(tree, ids) {
+// Nodes with equal paths, together: one on the answer's path first, then those kept.
+function equalPaths(tree, ids) {
+  const rank = (id) => 2 * tree.chosen.has(id) + tree.kept(id);
+  return grouped(ids, tree.first).map((same) => same.sort((one, two) => rank(two) - rank(one) || one - two));
+}
+
+function grouped(items, keyOf) {
   const found = new Map();
-  for (const id of ids) {
-    const key = `${tree.textNumber(id)}|${beginning(tree.invalid(id) ?? "")}`;
+  for (const item of items) {
+    const key = keyOf(item);
     if (!found.has(key)) found.set(key, []);
-    found.get(key).push(id);
+    found.get(key).push(item);
   }
   return [...found.values()];
 }
 
-function sameLine(tree, shown, id) {
-  return shown === id || (!tree.leadsOn(shown) && !tree.leadsOn(id) && tree.parent(shown) === tree.parent(id) &&
-    tree.textNumber(shown) === tree.textNumber(id) && tree.invalid(shown) === tree.invalid(id));
+function remarkAmong(tree, ids) {
+  return ids.map(tree.remark).find((remark) => remark !== null) ?? null;
+}
+
+// "×4, 2 kept": four equal steps, of which two were kept.
+function timesOf(tree, ids) {
+  const kept = ids.filter(tree.kept).length;
+  return `×${formatNumber(ids.length)}${kept > 0 && kept < ids.length ? `, ${formatNumber(kept)} kept` : ""}`;
 }
 
 function lineOf(tree, ids, onlyHere) {
@@ -180,12 +191,12 @@ function lineOf(tree, ids, onlyHere) {
     el("span", {class: "mark", role: "img", "aria-label": word, title: word}, mark),
     invalid === null ? scoreChip(tree.pathScore(id), "path score") : null,
     el("span", {class: "text"}, modelText(tree.text(id)),
-      ids.length > 1 ? el("span", {class: "badge"}, `×${ids.length}`) : null,
+      ids.length > 1 ? el("span", {class: "badge times"}, timesOf(tree, ids)) : null,
       invalid === null ? null : el("span", {class: "badge invalid"}, `invalid: ${shortLine(invalid, 40)}`),
-      tree.done(id) ? el("span", {class: "badge finished"}, tree.ends.has(id) ? "⚑ " : "", "→ ",
+      tree.done(id) ? el("span", {class: "badge finished"}, ids.some((one) => tree.ends.has(one)) ? "⚑ " : "", "→ ",
         answer === null ? "no answer" : shortLine(answer, 80)) : null,
-      remarkBadge(tree.remark(id)),
-      onlyHere?.has(id) ? el("span", {class: "badge only"}, "kept only here") : null));
+      remarkBadge(remarkAmong(tree, ids)),
+      ids.some((one) => onlyHere?.has(one)) ? el("span", {class: "badge only"}, "kept only here") : null));
 }
 
 // What became of the right path at a node, as cats_jax/reporting/right_path.py has it.
@@ -202,9 +213,10 @@ function describeFolded(tree, ids, word) {
   return `${formatNumber(ids.length)} more ${word}${range}${invalid > 0 ? `, ${invalid} invalid` : ""}`;
 }
 
-function detailOf(tree, id) {
+// Facts of a node, the first of those that share its line.
+function detailOf(tree, [id, ...others]) {
   const facts = [
-    ["candidate", String(id)], ["step", String(tree.step(id) + 1)],
+    ["candidate", others.length === 0 ? String(id) : `${id} (and ${plural(others.length, "equal one")})`], ["step", String(tree.step(id) + 1)],
     ...(tree.numDecisions > 0 ? [["round", String(tree.phase(id))]] : []),
     ["tokens", String(tree.tokens(id))],
     ["score of the step", tree.score(id) === null ? "none" : tree.score(id).toFixed(4)],
@@ -215,15 +227,18 @@ function detailOf(tree, id) {
     el("div", {}, el("dt", {}, name), el("dd", {}, value))));
 }
 
-// What the controller saw and did at a node, before the children that came of it.
-function decisionItem(decision) {
+// What the controller saw and did at nodes with equal paths, before the children that came of it;
+// `same`: equal decisions.
+function decisionItem(same) {
+  const [decision] = same;
   const sampling = decision.extra === 0 ? "" : `, temperature ${decision.temperature}` +
     (decision.topP < 1 ? `, top-p ${decision.topP}` : "") + (decision.topK > 0 ? `, top-k ${decision.topK}` : "");
   const granted = decision.granted === decision.extra ? "" : ` (got ${decision.granted})`;
   const seen = decision.features.filter(([name, value]) => !(value === 0 && /^score_\d+$/.test(name)));
   return el("li", {role: "none", class: "decision"}, el("details", {},
     el("summary", {}, `round ${decision.phase}: `, el("b", {}, `${decision.extra} more${granted}, keep ${decision.retain}`),
-      sampling, decision.reward === null ? "" : `, reward ${decision.reward.toFixed(3)}`),
+      sampling, decision.reward === null ? "" : `, reward ${decision.reward.toFixed(3)}`,
+      same.length > 1 ? `  ×${formatNumber(same.length)}` : ""),
     el("dl", {class: "features"}, seen.map(([name, value]) =>
       el("div", {}, el("dt", {}, name), el("dd", {}, value === null ? "–" : String(value)))))));
 }

@@ -1,0 +1,24 @@
+"""Which candidates of a search are drawn as one line: those with equal texts on equal paths."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..live.results import ROOT, Candidate
+
+
+def first_equals(candidates: Sequence[Candidate]) -> dict[int, int]:
+    """For each candidate the first one whose path has the same texts and faults, by their ids.
+
+    Args:
+        candidates: candidates of a search in order of their ids, so that parents come first.
+
+    Returns:
+        A mapping of ids to ids; the question, `ROOT`, is its own.
+    """
+    firsts = {ROOT: ROOT}
+    known: dict[tuple[int, str, str | None], int] = {}
+    for candidate in candidates:
+        path = (firsts[candidate.parent], candidate.text, candidate.invalid)
+        firsts[candidate.id] = known.setdefault(path, candidate.id)
+    return firsts
