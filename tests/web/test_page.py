@@ -3,6 +3,7 @@
 Needs the browser as `chromium`, which Debian's package of that name installs.
 """
 
+import dataclasses
 import pathlib
 import re
 import shutil
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 import pytest
 from hostile_run import HOSTILE, run_manifest, write_hostile_run
 from playwright import sync_api as playwright
+from run_folders import candidate, row_of, searched, write_run
 
 from cats_jax.cli import run as run_command
 from cats_jax.grading.boxed_integer import BoxedIntegerJudge
@@ -184,6 +186,40 @@ def test_filters_leave_the_questions_of_the_run(real, open_tab):
     assert tab.texts("a.open") == [text]
     tab.page.fill("#search", "no question has this")
     tab.page.wait_for_selector("text=No question fits these filters.")
+    assert not tab.trouble
+
+
+def test_each_mark_says_of_which_configuration_it_is(tmp_path, open_tab):
+    step = candidate(1, 0, 0, "\\boxed{6}", 0.9, kept=True, done=True, answer="6")
+    result = searched("q", "1+2+3=?", [step], chosen=1)
+    settings = [(label, n) for label in ("beam", "cats", "majority") for n in (4, 16)]
+    rows = [
+        row_of(result, "6" if n == 4 else "7", label, n, meta={"level": level}, dataset=name)
+        for name, level in (("one", 1), ("two", 2))
+        for label, n in settings
+    ]
+    rows = [dataclasses.replace(row, key=f"{row.dataset}|{row.key}") for row in rows]
+    del rows[-5]  # of the second question: beam, N = 16
+    folder = write_run(tmp_path / "run", [(row, result) for row in rows], trees=False)
+    assert run_command(["page", str(folder)]) == 0
+    tab = open_tab(folder / "page.html")
+    tab.open("view=questions")
+    assert tab.texts(".marks .mark-group") == ["✓✗", "✓✗", "✓✗", "✓·", "✓✗", "✓✗"]
+    assert tab.texts(".marks-legend li") == [
+        f"{title} exact N=4, 16" for title in ("beam search", "CATS", "majority voting")
+    ]
+    names = [
+        [mark.get_attribute("aria-label") for mark in line.locator(".verdict").all()]
+        for line in tab.page.locator(".marks").all()
+    ]
+    assert names[0][:2] == [
+        "beam search N=4, PRM exact: right",
+        "beam search N=16, PRM exact: wrong",
+    ]
+    assert names[1][1] == "beam search N=16, PRM exact: no row"
+    assert any("Mean tokens" in text for text in tab.texts("th"))
+    tab.page.select_option("select[name=strategy]", "beam")
+    tab.until("document.querySelectorAll('.marks').length === 0")
     assert not tab.trouble
 
 

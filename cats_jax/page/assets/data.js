@@ -47,3 +47,14 @@ function verdict(row) {
     ? {mark: "–", word: "no answer", kind: "wrong"}
     : {mark: "✗", word: "wrong", kind: "wrong"};
 }
+
+// Items with equal keys together, in order of first appearance.
+function grouped(items, keyOf) {
+  const found = new Map();
+  for (const item of items) {
+    const key = keyOf(item);
+    if (!found.has(key)) found.set(key, []);
+    found.get(key).push(item);
+  }
+  return [...found.values()];
+}

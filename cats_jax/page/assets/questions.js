@@ -145,13 +145,15 @@ function questionTable(part, state) {
   const hasLevels = part.questions.some((question) => question.level !== null);
   const columns = [
     ["order", "#", true], ["question", "Question"], ...(hasLevels ? [["level", "Level", true]] : []),
-    ["gold", "Right answer"], ["right", "Right", true], ["tokens", "Tokens", true],
+    ["gold", "Right answer"], ["right", "Right", true, "configurations with the right answer, of those searched"],
+    shown.length === 1 ? ["tokens", "Tokens", true]
+      : ["tokens", "Mean tokens", true, "mean over the configurations that the filters leave"],
   ];
-  const head = columns.map(([name, label, isNumber]) => {
+  const head = columns.map(([name, label, isNumber, title]) => {
     const direction = state.sort === name ? "ascending" : state.sort === `-${name}` ? "descending" : null;
     const next = state.sort === name ? `-${name}` : name;
     return el("th", {scope: "col", class: isNumber ? "number" : null, "aria-sort": direction},
-      el("button", {type: "button", class: "sort", on: {click: () => go({sort: next})}},
+      el("button", {type: "button", class: "sort", title, on: {click: () => go({sort: next})}},
         label, el("span", {"aria-hidden": true}, direction === "ascending" ? " ▲" : direction === "descending" ? " ▼" : "")));
   });
   const body = el("tbody");
@@ -159,7 +161,7 @@ function questionTable(part, state) {
   let drawn = 0;
   const draw = () => {
     body.append(...found.slice(drawn, drawn + FIRST_QUESTIONS)
-      .map((entry) => questionRow(part, entry, {answering, hasLevels})));
+      .map((entry) => questionRow(part, entry, {answering, shown, hasLevels})));
     drawn = Math.min(drawn + FIRST_QUESTIONS, found.length);
     replaceChildren(end, drawn < found.length ? el("button", {type: "button", on: {click: draw}},
       `${formatNumber(found.length - drawn)} more questions`) : null);
@@ -172,7 +174,7 @@ function questionTable(part, state) {
   }
   const marksTitle = answering.length > 0
     ? answering.map((setting) => el("th", {scope: "col"}, visible(setting.title), el("br"), el("small", {}, setting.rest)))
-    : el("th", {scope: "col"}, "Right ✓, wrong ✗ in each configuration");
+    : el("th", {scope: "col", class: "marks-head"}, marksLegend(shown));
   return el("div", {id: "question-table"},
     el("p", {class: "count", role: "status"},
       `${formatNumber(found.length)} of ${plural(part.questions.length, "question")}, ${plural(shown.length, "configuration")}`),
@@ -182,7 +184,7 @@ function questionTable(part, state) {
     end);
 }
 
-function questionRow(part, entry, {answering, hasLevels}) {
+function questionRow(part, entry, {answering, shown, hasLevels}) {
   const {question, rows, share, tokens} = entry;
   const right = rows.filter((row) => row.correct).length;
   const title = question.text === null ? question.id : question.text;
@@ -198,7 +200,7 @@ function questionRow(part, entry, {answering, hasLevels}) {
       el("span", {class: "share", "aria-hidden": true}, el("span", {style: {width: `${100 * share}%`}}))),
     numberCell(Math.round(tokens)),
     answering.length > 0 ? answering.map((setting) => answerCell(question.byConfiguration.get(setting.index)))
-      : el("td", {class: "marks"}, marksOf(part, question, rows)));
+      : el("td", {class: "marks"}, marksOf(question, rows, shown)));
 }
 
 function answerCell(row) {
@@ -208,17 +210,37 @@ function answerCell(row) {
     shortLine(row.answer ?? word, 40));
 }
 
-function marksOf(part, question, rows) {
-  const settings = rows.map((row) => part.configurations[row.configuration]);
-  const marks = rows.slice(0, MOST_MARKS).map((row, index) => {
-    const {mark, word, kind} = verdict(row);
-    const [setting, before] = [settings[index], settings[index - 1]];
+// Configurations of one strategy and PRM, whose marks stand together.
+function markGroups(shown) {
+  return grouped(shown.slice(0, MOST_MARKS), (setting) => `${setting.strategy}|${setting.prm ?? "-"}`);
+}
+
+// Which configuration each mark stands for: groups and marks from left to right.
+function marksLegend(shown) {
+  const left = shown.length - MOST_MARKS;
+  return [
+    el("span", {}, "✓ right, ✗ wrong, – no answer, ! failed, · no row; from left to right:"),
+    el("ol", {class: "marks-legend"}, markGroups(shown).map((settings) => {
+      const [{title, color, prm}] = settings;
+      const sizes = [...new Set(settings.map((setting) => setting.n))].join(", ");
+      const seeds = new Set(settings.map((setting) => setting.seed)).size;
+      return el("li", {}, el("span", {class: "swatch", style: {"background-color": color}}), visible(title),
+        prm === null ? "" : ` ${visible(prm)}`, ` N=${sizes}${seeds > 1 ? `, ${seeds} seeds each` : ""}`);
+    })),
+    left > 0 ? el("span", {}, `${left} more have no mark: choose by the filters.`) : null,
+  ];
+}
+
+function marksOf(question, rows, shown) {
+  const counted = new Map(rows.map((row) => [row.configuration, row]));
+  return markGroups(shown).map((settings) => el("span", {class: "mark-group"}, settings.map((setting) => {
+    const row = counted.get(setting.index);
+    const {mark, word, kind} = row === undefined ? {mark: "·", word: "no row", kind: "none"} : verdict(row);
     const text = `${setting.name}: ${word}`;
-    const begins = before !== undefined && (before.strategy !== setting.strategy || before.prm !== setting.prm);
-    return [begins ? el("span", {class: "gap"}) : null, el("a", {class: `verdict ${kind}`, title: text, "aria-label": text, tabindex: "-1",
-      href: linkTo({question: question.key, a: setting.key, b: "", node: "", nodeb: ""})}, mark)];
-  });
-  return rows.length > MOST_MARKS ? [...marks, ` and ${rows.length - MOST_MARKS} more`] : marks;
+    return row === undefined ? el("span", {class: "verdict none", role: "img", title: text, "aria-label": text}, mark)
+      : el("a", {class: `verdict ${kind}`, title: text, "aria-label": text, tabindex: "-1",
+        href: linkTo({question: question.key, a: setting.key, b: "", node: "", nodeb: ""})}, mark);
+  })));
 }
 
 // Opens what is compared, otherwise the first configuration shown that has a tree.

@@ -161,16 +161,6 @@ function equalPaths(tree, ids) {
   return grouped(ids, tree.first).map((same) => same.sort((one, two) => rank(two) - rank(one) || one - two));
 }
 
-function grouped(items, keyOf) {
-  const found = new Map();
-  for (const item of items) {
-    const key = keyOf(item);
-    if (!found.has(key)) found.set(key, []);
-    found.get(key).push(item);
-  }
-  return [...found.values()];
-}
-
 function remarkAmong(tree, ids) {
   return ids.map(tree.remark).find((remark) => remark !== null) ?? null;
 }
