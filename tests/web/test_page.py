@@ -516,6 +516,25 @@ def test_a_run_without_trees_says_so(tmp_path, open_tab):
     assert not tab.trouble
 
 
+def test_the_documented_parts_of_the_address_are_those_of_the_page(real, open_tab):
+    root = pathlib.Path(__file__).resolve().parents[2]
+    state = (root / "cats_jax/page/assets/state.js").read_text()
+    defaults = state.partition("DEFAULTS = {")[2].partition("};")[0]
+    table = (root / "docs/evaluate/page.md").read_text().partition("| part | value |")[2]
+    lines = [line for line in table.partition("\n\n")[0].splitlines() if line.startswith("| `")]
+    documented = {name for line in lines for name in re.findall(r"`(\w+)`", line.split("|")[1])}
+    assert documented == set(re.findall(r"(\w+):", defaults))
+    run = read_run(real)
+    row = next(r for r in run.rows if (r.strategy, r.num_candidates) == ("beam", 16) and r.answer)
+    result = run.tree(row)
+    node = result.paths[result.chosen or 0].nodes[-1]
+    tab = open_tab(real / "page.html")
+    tab.open(f"question={row.question}&a=beam%7C16%7Cexact%7C0&b=cats%7C16%7Cexact%7C0&node={node}")
+    assert tab.texts(".panel h3") == ["beam search N=16, PRM exact", "CATS N=16, PRM exact"]
+    assert tab.page.evaluate("document.activeElement.dataset.node") == str(node)
+    assert not tab.trouble
+
+
 def test_an_address_that_fits_nothing_is_answered_in_words(real, open_tab):
     tab = open_tab(real / "page.html")
     tab.open("question=<img src=x onerror=alert(1)>&a=none")
