@@ -81,6 +81,13 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/reporting/test_right_path.py",),
     ),
     Mutant(
+        name="a dropped step that tied was dropped for its score",
+        file="cats_jax/reporting/right_path.py",
+        original="    if best == min(scores):",
+        mutated="    if False:",
+        tests=("tests/reporting/test_right_path.py", "-k", "without_a_lower"),
+    ),
+    Mutant(
         name="equal steps after other paths are one line",
         file="cats_jax/reporting/equal_paths.py",
         original="path = (firsts[candidate.parent], candidate.text",

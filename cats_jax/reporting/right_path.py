@@ -158,6 +158,10 @@ def _of_steps(row: Row, result: SearchResult, right: frozenset[int]) -> RightPat
     kept = [c for c in result.candidates if c.kept and c.step == step]
     if kept:
         what += f" Kept at that step: {_list(kept)}."
+    if cause == "dropped":
+        what += _comparison(
+            [c for c in result.candidates if c.id in right and c.step == step], kept
+        )
     return RightPath(cause, True, step=step, sentence=what, remarks={**wrong, **remarks})
 
 
@@ -174,7 +178,8 @@ def _loss(result: SearchResult, right: frozenset[int]) -> tuple[Cause, int, str,
             f"and dropped: {_list(here)}."
         )
         best = max(here, key=_score)
-        return "dropped", step, what, {best.id: "the right path was lost here: right, and dropped"}
+        remark = "the right path was lost here: right, and dropped"
+        return "dropped", step, what, {best.id: remark}
     parents = {c.id for c in kept} or {ROOT}
     tried = [c for c in result.candidates if c.parent in parents and c.step > last]
     if tried:
@@ -185,16 +190,26 @@ def _loss(result: SearchResult, right: frozenset[int]) -> tuple[Cause, int, str,
             if count > 1
             else "the one sample that continued a right path was wrong."
         )
-        next_steps = f"none of {count} next steps was right" if count > 1 else "the next is wrong"
-        remark = f"the right path was lost here: {next_steps}"
-        tips = [c.parent for c in tried if c.step == step]
-        return "not sampled", step, what, {tips[0]: remark}
-    what = (
-        f"The search ended ({result.status}) before a path that was right up to step {last + 1} "
-        "was continued."
-    )
-    tips = {c.id: "right up to here, not continued" for c in kept if c.step == last}
-    return "not continued", last + 1, what, tips or {ROOT: "not continued"}
+        samples = f"none of {count} samples is right" if count > 1 else "the one sample is wrong"
+        # The mark is at the lost step, on a kept one if there is any.
+        shown = max((c for c in tried if c.step == step), key=lambda c: (c.kept, _score(c)))
+        return "not sampled", step, what, {shown.id: f"the right path was lost here: {samples}"}
+    step = last + 1
+    what = f"The search ended ({result.status}) before step {step + 1} of a right path was sampled."
+    remark = f"right, and step {step + 1} was not sampled"
+    tips = {c.id: remark for c in kept if c.step == last}
+    return "not continued", step, what, tips or {ROOT: "not continued"}
+
+
+def _comparison(dropped: Sequence[Candidate], kept: Sequence[Candidate]) -> str:
+    """Whether scores separate the best dropped step from the kept ones; "" if they do."""
+    best = max((c.path_score for c in dropped if c.path_score is not None), default=None)
+    scores = [c.path_score for c in kept if c.path_score is not None]
+    if best is None or not scores or best < min(scores):
+        return ""
+    if best == min(scores):
+        return " The dropped step tied in score with a kept one."
+    return " A step with a lower score than the dropped one was kept."
 
 
 def _choice(result: SearchResult, right: Sequence[int]) -> str:

@@ -56,6 +56,28 @@ def test_a_right_step_that_was_dropped():
     assert fate.knows_steps
 
 
+@pytest.mark.parametrize(
+    ("dropped", "lowest", "end"),
+    [
+        (0.5, 0.6, "`1+2=5` (0.600)."),
+        (0.5, 0.5, " The dropped step tied in score with a kept one."),
+        (0.5, 0.4, " A step with a lower score than the dropped one was kept."),
+        (None, None, "`1+2=5`."),
+    ],
+)
+def test_a_step_that_was_dropped_without_a_lower_score(dropped, lowest, end):
+    steps = [
+        candidate(1, 0, 0, "1+2=3", dropped),
+        candidate(2, 0, 0, "1+2=4", 0.9, kept=True),
+        candidate(3, 0, 0, "1+2=5", lowest, kept=True),
+        candidate(4, 0, 0, "1+2=6", 0.1),
+    ]
+    fate = _fate(searched("q", QUESTION, steps))
+    assert fate.cause == "dropped"
+    assert fate.sentence.endswith(end)
+    assert ("tied" in fate.sentence) == (dropped is not None and dropped == lowest)
+
+
 def test_no_right_sample():
     steps = [
         candidate(1, 0, 0, "1+2=3", 0.9, kept=True),
@@ -65,14 +87,17 @@ def test_no_right_sample():
     fate = _fate(searched("q", QUESTION, steps))
     assert (fate.cause, fate.step) == ("not sampled", 1)
     assert "none of 2 samples that continued a right path was right" in fate.sentence
-    assert set(fate.remarks) == {1, 2}
+    # The mark stands at the step that the sentence names, on the kept one of its samples.
+    assert "lost at step 2" in fate.sentence
+    assert fate.remarks == {2: "the right path was lost here: none of 2 samples is right"}
 
 
 def test_a_search_that_ended_too_early():
     steps = [candidate(1, 0, 0, "1+2=3", 0.9, kept=True)]
     fate = _fate(searched("q", QUESTION, steps, status="budget"))
     assert (fate.cause, fate.step) == ("not continued", 1)
-    assert "ended (budget)" in fate.sentence
+    assert fate.sentence.startswith("The search ended (budget) before step 2 of a right path")
+    assert fate.remarks == {1: "right, and step 2 was not sampled"}
 
 
 def test_a_search_without_a_candidate():
@@ -158,6 +183,9 @@ def test_the_step_is_the_first_one_after_which_no_right_path_is_kept(nodes):
         return
     lost = kept.index(False)
     assert fate.step == lost
+    assert f"step {lost + 1}" in fate.sentence
+    here = {i for i, text in fate.remarks.items() if text.startswith("the right path was lost")}
+    assert {nodes[i - 1].step for i in here} == ({lost} if fate.cause != "not continued" else set())
     if sampled[lost]:
         assert fate.cause == "dropped"
     else:
