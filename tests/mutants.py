@@ -81,6 +81,20 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/reporting/test_right_path.py",),
     ),
     Mutant(
+        name="ids are ordered as texts",
+        file="cats_jax/reporting/selection.py",
+        original="parts[place] = (len(digits), digits)",
+        mutated="pass",
+        tests=("tests/commands/test_show.py", "-k", "order_of_their_ids"),
+    ),
+    Mutant(
+        name="the proposed command draws trees that do not differ",
+        file="cats_jax/commands/show.py",
+        original="    if differ is not None:\n        # A strategy",
+        mutated="    if False:\n        # A strategy",
+        tests=("tests/commands/test_show.py", "-k", "proposed"),
+    ),
+    Mutant(
         name="a dropped step that tied was dropped for its score",
         file="cats_jax/reporting/right_path.py",
         original="    if best == min(scores):",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -13,8 +14,10 @@ from ..errors import BadInputError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from ..reporting.selection import Selection
     from ..runs.folder import Row, Run
 
+_MAX_COMMAND = 1000
 _QUESTIONS, _TREES = 20, 4
 """Default of `limit`: for the table of questions, and for the trees of a question."""
 
@@ -53,7 +56,13 @@ def show(
         limit: most questions (default 20), or with --question most trees (default 4).
         show_dropped: most dropped steps drawn per node.
     """
-    from ..reporting.selection import Selection, differing_questions, select, wrong_questions
+    from ..reporting.selection import (
+        Selection,
+        differing_questions,
+        in_question_order,
+        select,
+        wrong_questions,
+    )
     from ..runs.folder import read_run
     from .terminal import make_console
 
@@ -64,16 +73,14 @@ def show(
     found = read_run(run)
     if not found.rows:
         raise BadInputError(f"{str(run)!r} has no rows yet: run `cats-jax evaluate` first")
-    rows = select(
-        found.rows,
-        Selection(
-            strategies=strategies or differ or (),
-            num_candidates=num_candidates,
-            prms=prms,
-            levels=levels,
-            statuses=statuses,
-        ),
+    selection = Selection(
+        strategies=strategies or differ or (),
+        num_candidates=num_candidates,
+        prms=prms,
+        levels=levels,
+        statuses=statuses,
     )
+    rows = in_question_order(select(found.rows, selection))
     if differ is not None:
         rows = _of_questions(rows, differing_questions(rows, *differ))
     if wrong:
@@ -83,6 +90,9 @@ def show(
         _show_question(console, found, rows, question, limit or _TREES, show_dropped)
     elif rows:
         _show_questions(console, found, rows, limit or _QUESTIONS)
+        first = [row for row in rows if row.question == rows[0].question]
+        command = _command_of_trees(found, first, selection, differ)
+        console.print(f"One question's trees: {command}", markup=False, soft_wrap=True)
     else:
         console.print("No question fits these filters.")
     return 0
@@ -117,9 +127,37 @@ def _show_questions(console: Console, run: Run, rows: Sequence[Row], limit: int)
         notes.append(
             f"{len(questions) - len(shown)} more questions: --limit {len(questions)} shows all."
         )
-    notes.append(f"One question's trees: cats-jax show {run.folder} --question {shown[0]}")
     for note in notes:
         console.print(one_line(note, 1000), markup=False, soft_wrap=True)
+
+
+def _command_of_trees(
+    run: Run, rows: Sequence[Row], selection: Selection, differ: tuple[str, str] | None
+) -> str:
+    """The command that draws a question's trees of the same strategies, N and PRMs.
+
+    With `differ` it is one N and one PRM at which the two strategies differ.
+    """
+    from ..reporting.plain_text import one_line
+    from ..reporting.selection import differing_rows
+
+    sizes, prms = selection.num_candidates, selection.prms
+    if differ is not None:
+        # A strategy that ignores N has N = 1, one that reads no scores has no PRM.
+        pair = differing_rows(rows, *differ)[0]
+        sizes = (max(row.num_candidates for row in pair),)
+        prms = tuple({row.prm: None for row in pair if row.prm is not None})
+    options = {
+        "question": (rows[0].question,),
+        "strategies": selection.strategies,
+        "num-candidates": sizes,
+        "prms": prms,
+        "statuses": selection.statuses,
+    }
+    words = ["cats-jax", "show", str(run.folder)]
+    for name, values in options.items():
+        words += [f"--{name}", *map(str, values)] if values else []
+    return one_line(shlex.join(words), _MAX_COMMAND)
 
 
 def _text(run: Run, question: str) -> str | None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..reporting.appearance import appearances
 from ..reporting.groups import Group, groups
+from ..reporting.selection import in_question_order
 from ..runs.folder import Row, Run
 from .texts import bounded, shortened
 
@@ -20,9 +21,9 @@ Question = tuple[str, str]
 
 
 def rows_by_question(rows: Iterable[Row]) -> dict[Question, list[Row]]:
-    """Rows of each question, in order of first appearance."""
+    """Rows of each question, in the order of `in_question_order`."""
     found: defaultdict[Question, list[Row]] = defaultdict(list)
-    for row in rows:
+    for row in in_question_order(rows):
         found[row.dataset, row.question].append(row)
     return dict(found)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import get_args
@@ -80,6 +81,32 @@ def level_of(row: Row) -> str:
     return "" if level is None else str(level)
 
 
+def in_question_order(rows: Iterable[Row]) -> list[Row]:
+    """Rows by data set, then by level and then by id of their question, in which numbers count.
+
+    Rows are written as searches end, which says nothing about questions. Rows of one question stay
+    in their order.
+    """
+    return sorted(
+        rows,
+        key=lambda row: (
+            row.dataset,
+            _natural(level_of(row)),
+            _natural(row.question),
+            row.question,
+        ),
+    )
+
+
+def _natural(text: str) -> list[str | tuple[int, str]]:
+    """A key that has "q9" before "q10": every second entry is a number, by its digits."""
+    parts: list[str | tuple[int, str]] = list(re.split(r"([0-9]+)", text))
+    for place in range(1, len(parts), 2):
+        digits = str(parts[place]).lstrip("0")
+        parts[place] = (len(digits), digits)
+    return parts
+
+
 def wrong_questions(rows: Iterable[Row]) -> list[str]:
     """Ids of the questions that some row got wrong, in order of first appearance."""
     return list(dict.fromkeys(row.question for row in rows if not row.correct))
@@ -87,6 +114,14 @@ def wrong_questions(rows: Iterable[Row]) -> list[str]:
 
 def differing_questions(rows: Sequence[Row], first: str, second: str) -> list[str]:
     """Ids of the questions on which two strategies differ, in order of first appearance.
+
+    See `differing_rows`.
+    """
+    return list(dict.fromkeys(row.question for row, _ in differing_rows(rows, first, second)))
+
+
+def differing_rows(rows: Sequence[Row], first: str, second: str) -> list[tuple[Row, Row]]:
+    """Pairs of rows on which two strategies differ, in the order of the first one's rows.
 
     They differ if one is right and the other wrong with the same N, PRM and seed. A strategy that
     ignores N is compared at every N, and one that reads no scores with every PRM.
@@ -114,16 +149,13 @@ def differing_questions(rows: Sequence[Row], first: str, second: str) -> list[st
             and (one.seed == other.seed or bool({first, second} & ignoring))
         )
 
-    found = (
-        row.question
+    return [
+        (row, other)
         for row in rows
         if row.strategy == first
-        and any(
-            comparable(row, other) and row.correct != other.correct
-            for other in seconds.get(row.question, ())
-        )
-    )
-    return list(dict.fromkeys(found))
+        for other in seconds.get(row.question, ())
+        if comparable(row, other) and row.correct != other.correct
+    ]
 
 
 def _ignoring_num_candidates(rows: Iterable[Row]) -> set[str]:

@@ -3,6 +3,7 @@
 import gzip
 import json
 import re
+import shlex
 
 import pytest
 from run_folders import candidate, row_of, searched, write_run
@@ -69,6 +70,44 @@ def test_filters_and_limit(capsys, run):
     assert "No question fits" in _out(capsys, run, "--strategies", "beam", "--wrong")
     assert "No question fits" in _out(capsys, run, "--statuses", "failed")
     assert "1 more questions: --limit 2 shows all." in _out(capsys, run, "--limit", "1")
+
+
+def _hint(out):
+    """The command that the last line of a table of questions proposes."""
+    (line,) = (line for line in out.splitlines() if line.startswith("One question's trees: "))
+    return shlex.split(line.partition(": ")[2])
+
+
+def test_the_proposed_command_draws_the_trees_of_the_table(capsys, tmp_path):
+    searches = []
+    for n, answers in ((4, "66"), (16, "67"), (64, "66")):
+        for label, answer in zip(("beam", "cats"), answers, strict=True):
+            for prm in ("exact", "sparse"):
+                given = answer if prm == "sparse" else "6"
+                result = _search("w a", ["1+2=3", "3+3=6"], given)
+                searches.append((row_of(result, GOLD, label, n, prm), result))
+    folder = write_run(tmp_path / "a run", searches)
+    differ = _hint(_out(capsys, folder, "--differ", "beam", "cats"))
+    assert differ[:2] == ["cats-jax", "show"]
+    assert differ[2:5] == [str(folder), "--question", "w a"]
+    assert differ[5:] == [
+        "--strategies", "beam", "cats", "--num-candidates", "16", "--prms", "sparse",
+    ]  # fmt: skip
+    out = _out(capsys, *differ[2:])
+    assert "beam, N = 16, PRM sparse, seed 0: right" in out
+    assert "cats, N = 16, PRM sparse, seed 0: wrong" in out
+    filters = ["--strategies", "cats", "--num-candidates", "4", "64", "--prms", "exact"]
+    assert _hint(_out(capsys, folder, *filters))[5:] == filters
+
+
+def test_questions_stand_in_the_order_of_their_ids_and_not_of_their_rows(capsys, tmp_path):
+    searches = []
+    for question in ("10", "0", "2", "01", "1", "q"):
+        result = _search(question, ["1+2=3", "3+3=6"], "6")
+        searches.append((row_of(result, GOLD), result))
+    out = _out(capsys, write_run(tmp_path / "run", searches))
+    shown = [line.split()[0] for line in out.splitlines() if TEXT in line]
+    assert shown == ["0", "01", "1", "2", "10", "q"]
 
 
 def test_two_trees_side_by_side_and_where_the_right_path_was_lost(capsys, run):

@@ -21,6 +21,7 @@ from cats_jax.live.ledger import Ledger
 from cats_jax.live.results import Candidate, SearchResult, path_of
 from cats_jax.protocols import Question
 from cats_jax.reporting.right_path import follow_right_path
+from cats_jax.reporting.selection import in_question_order
 from cats_jax.runs.folder import Row, RunWriter, read_run, row_key
 
 pytestmark = [pytest.mark.web, pytest.mark.timeout(120)]
@@ -225,7 +226,7 @@ def test_each_mark_says_of_which_configuration_it_is(tmp_path, open_tab):
 
 def test_two_configurations_that_differ(real, open_tab):
     rows = {(r.strategy, r.num_candidates, r.question): r for r in read_run(real).rows}
-    questions = dict.fromkeys(question for _, _, question in rows)
+    questions = dict.fromkeys(row.question for row in in_question_order(rows.values()))
     differ = [q for q in questions if rows["beam", 4, q].correct != rows["cats", 16, q].correct]
     assert differ  # else the test shows nothing: take another seed or more questions
     tab = open_tab(real / "page.html")
