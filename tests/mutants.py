@@ -106,7 +106,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="cats_jax/reporting/equal_paths.py",
         original="path = (firsts[candidate.parent], candidate.text",
         mutated="path = (candidate.step, candidate.text",
-        tests=("tests/page/test_page.py", "-k", "read_back"),
+        tests=("tests/reporting/test_equal_paths.py",),
     ),
     Mutant(
         name="strategies differ with other PRMs",
