@@ -14,7 +14,7 @@ class NeedsFolder:
 
 
 class ListPolicy(scripted.ScriptedPolicy):
-    def generate(self, requests):
+    def generate(self, requests):  # pyright: ignore[reportIncompatibleMethodOverride]
         return super().generate(requests).samples
 
 
@@ -24,7 +24,7 @@ class ListAnswers(scripted.ScriptedPolicy):
 
 
 class ListPrm(scripted.ScriptedPrm):
-    def score(self, questions, paths):
+    def score(self, questions, paths):  # pyright: ignore[reportIncompatibleMethodOverride]
         return super().score(questions, paths).scores
 
 
