@@ -1042,8 +1042,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="trees of a merged page are those of the first folder",
         file="cats_jax/page/build.py",
-        original="_encoded(run, row, texts, question, damaged)",
-        mutated="_encoded(runs[0], row, texts, question, damaged)",
+        original="_encoded(run, row, judge, texts, question, damaged)",
+        mutated="_encoded(runs[0], row, judge, texts, question, damaged)",
         tests=("tests/page/test_page.py", "-k", "own_folder"),
     ),
     Mutant(
