@@ -78,7 +78,8 @@ class Recorder:
             covered=grade.correct
             or is_covered(self._judge, [path.answer for path in result.paths], gold, tolerance),
         )
-        self._writer.add(row, result if self._with_trees else None)
+        # A replay of a bank has no tree.
+        self._writer.add(row, result if self._with_trees and result.candidates else None)
         for observer in self._observers:
             observer.row(row)
         self._times.recording += time.perf_counter() - started

@@ -137,6 +137,8 @@ class Row:
             # A truth value is a number in Python.
             if not isinstance(row[name], kind) or isinstance(row[name], bool) != (kind is bool):
                 raise ValueError(f"{name!r} must be {what}")
+            if isinstance(row[name], float) and not math.isfinite(row[name]):
+                raise ValueError(f"{name!r} must be {what}, and finite")
         if not all(_are_numbers(action, 6) for action in row["actions"]):
             raise ValueError("'actions' must be lists of six numbers")
         if row["tree"] is not None and not _are_numbers(row["tree"], 2):

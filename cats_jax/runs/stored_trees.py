@@ -89,7 +89,8 @@ def tree_from_lines(
         status=status,
         reason=reason,
         steps=steps,
-        paths=[_path(nodes, candidates) for nodes in head["paths"]],
+        # Earlier versions wrote replays of a bank, whose right path has no steps.
+        paths=[_path(nodes, candidates) for nodes in head["paths"] if nodes],
         candidates=candidates,
         decisions=decisions,
         ledger=ledger,
@@ -98,7 +99,7 @@ def tree_from_lines(
 
 def _path(nodes: Sequence[int], candidates: Sequence[Candidate]) -> SearchPath:
     parents = [candidates[node - 1].parent for node in nodes]
-    if not nodes or min(nodes) <= ROOT or parents != [ROOT, *nodes[:-1]]:
+    if min(nodes) <= ROOT or parents != [ROOT, *nodes[:-1]]:
         raise ValueError(f"{list(nodes)[:20]} is no path of the tree")
     return path_of(nodes, candidates)
 

@@ -96,6 +96,8 @@ def test_a_broken_folder_is_refused_alone_and_skipped_among_others(tmp_path, cap
         ("generated", "many"),
         ("correct", 1),
         ("flops", True),
+        ("prm_computed", float("nan")),
+        ("flops", float("inf")),
         ("strategy", None),
         ("answer", ["1"]),
         ("num_candidates", 4.5),
