@@ -28,10 +28,9 @@ def show_bounds(
         models: source of the recipe's models.
         missing: what is known to be missing, one line each.
     """
-    from ..datasets import count_questions, load_questions
+    from ..datasets import count_questions
     from ..evaluation.cells import grid
     from ..evaluation.evaluate import cost_bounds, with_stand_ins
-    from ..models.source import unreadable_questions
     from ..reporting.tables import new_table
     from .terminal import show_table
 
@@ -55,14 +54,6 @@ def show_bounds(
     ]
     for line in (*absent, *files, *missing, *controllers):
         console.print(f"not there yet: {line}", markup=False, soft_wrap=True)
-    present = [
-        spec
-        for spec in recipe.questions
-        if spec.file is not None and pathlib.Path(spec.file).exists()
-    ]
-    texts = [item.text for item in load_questions(present).questions] if present else []
-    for line in unreadable_questions(texts, recipe.policy):
-        console.print(f"note: {line}", markup=False, soft_wrap=True)
 
 
 def _footprints(recipe: Recipe, models: ModelSource) -> tuple[list[Footprint | None], list[str]]:

@@ -21,7 +21,7 @@ from ..errors import BadInputError
 from ..grading.verdict import default_judge, needs_math
 from ..models.footprint import PROMPT_TOKENS
 from ..models.settle import settle
-from ..models.source import ModelSource, is_world_policy, unreadable_questions
+from ..models.source import ModelSource, is_world_policy
 from ..protocols import AnswerJudge
 from ..runs.folder import Run, RunWriter, read_run
 from ..specs.recipe import QuestionSpec, Recipe, StrategySpec
@@ -143,7 +143,7 @@ def prepare(
     for spec in recipe.prms:
         fingerprints[f"prm {spec.label}"] = models.fingerprint(spec)
     taught = dict(fingerprints)
-    notes = unreadable_questions([item.text for item in questions.questions], recipe.policy)
+    notes: list[str] = []
     for spec in recipe.strategies:
         folder = controller_of(spec)
         if folder is not None:

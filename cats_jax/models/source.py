@@ -337,21 +337,6 @@ def check_world_question(text: str, spec: PolicySpec) -> None:
             ) from error
 
 
-def unreadable_questions(texts: Sequence[str], spec: PolicySpec) -> list[str]:
-    """A line on questions that a policy of the embedded world can't read, or none."""
-    refused: list[BadInputError] = []
-    for text in texts:
-        try:
-            check_world_question(text, spec)
-        except BadInputError as error:
-            refused.append(error)
-    if not refused:
-        return []
-    return [
-        f"{len(refused)} of {len(texts)} questions are not for policy {spec.path!r}: {refused[0]}"
-    ]
-
-
 def silence_transformers() -> None:
     """Set transformers to log errors only; this package has its own errors for its warnings."""
     from transformers.utils import logging

@@ -398,20 +398,6 @@ def test_a_dry_run_notes_what_is_not_there_yet(capsys, recipe):
         assert message in notes[0]
 
 
-@pytest.mark.usefixtures("no_models")
-def test_questions_that_the_embedded_policy_cannot_read_are_noted(capsys, recipe):
-    rows = ({"question": text, "answer": "3"} for text in ("1+2=?", "1 + 2 = ?", "How many?"))
-    path = recipe(questions="".join(json.dumps(row) + "\n" for row in rows))
-    assert cli.run(["evaluate", path, "--dry-run"]) == 0
-    (note,) = [line for line in capsys.readouterr().out.splitlines() if line[:5] == "note:"]
-    assert note.startswith("note: 2 of 3 questions are not for policy 'weak': question '1 + 2 = ?'")
-    evaluation = prepare(load_recipe(path), source.ModelFolders())
-    assert [f"note: {line}" for line in evaluation.notes] == [note]
-    for text in ("1+2=?", "((50*4)-21)+15=?"):
-        assert source.unreadable_questions([text], PolicySpec("weak")) == []
-    assert source.unreadable_questions(["How many?"], PolicySpec("/models/other")) == []
-
-
 def test_models_are_looked_at_before_data(capsys, recipe, monkeypatch, tmp_path):
     def refuse(specs):
         raise AssertionError("data were loaded")
