@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections import deque
 from collections.abc import Callable, Sequence
 from numbers import Integral
@@ -160,10 +159,12 @@ class Searcher:
         if not questions:
             return []
         keep_compiled_programs()
-        jobs = [self.job(question) for question in questions]
-        if terms is not None:
+        if terms is None:
+            jobs = [self.job(question) for question in questions]
+        else:
             jobs = [
-                dataclasses.replace(job, terms=own) for job, own in zip(jobs, terms, strict=True)
+                Job(question, own, self._seed, question.id)
+                for question, own in zip(questions, terms, strict=True)
             ]
         results: dict[str, SearchResult] = {}
 

@@ -1,8 +1,8 @@
 """The compute-optimal choice: the best configuration at each budget, for each level of questions.
 
 Eq. 1 of the paper asks, for a question q and a budget C, for the hyperparameters psi with the
-highest expected correctness. Here psi is a configuration of a run: strategy, N and PRM. The level
-stands for the question, as in the work that the paper follows (arXiv:2408.03314). A configuration
+highest expected correctness. Here psi is a configuration of a run: strategy, N and PRM. That the
+level stands for the question is our choice, as in Snell et al. (arXiv:2408.03314). A configuration
 fits a budget at a level if its mean cost on the questions of that level does; one configuration for
 all levels must fit at each of them, so that on the questions of the choice it is never better.
 

@@ -194,8 +194,11 @@ def frame(
         x_title: title of the common x axis.
         y_title: title of each row's y axis; empty if the panels have their own.
     """
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
     for axes in panels:
-        if y_title and axes.get_subplotspec().is_first_col():  # type: ignore[union-attr]
+        place = axes.get_subplotspec()
+        if y_title and place is not None and place.is_first_col():
             axes.set_ylabel(y_title)
     entries: dict[str, Any] = {}
     for axes in panels:
@@ -211,8 +214,8 @@ def frame(
     height = of_panels + of_top + bottom
     figure.set_size_inches(width, height)
     engine = figure.get_layout_engine()
-    assert engine is not None
-    engine.set(rect=(0.0, bottom / height, 1.0, of_panels / height))  # type: ignore[call-arg]
+    assert isinstance(engine, ConstrainedLayoutEngine)
+    engine.set(rect=(0.0, bottom / height, 1.0, of_panels / height))
     figure.text(0.5, (of_legend + 0.04) / height, x_title, ha="center", va="bottom")
     head = {"va": "top", "x": 0.1 / width}
     figure.text(

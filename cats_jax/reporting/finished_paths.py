@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..grading.verdict import grade_answer
-from ..live.results import SearchPath, SearchResult
+from ..live.results import SearchResult
 from ..protocols import AnswerJudge
 from ..runs.folder import Row, Run
 
@@ -53,8 +53,8 @@ def finished_paths(run: Run, rows: Iterable[Row], judge: AnswerJudge) -> Finishe
 
 def scored_answers(result: SearchResult) -> list[tuple[str, float]]:
     """(answer, score) of the finished paths that have both."""
-
-    def usable(path: SearchPath) -> bool:
-        return path.answer is not None and path.path_score is not None
-
-    return [(path.answer, path.path_score) for path in result.paths if usable(path)]  # type: ignore[misc]
+    return [
+        (path.answer, path.path_score)
+        for path in result.paths
+        if path.answer is not None and path.path_score is not None
+    ]

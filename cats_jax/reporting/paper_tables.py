@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 
 from theory import paper
@@ -69,17 +70,7 @@ def paper_sheets(runs: Sequence[Run]) -> list[Sheet]:
         *([f"the paper prints no numbers for: {', '.join(others)}"] if others else []),
     ]
     *first, last = sheets
-    return [
-        *first,
-        Sheet(
-            last.name,
-            last.title,
-            last.columns,
-            last.records,
-            last.sections,
-            (*last.notes, *notes),
-        ),
-    ]
+    return [*first, dataclasses.replace(last, notes=(*last.notes, *notes))]
 
 
 def _ablation(table: PaperTable, found: Mapping[Searched, Group]) -> Sheet | None:
@@ -244,7 +235,7 @@ def _comparison(found: Mapping[Searched, Group]) -> list[Sheet]:
             lacking.append(row.base_model)
         for (prm, size), of_prm in ours.items():
             here: dict[str, Value] = {"prm": prm_name(prm), "num_candidates": size}
-            values: dict[str, float | None] = dict.fromkeys(_with_ends(printed))
+            values: dict[str, Value] = dict.fromkeys(_with_ends(printed))
             for name, (_, dataset) in _COMPARED.items():
                 if dataset not in of_prm:
                     lacking.append(f"{row.base_model} on {DATASETS[dataset]} with {prm_name(prm)}")
@@ -253,7 +244,7 @@ def _comparison(found: Mapping[Searched, Group]) -> list[Sheet]:
                 parts[dataset] = len(right)
                 beside = _beside(right, printed[name])
                 for end in ("", "_low", "_high"):
-                    values[f"{name}{end}"] = beside[f"ours{end}"]  # type: ignore[assignment]
+                    values[f"{name}{end}"] = beside[f"ours{end}"]
                 differences.append({**who, **here, "dataset": DATASETS[dataset], **beside})
             recorded.append({**who, "method": "CATS, here", **here, **values})
     if not differences:

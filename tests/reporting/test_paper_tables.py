@@ -1,5 +1,6 @@
 """The paper's tables beside runs: what is matched, the means, and what is missing."""
 
+import dataclasses
 import itertools
 import json
 import pathlib
@@ -51,7 +52,8 @@ def test_every_row_of_the_recipes_is_a_row_of_the_papers_table(tmp_path, path):
         for n in recipe.num_candidates
     ]
     run = write_run(tmp_path, rows)
-    run.manifest["config"].update(json.loads(json.dumps(recipe.as_config())))  # type: ignore[attr-defined]
+    config = {**run.manifest["config"], **json.loads(json.dumps(recipe.as_config()))}
+    run = dataclasses.replace(run, manifest={**run.manifest, "config": config})
     (sheet,) = paper_sheets([run])
     assert {key.policy for key in searched([run])} == {POLICY}
     assert {key.prm for key in searched([run])} == set(PRMS)
