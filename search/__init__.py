@@ -103,6 +103,8 @@ from .strategy.fixed import greedy as greedy
 from .strategy.fixed import majority as majority
 from .strategy.mcts import mcts as mcts
 from .strategy.particle_filtering import particle_filtering as particle_filtering
+from .strategy.path_by_path import adaptive_consistency as adaptive_consistency
+from .strategy.path_by_path import sequential_best_of_n as sequential_best_of_n
 from .types import Calibration as Calibration
 from .types import Context as Context
 from .types import Expansion as Expansion
@@ -122,6 +124,8 @@ strategies: _Mapping[str, Strategy] = _MappingProxyType(
         "dvts": dvts(),
         "particle_filtering": particle_filtering(),
         "mcts": mcts(),
+        "adaptive_consistency": adaptive_consistency(),
+        "sequential_best_of_n": sequential_best_of_n(),
         "cats_random": cats(random_policy),
         "cats_constant": cats(constant_policy),
     }

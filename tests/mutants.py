@@ -53,6 +53,48 @@ def _loop(strategy: str) -> tuple[str, ...]:
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
+        name="adaptive consistency stops without looking at the second answer",
+        file="search/strategy/path_by_path.py",
+        original="second = jnp.max(jnp.where(leads, 0, votes), initial=0)",
+        mutated="second = 0 * first",
+        tests=_loop("adaptive_consistency"),
+    ),
+    Mutant(
+        name="a path is given up although there is no answer yet",
+        file="search/strategy/path_by_path.py",
+        original="(has_answer | ~is_last)",
+        mutated="(is_last | ~is_last)",
+        tests=_loop("sequential_best_of_n"),
+    ),
+    Mutant(
+        name="a path without an end counts on",
+        file="search/strategy/path_by_path.py",
+        original="stays = pool.valid & ~bad & ~too_long",
+        mutated="stays = pool.valid & ~bad",
+        tests=_loop("adaptive_consistency"),
+    ),
+    Mutant(
+        name="a frontier keeps points below its hull",
+        file="cats_jax/reporting/frontier/mixtures.py",
+        original="            hull.pop()",
+        mutated="            break",
+        tests=("tests/reporting/test_frontier.py",),
+    ),
+    Mutant(
+        name="a choice by difficulty does not pay for its pilot",
+        file="cats_jax/reporting/frontier/difficulty.py",
+        original='paid = value == "correct" or',
+        mutated="paid = True or",
+        tests=("tests/reporting/test_frontier.py", "-k", "difficulty"),
+    ),
+    Mutant(
+        name="a step without a usable candidate fails a question that goes on",
+        file="cats_jax/live/driver.py",
+        original='over = nothing_valid and observed["terminal"][index]',
+        mutated="over = nothing_valid",
+        tests=("tests/live/test_driver.py", "-k", "goes_on_after_a_step"),
+    ),
+    Mutant(
         name="what a model returns is not checked",
         file="cats_jax/live/calls.py",
         original="if isinstance(returned, wanted):",

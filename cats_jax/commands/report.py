@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Literal
 import tyro
 
 if TYPE_CHECKING:
+    from ..reporting.selection import Selection
     from ..reporting.sheets import Sheet
+    from ..runs.folder import Run
 
 
 def report(
@@ -22,6 +24,8 @@ def report(
     cost: Literal["tokens", "flops"] = "tokens",
     paired: bool = False,
     compute_optimal: bool = False,
+    frontier: tuple[pathlib.Path, ...] = (),
+    budgets: tuple[float, ...] = (),
     paper: bool = False,
     held_out: pathlib.Path | None = None,
     level: float = 0.5,
@@ -44,6 +48,10 @@ def report(
         paired: also compare every two strategies at the same N, question by question.
         compute_optimal: also choose the best strategy, N and PRM at each budget for each level of
             the questions (eq. 1 of the paper), on one half of them, and judge it on the other.
+        frontier: runs on validation questions: also compare each trained controller with the
+            frontier of all other strategies, whose mixtures are chosen there, budget by budget.
+        budgets: mean costs of a question at which they are compared; default: nine, evenly spaced
+            in their logarithm from the cheapest to the dearest configuration.
         paper: also put the paper's ablations and its comparison beside the runs, where they have
             the paper's policy, PRMs, data sets and strategies as recipes/paper names them.
         held_out: run on other questions, to tell which answers are certified: those that lead
@@ -54,6 +62,7 @@ def report(
     from ..reporting.compute_optimal_tables import compute_optimal_sheets
     from ..reporting.drawing import FORMATS, file_name
     from ..reporting.figures import write_figures
+    from ..reporting.frontier.tables import frontier_sheets
     from ..reporting.groups import neighbour_pairs
     from ..reporting.paper_cells import nothing_found
     from ..reporting.paper_tables import paper_sheets
@@ -69,10 +78,14 @@ def report(
 
     if not runs:
         raise BadInputError("report: name at least one run folder, such as runs/NAME")
+    if budgets and not frontier:
+        raise BadInputError("--budgets are those of --frontier: name runs on validation questions")
     reference = None if held_out is None else held_out_run(held_out, level)
     found, skipped = read_runs(runs)
     whole = found
-    found = select_runs(found, Selection(strategies, num_candidates, prms))
+    selection = Selection(strategies, num_candidates, prms)
+    found = select_runs(found, selection)
+    validation = _validation(frontier, selection) if frontier else None
     folder = None if output is None else output_folder(output)
     console = make_console()
     sheets, figures = [], []
@@ -91,6 +104,8 @@ def report(
                 console.print(none, markup=False)
             if compute_optimal:
                 more += compute_optimal_sheets(part, title, cost)
+            if validation is not None:
+                more += frontier_sheets(part, merged, validation, title, budgets, cost)
             for sheet in more:
                 show_sheet(console, sheet)
                 made.append(named_after(sheet, label))
@@ -118,3 +133,22 @@ def report(
     for reason in skipped:
         make_console(stderr=True).print(f"skipped: {reason}", markup=False, soft_wrap=True)
     return 0
+
+
+def _validation(folders: tuple[pathlib.Path, ...], selection: Selection) -> Run:
+    """The chosen rows of the runs on validation questions as one run."""
+    from ..errors import BadInputError
+    from ..reporting.selection import select_runs
+    from ..runs.merge import merge_runs
+    from ..runs.reading import read_runs
+
+    found, skipped = read_runs(folders)
+    if skipped:
+        raise BadInputError(f"--frontier: {'; '.join(skipped)}")
+    merged = merge_runs(select_runs(found, selection))
+    if len(merged) > 1:
+        names = ", ".join(str(run.folder) for run in merged)
+        raise BadInputError(
+            f"--frontier: {names} differ in policy, questions or limits: name runs of one setting"
+        )
+    return merged[0]

@@ -111,6 +111,8 @@ _WORLD = {
         "dvts",
         "particle_filtering",
         "mcts",
+        "adaptive_consistency",
+        "sequential_best_of_n",
         "cats",
     ],
     "num_candidates": [16, 64],

@@ -304,6 +304,8 @@ FACTORIES: Mapping[str, Callable[..., SearchMethod]] = MappingProxyType(
         "dvts": _plain(search.dvts),
         "particle_filtering": _plain(search.particle_filtering),
         "mcts": _plain(search.mcts),
+        "adaptive_consistency": _plain(search.adaptive_consistency),
+        "sequential_best_of_n": _plain(search.sequential_best_of_n),
         "cats": _cats,
         "cats_random": _cats_random,
         "cats_constant": _cats_constant,

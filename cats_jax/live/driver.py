@@ -593,10 +593,10 @@ class Cohort:
             slot.phase = int(observed["phase"][index])
             slot.used = int(observed["used"][index])
             if slot.phase == 0:
-                for node in self._alive(observed, index, "frontier"):
-                    slot.tree.candidates[node - 1].kept = True
-                for node in self._alive(observed, index, "finished"):
-                    slot.tree.candidates[node - 1].kept = True
+                for part in ("frontier", "finished"):
+                    for node in self._alive(observed, index, part):
+                        if node != ROOT:
+                            slot.tree.candidates[node - 1].kept = True
 
     def _charge(self, wall: float, busy: Stopwatch, *, compiled: bool) -> None:
         """Divide the tick's core and remaining time equally among the open questions.
@@ -638,8 +638,9 @@ class Cohort:
             at_step_end = slot.phase == 0
             limit = self._settings.limits.exceeded(slot.tree)
             nothing_valid = slot.failure is None and at_step_end and slot.valid_in_step == 0
-            # Paths that finished earlier still give an answer.
-            if nothing_valid and not self._alive(observed, index, "finished"):
+            # Paths that finished earlier still give an answer, and a method with a memory goes on.
+            over = nothing_valid and observed["terminal"][index]
+            if over and not self._alive(observed, index, "finished"):
                 slot.failure = f"every candidate of step {slot.step - 1} is invalid"
             if slot.failure is not None:
                 results.append(self._close(index, observed, "failed", slot.failure))
@@ -717,7 +718,7 @@ class Cohort:
 
     def _alive(self, observed: dict[str, Any], index: int, part: str) -> list[int]:
         valid = observed[f"{part}_valid"][index]
-        return [int(node) for node in observed[f"{part}_embedding"][index][valid] if node != ROOT]
+        return [int(node) for node in observed[f"{part}_embedding"][index][valid]]
 
     def _keep_only(self, question: Question, live: list[Path]) -> None:
         # Later calls replace earlier ones: paths only ever die.

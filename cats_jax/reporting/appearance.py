@@ -31,6 +31,8 @@ _KNOWN = {
     "dvts": Appearance("DVTS", "#8a7a1f", "P", "-."),
     "particle_filtering": Appearance("particle filtering", "#0d7f8c", "X", ":"),
     "mcts": Appearance("MCTS", "#7a4fa3", "v", "-."),
+    "adaptive_consistency": Appearance("adaptive consistency", "#3f6fb5", "p", "--"),
+    "sequential_best_of_n": Appearance("sequential best-of-N", "#d08a2e", "h", "-."),
     "cats": Appearance("CATS", "#c1272d", "o", "-"),
     "cats_constant": Appearance("CATS, constant action", "#d98a8d", "<", "--"),
     "cats_random": Appearance("CATS, random actions", "#8c5a5c", ">", ":"),

@@ -1,4 +1,4 @@
-"""The memory of Monte-Carlo tree search."""
+"""The memories of strategies other than CATS."""
 
 from __future__ import annotations
 
@@ -16,3 +16,10 @@ class Tree(struct.PyTreeNode):
     value_sum: jax.Array  # f32[M]
     is_leaf: jax.Array  # bool[M]; not grown yet and not done
     node_of_slot: jax.Array  # i32[N]; tree node of each frontier slot
+
+
+class PathCount(struct.PyTreeNode):
+    """The memory of methods that write one path after the other."""
+
+    root: Paths  # [1]; the question
+    begun: jax.Array  # i32[]; paths begun so far, the one in progress included

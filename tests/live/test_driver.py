@@ -25,7 +25,9 @@ from cats_jax.specs.recipe import StrategySpec
 from search import simulation
 
 
-@pytest.mark.parametrize("name", ["best_of_n", "beam", "mcts", "cats_random"])
+@pytest.mark.parametrize(
+    "name", ["best_of_n", "beam", "mcts", "cats_random", "sequential_best_of_n"]
+)
 def test_result_does_not_depend_on_the_neighbours(name):
     strategy = search.strategies[name]
     together = run(strategy)
@@ -204,12 +206,39 @@ def test_cats_samples_where_its_greedy_child_is_invalid(options, most):
     assert all(answered) if not options else not any(answered)
 
 
+def test_a_method_with_a_next_path_goes_on_after_a_step_without_a_usable_candidate():
+    kept: list[list] = []
+
+    class Policy(LetterPolicy):
+        def generate(self, requests):
+            generation = super().generate(requests)
+            if len(self.requests) == 1:  # the first path ends here
+                cut = dataclasses.replace(generation.samples[0][0], finish="length")
+                generation.samples[0][0] = cut
+            return generation
+
+        def keep_only(self, question, paths):
+            kept.append(list(paths))
+
+    strategy = search.sequential_best_of_n(stop=2.0)
+    (result,) = run(strategy, policy=Policy(), num_candidates=3, questions=QUESTIONS[:1])
+    assert result.candidates[0].invalid == "length"
+    assert result.status == "answered"
+    assert len(result.paths) == 2
+    # While the next path has no step, the prompt stays in the models' caches.
+    assert kept[0] == [()]
+    assert kept[-1] == []
+
+
 def _too_long(question, texts, value):
     """The PRM can't read paths in which a step begins with an "a" after the first."""
     return None if any(text[0] == "a" for text in texts[1:]) else value
 
 
-@pytest.mark.parametrize("name", ["best_of_n", "beam", "particle_filtering", "mcts", "cats_random"])
+@pytest.mark.parametrize(
+    "name",
+    ["best_of_n", "beam", "particle_filtering", "mcts", "cats_random", "sequential_best_of_n"],
+)
 def test_a_path_that_the_prm_cannot_read_is_dropped_alone(name):
     scorer = HashScorer(_too_long)
     results = run(search.strategies[name], scorer=scorer, policy=LetterPolicy(0))
@@ -425,7 +454,10 @@ class Replay:
         del question, paths
 
 
-@pytest.mark.parametrize("name", ["best_of_n", "dvts", "particle_filtering", "mcts", "cats_random"])
+@pytest.mark.parametrize(
+    "name",
+    ["best_of_n", "dvts", "particle_filtering", "mcts", "cats_random", "sequential_best_of_n"],
+)
 def test_driver_and_rollout_give_identical_states(name, monkeypatch):
     """The same plan and commit around a bridge and in one scan, field by field, every tick."""
     strategy = search.strategies[name]
@@ -444,7 +476,7 @@ def test_driver_and_rollout_give_identical_states(name, monkeypatch):
     plan = jax.jit(functools.partial(search.plan, strategy=strategy))
     commit_one = jax.jit(functools.partial(search.commit, strategy=strategy))
     graph_states, expansions = [], []
-    for tick in range(strategy.num_phases * 5):
+    for tick in range(strategy.num_phases * strategy.num_steps(9, 5)):
         if search.is_terminal(state):
             break
         plan_key, expand_key = search.tick_keys(key, tick)
@@ -482,7 +514,7 @@ def _assert_same(host, graph, strategy):
         parts = {
             part: getattr(state, part).replace(**blank) for part in ("frontier", "pool", "finished")
         }
-        memory = () if strategy.name == "mcts" else state.memory
+        memory = () if strategy.config is None else state.memory
         return state.replace(memory=memory, **parts)
 
     host_leaves, graph_leaves = (

@@ -19,13 +19,16 @@ class Rules:
     """A strategy, as data.
 
     Attributes:
-        kind: greedy, majority, best_of_n, beam, dvts, particle_filtering, mcts or cats.
+        kind: greedy, majority, best_of_n, beam, dvts, particle_filtering, mcts, cats,
+            adaptive_consistency or sequential_best_of_n.
         path_score: min, last, mean or product.
         vote: best, majority or weighted.
         factor: width K = max(1, N // factor) where the kind has one (MCTS: its branching).
         rounds: R of CATS; num_base, actions, excluded: of CATS too.
         weights: of cost, margin and best score in the reward.
         calibrated: scores of the pool are seen as P(step right).
+        enough: confidence of adaptive consistency, path score that ends sequential best-of-N.
+        abort: path score below which sequential best-of-N gives a path up.
     """
 
     kind: str
@@ -40,6 +43,15 @@ class Rules:
     discount: float = 0.9
     exploration: float = 1.0
     calibrated: bool = False
+    enough: float = 0.0
+    abort: float = 0.0
+
+    @property
+    def in_turn(self) -> bool:
+        return self.kind in ("adaptive_consistency", "sequential_best_of_n")
+
+    def num_steps(self, num_candidates: int, max_depth: int) -> int:
+        return num_candidates * max_depth if self.in_turn else max_depth
 
     @property
     def num_phases(self) -> int:
@@ -48,7 +60,7 @@ class Rules:
     def width(self, num_candidates: int) -> int:
         if self.kind == "greedy":
             return 1
-        if self.kind in ("majority", "best_of_n", "particle_filtering"):
+        if self.kind in ("majority", "best_of_n", "particle_filtering") or self.in_turn:
             return num_candidates
         return max(1, num_candidates // self.factor)
 
@@ -99,6 +111,7 @@ def search(
 ) -> list[Tick]:
     """Run `num_ticks` ticks; those after the end repeat the last state."""
     state = first_state(root, num_candidates, width, max_depth, budget, price, prm_features)
+    state["max_steps"] = rules.num_steps(num_candidates, max_depth)
     ticks = []
     for index in range(num_ticks):
         ticks.append(tick(rules, world, index, state))
@@ -137,6 +150,7 @@ def first_state(
         "num_candidates": num_candidates,
         "width": width,
         "max_depth": max_depth,
+        "max_steps": max_depth,
         "budget": budget,
         "spent": 0,
         "used": 0,
@@ -149,6 +163,8 @@ def first_state(
         "num_retain": {},  # CATS: slot -> of its latest decision; 1 before
         "tree": [_node(first, parent=0)],
         "node_of_slot": [0],
+        "question": first,
+        "begun": 1,  # paths, of methods that write one after the other
     }
 
 
@@ -160,7 +176,7 @@ def ended(state: dict[str, Any]) -> bool:
         len(state["finished"]) >= state["width"]
         or len(state["frontier"]) == 0
         or state["spent"] >= state["budget"]
-        or state["step"] >= state["max_depth"]
+        or state["step"] >= state["max_steps"]
     )
 
 
@@ -328,7 +344,7 @@ def _children(state: dict[str, Any], slot: int) -> list[int]:
 
 def _wanted(rules: Rules, world: World, tick: int, state: dict[str, Any]) -> list[int]:
     slots, candidates = len(state["frontier"]), state["num_candidates"]
-    if rules.kind == "greedy":
+    if rules.kind == "greedy" or rules.in_turn:
         return [1] * slots
     if rules.kind in ("majority", "best_of_n"):
         return [candidates if state["step"] == 0 else 1] * slots
@@ -500,6 +516,8 @@ def _transition(
 def _end_step(rules: Rules, state: dict[str, Any]) -> list[dict[str, Any]]:
     if rules.kind == "mcts":
         paths, retained = _grow_tree(rules, state)
+    elif rules.in_turn:
+        paths, retained = _one_path(rules, state)
     else:
         paths, retained = state["pool"], _retain(rules, state)
     free = state["width"] - len(state["finished"])
@@ -543,6 +561,49 @@ def _retain(rules: Rules, state: dict[str, Any]) -> list[int]:
         num_retain = state["num_retain"][slot] if rules.kind == "cats" else len(rows)
         retained += rows[: max(1, num_retain)]
     return retained
+
+
+# One path after the other
+
+
+def _one_path(rules: Rules, state: dict[str, Any]) -> tuple[list[dict[str, Any]], list[int]]:
+    """The child of the one path in progress, or the question for the next path, or nothing."""
+    (child,) = state["pool"]
+    is_last = state["begun"] == state["num_candidates"]
+    finished = list(state["finished"])
+    if child is not None:
+        answered = any(path["answer"] >= 0 for path in finished)
+        bad = path_score(rules.path_score, child["scores"]) < rules.abort
+        if bad and (answered or not is_last):
+            child = None
+    if child is not None and not child["done"]:
+        if child["depth"] < state["max_depth"]:
+            return [child], [0]
+        child = None
+    ends = [] if child is None else [child]
+    finished += ends
+    full = len(finished) == state["width"] or state["spent"] >= state["budget"]
+    if is_last or full or _enough(rules, finished):
+        return ends, list(range(len(ends)))
+    state["begun"] += 1
+    return [state["question"], *ends], list(range(1 + len(ends)))
+
+
+def _enough(rules: Rules, finished: Sequence[dict[str, Any]]) -> bool:
+    answered = [path for path in finished if path["answer"] >= 0]
+    if rules.kind == "sequential_best_of_n":
+        scores = [path_score(rules.path_score, path["scores"]) for path in answered]
+        return any(score >= rules.enough for score in scores)
+    answers = [path["answer"] for path in answered]
+    votes = sorted((answers.count(answer) for answer in set(answers)), reverse=True)
+    first, second = (*votes, 0, 0)[:2]
+    return leader_stays(first, second) > rules.enough
+
+
+def leader_stays(first: int, second: int) -> float:
+    """P(Beta(second + 1, first + 1) < 1/2), as the chance of more than `second` heads."""
+    tosses = first + second + 1
+    return sum(math.comb(tosses, heads) for heads in range(second + 1, tosses + 1)) / 2**tosses
 
 
 # Monte-Carlo tree search

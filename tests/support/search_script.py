@@ -24,7 +24,8 @@ import search
 CAPACITY = 16
 DEPTH_CAPACITY = 5
 MAX_ROUNDS = 3
-MAX_TICKS = (1 + MAX_ROUNDS) * DEPTH_CAPACITY
+SCRIPTED_TICKS = (1 + MAX_ROUNDS) * DEPTH_CAPACITY
+MAX_TICKS = CAPACITY * DEPTH_CAPACITY  # of methods that write one path after the other
 ROOT = {"id": np.int32(5), "latent": np.zeros((2,), np.float32)}
 
 ACTIONS = (
@@ -114,8 +115,9 @@ def script(case: Case, capacity: int = CAPACITY, exact: bool = True) -> Script:
     draw = random.Random(case.seed)  # its stream is the same in every version of Python
 
     def table(value: Callable[[], Any], dtype: type) -> np.ndarray:
-        rows = [[value() for _ in range(CAPACITY)] for _ in range(MAX_TICKS)]
-        return np.pad(np.asarray(rows, dtype), ((0, 0), (0, capacity - CAPACITY)))
+        rows = [[value() for _ in range(CAPACITY)] for _ in range(SCRIPTED_TICKS)]
+        again = np.tile(np.asarray(rows, dtype), (MAX_TICKS // SCRIPTED_TICKS, 1))
+        return np.pad(again, ((0, 0), (0, capacity - CAPACITY)))
 
     def score() -> float:
         if not exact:
@@ -340,6 +342,16 @@ EXACT: dict[str, tuple[search.Strategy, oracle.Rules]] = {
         search.mcts(branching=3, max_nodes=96),
         oracle.Rules("mcts", vote="weighted", factor=3),
     ),
+    "adaptive_consistency": (
+        search.adaptive_consistency(confidence=0.8),
+        oracle.Rules("adaptive_consistency", vote="majority", enough=0.8),
+    ),
+    "sequential_best_of_n": (
+        search.sequential_best_of_n(
+            stop=0.875, abort=0.5, greedy_first=True, path_score="mean", vote="weighted"
+        ),
+        oracle.Rules("sequential_best_of_n", "mean", "weighted", enough=0.875, abort=0.5),
+    ),
     "cats_one_round": _cats(1),
     "cats_three_rounds": _cats(
         3, "last", vote="weighted", num_base=1, excluded_features=("depth", "gap")
@@ -466,7 +478,7 @@ def run_oracle(rules: oracle.Rules, case: Case, exact: bool = True) -> list[orac
         budget=budget,
         price=case.price,
         prm_features=case.prm_features,
-        num_ticks=rules.num_phases * DEPTH_CAPACITY,
+        num_ticks=rules.num_phases * rules.num_steps(CAPACITY, DEPTH_CAPACITY),
     )
 
 
@@ -496,7 +508,7 @@ def assert_state(state: search.SearchState, rules: oracle.Rules, expected: dict[
         _assert_paths(name, getattr(state, name), expected[name])
     for name in state.__dataclass_fields__.keys() - covered:
         assert_equal(name, getattr(state, name), expected[name])
-    assert_equal("max_steps", state.max_steps, expected["max_depth"])
+    assert_equal("max_steps", state.max_steps, expected["max_steps"])
     price, *features = jax.tree.leaves(state.context)
     assert_equal("price", price, expected["price"])
     assert_equal("prm_features", features, expected["prm_features"])
@@ -508,6 +520,9 @@ def assert_state(state: search.SearchState, rules: oracle.Rules, expected: dict[
         assert_equal("num_retain", state.memory.num_retain, num_retain)
     elif rules.kind == "mcts":
         _assert_tree(state, expected)
+    elif rules.in_turn:
+        assert_equal("begun", state.memory.begun, expected["begun"])
+        _assert_paths("question", state.memory.root, [expected["question"]])
     else:
         assert state.memory == ()
 

@@ -1,0 +1,1 @@
+"""Comparison of controllers with the frontier of all other strategies, at fixed budgets."""

@@ -1,0 +1,161 @@
+"""The choice of a strategy by the predicted difficulty of a question, as a rival.
+
+Snell et al. (arXiv:2408.03314) predict how difficult a question is from the PRM's scores of whole
+answers, divide the questions into five bins of equal size, and use the strategy that is best in the
+question's bin. Here the answers are those of a small best-of-N search, the *pilot*, whose mean path
+score predicts the difficulty. Every question pays for the pilot, unless a larger best-of-N search
+is chosen, which begins with the pilot's paths. The paper predicts from 2048 answers and does not
+charge for them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...runs.folder import Run
+from ..groups import Group
+from .mixtures import Key, Point, frontier_of, key_of, mean
+
+NUM_BINS = 5
+"""Number of bins of questions, as in the paper."""
+
+PILOT = "best_of_n"
+"""Label of the strategy whose smallest N is the pilot."""
+
+
+@dataclass(frozen=True)
+class ByDifficulty:
+    """A configuration for each bin of questions.
+
+    Attributes:
+        strategy: name of the choice.
+        pilot: configuration that every question is searched with first.
+        chosen: configuration of each bin, from the lowest scores to the highest.
+        edges: f64[NUM_BINS - 1], ascending scores between the bins.
+        scores: mean path score of the pilot by question.
+    """
+
+    strategy: str
+    pilot: Group
+    chosen: tuple[Group, ...]
+    edges: np.ndarray
+    scores: Mapping[str, float]
+
+    @property
+    def num_candidates(self) -> int:
+        """N of the pilot."""
+        return self.pilot.num_candidates
+
+    @property
+    def prm(self) -> str | None:
+        """Label of the PRM."""
+        return self.pilot.prm
+
+    @property
+    def name(self) -> str:
+        """Name for tables."""
+        return self.strategy
+
+    @property
+    def needs(self) -> tuple[Group, ...]:
+        """The configurations that it consists of."""
+        return (self.pilot, *self.chosen)
+
+    def by_question(self, value: str = "correct") -> dict[str, float]:
+        """A column by id of a question, costs with those of the pilot."""
+        of_pilot = self.pilot.by_question(value)
+        columns = [group.by_question(value) for group in self.chosen]
+        found = {}
+        for question, score in self.scores.items():
+            index = int(np.searchsorted(self.edges, score, side="right"))
+            paid = value == "correct" or self.chosen[index].strategy == self.pilot.strategy
+            found[question] = columns[index][question] + (0.0 if paid else of_pilot[question])
+        return found
+
+    def elsewhere(self, points: Mapping[Key, Group], scores: Mapping[str, float]) -> ByDifficulty:
+        """The same choice on other questions, with the pilot's scores there."""
+        return dataclasses.replace(
+            self,
+            pilot=points[key_of(self.pilot)],
+            chosen=tuple(points[key_of(group)] for group in self.chosen),
+            scores=scores,
+        )
+
+
+def choices_by_difficulty(
+    rivals: Sequence[Group], scores: Mapping[str, float], cost: str
+) -> list[ByDifficulty]:
+    """The best choices by difficulty for one PRM.
+
+    For each price of a unit of cost at which some bin changes its mind, the choice takes in each
+    bin the configuration with the largest accuracy minus price times cost.
+
+    Args:
+        rivals: configurations on validation questions, with that PRM or none.
+        scores: mean path score of the pilot by question; bins are its quantiles.
+        cost: column of the ledger.
+
+    Returns:
+        The choices; none without a pilot or its scores.
+    """
+    pilot = _pilot(rivals)
+    if pilot is None or not scores:
+        return []
+    edges = np.quantile(list(scores.values()), np.arange(1, NUM_BINS) / NUM_BINS)
+    hulls = []
+    for index in range(NUM_BINS):
+        members = {
+            question: score
+            for question, score in scores.items()
+            if np.searchsorted(edges, score, side="right") == index
+        }
+        alone = [
+            ByDifficulty("", pilot, (group,) * NUM_BINS, edges, members or scores)
+            for group in rivals
+        ]
+        hulls.append(frontier_of(alone, cost))
+    prices = {0.0, *(price for hull in hulls for price in _slopes(hull, cost))}
+    found = [tuple(_best(hull, price, cost) for hull in hulls) for price in sorted(prices)]
+    distinct = {tuple(key_of(group) for group in chosen): chosen for chosen in found}
+    return [
+        ByDifficulty(f"by difficulty, choice {number}", pilot, groups, edges, scores)
+        for number, groups in enumerate(distinct.values(), start=1)
+    ]
+
+
+def pilot_scores(run: Run, found: Sequence[Group]) -> dict[str, float]:
+    """Mean path score of the pilot's finished paths by question, 0 where there is none.
+
+    Empty if there is no pilot among the groups or it has no trees.
+    """
+    pilot = _pilot(found)
+    if pilot is None or any(row.tree is None for row in pilot.rows):
+        return {}
+    scores: dict[str, list[float]] = {}
+    for row in pilot.rows:
+        paths = [path.path_score for path in run.tree(row).paths if path.path_score is not None]
+        scores.setdefault(row.question, []).extend(paths)
+    return {question: sum(each) / max(len(each), 1) for question, each in scores.items()}
+
+
+def _pilot(found: Sequence[Group]) -> Group | None:
+    usable = [group for group in found if group.strategy == PILOT and group.prm is not None]
+    return min(usable, key=lambda group: group.num_candidates, default=None)
+
+
+def _slopes(hull: Sequence[Point], cost: str) -> list[float]:
+    """Accuracy gained per unit of cost along a frontier."""
+    return [
+        (mean(right, "correct") - mean(left, "correct")) / (mean(right, cost) - mean(left, cost))
+        for left, right in itertools.pairwise(hull)
+    ]
+
+
+def _best(hull: Sequence[ByDifficulty], price: float, cost: str) -> Group:
+    best = max(hull, key=lambda point: mean(point, "correct") - price * mean(point, cost))
+    return best.chosen[0]

@@ -1,0 +1,146 @@
+"""The frontier of configurations in cost and accuracy, and its mixtures at a budget.
+
+Two configurations can be mixed: a coin decides for each question which of the two searches it. The
+mixtures of two points lie on the line between them, so that the best accuracy at a mean cost is the
+upper concave hull of the points.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+
+class Point(Protocol):
+    """A configuration with its results; a `Group` is one."""
+
+    @property
+    def strategy(self) -> str:
+        """Label of the strategy."""
+        ...
+
+    @property
+    def num_candidates(self) -> int:
+        """N."""
+        ...
+
+    @property
+    def prm(self) -> str | None:
+        """Label of the PRM; None if none was called."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """Short name for tables."""
+        ...
+
+    def by_question(self, value: str = "correct") -> dict[str, float]:
+        """A column of the ledger, or "correct", by question id."""
+        ...
+
+
+AnyPoint = TypeVar("AnyPoint", bound=Point)
+
+Key = tuple[str, int, str | None]
+"""What names a configuration: strategy, N and PRM."""
+
+
+def key_of(point: Point) -> Key:
+    """The point's key."""
+    return point.strategy, point.num_candidates, point.prm
+
+
+def mean(point: Point, value: str) -> float:
+    """Mean of a column over questions."""
+    values = point.by_question(value).values()
+    return sum(values) / len(values)
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """Two configurations, one of which searches each question.
+
+    Attributes:
+        first: the cheaper configuration.
+        second: the dearer one, or the same.
+        share: share of the questions that `second` searches, in [0, 1].
+    """
+
+    first: Point
+    second: Point
+    share: float
+
+    @property
+    def name(self) -> str:
+        """Name for tables."""
+        if self.share in (0.0, 1.0):
+            return self.second.name if self.share else self.first.name
+        return f"{self.first.name} + {self.share:.0%} {self.second.name}"
+
+    def by_question(self, value: str = "correct") -> dict[str, float]:
+        """Expected value of a column over the coin, by id of a question that both have."""
+        one, two = self.first.by_question(value), self.second.by_question(value)
+        return {
+            question: (1.0 - self.share) * own + self.share * two[question]
+            for question, own in one.items()
+            if question in two
+        }
+
+    def mean(self, value: str) -> float:
+        """Mean over questions of the expected value of a column."""
+        values = self.by_question(value).values()
+        return sum(values) / len(values)
+
+
+def frontier_of(points: Sequence[AnyPoint], cost: str) -> list[AnyPoint]:
+    """The points on the upper concave hull, from the cheapest to the most accurate.
+
+    Args:
+        points: configurations, at least one, with the same questions.
+        cost: column of the ledger.
+    """
+    places = [(mean(point, cost), mean(point, "correct")) for point in points]
+    hull: list[int] = []
+    for index in sorted(range(len(points)), key=lambda i: (places[i][0], -places[i][1])):
+        if hull and places[index][1] <= places[hull[-1]][1]:
+            continue
+        while len(hull) > 1 and _is_below(places[hull[-1]], places[hull[-2]], places[index]):
+            hull.pop()
+        hull.append(index)
+    return [points[index] for index in hull]
+
+
+def _is_below(
+    point: tuple[float, float], left: tuple[float, float], right: tuple[float, float]
+) -> bool:
+    """Whether a point is on or below the line between two others."""
+    rise = (right[1] - left[1]) * (point[0] - left[0])
+    return (point[1] - left[1]) * (right[0] - left[0]) <= rise
+
+
+def at_budget(hull: Sequence[Point], budget: float, cost: str) -> Mixture | None:
+    """The best mixture on a frontier with a mean cost of at most `budget`.
+
+    Returns:
+        The mixture; None if the cheapest configuration costs more.
+    """
+    if mean(hull[0], cost) > budget:
+        return None
+    for left, right in itertools.pairwise(hull):
+        low, high = mean(left, cost), mean(right, cost)
+        if budget < high:
+            return Mixture(left, right, (budget - low) / (high - low))
+    return Mixture(hull[-1], hull[-1], 1.0)
+
+
+def elsewhere(mixture: Mixture, points: Mapping[Key, Point]) -> Mixture:
+    """The same mixture of the same configurations on other questions.
+
+    Args:
+        mixture: mixture that was chosen.
+        points: configurations on the other questions by `key_of`.
+    """
+    first, second = points[key_of(mixture.first)], points[key_of(mixture.second)]
+    return Mixture(first, second, mixture.share)

@@ -1,0 +1,183 @@
+"""Methods that write one path after the other and decide after each whether to write another.
+
+The frontier holds one path. When it ends, `keep` puts the question's root back, and the next path
+begins. N is the largest number of paths.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from ..aggregation import Aggregation, aggregation, path_scores
+from ..answers import answer_majority, answer_rule
+from ..interface import Sampling, Strategy, request
+from ..state import compact, count, take
+from ..types import Paths, Request, SearchState
+from .types import PathCount
+
+GREEDY = Sampling(temperature=0.0)
+
+
+@functools.cache
+def adaptive_consistency(*, confidence: float = 0.95, sampling: Sampling = Sampling()) -> Strategy:
+    """Majority voting over whole paths that stops once the leading answer is unlikely to change.
+
+    After each path, with v1 and v2 votes for the two most frequent answers, the search stops if
+    P(p < 1/2) > `confidence` for p ~ Beta(v2 + 1, v1 + 1), the share of the second answer among the
+    two. Aggarwal et al.: "Let's Sample Step by Step: Adaptive-Consistency for Efficient Reasoning
+    and Coding with LLMs" (2023), arXiv:2305.11860; their confidence is .95. The PRM is not asked.
+
+    Args:
+        confidence: in [.5, 1); a larger one asks for more paths.
+        sampling: parameters of every sample.
+
+    Raises:
+        ValueError: `confidence` is out of range.
+    """
+    if not 0.5 <= confidence < 1.0:
+        raise ValueError(f"confidence must be in [0.5, 1), got {confidence}")
+
+    def stops(finished: Paths) -> Bool[Array, ""]:
+        return leader_stays(finished.answer, finished.valid) > confidence
+
+    return _path_by_path(
+        name="adaptive_consistency",
+        stops=stops,
+        samplings=(sampling, sampling),
+        answer=answer_majority,
+        uses_scores=False,
+    )
+
+
+@functools.cache
+def sequential_best_of_n(
+    *,
+    stop: float = 0.9,
+    abort: float = 0.0,
+    greedy_first: bool = False,
+    path_score: str = "min",
+    vote: str = "best",
+    sampling: Sampling = Sampling(),
+) -> Strategy:
+    """Best-of-N that stops at the first good path and gives up bad ones early.
+
+    The search stops when a finished path with an answer has a path score of at least `stop`. A path
+    whose score falls below `abort` is given up and the next one begins; with the path score `min`
+    this happens at its first step with such a score. The last path is never given up while there is
+    no answer. Both thresholds are the obvious adaptive form of best-of-N, not a published method.
+
+    Args:
+        stop: path score that ends the search; above 1 it never does.
+        abort: path score below which a path is given up; 0 gives up none.
+        greedy_first: whether the first path is sampled at temperature 0.
+        path_score: name of the aggregation of step scores.
+        vote: name of the answer rule among the finished paths.
+        sampling: parameters of all other samples.
+
+    Raises:
+        ValueError: a threshold is negative or not a number.
+    """
+    for name, value in (("stop", stop), ("abort", abort)):
+        if not value >= 0.0:
+            raise ValueError(f"{name} must be a path score >= 0, got {value}")
+    aggregated = aggregation(path_score)
+
+    def stops(finished: Paths) -> Bool[Array, ""]:
+        good = path_scores(finished, aggregated) >= stop
+        return jnp.any(finished.valid & (finished.answer >= 0) & good)
+
+    return _path_by_path(
+        name="sequential_best_of_n",
+        stops=stops,
+        abort=abort,
+        samplings=(GREEDY if greedy_first else sampling, sampling),
+        aggregated=aggregated,
+        answer=answer_rule(vote),
+    )
+
+
+def leader_stays(answer: Int[Array, " N"], valid: Bool[Array, " N"]) -> Float[Array, ""]:
+    """P(the most frequent answer is more likely than the second), f32[] in [0, 1].
+
+    With v1 and v2 votes it is the Beta(v2 + 1, v1 + 1) distribution function at 1/2, as a uniform
+    prior gives it: .5 without votes, 1 - 2^-(v + 1) when all v votes agree.
+    """
+    voter = valid & (answer >= 0)
+    same = voter[None, :] & voter[:, None] & (answer[None, :] == answer[:, None])
+    votes = jnp.sum(same, axis=1, dtype=jnp.int32)
+    first = jnp.max(votes, initial=0)
+    leads = voter & (answer == answer[jnp.argmax(votes)])
+    second = jnp.max(jnp.where(leads, 0, votes), initial=0)
+    v1, v2 = first.astype(jnp.float32), second.astype(jnp.float32)
+    return jax.scipy.special.betainc(v2 + 1.0, v1 + 1.0, 0.5)
+
+
+def _path_by_path(
+    *,
+    name: str,
+    stops: Callable[[Paths], Bool[Array, ""]],
+    samplings: tuple[Sampling, Sampling],
+    answer: Any,
+    abort: float = 0.0,
+    aggregated: Aggregation | None = None,
+    uses_scores: bool = True,
+) -> Strategy:
+    """A strategy with one path at a time.
+
+    Args:
+        name: name of the strategy.
+        stops: whether the finished paths are enough.
+        samplings: of the first path and of the others.
+        answer: answer rule.
+        abort: path score below which a path is given up.
+        aggregated: aggregation of step scores; None for methods that ask no PRM.
+        uses_scores: whether the PRM is asked.
+    """
+    first, others = samplings
+    scores_of = aggregation("min") if aggregated is None else aggregated
+
+    def init_memory(state: SearchState) -> PathCount:
+        return PathCount(root=take(state.frontier, jnp.zeros((1,), jnp.int32)), begun=jnp.int32(1))
+
+    def plan(params: Any, key: jax.Array, state: SearchState) -> tuple[Request, PathCount]:
+        del params, key
+        wanted = request(state, 1, others)
+        is_first = state.memory.begun == 1
+        of_first = request(state, 1, first)
+        chosen = jax.tree.map(lambda a, b: jnp.where(is_first, a, b), of_first, wanted)
+        return chosen, state.memory
+
+    def keep(state: SearchState) -> tuple[Paths, Bool[Array, " M"], PathCount]:
+        pool, memory = state.pool, state.memory
+        is_last = memory.begun >= state.num_candidates
+        has_answer = jnp.any(state.finished.valid & (state.finished.answer >= 0))
+        bad = (path_scores(pool, scores_of) < abort) & (has_answer | ~is_last)
+        # A model may go on although its last step was to end the answer.
+        too_long = ~pool.done & (pool.depth >= state.max_depth)
+        stays = pool.valid & ~bad & ~too_long
+        finished = compact(pool, stays & pool.done, state.finished)
+        ended = ~jnp.any(stays & ~pool.done)
+        goes_on = ended & ~is_last & ~stops(finished) & (count(finished) < state.width)
+        # A root without a budget would count as a path that ended.
+        begins = goes_on & (state.spent < state.budget)
+        paths = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), memory.root, pool)
+        marked = jnp.concatenate([begins[None], stays])
+        return paths, marked, memory.replace(begun=memory.begun + begins.astype(jnp.int32))
+
+    return Strategy(
+        name=name,
+        plan=plan,
+        aggregation=scores_of,
+        keep=keep,
+        answer=answer,
+        init_memory=init_memory,
+        num_steps=lambda num_candidates, max_depth: num_candidates * max_depth,
+        sampling=tuple(dict.fromkeys(samplings)),
+        uses_scores=uses_scores,
+    )
