@@ -49,6 +49,7 @@ def make_page_figures(results: pathlib.Path) -> list[pathlib.Path]:
     drawn: dict[pathlib.Path, Callable[[pathlib.Path], Figure]] = {
         figures / "differences.png": _differences,
         figures / "chosen.png": _chosen,
+        figures / "leads.png": _leads,
         figures / "ablations.png": _ablations,
         figures / "sparsity.png": _sparsity,
         figures / "bank.png": _bank,
@@ -107,6 +108,23 @@ def _chosen(results: pathlib.Path) -> Figure:
         title="CATS against the rival that is best on validation questions",
         note="test questions, replayed; bars: 95 % interval of the paired difference",
         x_title="value of CATS minus value of the rival (accuracy minus .2 per 100 candidates)",
+        zero=0.0,
+    )
+
+
+def _leads(results: pathlib.Path) -> Figure:
+    """CATS against the frontier of its rivals, budget by budget."""
+    panels: dict[str, dict[str, list[Value]]] = {}
+    for line in _table(results, "frontier-weak-tokens").as_mappings():
+        if line["lead, 95 % interval"]:
+            value, low, high = numbers(line["lead, 95 % interval"])
+            series = panels.setdefault(f"PRM {line['PRM']}", {}).setdefault("", [])
+            series.append(Value(f"{line['budget, tokens']} tokens", value, low, high))
+    return draw_intervals(
+        panels,
+        title="CATS against the frontier of its rivals at equal cost",
+        note="policy weak, test questions; bars: 95 % interval of the paired difference",
+        x_title="accuracy of CATS minus accuracy of the best mixture of rivals",
         zero=0.0,
     )
 

@@ -13,6 +13,7 @@ from .accuracies import accuracy_tables, level_table
 from .banks import ceiling_table, sparsity_tables
 from .comparisons import chosen_table, equal_cost_table, same_size_table, verdict_table
 from .frontier import POLICIES, draw_frontier
+from .frontier_tables import frontier_tables
 from .groups import SIZES
 from .markdown import Table
 from .page_figures import make_page_figures
@@ -40,6 +41,7 @@ def make(results: pathlib.Path) -> list[pathlib.Path]:
     compared: dict[str, Table] = {}
     for policy in ("weak", "strong"):
         tables += _replay_tables(rows, policy)
+        tables += frontier_tables(rows, policy)
         live = load_groups(rows, policy, _LIVE)
         if live:
             tables += _live_tables(rows, policy, live)

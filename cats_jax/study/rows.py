@@ -15,12 +15,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..live.ledger import Ledger
+from ..reporting.frontier.difficulty import PILOT, mean_path_score
 from ..reporting.groups import Group, groups
 from ..runs.folder import Row, read_run, row_key
 
 _KEY = ("strategy", "num_candidates", "prm", "seed", "question")
 _OUTCOME = ("correct", "covered")
-_COSTS = ("candidates", "generated", "prompt_computed", "prm_computed")
+_COSTS = ("candidates", "generated", "prompt_computed", "prm_computed", "flops")
+_SCORE = "path_score"
 
 
 def keep_run(folder: pathlib.Path, rows: pathlib.Path) -> pathlib.Path:
@@ -32,11 +34,16 @@ def keep_run(folder: pathlib.Path, rows: pathlib.Path) -> pathlib.Path:
     Raises:
         BadInputError: `folder` is no run folder.
     """
-    found = read_run(folder).rows
+    run = read_run(folder)
+    found = run.rows
     columns = {name: [getattr(row, name) for row in found] for name in (*_KEY, *_OUTCOME)}
     columns |= {name: [getattr(row.ledger, name) for row in found] for name in _COSTS}
     columns["level"] = [row.meta.get("level", 0) for row in found]
     columns["actions"] = [json.dumps(row.actions) for row in found]
+    # Of the rows that a choice by predicted difficulty may read.
+    columns[_SCORE] = [
+        mean_path_score(run, row) if row.strategy == PILOT else None for row in found
+    ]
     path = rows / f"{folder.name}.parquet"
     pq.write_table(pa.table(columns), path, compression="zstd", compression_level=19)
     return path
@@ -53,6 +60,18 @@ def load_groups(rows: pathlib.Path, policy: str, parts: Sequence[str]) -> list[G
     return groups(found.values())
 
 
+def load_scores(rows: pathlib.Path, policy: str, part: str) -> dict[str, float]:
+    """Mean path score of the finished paths of the pilot's rows, by key; see `difficulty`."""
+    table = pq.read_table(rows / f"{policy}-{part}.parquet")
+    if _SCORE not in table.column_names:
+        return {}
+    return {
+        row_key(**{name: values[name] for name in _KEY}): values[_SCORE]
+        for values in table.to_pylist()
+        if values[_SCORE] is not None
+    }
+
+
 def _row(values: Mapping[str, Any]) -> Row:
     return Row(
         key=row_key(**{name: values[name] for name in _KEY}),
@@ -63,7 +82,8 @@ def _row(values: Mapping[str, Any]) -> Row:
         status="answered",
         reason="",
         steps=0,
-        ledger=Ledger(**{name: values[name] for name in _COSTS}),
+        # Runs that were kept before have no FLOPs.
+        ledger=Ledger(**{name: values.get(name) or 0 for name in _COSTS}),
         actions=_actions(values["actions"]),
     )
 

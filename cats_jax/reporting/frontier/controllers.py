@@ -1,0 +1,121 @@
+"""Trained controllers against the frontier of everything that needs no training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from ...errors import BadInputError
+from ...runs.folder import Row
+from ..groups import Group
+from .comparison import Comparison, compare_frontiers
+from .difficulty import ByDifficulty, choices_by_difficulty, pilot_scores
+from .mixtures import Key, Point, frontier_of, key_of
+
+
+class Searched(NamedTuple):
+    """Configurations on one set of questions.
+
+    Attributes:
+        groups: the configurations.
+        score_of: mean path score of a row's finished paths; None if it is not known.
+        name: what errors call the questions, such as the folder of their run.
+    """
+
+    groups: Sequence[Group]
+    score_of: Callable[[Row], float | None]
+    name: str
+
+
+def compare_controllers(
+    validation: Searched,
+    test: Searched,
+    families: Mapping[str, frozenset[str]],
+    budgets: Sequence[float],
+    cost: str,
+) -> dict[tuple[str, str], Comparison]:
+    """Compare each controller with the frontier of all strategies that are none.
+
+    Args:
+        validation: configurations from which the frontiers are chosen.
+        test: configurations on other questions, at least those of the frontiers.
+        families: labels of each controller's strategies, by its name.
+        budgets: largest mean costs, ascending.
+        cost: column of the ledger that is the cost.
+
+    Returns:
+        The comparisons by name of the controller and label of the PRM.
+
+    Raises:
+        BadInputError: a configuration lacks questions, `test` lacks a configuration, or there is no
+            controller beside other strategies.
+    """
+    for part in (validation, test):
+        _check_complete(part)
+    controllers = frozenset(label for labels in families.values() for label in labels)
+    compared: dict[tuple[str, str], Comparison] = {}
+    lacking: dict[str, None] = {}
+    with_controller = (group for group in validation.groups if group.strategy in controllers)
+    for prm in dict.fromkeys(group.prm for group in with_controller):
+        usable = [group for group in validation.groups if group.prm in (None, prm)]
+        # Another controller is no rival: rivals are what needs no training.
+        untrained = [group for group in usable if group.strategy not in controllers]
+        scores = pilot_scores(untrained, validation.score_of)
+        rivals = frontier_of([*untrained, *choices_by_difficulty(untrained, scores, cost)], cost)
+        for name, labels in families.items():
+            own = frontier_of([group for group in usable if group.strategy in labels], cost)
+            if not own or not rivals:
+                continue
+            on_test, missing = _on_test([*own, *rivals], test)
+            lacking |= dict.fromkeys(missing)
+            if not missing:
+                compared[name, str(prm)] = compare_frontiers(own, rivals, on_test, budgets, cost)
+    if lacking:
+        raise BadInputError(
+            f"--frontier: {test.name!r} lacks what is on the frontier of validation questions: "
+            f"search the test questions with {', '.join(lacking)}"
+        )
+    if not compared:
+        raise BadInputError(
+            f"--frontier: {validation.name!r} has no trained controller (a strategy 'cats') beside "
+            "other strategies"
+        )
+    return compared
+
+
+def _on_test(points: Sequence[Point], test: Searched) -> tuple[dict[Key, Point], list[str]]:
+    """The same points on test questions by key, and descriptions of what is not there."""
+    groups_there = {key_of(group): group for group in test.groups}
+    on_test: dict[Key, Point] = {}
+    missing: list[str] = []
+    for point in points:
+        needs = point.needs if isinstance(point, ByDifficulty) else (point,)
+        absent = [_describe(each) for each in needs if key_of(each) not in groups_there]
+        missing += absent
+        if absent:
+            continue
+        if not isinstance(point, ByDifficulty):
+            on_test[key_of(point)] = groups_there[key_of(point)]
+            continue
+        pilot = groups_there[key_of(point.pilot)]
+        scores = pilot_scores([pilot], test.score_of)
+        if not scores:
+            missing.append(f"{_describe(pilot)} and 'trees: true'")
+        on_test[key_of(point)] = point.elsewhere(groups_there, scores)
+    return on_test, missing
+
+
+def _describe(point: Point) -> str:
+    return f"{point.name}{f' with {point.prm}' if point.prm else ''}"
+
+
+def _check_complete(part: Searched) -> None:
+    questions = {question for group in part.groups for question in group.by_question()}
+    for group in part.groups:
+        lacking = len(questions) - len(group.by_question())
+        if lacking:
+            raise BadInputError(
+                f"--frontier: {part.name!r} lacks {lacking} of {len(questions)} questions of "
+                f"{_describe(group)}: finish the run, or leave the configuration out by "
+                "--strategies and --num-candidates"
+            )

@@ -1,0 +1,98 @@
+"""The shipped controller against the frontier of rivals that adapt, at nine budgets."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Iterator, Mapping, Sequence
+
+from ..reporting.frontier.comparison import Comparison
+from ..reporting.frontier.controllers import Searched, compare_controllers
+from ..reporting.frontier.mixtures import Mixture, mean
+from ..reporting.statistics import Paired
+from .markdown import Table, at_cost, difference
+from .rows import load_groups, load_scores
+
+TOKEN_BUDGETS = tuple(10 ** (2 + step / 4) for step in range(9))
+"""Nine budgets in tokens, evenly spaced in their logarithm from 100 to 10 000."""
+
+_CONTROLLER = "cats"
+_PARTS = ("frontier-validation", "frontier-test")
+
+
+def frontier_tables(rows: pathlib.Path, policy: str) -> Iterator[Table]:
+    """A table for each cost, of every budget and of the means; none without the kept runs."""
+    validation, test = (_searched(rows, policy, part) for part in _PARTS)
+    if validation is None or test is None:
+        return
+    labels = {group.strategy for group in validation.groups}
+    families = {
+        _CONTROLLER: frozenset(label for label in labels if label.partition("-")[0] == _CONTROLLER)
+    }
+    for cost, budgets in (("tokens", TOKEN_BUDGETS), ("flops", _flop_budgets(validation))):
+        compared = compare_controllers(validation, test, families, budgets, cost)
+        by_prm = {prm: comparison for (_, prm), comparison in compared.items()}
+        yield _by_budget(f"frontier-{policy}-{cost}", by_prm, cost)
+        yield _leads(f"frontier-{policy}-{cost}-leads", by_prm)
+
+
+def _searched(rows: pathlib.Path, policy: str, part: str) -> Searched | None:
+    found = load_groups(rows, policy, [part])
+    if not found:
+        return None
+    scores = load_scores(rows, policy, part)
+    return Searched(found, lambda row: scores.get(row.key), f"{policy}-{part}")
+
+
+def _flop_budgets(validation: Searched) -> Sequence[float]:
+    """Nine budgets that are as far above the cheapest configuration as those in tokens."""
+    tokens, flops = (
+        min(mean(group, cost) for group in validation.groups) for cost in ("tokens", "flops")
+    )
+    return [budget * flops / tokens for budget in TOKEN_BUDGETS]
+
+
+def _by_budget(name: str, compared: Mapping[str, Comparison], cost: str) -> Table:
+    lines = [
+        [
+            prm,
+            _amount(meeting.budget, cost),
+            _cell(meeting.own, cost),
+            _cell(meeting.rival, cost),
+            "" if meeting.rival is None else meeting.rival.name,
+            _lead(meeting.lead),
+            "" if meeting.lead is None else meeting.lead.verdict,
+        ]
+        for prm, comparison in compared.items()
+        for meeting in comparison.meetings
+    ]
+    unit = "tokens" if cost == "tokens" else "MFLOP"
+    header = ["PRM", f"budget, {unit}", f"CATS ({unit})", f"rivals ({unit})", "rivals' choice"]
+    return Table(name, [*header, "lead, 95 % interval", "CATS"], lines)
+
+
+def _leads(name: str, compared: Mapping[str, Comparison]) -> Table:
+    lines = []
+    for prm, comparison in compared.items():
+        leads = [meeting.lead for meeting in comparison.meetings if meeting.lead is not None]
+        verdicts = [lead.verdict for lead in leads]
+        counts = "/".join(str(verdicts.count(verdict)) for verdict in ("wins", "ties", "loses"))
+        lowest = min(lead.difference.low for lead in leads)
+        lines.append([prm, _lead(comparison.mean_lead), counts, f"{lowest:+.3f}"])
+    return Table(
+        name, ["PRM", "mean lead, 95 % interval", "wins/ties/losses", "lowest bound"], lines
+    )
+
+
+def _lead(lead: Paired | None) -> str:
+    return "" if lead is None else difference(lead.difference)
+
+
+def _cell(mixture: Mixture | None, cost: str) -> str:
+    if mixture is None:
+        return ""
+    scale = 1.0 if cost == "tokens" else 1e-6
+    return at_cost(mixture.mean("correct"), scale * mixture.mean(cost))
+
+
+def _amount(value: float, cost: str) -> str:
+    return f"{value if cost == 'tokens' else value * 1e-6:.0f}"
