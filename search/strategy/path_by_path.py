@@ -14,14 +14,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from ..aggregation import Aggregation, aggregation, path_scores
-from ..answers import answer_majority, answer_rule
+from ..aggregation import AGGREGATIONS, Aggregation, aggregation, path_scores
+from ..answers import AnswerRule, answer_majority, answer_rule
 from ..interface import Sampling, Strategy, request
-from ..state import compact, count, take
+from ..state import compact, count, select, take
 from ..types import Paths, Request, SearchState
 from .types import PathCount
-
-GREEDY = Sampling(temperature=0.0)
 
 
 @functools.cache
@@ -96,7 +94,7 @@ def sequential_best_of_n(
         name="sequential_best_of_n",
         stops=stops,
         abort=abort,
-        samplings=(GREEDY if greedy_first else sampling, sampling),
+        samplings=(Sampling(temperature=0.0) if greedy_first else sampling, sampling),
         aggregated=aggregated,
         answer=answer_rule(vote),
     )
@@ -123,9 +121,9 @@ def _path_by_path(
     name: str,
     stops: Callable[[Paths], Bool[Array, ""]],
     samplings: tuple[Sampling, Sampling],
-    answer: Any,
+    answer: AnswerRule,
     abort: float = 0.0,
-    aggregated: Aggregation | None = None,
+    aggregated: Aggregation = AGGREGATIONS["min"],
     uses_scores: bool = True,
 ) -> Strategy:
     """A strategy with one path at a time.
@@ -136,28 +134,24 @@ def _path_by_path(
         samplings: of the first path and of the others.
         answer: answer rule.
         abort: path score below which a path is given up.
-        aggregated: aggregation of step scores; None for methods that ask no PRM.
+        aggregated: aggregation of step scores, for methods that ask the PRM.
         uses_scores: whether the PRM is asked.
     """
     first, others = samplings
-    scores_of = aggregation("min") if aggregated is None else aggregated
 
     def init_memory(state: SearchState) -> PathCount:
         return PathCount(root=take(state.frontier, jnp.zeros((1,), jnp.int32)), begun=jnp.int32(1))
 
     def plan(params: Any, key: jax.Array, state: SearchState) -> tuple[Request, PathCount]:
         del params, key
-        wanted = request(state, 1, others)
         is_first = state.memory.begun == 1
-        of_first = request(state, 1, first)
-        chosen = jax.tree.map(lambda a, b: jnp.where(is_first, a, b), of_first, wanted)
-        return chosen, state.memory
+        return select(is_first, request(state, 1, first), request(state, 1, others)), state.memory
 
     def keep(state: SearchState) -> tuple[Paths, Bool[Array, " M"], PathCount]:
         pool, memory = state.pool, state.memory
         is_last = memory.begun >= state.num_candidates
         has_answer = jnp.any(state.finished.valid & (state.finished.answer >= 0))
-        bad = (path_scores(pool, scores_of) < abort) & (has_answer | ~is_last)
+        bad = (path_scores(pool, aggregated) < abort) & (has_answer | ~is_last)
         # A model may go on although its last step was to end the answer.
         too_long = ~pool.done & (pool.depth >= state.max_depth)
         stays = pool.valid & ~bad & ~too_long
@@ -173,7 +167,7 @@ def _path_by_path(
     return Strategy(
         name=name,
         plan=plan,
-        aggregation=scores_of,
+        aggregation=aggregated,
         keep=keep,
         answer=answer,
         init_memory=init_memory,
