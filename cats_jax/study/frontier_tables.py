@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 from ..reporting.frontier.comparison import Comparison
 from ..reporting.frontier.controllers import Searched, compare_controllers
@@ -16,21 +16,32 @@ TOKEN_BUDGETS = tuple(10 ** (2 + step / 4) for step in range(9))
 """Nine budgets in tokens, evenly spaced in their logarithm from 100 to 10 000."""
 
 _CONTROLLER = "cats"
-_PARTS = ("frontier-validation", "frontier-test")
+_PARTS = (
+    ("frontier-validation", "frontier-test"),
+    ("frontier-validation-labels-only", "frontier-test-labels-only"),
+)
+"""Validation and test runs; the second pair has one PRM and no N above 16."""
 
 
 def frontier_tables(rows: pathlib.Path, policy: str) -> Iterator[Table]:
     """A table for each cost, of every budget and of the means; none without the kept runs."""
-    validation, test = (_searched(rows, policy, part) for part in _PARTS)
-    if validation is None or test is None:
+    pairs = [[_searched(rows, policy, part) for part in parts] for parts in _PARTS]
+    known = [(first, second) for first, second in pairs if first is not None and second is not None]
+    if not known:
         return
-    labels = {group.strategy for group in validation.groups}
-    families = {
-        _CONTROLLER: frozenset(label for label in labels if label.partition("-")[0] == _CONTROLLER)
+    cheapest = {
+        cost: min(mean(group, cost) for first, _ in known for group in first.groups)
+        for cost in ("tokens", "flops")
     }
-    for cost, budgets in (("tokens", TOKEN_BUDGETS), ("flops", _flop_budgets(validation))):
-        compared = compare_controllers(validation, test, families, budgets, cost)
-        by_prm = {prm: comparison for (_, prm), comparison in compared.items()}
+    for cost in ("tokens", "flops"):
+        # In FLOPs they are as far above the cheapest configuration as in tokens.
+        budgets = [budget * cheapest[cost] / cheapest["tokens"] for budget in TOKEN_BUDGETS]
+        by_prm: dict[str, Comparison] = {}
+        for validation, test in known:
+            labels = {group.strategy for group in validation.groups}
+            family = frozenset(name for name in labels if name.partition("-")[0] == _CONTROLLER)
+            compared = compare_controllers(validation, test, {_CONTROLLER: family}, budgets, cost)
+            by_prm |= {prm: comparison for (_, prm), comparison in compared.items()}
         yield _by_budget(f"frontier-{policy}-{cost}", by_prm, cost)
         yield _leads(f"frontier-{policy}-{cost}-leads", by_prm)
 
@@ -41,14 +52,6 @@ def _searched(rows: pathlib.Path, policy: str, part: str) -> Searched | None:
         return None
     scores = load_scores(rows, policy, part)
     return Searched(found, lambda row: scores.get(row.key), f"{policy}-{part}")
-
-
-def _flop_budgets(validation: Searched) -> Sequence[float]:
-    """Nine budgets that are as far above the cheapest configuration as those in tokens."""
-    tokens, flops = (
-        min(mean(group, cost) for group in validation.groups) for cost in ("tokens", "flops")
-    )
-    return [budget * flops / tokens for budget in TOKEN_BUDGETS]
 
 
 def _by_budget(name: str, compared: Mapping[str, Comparison], cost: str) -> Table:
@@ -76,7 +79,7 @@ def _leads(name: str, compared: Mapping[str, Comparison]) -> Table:
         leads = [meeting.lead for meeting in comparison.meetings if meeting.lead is not None]
         verdicts = [lead.verdict for lead in leads]
         counts = "/".join(str(verdicts.count(verdict)) for verdict in ("wins", "ties", "loses"))
-        lowest = min(lead.difference.low for lead in leads)
+        lowest = min((lead.difference.low for lead in leads), default=0.0)
         lines.append([prm, _lead(comparison.mean_lead), counts, f"{lowest:+.3f}"])
     return Table(
         name, ["PRM", "mean lead, 95 % interval", "wins/ties/losses", "lowest bound"], lines

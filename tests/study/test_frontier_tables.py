@@ -1,0 +1,78 @@
+"""The tables of the frontier from kept rows, against numbers worked out by hand."""
+
+import pytest
+from letters import QUESTIONS, run
+from made_runs import row, write_run
+
+import search
+from cats_jax.runs.folder import RunWriter
+from cats_jax.storage.manifest import make_manifest
+from cats_jax.study.frontier_tables import TOKEN_BUDGETS, frontier_tables
+from cats_jax.study.markdown import numbers
+from cats_jax.study.rows import keep_run, load_scores
+
+CELLS = {  # right of 8 questions, tokens, FLOPs
+    ("greedy", 1, None): (2, 100, 1e6),
+    ("beam", 4, "exact"): (4, 400, 9e6),
+    ("cats", 4, "exact"): (4, 200, 3e6),
+    ("cats-0", 16, "exact"): (6, 800, 5e6),
+    ("rule", 16, "exact"): (5, 1000, 6e6),
+}
+
+
+def keep(folder, name):
+    rows = [
+        row(
+            strategy,
+            n,
+            prm,
+            question=f"{name}{question}",
+            correct=question < right,
+            tokens=tokens,
+            flops=flops,
+        )
+        for (strategy, n, prm), (right, tokens, flops) in CELLS.items()
+        for question in range(8)
+    ]
+    write_run(folder / name, rows)
+    keep_run(folder / name, folder)
+
+
+def test_a_controller_and_its_rivals_meet_at_nine_budgets(tmp_path):
+    assert list(frontier_tables(tmp_path, "weak")) == []
+    for name in ("weak-frontier-validation", "weak-frontier-test"):
+        keep(tmp_path, name)
+    tables = {table.name: table.as_mappings() for table in frontier_tables(tmp_path, "weak")}
+    tokens = tables["frontier-weak-tokens"]
+    assert [float(line["budget, tokens"]) for line in tokens] == [round(b) for b in TOKEN_BUDGETS]
+    assert tokens[0]["CATS (tokens)"] == tokens[0]["lead, 95 % interval"] == ""
+    assert tokens[0]["rivals (tokens)"] == ".250 (100)"
+    # 316 tokens: CATS is 116 / 600 of the way from 4 to 6 of 8; greedy and beam 216 / 300 from 2
+    # to 4; of 178 tokens it has nothing.
+    assert tokens[1]["CATS (tokens)"] == ""
+    own, rival = (4 + 2 * 116.23 / 600) / 8, (2 + 2 * 216.23 / 300) / 8
+    assert numbers(tokens[2]["lead, 95 % interval"])[0] == pytest.approx(own - rival, abs=5e-4)
+    assert tokens[-1]["rivals' choice"] == "rule N=16"
+    assert numbers(tokens[-1]["lead, 95 % interval"])[0] == pytest.approx(1 / 8)
+    (lead,) = tables["frontier-weak-tokens-leads"]
+    assert lead["PRM"] == "exact"
+    assert sum(map(int, lead["wins/ties/losses"].split("/"))) == 7
+    # In FLOPs greedy decoding is at the first budget, too, and the rule is below CATS.
+    flops = tables["frontier-weak-flops"]
+    assert flops[0]["budget, MFLOP"] == "1"
+    assert flops[0]["rivals (MFLOP)"] == ".250 (1)"
+    assert flops[-1]["CATS (MFLOP)"] == ".750 (5)"
+
+
+def test_the_pilots_scores_are_kept_with_its_rows(tmp_path):
+    (result,) = run(search.best_of_n(), questions=QUESTIONS[:1])
+    scores = [path.path_score or 0.0 for path in result.paths]
+    manifest = make_manifest(config={"name": "weak-run"}, models={}, questions={}, seeds=[0])
+    rows = [row("best_of_n", 8, "exact"), row("beam", 8, "exact")]
+    with RunWriter(tmp_path / "weak-run", manifest) as writer:
+        for each in rows:
+            writer.add(each, result)
+    keep_run(tmp_path / "weak-run", tmp_path)
+    kept = load_scores(tmp_path, "weak", "run")
+    assert kept == {rows[0].key: pytest.approx(sum(scores) / len(scores), abs=1e-6)}
+    assert len(set(scores)) > 1
