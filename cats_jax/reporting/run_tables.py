@@ -95,6 +95,7 @@ def accuracy_sheet(found: Sequence[Group], title: str) -> Sheet:
     """Accuracy with its interval over questions, and mean compute per question.
 
     Where a group has several run seeds, the interval over seeds stands beside it.
+    Numbers of seeds and of questions have a column where they differ between the groups.
     The ceiling is the share of questions with a right answer among the finished paths: pass@N where
     a strategy keeps all N.
     """
@@ -102,7 +103,7 @@ def accuracy_sheet(found: Sequence[Group], title: str) -> Sheet:
     over_seeds = any(record["seeds_low"] is not None for record in records)
     refused = any(record["prm_refused"] for record in records)
     failed = any(record["failed"] for record in records)
-    unequal = len({record["questions"] for record in records}) > 1
+    unequal = [name for name in ("seeds", "questions") if len({r[name] for r in records}) > 1]
     columns = (
         *IDENTITY,
         Column("accuracy", ("accuracy",), share, 1),
@@ -116,7 +117,7 @@ def accuracy_sheet(found: Sequence[Group], title: str) -> Sheet:
         Column("s/question", ("seconds",), share, 8),
         Column("failed", ("failed",), plain, 4 if failed else 11),
         *([Column("too long for the PRM", ("prm_refused",), plain, 6)] if refused else []),
-        *([Column("questions", ("questions",), plain, 3)] if unequal else []),
+        *(Column(name, (name,), plain, 3) for name in unequal),
     )
     return Sheet("accuracy", title, columns, tuple(records), ("strategy", "prm"))
 
@@ -133,6 +134,7 @@ def _record(group: Group) -> Record:
         "failed": sum(row.status == "failed" for row in group.rows),
         "prm_refused": sum(row.ledger.prm_refused for row in group.rows),
         "questions": len(group.by_question()),
+        "seeds": len({row.seed for row in group.rows}),
     }
 
 

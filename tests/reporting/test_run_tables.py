@@ -5,7 +5,7 @@ import pytest
 
 from cats_jax.commands.evaluate import run_parts
 from cats_jax.reporting.groups import groups
-from cats_jax.reporting.run_tables import run_sheets
+from cats_jax.reporting.run_tables import accuracy_sheet, run_sheets
 from cats_jax.runs.folder import Run
 
 ACTIONS = ((1, 1, 1.0, 1.0, 0, 3),)
@@ -39,3 +39,17 @@ def test_a_title_names_several_run_seeds(tmp_path):
 
     assert title(3) == "mine: 1 questions of here"
     assert title(3, 1) == "mine: 1 questions of here; run seeds 1, 3"
+
+
+def test_numbers_of_seeds_and_questions_have_a_column_where_they_differ():
+    def titles(*rows):
+        sheet = accuracy_sheet(groups(rows), "mine")
+        return [column.title for column in sheet.columns], sheet.records
+
+    one, other = made_runs.row("beam"), made_runs.row("cats")
+    assert {"seeds", "questions"}.isdisjoint(titles(one, other)[0])
+    shown, records = titles(one, other, made_runs.row("cats", seed=1))
+    assert "seeds" in shown
+    assert "questions" not in shown
+    assert [record["seeds"] for record in records] == [1, 2]
+    assert "questions" in titles(one, other, made_runs.row("cats", question="q1"))[0]
