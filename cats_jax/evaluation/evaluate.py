@@ -5,7 +5,6 @@ A search receives `Question`s only. Gold answers enter in `Recorder`, after a se
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import hashlib
 import importlib.util
@@ -250,17 +249,12 @@ def evaluate(
     times = WallTimes()
     recipe, questions = evaluation.recipe, evaluation.questions
     judge = default_judge(recipe.questions) if judge is None else judge
-    with RunWriter(folder, evaluation.manifest) as writer, contextlib.ExitStack() as stack:
+    with RunWriter(folder, evaluation.manifest) as writer:
         known = {row.key: row for row in read_run(folder).rows}
-        work = [
-            (cell, [item for item in questions.questions if cell.key(item.id) not in known])
-            for cell in evaluation.cells
-        ]
         if runner is None:
-            runner = local = LocalRunner(recipe, models, judge, times)
-            stack.callback(local.close)
-            local.compile_ahead([(cell, len(todo)) for cell, todo in work if todo])
-        for cell, todo in work:
+            runner = LocalRunner(recipe, models, judge, times)
+        for cell in evaluation.cells:
+            todo = [item for item in questions.questions if cell.key(item.id) not in known]
             done = [known[key] for q in questions.questions if (key := cell.key(q.id)) in known]
             for observer in observers:
                 observer.begin_cell(cell.title, len(questions.questions), done)

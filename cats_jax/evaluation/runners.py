@@ -16,7 +16,6 @@ from ..models.source import ModelSource, check_models
 from ..protocols import AnswerJudge, Question, StepGenerator, StepScorer
 from ..specs.recipe import PrmSpec, Recipe
 from .cells import Cell
-from .compile_ahead import CompileAhead
 from .shared_paths import SharedPaths
 from .wall_times import WallTimes
 
@@ -66,23 +65,9 @@ class LocalRunner:
         self._times = times
         self._policy: StepGenerator | None = None
         self._prm: tuple[PrmSpec, StepScorer] | None = None
-        self._ahead: CompileAhead | None = None
         # Where a row can be cut short, by candidates or by the clock, it is searched by itself.
         alone = recipe.budget is not None or recipe.max_seconds is not None
         self._shared = None if alone else SharedPaths()
-
-    def compile_ahead(self, cells: Sequence[tuple[Cell, int]]) -> None:
-        """Compile the programs of cells that will be searched, each with so many questions.
-
-        A thread does so in the order of the cells, until `close`.
-        """
-        self._ahead = CompileAhead(self._recipe, cells)
-
-    def close(self) -> None:
-        """Compile nothing more."""
-        if self._ahead is not None:
-            self._ahead.close()
-            self._ahead = None
 
     def search(
         self, cell: Cell, questions: Sequence[Question], on_result: Callable[[SearchResult], None]
@@ -123,9 +108,6 @@ class LocalRunner:
             max_seconds=recipe.max_seconds,
         )
         begun, recorded, recomputed = time.perf_counter(), self._times.recording, self._recomputed()
-        if self._ahead is not None:
-            self._ahead.wait(cell)
-            self._times.parts.update({"compiling": time.perf_counter() - begun})
         searcher.run(questions, on_result=ended)
         recording = self._times.recording - recorded
         self._times.searching += time.perf_counter() - begun - recording

@@ -213,9 +213,11 @@ class Cohort:
         # The live paths of each question, handed over with the engine's next call.
         self._policy_forgets: dict[Question, list[Path]] = {}
         self._scorer_forgets: dict[Question, list[Path]] = {}
-        self._idle = ticks.idle_terms()
+        context = jax.tree.map(np.float32, search.Context())
+        key = np.asarray(jax.random.key_data(jax.random.key(0)))
+        self._idle = ticks.Terms(np.int32(1), np.int32(0), context, key)
         self._terms = [self._idle] * slots
-        self._stacked = ticks.stack_terms(self._terms)
+        self._stacked = _stack(self._terms)
         started, compiled = time.perf_counter(), num_compilations()
         self._state = ticks.first_states(self._stacked, **settings.shapes)
         if num_compilations() > compiled:
@@ -309,7 +311,7 @@ class Cohort:
         ready = [index for index in here if not asking[index]]
         if ready:
             advancing = ready
-            blank = ticks.blank_expansion(len(self._slots), self._settings.capacity)
+            blank = _blank_expansion(len(self._slots), self._settings.capacity)
             expansion = search.Expansion(**blank)
         else:
             self._sample(self._requests(request, here), busy)
@@ -411,7 +413,7 @@ class Cohort:
         enough = -(-sum(slot is not None for slot in self._slots) // _GATHER)
         least = time.perf_counter() + min(_PATIENCE * self._own_seconds, _MOST_SECONDS)
         arrived: list[int] = []
-        arrays = ticks.blank_expansion(len(self._slots), self._settings.capacity)
+        arrays = _blank_expansion(len(self._slots), self._settings.capacity)
         while self._sampling or self._scoring:
             rest = least - time.perf_counter()
             if len(arrived) >= enough and rest <= 0:
@@ -698,7 +700,7 @@ class Cohort:
             self._terms[index] = self._idle
         replaced = opened | self._closed
         if replaced:
-            self._stacked = ticks.stack_terms(self._terms)
+            self._stacked = _stack(self._terms)
             fresh = ticks.first_states(self._stacked, **self._settings.shapes)
             mask = _mask(replaced, len(self._slots))
             self._state = ticks.where_slots(mask, fresh, self._state)
@@ -732,6 +734,11 @@ class Cohort:
         forgets.clear()
 
 
+def _stack(terms: Sequence[ticks.Terms]) -> ticks.Terms:
+    """The terms of B slots as one value with leaves `[B, ...]`."""
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *terms)
+
+
 def _of_slot(values: Any, index: int) -> Any:
     """The part of a pytree with leaves `[B, ...]` that belongs to one slot."""
     return jax.tree.map(lambda leaf: leaf[index], values)
@@ -742,6 +749,21 @@ def _mask(indices: Collection[int], size: int) -> np.ndarray:
     mask = np.zeros((size,), bool)
     mask[list(indices)] = True
     return mask
+
+
+def _blank_expansion(slots: int, capacity: int) -> dict[str, Any]:
+    shape = (slots, capacity)
+    return {
+        "valid": np.zeros(shape, bool),
+        "parent": np.zeros(shape, np.int32),
+        "score": np.zeros(shape, np.float32),
+        "done": np.zeros(shape, bool),
+        "answer": np.full(shape, -1, np.int32),
+        "text": np.full(shape, -1, np.int32),
+        "log_prob": np.zeros(shape, np.float32),
+        "num_tokens": np.zeros(shape, np.int32),
+        "embedding": np.zeros(shape, np.int32),
+    }
 
 
 def _check_scores(scoring: Scoring, trees: list[SearchTree], candidates: list[Candidate]) -> None:

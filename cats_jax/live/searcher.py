@@ -18,7 +18,6 @@ from ..grading.boxed_integer import BoxedIntegerJudge
 from ..protocols import AnswerJudge, Question, StepGenerator, StepScorer
 from ..specs.recipe import check_num_candidates
 from .arguments import check_judge, check_policy, check_questions, check_scorer, check_strategy
-from .compiling import num_slots
 from .driver import Cohort, Job, Limits, SearchSettings
 from .results import SearchResult
 from .seeds import stable_seed
@@ -216,7 +215,8 @@ class Searcher:
             scorer=self._scorer,
             judge=self._judge,
             waiting=waiting,
-            slots=num_slots(at_once),
+            # A power of two, so that runs of similar size share one compilation.
+            slots=1 << (at_once - 1).bit_length(),
             finish=finish,
             timings=self.timings,
         )

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 import search
 
@@ -29,34 +27,6 @@ class Terms(NamedTuple):
     budget: Any
     context: search.Context
     key: Any
-
-
-def idle_terms() -> Terms:
-    """The terms of a slot without a question."""
-    context = jax.tree.map(np.float32, search.Context())
-    key = np.asarray(jax.random.key_data(jax.random.key(0)))
-    return Terms(np.int32(1), np.int32(0), context, key)
-
-
-def stack_terms(terms: Sequence[Terms]) -> Terms:
-    """The terms of B slots as one value with leaves `[B, ...]`."""
-    return jax.tree.map(lambda *leaves: np.stack(leaves), *terms)
-
-
-def blank_expansion(slots: int, capacity: int) -> dict[str, Any]:
-    """The fields of expansions without a child, for B slots."""
-    shape = (slots, capacity)
-    return {
-        "valid": np.zeros(shape, bool),
-        "parent": np.zeros(shape, np.int32),
-        "score": np.zeros(shape, np.float32),
-        "done": np.zeros(shape, bool),
-        "answer": np.full(shape, -1, np.int32),
-        "text": np.full(shape, -1, np.int32),
-        "log_prob": np.zeros(shape, np.float32),
-        "num_tokens": np.zeros(shape, np.int32),
-        "embedding": np.zeros(shape, np.int32),
-    }
 
 
 @functools.partial(
