@@ -78,8 +78,8 @@ $(VLLM_STAMP): pyproject.toml constraints.txt .ci/vllm_requirements.py
 demo: $(STAMP)
 	@$(BIN)/cats-jax demo --seed $(SEED) --questions $(QUESTIONS)
 
-# Without fusion emitters small programs compile in two thirds of the time. Compared bit for bit are
-# programs as users compile them: those tests are slow ones.
+# Without fusion emitters small programs compile in two thirds of the time. Tests that compare programs
+# bit for bit compile them as users do; they are among the slow tests.
 test: $(STAMP)
 	@$(TEST_ENV) XLA_FLAGS='--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false' \
 	  $(PYTEST) -m 'not slow and not gpu and not vllm and not web'

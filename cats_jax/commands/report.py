@@ -49,7 +49,7 @@ def report(
         compute_optimal: also choose the best strategy, N and PRM at each budget for each level of
             the questions (eq. 1 of the paper), on one half of them, and judge it on the other.
         frontier: runs on validation questions: also compare each trained controller with the
-            frontier of all other strategies, whose mixtures are chosen there, budget by budget.
+            frontier of the strategies that are none, whose mixtures are chosen there.
         budgets: mean costs of a question at which they are compared; default: nine, evenly spaced
             in their logarithm from the cheapest to the dearest configuration.
         paper: also put the paper's ablations and its comparison beside the runs, where they have

@@ -91,7 +91,7 @@ class Searcher:
         if strategy.uses_scores and scorer is None:
             raise BadInputError(
                 f"strategy {strategy.name!r} reads PRM scores, but no scorer was given: pass "
-                "scorer=, or use a strategy that needs none (greedy, majority)"
+                "scorer=, or use a strategy that needs none (such as greedy or majority)"
             )
         for name, value in (("max_depth", max_depth), ("in_flight", in_flight)):
             if not isinstance(value, Integral) or value < 1:

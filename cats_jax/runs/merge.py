@@ -31,7 +31,7 @@ def merge_runs(runs: Sequence[Run]) -> list[Run]:
     families: list[list[Run]] = []
     for run in runs:
         for family in families:
-            if _setting(family[0]) == _setting(run):
+            if setting(family[0]) == setting(run):
                 family.append(run)
                 break
         else:
@@ -39,7 +39,8 @@ def merge_runs(runs: Sequence[Run]) -> list[Run]:
     return [_merged(family) for family in families]
 
 
-def _setting(run: Run) -> dict[str, Any]:
+def setting(run: Run) -> dict[str, Any]:
+    """What the rows of one table have in common, such as policy, questions and limits."""
     config = dict(run.manifest["config"])
     # Runs made before a setting existed have no entry for it.
     config["policy"] = {k: v for k, v in config["policy"].items() if v is not None}
@@ -55,15 +56,8 @@ def _merged(family: Sequence[Run]) -> Run:
         return family[0]
     rows: dict[str, Row] = {}
     owners: dict[str, Run] = {}
-    labels: dict[tuple[str, str], tuple[Any, Run]] = {}
+    check_labels(family)
     for run in family:
-        for kind, label, meaning in _labels(run.manifest):
-            known, first = labels.setdefault((kind, label), (meaning, run))
-            if known != meaning:
-                raise BadInputError(
-                    f"{kind} {label!r} is one thing in {str(first.folder)!r} and another "
-                    f"in {str(run.folder)!r}: report them one by one, or run one with a 'label'"
-                )
         for row in run.rows:
             known = rows.get(row.key)
             if known is not None:
@@ -79,6 +73,19 @@ def _merged(family: Sequence[Run]) -> Run:
             key: owner.folder for key, owner in owners.items() if owner.folder != first.folder
         },
     )
+
+
+def check_labels(runs: Sequence[Run]) -> None:
+    """Raise BadInputError if a label stands for different strategies or PRMs in two runs."""
+    labels: dict[tuple[str, str], tuple[Any, Run]] = {}
+    for run in runs:
+        for kind, label, meaning in _labels(run.manifest):
+            known, first = labels.setdefault((kind, label), (meaning, run))
+            if known != meaning:
+                raise BadInputError(
+                    f"{kind} {label!r} is one thing in {str(first.folder)!r} and another "
+                    f"in {str(run.folder)!r}: report them one by one, or run one with a 'label'"
+                )
 
 
 def _merged_manifest(manifests: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from ..reporting.frontier.comparison import Comparison
 from ..reporting.frontier.controllers import Searched, compare_controllers
@@ -36,14 +36,29 @@ def frontier_tables(rows: pathlib.Path, policy: str) -> Iterator[Table]:
     for cost in ("tokens", "flops"):
         # In FLOPs they are as far above the cheapest configuration as in tokens.
         budgets = [budget * cheapest[cost] / cheapest["tokens"] for budget in TOKEN_BUDGETS]
-        by_prm: dict[str, Comparison] = {}
+        every: dict[str, Comparison] = {}
+        without: dict[str, Comparison] = {}
         for validation, test in known:
-            labels = {group.strategy for group in validation.groups}
-            family = frozenset(name for name in labels if name.partition("-")[0] == _CONTROLLER)
-            compared = compare_controllers(validation, test, {_CONTROLLER: family}, budgets, cost)
-            by_prm |= {prm: comparison for (_, prm), comparison in compared.items()}
-        yield _by_budget(f"frontier-{policy}-{cost}", by_prm, cost)
-        yield _leads(f"frontier-{policy}-{cost}-leads", by_prm)
+            every |= _by_prm(validation, test, budgets, cost)
+            # Without scores of the pilot there is no choice by predicted difficulty.
+            without |= _by_prm(_blind(validation), _blind(test), budgets, cost)
+        yield _by_budget(f"frontier-{policy}-{cost}", every, cost)
+        rivals = {"all": every, "without the choice by difficulty": without}
+        yield _leads(f"frontier-{policy}-{cost}-leads", rivals)
+
+
+def _blind(part: Searched) -> Searched:
+    return part._replace(score_of=lambda row: None)
+
+
+def _by_prm(
+    validation: Searched, test: Searched, budgets: Sequence[float], cost: str
+) -> dict[str, Comparison]:
+    """The controller against its rivals with each PRM."""
+    labels = {group.strategy for group in validation.groups}
+    family = frozenset(name for name in labels if name.partition("-")[0] == _CONTROLLER)
+    compared = compare_controllers(validation, test, {_CONTROLLER: family}, budgets, cost)
+    return {prm: comparison for (_, prm), comparison in compared.items()}
 
 
 def _searched(rows: pathlib.Path, policy: str, part: str) -> Searched | None:
@@ -73,17 +88,17 @@ def _by_budget(name: str, compared: Mapping[str, Comparison], cost: str) -> Tabl
     return Table(name, [*header, "lead, 95 % interval", "CATS"], lines)
 
 
-def _leads(name: str, compared: Mapping[str, Comparison]) -> Table:
+def _leads(name: str, compared: Mapping[str, Mapping[str, Comparison]]) -> Table:
     lines = []
-    for prm, comparison in compared.items():
-        leads = [meeting.lead for meeting in comparison.meetings if meeting.lead is not None]
-        verdicts = [lead.verdict for lead in leads]
-        counts = "/".join(str(verdicts.count(verdict)) for verdict in ("wins", "ties", "loses"))
-        lowest = min((lead.difference.low for lead in leads), default=0.0)
-        lines.append([prm, _lead(comparison.mean_lead), counts, f"{lowest:+.3f}"])
-    return Table(
-        name, ["PRM", "mean lead, 95 % interval", "wins/ties/losses", "lowest bound"], lines
-    )
+    for rivals, by_prm in compared.items():
+        for prm, comparison in by_prm.items():
+            leads = [meeting.lead for meeting in comparison.meetings if meeting.lead is not None]
+            verdicts = [lead.verdict for lead in leads]
+            counts = "/".join(str(verdicts.count(verdict)) for verdict in ("wins", "ties", "loses"))
+            lowest = f"{min(lead.difference.low for lead in leads):+.3f}" if leads else ""
+            lines.append([prm, rivals, _lead(comparison.mean_lead), counts, lowest])
+    header = ["PRM", "rivals", "mean lead, 95 % interval", "wins/ties/losses", "lowest bound"]
+    return Table(name, header, lines)
 
 
 def _lead(lead: Paired | None) -> str:

@@ -32,17 +32,19 @@ def adaptive_consistency(*, confidence: float = 0.95, sampling: Sampling = Sampl
     and Coding with LLMs" (2023), arXiv:2305.11860; their confidence is .95. The PRM is not asked.
 
     Args:
-        confidence: in [.5, 1); a larger one asks for more paths.
+        confidence: in (.5, 1); a larger one asks for more paths.
         sampling: parameters of every sample.
 
     Raises:
         ValueError: `confidence` is out of range.
     """
-    if not 0.5 <= confidence < 1.0:
-        raise ValueError(f"confidence must be in [0.5, 1), got {confidence}")
+    if not 0.5 < confidence < 1.0:
+        raise ValueError(f"confidence must be in (0.5, 1), got {confidence}")
 
     def stops(finished: Paths) -> Bool[Array, ""]:
-        return leader_stays(finished.answer, finished.valid) > confidence
+        # Without an answer the probability is 1/2 up to rounding.
+        answered = jnp.any(finished.valid & (finished.answer >= 0))
+        return answered & (leader_stays(finished.answer, finished.valid) > confidence)
 
     return _path_by_path(
         name="adaptive_consistency",
@@ -79,7 +81,7 @@ def sequential_best_of_n(
         sampling: parameters of all other samples.
 
     Raises:
-        ValueError: a threshold is negative or not a number.
+        ValueError: a threshold is negative or not a number, or a name is unknown.
     """
     for name, value in (("stop", stop), ("abort", abort)):
         if not value >= 0.0:

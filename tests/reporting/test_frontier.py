@@ -1,6 +1,7 @@
 """Frontiers, mixtures and the choice by predicted difficulty, against plain Python."""
 
 import csv
+import dataclasses
 import itertools
 from dataclasses import dataclass, field
 
@@ -11,6 +12,7 @@ from made_runs import row, write_run
 
 from cats_jax import cli
 from cats_jax.reporting.frontier import difficulty
+from cats_jax.reporting.frontier.comparison import even_budgets
 from cats_jax.reporting.frontier.difficulty import choices_by_difficulty
 from cats_jax.reporting.frontier.mixtures import Mixture, at_budget, frontier_of, mean
 from cats_jax.reporting.groups import groups
@@ -167,8 +169,8 @@ def runs(folder, *, test_cells=CELLS, test_name="t", **changes):
             for (strategy, n, prm), (right, cost) in cells.items()
             for q in range(8)
         ]
-        own = changes if more else {}
-        write_run(folder / name / str(more), rows, strategies=STRATEGIES, **own)
+        own = {"strategies": STRATEGIES, **(changes if more else {})}
+        write_run(folder / name / str(more), rows, **own)
         paths.append(str(folder / name / str(more)))
     return paths
 
@@ -222,11 +224,14 @@ def test_what_does_not_fit_is_refused_with_the_reason(tmp_path, capsys):
     assert "--budgets 0: must be a positive number" in error(
         test, "--frontier", validation, "--budgets", "0"
     )
-    assert "has 8 of the questions" in error(test, "--frontier", test)
+    assert "has 8 of the 8 questions" in error(test, "--frontier", test)
     assert "is no run folder" in error(test, "--frontier", str(tmp_path / "none"))
 
     _, other = runs(tmp_path / "policy", policy="strong")
     assert "has another policy" in error(other, "--frontier", validation)
+
+    _, other = runs(tmp_path / "label", strategies=["greedy", ("dvts", "beam"), *STRATEGIES[2:]])
+    assert "strategy 'beam' is one thing" in error(other, "--frontier", validation)
 
     few = {key: cell for key, cell in CELLS.items() if key != ("beam", 4, "good")}
     _, lacking = runs(tmp_path / "lacking", test_cells=few)
@@ -244,3 +249,53 @@ def test_what_does_not_fit_is_refused_with_the_reason(tmp_path, capsys):
     assert "has no trained controller" in error(*selected)
     assert cli.run(["report", *selected, "cats"]) == 0
     assert "greedy" not in capsys.readouterr().out
+
+
+def test_questions_with_equal_numbers_are_other_questions(tmp_path, capsys):
+    folders = []
+    for name, gold in (("v", "1"), ("t", "2")):
+        rows = [
+            row(strategy, n, prm, question=f"q{q}", gold=gold, correct=q < right, tokens=cost)
+            for (strategy, n, prm), (right, cost) in CELLS.items()
+            for q in range(8)
+        ]
+        write_run(tmp_path / name, rows, strategies=STRATEGIES)
+        folders.append(str(tmp_path / name))
+    assert cli.run(["report", folders[1], "--frontier", folders[0]]) == 0
+
+
+def test_data_sets_are_matched_by_their_labels(tmp_path, capsys):
+    def write(name, *datasets):
+        rows = [
+            row(strategy, n, prm, question=f"{name}{dataset}{q}", correct=q < right, tokens=cost)
+            for dataset in datasets
+            for (strategy, n, prm), (right, cost) in CELLS.items()
+            for q in range(4)
+        ]
+        rows = [
+            dataclasses.replace(each, dataset=each.question[1:-1], key=each.key) for each in rows
+        ]
+        write_run(tmp_path / name, rows, strategies=STRATEGIES)
+        return str(tmp_path / name)
+
+    test, two = write("t", "aime"), write("v", "math", "gsm")
+    assert cli.run(["report", test, "--frontier", two]) == 2
+    assert "has the data sets math, gsm, and none is called 'aime'" in capsys.readouterr().err
+    assert cli.run(["report", test, "--frontier", write("w", "math", "aime")]) == 0
+    assert cli.run(["report", test, "--frontier", write("x", "math")]) == 0
+
+
+def test_a_price_that_only_validation_has_is_no_rival(tmp_path, capsys):
+    few = {key: cell for key, cell in CELLS.items() if key[0] != "cats-cheap"}
+    validation, test = runs(tmp_path, test_cells=few, strategies=STRATEGIES[:3])
+    assert cli.run(["report", test, "--frontier", validation]) == 2
+    assert "search the test questions with cats-cheap N=4 with good" in capsys.readouterr().err
+
+
+@given(points)
+def test_the_cheapest_point_fits_the_first_default_budget(pairs):
+    found = [made(*pair) for pair in pairs]
+    budgets = even_budgets(found, "tokens")
+    assert len(budgets) == 9
+    assert at_budget(frontier_of(found, "tokens"), budgets[0], "tokens") is not None
+    assert budgets == sorted(budgets)

@@ -97,7 +97,7 @@ def test_thresholds_are_checked(options):
         search.sequential_best_of_n(**options)
 
 
-@pytest.mark.parametrize("confidence", [0.49, 1.0, float("nan")])
+@pytest.mark.parametrize("confidence", [0.5, 1.0, float("nan")])
 def test_confidence_is_checked(confidence):
-    with pytest.raises(ValueError, match=r"confidence must be in \[0\.5, 1\)"):
+    with pytest.raises(ValueError, match=r"confidence must be in \(0\.5, 1\)"):
         search.adaptive_consistency(confidence=confidence)

@@ -54,8 +54,10 @@ def test_a_controller_and_its_rivals_meet_at_nine_budgets(tmp_path):
     assert numbers(tokens[2]["lead, 95 % interval"])[0] == pytest.approx(own - rival, abs=5e-4)
     assert tokens[-1]["rivals' choice"] == "rule N=16"
     assert numbers(tokens[-1]["lead, 95 % interval"])[0] == pytest.approx(1 / 8)
-    (lead,) = tables["frontier-weak-tokens-leads"]
+    lead, same = tables["frontier-weak-tokens-leads"]
     assert lead["PRM"] == "exact"
+    # There is no pilot here, and so no choice by difficulty.
+    assert {**same, "rivals": "all"} == lead
     assert sum(map(int, lead["wins/ties/losses"].split("/"))) == 7
     # In FLOPs greedy decoding is at the first budget, too, and the rule is below CATS.
     flops = tables["frontier-weak-flops"]

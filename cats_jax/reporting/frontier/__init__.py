@@ -1,1 +1,1 @@
-"""Comparison of controllers with the frontier of all other strategies, at fixed budgets."""
+"""Comparison of controllers with the frontier of strategies without training, at fixed budgets."""

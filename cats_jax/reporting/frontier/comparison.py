@@ -92,5 +92,11 @@ def _paired(differences: Collection[float]) -> Paired:
 def even_budgets(points: Sequence[Point], cost: str) -> list[float]:
     """`NUM_BUDGETS` budgets from the cheapest point to the dearest, evenly spaced in logarithms."""
     costs = [mean(point, cost) for point in points]
-    low, high = math.log(max(min(costs), 1.0)), math.log(max(*costs, 1.0))
-    return [math.exp(low + (high - low) * i / (NUM_BUDGETS - 1)) for i in range(NUM_BUDGETS)]
+    low, high = max(min(costs), 1.0), max(*costs, 1.0)
+    steps = range(1, NUM_BUDGETS - 1)
+    # The ends are not rounded: the cheapest point must fit its own budget.
+    return [
+        low,
+        *(low * math.exp(math.log(high / low) * i / (NUM_BUDGETS - 1)) for i in steps),
+        high,
+    ]

@@ -88,6 +88,7 @@ def _on_test(points: Sequence[Point], test: Searched) -> tuple[dict[Key, Point],
     groups_there = {key_of(group): group for group in test.groups}
     on_test: dict[Key, Point] = {}
     missing: list[str] = []
+    scores: dict[Key, dict[str, float]] = {}
     for point in points:
         needs = point.needs if isinstance(point, ByDifficulty) else (point,)
         absent = [_describe(each) for each in needs if key_of(each) not in groups_there]
@@ -98,10 +99,11 @@ def _on_test(points: Sequence[Point], test: Searched) -> tuple[dict[Key, Point],
             on_test[key_of(point)] = groups_there[key_of(point)]
             continue
         pilot = groups_there[key_of(point.pilot)]
-        scores = pilot_scores([pilot], test.score_of)
-        if not scores:
+        if key_of(pilot) not in scores:
+            scores[key_of(pilot)] = pilot_scores([pilot], test.score_of)
+        if not scores[key_of(pilot)]:
             missing.append(f"{_describe(pilot)} and 'trees: true'")
-        on_test[key_of(point)] = point.elsewhere(groups_there, scores)
+        on_test[key_of(point)] = point.elsewhere(groups_there, scores[key_of(pilot)])
     return on_test, missing
 
 

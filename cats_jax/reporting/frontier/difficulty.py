@@ -1,11 +1,11 @@
 """The choice of a strategy by the predicted difficulty of a question, as a rival.
 
 Snell et al. (arXiv:2408.03314) predict how difficult a question is from the PRM's scores of whole
-answers, divide the questions into five bins of equal size, and use the strategy that is best in the
-question's bin. Here the answers are those of a small best-of-N search, the *pilot*, whose mean path
-score predicts the difficulty. Every question pays for the pilot, unless a larger best-of-N search
-is chosen, which begins with the pilot's paths. The paper predicts from 2048 answers and does not
-charge for them.
+answers, divide the questions into five bins of equal size, and use the strategy that is best in
+the question's bin. Here the answers are those of a small best-of-N search, the *pilot*, whose mean
+path score predicts the difficulty. Every question pays for the pilot, unless best-of-N or its
+weighted vote is chosen, which begin with the pilot's paths. The paper predicts from 2048 answers
+and does not charge for them.
 """
 
 from __future__ import annotations
@@ -26,6 +26,9 @@ NUM_BINS = 5
 
 PILOT = "best_of_n"
 """Label of the strategy whose smallest N is the pilot."""
+
+_SAME_PATHS = (PILOT, "best_of_n_weighted")
+"""Labels of strategies whose paths begin with those of the pilot, scores included."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +76,7 @@ class ByDifficulty:
         found = {}
         for question, score in self.scores.items():
             index = int(np.searchsorted(self.edges, score, side="right"))
-            paid = value == "correct" or self.chosen[index].strategy == self.pilot.strategy
+            paid = value == "correct" or self.chosen[index].strategy in _SAME_PATHS
             found[question] = columns[index][question] + (0.0 if paid else of_pilot[question])
         return found
 
@@ -92,8 +95,8 @@ def choices_by_difficulty(
 ) -> list[ByDifficulty]:
     """The best choices by difficulty for one PRM.
 
-    For each price of a unit of cost at which some bin changes its mind, the choice takes in each
-    bin the configuration with the largest accuracy minus price times cost.
+    A choice takes in each bin the configuration with the largest accuracy minus price times cost;
+    there is one choice for each interval of prices in which no bin changes its configuration.
 
     Args:
         rivals: configurations on validation questions, with that PRM or none.
@@ -119,8 +122,10 @@ def choices_by_difficulty(
             for group in rivals
         ]
         hulls.append(frontier_of(alone, cost))
-    prices = {0.0, *(price for hull in hulls for price in _slopes(hull, cost))}
-    found = [tuple(_best(hull, price, cost) for hull in hulls) for price in sorted(prices)]
+    slopes = sorted({0.0, *(slope for hull in hulls for slope in _slopes(hull, cost))})
+    # Between two slopes no bin is undecided.
+    prices = [*((a + b) / 2 for a, b in itertools.pairwise(slopes)), 2.0 * slopes[-1] + 1.0]
+    found = [tuple(_best(hull, price, cost) for hull in hulls) for price in prices]
     distinct = {tuple(key_of(group) for group in chosen): chosen for chosen in found}
     return [
         ByDifficulty(f"by difficulty, choice {number}", pilot, groups, edges, scores)

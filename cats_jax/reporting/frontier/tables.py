@@ -1,4 +1,4 @@
-"""Tables of the comparison of a controller with the frontier of all other strategies."""
+"""Tables of the comparison of a controller with the frontier of strategies without training."""
 
 from __future__ import annotations
 
@@ -8,13 +8,20 @@ from typing import Any
 
 from ...errors import BadInputError
 from ...runs.folder import Run
+from ...runs.merge import check_labels, setting
 from ..groups import Group, by_dataset, groups
 from ..run_tables import COSTS, Cost, interval, unit
 from ..sheets import Column, Record, Sheet, plain, share, signed, signed_span
 from .comparison import Comparison, Meeting, even_budgets
 from .controllers import Searched, compare_controllers
-from .difficulty import mean_path_score
+from .difficulty import PILOT, ByDifficulty, mean_path_score
 from .mixtures import Mixture
+
+MOST_SHARED = 0.1
+"""Largest share of the test questions that may have the id and answer of a validation question.
+
+Where questions are numbered, different ones have the same number, and some of them the same answer.
+"""
 
 
 def frontier_sheets(
@@ -36,44 +43,66 @@ def frontier_sheets(
         cost: column of the ledger that is the cost.
 
     Raises:
-        BadInputError: the runs do not fit, the run has no trained controller, a question has no row
-            of some configuration, or a budget is not positive.
+        BadInputError: the runs have other settings or share questions, there is no trained
+            controller, a configuration lacks questions, or a budget is not positive.
     """
     _check(run, validation, budgets)
-    sets = by_dataset(groups(validation.rows))
-    chosen_on = sets.get(found[0].dataset) or next(iter(sets.values()))
+    chosen_on = _choose_on(validation, found[0].dataset)
     budgets = sorted(budgets) or even_budgets(chosen_on, cost)
     compared = compare_controllers(
         Searched(chosen_on, functools.partial(mean_path_score, validation), str(validation.folder)),
         Searched(found, functools.partial(mean_path_score, run), str(run.folder)),
-        _families(run),
+        _families([run, validation]),
         budgets,
         cost,
     )
-    notes = _notes(chosen_on, found, cost)
+    notes = (*_notes(chosen_on, found, cost), *_choices(compared, chosen_on))
     return [_by_budget(compared, title, cost, notes), _overall(compared, title, cost)]
 
 
 def _check(run: Run, validation: Run, budgets: Sequence[float]) -> None:
-    of_test, of_validation = ({row.question for row in each.rows} for each in (run, validation))
-    where = str(validation.folder)
-    if run.manifest["models"]["policy"] != validation.manifest["models"]["policy"]:
-        raise BadInputError(f"--frontier: {where!r} has another policy than {str(run.folder)!r}")
-    shared = len(of_test & of_validation)
-    if shared:
+    where, there = str(validation.folder), str(run.folder)
+    settings = [setting(each) for each in (run, validation)]
+    differing = [
+        name
+        for name in settings[0]
+        if name != "questions" and settings[0][name] != settings[1][name]
+    ]
+    if differing:
+        raise BadInputError(f"--frontier: {where!r} has another {differing[0]} than {there!r}")
+    check_labels([run, validation])
+    # Ids alone say little: many data sets number their questions from 0.
+    asked, chosen_on = (
+        {(row.question, row.gold) for row in each.rows} for each in (run, validation)
+    )
+    shared = len(asked & chosen_on)
+    if shared > MOST_SHARED * len(asked):
         raise BadInputError(
-            f"--frontier: {where!r} has {shared} of the questions of {str(run.folder)!r}: choose "
-            "on questions that are not judged on"
+            f"--frontier: {where!r} has {shared} of the {len(asked)} questions of {there!r}: "
+            "choose on questions that are not judged on"
         )
     for budget in budgets:
         if not 0.0 < budget < float("inf"):
             raise BadInputError(f"--budgets {budget:g}: must be a positive number")
 
 
-def _families(run: Run) -> dict[str, frozenset[str]]:
+def _choose_on(validation: Run, dataset: str) -> list[Group]:
+    """The validation groups for a data set: those of the same label, or of the only data set."""
+    sets = by_dataset(groups(validation.rows))
+    if dataset in sets:
+        return sets[dataset]
+    if len(sets) > 1:
+        raise BadInputError(
+            f"--frontier: {str(validation.folder)!r} has the data sets {', '.join(sets)}, and none "
+            f"is called {dataset!r}: give the data sets of both runs the same labels"
+        )
+    return next(iter(sets.values()))
+
+
+def _families(runs: Sequence[Run]) -> dict[str, frozenset[str]]:
     """Labels of the strategies of each trained controller, which differ in price, by its name."""
     families: dict[str, set[str]] = {}
-    for spec in run.manifest["config"]["strategies"]:
+    for spec in (spec for run in runs for spec in run.manifest["config"]["strategies"]):
         if spec["name"] == "cats":
             checkpoint = dict(spec["options"]).get("checkpoint", "cats")
             families.setdefault(str(checkpoint), set()).add(spec["label"])
@@ -107,7 +136,7 @@ def _by_budget(
     )
     return Sheet(
         "frontier",
-        f"controllers against the frontier of all other strategies, {title}",
+        f"controllers against the frontier of all strategies without training, {title}",
         columns,
         records,
         ("controller", "prm"),
@@ -163,12 +192,29 @@ def _overall(compared: Mapping[tuple[str, str], Comparison], title: str, cost: C
     )
     return Sheet(
         "frontier_leads",
-        f"mean lead over the frontier of all other strategies, over the budgets in {unit(cost)}, "
-        f"{title}",
+        "mean lead over the frontier of all strategies without training, over the budgets in "
+        f"{unit(cost)}, {title}",
         columns,
         tuple(records),
         ("controller",),
     )
+
+
+def _choices(
+    compared: Mapping[tuple[str, str], Comparison], validation: Sequence[Group]
+) -> list[str]:
+    """What the choices by difficulty in the mixtures consist of, or why there is none."""
+    notes: dict[str, None] = {}
+    for (_, prm), comparison in compared.items():
+        for meeting in comparison.meetings:
+            mixture = meeting.rival
+            for point in () if mixture is None else (mixture.first, mixture.second):
+                if isinstance(point, ByDifficulty):
+                    bins = " | ".join(group.name for group in point.chosen)
+                    notes[f"{point.name} with {prm}, from the hardest bin: {bins}"] = None
+    if any(group.strategy == PILOT and group.rows[0].tree is None for group in validation):
+        notes[f"no choice by difficulty where {PILOT} has no trees (trees: true)"] = None
+    return list(notes)
 
 
 def _notes(validation: Sequence[Group], test: Sequence[Group], cost: Cost) -> tuple[str, ...]:
