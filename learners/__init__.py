@@ -25,8 +25,10 @@ from .returns import add_terminal_reward as add_terminal_reward
 from .returns import path_returns as path_returns
 from .returns import question_returns as question_returns
 from .train_config import CATS as CATS
+from .train_config import CATS_TOKENS as CATS_TOKENS
 from .train_config import OFFLINE as OFFLINE
 from .train_config import PAPER as PAPER
+from .train_config import SELECTIVE as SELECTIVE
 from .train_config import TrainConfig as TrainConfig
 from .trainer import Trainer as Trainer
 from .trainer import make_trainer as make_trainer

@@ -23,6 +23,7 @@ class Outcome(NamedTuple):
 
     correct: jax.Array  # bool[B]
     candidates: jax.Array  # i32[B]
+    cost: jax.Array  # f32[B]; in units of the price
     action_counts: jax.Array  # i32[B, A]
     reward: jax.Array  # f32[B]; sum over decisions, as the search pays it
 
@@ -33,7 +34,7 @@ class Played(NamedTuple):
     Attributes:
         ticks: records of `episode_recorder`, `[steps, num_phases, B, ...]`; zeros after the end of
             a search. Nothing is learned from a search whose records are all zeros.
-        price: price per 100 candidates.
+        price: price of a unit of cost, see `search.CatsConfig.charge`.
         correct: whether the answer is right.
         candidates: number of candidates sampled.
     """
@@ -53,10 +54,12 @@ def make_episodes(
     terminal_weight: float = 1.0,
     rollouts: int = 1,
 ) -> Callable[..., tuple[Episode, Outcome]]:
-    """`(policy params, tables, keys [Q], N i32[Q], prices f32[Q]) -> (Episode [B], Outcome)`, pure.
+    """A pure function that plays a batch of searches.
 
-    Question q depends on its key, its N and its price only, not on policy or capacity, so that
-    several policies can be compared on the same questions. Episode b belongs to question
+    It is `(policy params, tables, keys [Q], N i32[Q], prices f32[Q], rates) -> (Episode [B],
+    Outcome)`; the rates, f32[Q] or one for all, 1 by default, are those of `Context.prm_rate`.
+    Question q depends on its key, its N, its price and its rate only, not on policy or capacity,
+    so that several policies can be compared on the same questions. Episode b belongs to question
     b // rollouts.
 
     Args:
@@ -68,28 +71,38 @@ def make_episodes(
         rollouts: searches per question, each with its own random numbers; B = Q * rollouts.
     """
     config: search.CatsConfig = strategy.config
-    recorder = episode_recorder(config.reward.discount)
+    recorder = episode_recorder(config.reward.discount, config.charge)
 
-    def begin(task: search.Task, num_candidates: jax.Array, price: jax.Array) -> search.SearchState:
+    def begin(
+        task: search.Task, num_candidates: jax.Array, price: jax.Array, rate: jax.Array
+    ) -> search.SearchState:
         return search.init(
             task.root,
             strategy=strategy,
             num_candidates=num_candidates,
             max_depth=task.max_depth,
-            context=task.context._replace(price=price),
+            context=task.context._replace(price=price, prm_rate=rate),
             capacity=capacity,
             frontier_capacity=strategy.width(capacity),
             depth_capacity=max_depth,
         )
 
     def play(
-        params: Any, tables: Any, keys: jax.Array, sizes: jax.Array, prices: jax.Array
+        params: Any,
+        tables: Any,
+        keys: jax.Array,
+        sizes: jax.Array,
+        prices: jax.Array,
+        rates: jax.Array | float = 1.0,
     ) -> tuple[Episode, Outcome]:
         reset_keys, play_keys = search_keys(keys, rollouts)
-        sizes, prices = (jnp.repeat(leaf, rollouts, axis=0) for leaf in (sizes, prices))
+        rates = jnp.broadcast_to(jnp.asarray(rates, jnp.float32), sizes.shape)
+        sizes, prices, rates = (
+            jnp.repeat(leaf, rollouts, axis=0) for leaf in (sizes, prices, rates)
+        )
         tasks = environment.reset_many(tables, reset_keys)
         # The tasks' params stay outside of the vmap: they may share big tables.
-        start = jax.vmap(begin)(tasks._replace(params=()), sizes, prices)
+        start = jax.vmap(begin)(tasks._replace(params=()), sizes, prices, rates)
         end, ticks = search.play(
             params,
             tasks.params,
@@ -102,6 +115,9 @@ def make_episodes(
         )
         answers = jax.vmap(lambda state: search.answer(params, state, strategy=strategy))(end)
         correct = jax.vmap(_is_right)(end.finished.answer, answers, tasks.right_answer)
+        if config.charge == "tokens":
+            prompts = tasks.prompt_tokens.astype(jnp.float32) * rates / 1000.0
+            ticks = _with_prompts(ticks, prompts, config.score_base)
         played = Played(ticks, prices, correct, end.spent)
         return episodes_of(played, terminal_weight, len(config.actions))
 
@@ -134,6 +150,7 @@ def episodes_of(
         terminal_weight: reward of a right answer.
         num_actions: A, number of actions.
     """
+    cost = jnp.sum(played.ticks.cost, axis=(0, 1))
     episodes = _in_decisions(played.ticks).replace(
         price=played.price, bonus=terminal_weight * played.correct.astype(jnp.float32)
     )
@@ -143,9 +160,30 @@ def episodes_of(
     return episodes, Outcome(
         correct=played.correct,
         candidates=played.candidates,
+        cost=cost,
         action_counts=count(decision.action, decision.valid),
         reward=jnp.sum(decision.reward, axis=(1, 2)),
     )
+
+
+def _with_prompts(ticks: Episode, prompts: jax.Array, score_base: bool) -> Episode:
+    """Add the cost of reading the question, f32[B], to the first tick that asks the PRM.
+
+    Without scores of the base children that is the first one with a decision to sample.
+    """
+    asks = jnp.any(ticks.decision.num_extra > 0, axis=-1)
+    asks = asks.at[0, 0].set(True) if score_base else asks
+    so_far = jnp.cumsum(asks.reshape(-1, asks.shape[-1]), axis=0).reshape(asks.shape)
+    return ticks.replace(cost=ticks.cost + jnp.where(asks & (so_far == 1), prompts, 0.0))
+
+
+def _cost(tick: search.Tick, charge: str) -> jax.Array:
+    """Cost of a tick: 100 candidates, or 1000 tokens of the policy, are 1."""
+    if charge == "candidates":
+        return jnp.sum(tick.output.num_samples, dtype=jnp.int32).astype(jnp.float32) / 100.0
+    tokens = search.tick_tokens(tick)
+    read = tokens.read.astype(jnp.float32) * tick.before.context.prm_rate
+    return (tokens.sampled.astype(jnp.float32) + read) / 1000.0
 
 
 def _is_right(answer: jax.Array, row: jax.Array, right_answer: jax.Array) -> jax.Array:
@@ -155,22 +193,24 @@ def _is_right(answer: jax.Array, row: jax.Array, right_answer: jax.Array) -> jax
 def _in_decisions(ticks: Episode) -> Episode:
     """Reshape ticks `[steps, num_phases, B, ...]` of searches to decide ticks `[B, D, ...]`.
 
-    The base children of a step are added to `candidates` of the last decide tick before it.
+    The base children of a step are added to the cost of the last decide tick before it.
     """
-    base = ticks.candidates[:, 0]
+    base = ticks.cost[:, 0]
     next_base = jnp.concatenate([base[1:], jnp.zeros_like(base[:1])])
     ticks = jax.tree.map(lambda leaf: leaf[:, 1:], ticks)
-    ticks = ticks.replace(candidates=ticks.candidates.at[:, -1].add(next_base))
+    ticks = ticks.replace(cost=ticks.cost.at[:, -1].add(next_base))
     ticks = jax.tree.map(lambda leaf: leaf.reshape((-1, *leaf.shape[2:])), ticks)
     return jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), ticks)  # question first
 
 
 @functools.cache
-def episode_recorder(discount: float) -> search.Recorder:
+def episode_recorder(discount: float, charge: str = "candidates") -> search.Recorder:
     """A recorder of one-tick `Episode`s: decisions, transitions, and the moves of paths.
 
     Args:
         discount: gamma, in [0, 1], of transitions to another decision.
+        charge: what the price is for, see `search.CatsConfig`. The question, which the PRM reads
+            when it is first asked, is not among the recorded tokens.
     """
     decisions = search.decision_recorder(discount)
 
@@ -183,7 +223,7 @@ def episode_recorder(discount: float) -> search.Recorder:
         return memory, Episode(
             decision=made.decision,
             transition=made.transition,
-            candidates=jnp.sum(output.num_samples, dtype=jnp.int32),
+            cost=_cost(tick, charge),
             source=jnp.where(step_ended, after.frontier.parent, slots),
             holds=made.pending.valid,
             ends=jnp.zeros_like(slots).at[output.ended].add(has_ended),

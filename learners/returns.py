@@ -107,8 +107,8 @@ def question_returns(
 ) -> search.Transition:
     """One row per decision, with its question's lambda-return as reward, and discount 0.
 
-    The reward of a tick is minus the price of the candidates that the whole search samples from
-    this tick on until the next decision. The last reward includes the bonus of the episode.
+    The reward of a tick is minus the price of what the whole search costs from this tick on until
+    the next decision. The last reward includes the bonus of the episode.
 
     Args:
         episode: episode of one search.
@@ -121,7 +121,7 @@ def question_returns(
     """
     decision = episode.decision
     decides = jnp.any(decision.valid, axis=1)
-    costs = episode.price * episode.candidates.astype(jnp.float32) / 100.0
+    costs = episode.price * episode.cost
     value = _mean(values, decision.valid)
 
     def backwards(

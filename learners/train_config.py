@@ -25,9 +25,9 @@ class TrainConfig:
         critic_hidden: widths of the critic's hidden layers.
         reward: "paper": reward of a decision from the scores of its children; the return is along
             the paths below it, see `learners.path_returns`. "outcome": terminal_weight * correct
-            - price * candidates / 100 of the whole question; the return of a decision has the
-            cost from its tick on, see `learners.question_returns`. "outcome" also learns from
-            decisions without surviving children.
+            - price * cost of the whole question, see `search.CatsConfig.charge`; the return of a
+            decision has the cost from its tick on, see `learners.question_returns`. "outcome" also
+            learns from decisions without surviving children.
         gae_lambda: lambda of the truncated lambda-returns, in [0, 1]: 0 is one-step TD as in the
             paper, 1 Monte Carlo. A return minus the critic's value is the generalised advantage
             estimate of Schulman et al. 2016, hence the name.
@@ -35,9 +35,11 @@ class TrainConfig:
             is the n-step return.
         terminal_weight: reward of a right final answer. With "paper" it is added where a path or
             the search ends (discount 0). Right answers have no other use.
-        prices: prices per 100 candidates, in units of a right answer. Each question draws one of
-            them uniformly, and the policy sees it. For "outcome" only; the paper's reward has its
-            own cost.
+        prices: prices of a unit of cost (100 candidates or 1000 tokens), in units of a right
+            answer. Each question draws one of them uniformly, and the policy sees it. For "outcome"
+            only; the paper's reward has its own cost.
+        prm_rates: what a token costs that the PRM reads, in tokens of the policy; drawn and seen
+            like the prices. For `cats.charge="tokens"` only.
         default_price: price of searches with the trained controller that name none.
         entropy_weight: weight of the entropy bonus in the first iteration; falls linearly to 0.
         num_candidates: values of N, drawn uniformly for every question.
@@ -62,6 +64,7 @@ class TrainConfig:
     num_steps: int | None = None
     terminal_weight: float = 0.0
     prices: tuple[float, ...] = (0.0,)
+    prm_rates: tuple[float, ...] = (1.0,)
     default_price: float = 0.0
     entropy_weight: float = 0.0
     num_candidates: tuple[int, ...] = (4, 8, 16, 32, 64)
@@ -94,6 +97,10 @@ class TrainConfig:
             raise ValueError(f"default_price must be a number >= 0, got {self.default_price}")
         if not self.prices or not all(0.0 <= price < math.inf for price in self.prices):
             raise ValueError(f"prices must be numbers >= 0, got {self.prices}")
+        if not self.prm_rates or not all(0.0 <= rate < math.inf for rate in self.prm_rates):
+            raise ValueError(f"prm_rates must be numbers >= 0, got {self.prm_rates}")
+        if self.prm_rates != (1.0,) and self.cats.charge != "tokens":
+            raise ValueError("prm_rates needs cats.charge='tokens': candidates have no PRM tokens")
         if self.reward == "paper" and any(self.prices):
             raise ValueError("prices needs reward='outcome'; 'paper' has cats.reward.cost")
         if self.terminal_weight > 0.0 and self.reward == "paper" and not self.cats.reward.discount:
@@ -159,6 +166,19 @@ CATS = TrainConfig(
 """Our controller. Its reward is whether the answer is right minus what it cost, at five prices. It
 learns by PPO on Monte-Carlo returns relative to other searches of the question, normalised, with an
 entropy bonus. Smaller networks learn as well, several times faster."""
+
+CATS_TOKENS = dataclasses.replace(
+    CATS,
+    cats=search.CATS_TOKENS,
+    prices=(0.0, 0.01, 0.03, 0.1, 0.3, 1.0),
+    default_price=0.1,
+    num_candidates=(4, 16, 64),
+    num_iterations=1800,
+)
+"""Our controller with prices per 1000 tokens."""
+
+SELECTIVE = dataclasses.replace(CATS_TOKENS, cats=search.SELECTIVE, prm_rates=(1.0, 4.0))
+"""A controller that decides when the PRM is worth asking, at prices per 1000 tokens."""
 
 OFFLINE = dataclasses.replace(
     CATS,

@@ -47,7 +47,8 @@ class Draws(NamedTuple):
 
     keys: jax.Array  # key[Q]; of the question and its searches, see `learners.episodes.search_keys`
     num_candidates: jax.Array  # i32[Q]; N
-    price: jax.Array  # f32[Q]; of 100 candidates
+    price: jax.Array  # f32[Q]; of a unit of cost
+    prm_rate: jax.Array  # f32[Q]; see `search.Context`
 
 
 class Trainer(NamedTuple):
@@ -151,19 +152,21 @@ def buckets(num_candidates: tuple[int, ...], num_episodes: int) -> tuple[Batch, 
 
 
 def _draw(config: TrainConfig, batch: Batch, key: jax.Array) -> Draws:
-    """A random N and a random price for each question of a batch; consumes the key."""
+    """A random N, price and rate for each question of a batch; consumes the key."""
     question_key, size_key, price_key = jax.random.split(key, 3)
+    rate_key = jax.random.fold_in(price_key, 1)
     number = batch.num_questions
     return Draws(
         keys=jax.random.split(question_key, number),
         num_candidates=jax.random.choice(size_key, jnp.asarray(batch.sizes, jnp.int32), (number,)),
         price=jax.random.choice(price_key, jnp.asarray(config.prices, jnp.float32), (number,)),
+        prm_rate=jax.random.choice(rate_key, jnp.asarray(config.prm_rates, jnp.float32), (number,)),
     )
 
 
 def _relative_to_others(config: TrainConfig, episodes: Episode, outcome: Outcome) -> Episode:
     """The episodes with their bonus minus the mean return of the question's other searches."""
-    cost = episodes.price * outcome.candidates.astype(jnp.float32) / 100.0
+    cost = episodes.price * outcome.cost
     others = mean_of_others(episodes.bonus - cost, config.searches_per_question)
     return episodes.replace(bonus=episodes.bonus - others)
 
@@ -179,7 +182,7 @@ def _experience(
         rows = jax.vmap(
             lambda episode, values: returns(episode, values, config.gae_lambda, config.num_steps)
         )(episodes, _values(config, critic, critic_params, episodes))
-    ticks = episodes.candidates.shape[1]
+    ticks = episodes.cost.shape[1]
     return jax.tree.map(
         lambda leaf: jnp.swapaxes(
             leaf.reshape((leaf.shape[0], ticks, -1, *leaf.shape[2:])), 0, 1
@@ -225,4 +228,4 @@ def _mean_reward(
     if config.reward == "paper":
         return jnp.sum(outcome.reward) * per_decision
     worth = config.terminal_weight * outcome.correct.astype(jnp.float32)
-    return jnp.mean(worth - prices * outcome.candidates.astype(jnp.float32) / 100.0)
+    return jnp.mean(worth - prices * outcome.cost)

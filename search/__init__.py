@@ -31,6 +31,8 @@ from .calibration import calibrated_score as calibrated_score
 from .check_expand import check_expand_fn as check_expand_fn
 from .check_strategy import check_strategy as check_strategy
 from .children import children_of as children_of
+from .costs import TickTokens as TickTokens
+from .costs import tick_tokens as tick_tokens
 from .interface import Sampling as Sampling
 from .interface import Strategy as Strategy
 from .interface import all_candidates as all_candidates
@@ -71,9 +73,12 @@ from .strategy.cats.actions import MAX_ACTIONS as MAX_ACTIONS
 from .strategy.cats.actions import ActionTable as ActionTable
 from .strategy.cats.actions import action_table as action_table
 from .strategy.cats.config import CATS as CATS
+from .strategy.cats.config import CATS_TOKENS as CATS_TOKENS
 from .strategy.cats.config import PAPER as PAPER
+from .strategy.cats.config import SELECTIVE as SELECTIVE
 from .strategy.cats.config import CatsConfig as CatsConfig
 from .strategy.cats.features import CALIBRATION_FEATURES as CALIBRATION_FEATURES
+from .strategy.cats.features import COMPUTE_FEATURES as COMPUTE_FEATURES
 from .strategy.cats.features import EXTRA_FEATURES as EXTRA_FEATURES
 from .strategy.cats.features import FEATURE_NAMES as FEATURE_NAMES
 from .strategy.cats.features import FEATURES as FEATURES

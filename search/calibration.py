@@ -1,15 +1,21 @@
-"""From raw PRM scores to probabilities: how much to trust this PRM, and how much siblings' votes.
+"""From raw PRM scores to probabilities: how much to trust this PRM, the siblings and the policy.
 
 PRMs differ in what a score of .7 means and in whether they can tell siblings apart. A logistic
-model with three numbers per PRM, fitted on training questions (`cats-jax calibrate`), puts all on
-one scale:
+model per PRM, fitted on training questions (`cats-jax calibrate`), puts all on one scale:
 
-    P(step right | its parent is right) = sigmoid(intercept + slope * logit(s) + agreement * e)
+    P(step right | its parent is right)
+        = sigmoid(intercept + slope * logit(s) + agreement * e + likelihood * logit(p))
 
-`s` is the PRM's score of the step, and `e` the log-odds of the step's text among its siblings,
-log((m + 1/2) / (n - m + 1/2)) for m of n children (the empirical logit; Haldane 1956). For a PRM
-that cannot rank steps the slope is near 0, and only the vote among siblings counts. The product
-along a path is P(path right). The paper has no calibration: it compares raw scores.
+`s` is the PRM's score of the step. `e` are the log-odds of the step's text among its siblings,
+log((m + 1/2) / (n - m + 1/2)) for m of n children (the empirical logit; Haldane 1956). `p` is the
+step's probability under the policy at temperature 1, which is what the siblings' votes estimate.
+For a PRM that cannot rank steps the slope is near 0, and only votes or likelihood count. Of a step
+that the PRM has not scored
+
+    P(step right | its parent is right)
+        = sigmoid(unscored_intercept + unscored_likelihood * logit(p))
+
+The product along a path is P(path right). The paper has no calibration: it compares raw scores.
 """
 
 from __future__ import annotations
@@ -25,31 +31,65 @@ MIN_SCORE = 1e-2
 """Scores are clipped to [.01, .99] before the logit. On the embedded world the likelihood is
 highest at about this value."""
 
+MIN_PROBABILITY = 1e-6
+"""A step's probability under the policy is clipped to [1e-6, 1 - 1e-6] before the logit."""
+
 
 def calibrated_score(
     score: Float[Array, "*B"],
     same_text: Float[Array, "*B"],
     num_siblings: Float[Array, "*B"],
+    log_prob: Float[Array, "*B"],
     calibration: Calibration,
 ) -> Float[Array, "*B"]:
-    """P(step right | its parent is right), in (0, 1).
+    """P(step right | its parent is right) of a scored step, in (0, 1).
 
     Args:
         score: raw PRM score of the step, in [0, 1].
         same_text: m >= 1, number of the parent's children with the step's text, the step included.
         num_siblings: n >= m, number of the parent's children, the step included.
+        log_prob: log-probability of the step under the policy, nats; NaN where it is not known,
+            which counts as a probability of 1/2.
         calibration: calibration of the PRM.
     """
     clipped = jnp.clip(score, MIN_SCORE, 1.0 - MIN_SCORE)
     logit = jnp.log(clipped) - jnp.log1p(-clipped)
     votes = jnp.log(same_text + 0.5) - jnp.log(num_siblings - same_text + 0.5)
     return jax.nn.sigmoid(
-        calibration.intercept + calibration.slope * logit + calibration.agreement * votes
+        calibration.intercept
+        + calibration.slope * logit
+        + calibration.agreement * votes
+        + calibration.likelihood * likelihood_odds(log_prob)
     )
+
+
+def unscored_probability(
+    log_prob: Float[Array, "*B"], calibration: Calibration
+) -> Float[Array, "*B"]:
+    """P(step right | its parent is right) of a step without a score, in (0, 1).
+
+    Args:
+        log_prob: as for `calibrated_score`.
+        calibration: calibration of the PRM.
+    """
+    return jax.nn.sigmoid(
+        calibration.unscored_intercept + calibration.unscored_likelihood * likelihood_odds(log_prob)
+    )
+
+
+def likelihood_odds(log_prob: Float[Array, "*B"]) -> Float[Array, "*B"]:
+    """Log-odds of a log-probability, clipped; 0 for NaN."""
+    smallest = jnp.log(jnp.float32(MIN_PROBABILITY))
+    clipped = jnp.clip(log_prob, smallest, jnp.log1p(-jnp.float32(MIN_PROBABILITY)))
+    return jnp.where(jnp.isnan(log_prob), 0.0, clipped - jnp.log(-jnp.expm1(clipped)))
 
 
 def calibrate_children(pool: Paths, calibration: Calibration) -> Paths:
     """The pool with the newest step's score of every valid row calibrated.
+
+    A row that the PRM was not asked for takes the score of a sibling with the same text, if there
+    is one, and then counts as read. If the PRM was asked for any sibling, it has read their common
+    path.
 
     Args:
         pool: children of one step, with raw newest scores; `text` is equal for equal texts
@@ -61,14 +101,41 @@ def calibrate_children(pool: Paths, calibration: Calibration) -> Paths:
         jnp.arange(pool.step_scores.shape[1], dtype=jnp.int32)[None, :] == pool.depth[:, None] - 1
     )
     score = jnp.sum(jnp.where(newest, pool.step_scores, 0.0), axis=1)
-    probability = calibrated_score(
-        score,
-        jnp.maximum(same_text, 1).astype(jnp.float32),
-        jnp.maximum(num_siblings, 1).astype(jnp.float32),
-        calibration,
+    score, is_scored, path_is_read = _scores_of_equal_texts(pool, score)
+    probability = jnp.where(
+        is_scored,
+        calibrated_score(
+            score,
+            jnp.maximum(same_text, 1).astype(jnp.float32),
+            jnp.maximum(num_siblings, 1).astype(jnp.float32),
+            pool.log_prob,
+            calibration,
+        ),
+        unscored_probability(pool.log_prob, calibration),
     )
     replaces = newest & pool.valid[:, None]
-    return pool.replace(step_scores=jnp.where(replaces, probability[:, None], pool.step_scores))
+    return pool.replace(
+        step_scores=jnp.where(replaces, probability[:, None], pool.step_scores),
+        unread=jnp.where(is_scored, 0, jnp.where(path_is_read, pool.num_tokens, pool.unread)),
+    )
+
+
+def _scores_of_equal_texts(
+    pool: Paths, score: Float[Array, " N"]
+) -> tuple[Float[Array, " N"], Bool[Array, " N"], Bool[Array, " N"]]:
+    """The best score among a row's siblings of the same text, itself included.
+
+    Also returns whether any of these has a score, and whether any sibling has one. The newest step
+    of a row has a score if nothing behind it is unread.
+    """
+    parent, text, scored, score = lax.optimization_barrier(
+        (pool.parent, pool.text, pool.valid & (pool.unread == 0), score)
+    )
+    siblings = (parent[None, :] == parent[:, None]) & scored[None, :]
+    same = siblings & (text[None, :] == text[:, None])
+    best = jnp.max(jnp.where(same, score[None, :], 0.0), axis=1)
+    best = jnp.where(scored, score, best)
+    return best, jnp.any(same, axis=1), jnp.any(siblings, axis=1)
 
 
 def sibling_counts(

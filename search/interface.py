@@ -128,6 +128,8 @@ class Strategy:
         weights_paths: `keep` sets `Paths.weight`. Stored trees do not hold it, so that a search
             cannot be answered anew from them.
         needs_calibration: the method reads `state.context.calibration`.
+        needs_log_probs: the method reads `Paths.log_prob`; a search with a policy that does not
+            report log-probabilities then fails with this reason.
         config: settings of the method that callers may want to look at; the core does not.
     """
 
@@ -149,6 +151,7 @@ class Strategy:
     ignores_num_candidates: bool = False
     weights_paths: bool = False
     needs_calibration: bool = False
+    needs_log_probs: bool = False
     config: Any = None
 
     def __post_init__(self) -> None:

@@ -28,6 +28,8 @@ class Task(NamedTuple):
         context: sparsity and calibration of the PRM; the caller sets the price.
         max_depth: i32[]; most steps of a path.
         right_answer: i32[]; class of the right answer, for graders and oracles only.
+        prompt_tokens: i32[]; tokens of the question that the PRM reads, once, before its first
+            step.
     """
 
     params: Any
@@ -35,6 +37,7 @@ class Task(NamedTuple):
     context: Any
     max_depth: Any
     right_answer: Any
+    prompt_tokens: Any = 0
 
 
 class Environment(NamedTuple):
@@ -53,8 +56,13 @@ class Environment(NamedTuple):
 
     def reset_many(self, tables: Any, keys: Key[Array, " B"]) -> Task:
         """A batch of random questions; params with `axes` 0 have leaves `[B, ...]`."""
-        axes = Task(self.axes, 0, 0, 0, 0)
-        return jax.vmap(self.reset, in_axes=(None, 0), out_axes=axes)(tables, keys)
+        axes = Task(self.axes, 0, 0, 0, 0, 0)
+
+        def reset(tables: Any, key: jax.Array) -> Task:
+            task = self.reset(tables, key)
+            return task._replace(prompt_tokens=jnp.asarray(task.prompt_tokens, jnp.int32))
+
+        return jax.vmap(reset, in_axes=(None, 0), out_axes=axes)(tables, keys)
 
 
 class Tick(NamedTuple):

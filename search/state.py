@@ -141,6 +141,7 @@ def empty_paths(capacity: int, depth_capacity: int, root: Any) -> Paths:
         step_scores=jnp.zeros((capacity, depth_capacity), jnp.float32),
         log_prob=jnp.zeros((capacity,), jnp.float32),
         num_tokens=jnp.zeros((capacity,), jnp.int32),
+        unread=jnp.zeros((capacity,), jnp.int32),
         answer=jnp.full((capacity,), -1, jnp.int32),
         text=jnp.full((capacity,), -1, jnp.int32),
         weight=jnp.zeros((capacity,), jnp.float32),

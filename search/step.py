@@ -170,7 +170,8 @@ def _append_children(
         jnp.arange(pool.step_scores.shape[1], dtype=jnp.int32)[None, :] == parent_depth[:, None]
     )
     # Nobody asked for the other scores, whatever the expansion says.
-    score = jnp.where(plan.request.scored[parent], child.score, 0.0)
+    scored = plan.request.scored[parent]
+    score = jnp.where(scored, child.score, 0.0)
     # At the root there is no group to inherit: N children form K groups of equal size.
     group = jnp.where(
         state.step == 0, rows * state.width // state.num_candidates, frontier.group[parent]
@@ -184,6 +185,7 @@ def _append_children(
         step_scores=jnp.where(newest, score[:, None], frontier.step_scores[parent]),
         log_prob=child.log_prob,
         num_tokens=child.num_tokens,
+        unread=jnp.where(scored, 0, frontier.unread[parent] + child.num_tokens),
         answer=child.answer,
         text=child.text,
         weight=frontier.weight[parent],

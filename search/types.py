@@ -14,27 +14,32 @@ from flax import struct
 
 
 class Calibration(NamedTuple):
-    """Three numbers per PRM that turn its scores into probabilities, see `search.calibration`.
+    """Numbers of a PRM and a policy that give P(step right), see `search.calibration`.
 
-    The defaults leave a score as it is.
+    The defaults leave a score as it is, and take a step that the PRM has not scored to be right
+    with the step's probability under the policy.
     """
 
     intercept: Any = 0.0  # f32[]
-    slope: Any = 1.0  # f32[]
-    agreement: Any = 0.0  # f32[]
+    slope: Any = 1.0  # f32[]; of the log-odds of the score
+    agreement: Any = 0.0  # f32[]; of the log-odds of the text among its siblings
+    likelihood: Any = 0.0  # f32[]; of the log-odds of the step under the policy
+    unscored_intercept: Any = 0.0  # f32[]; without a score
+    unscored_likelihood: Any = 1.0  # f32[]; without a score
 
 
 class Context(NamedTuple):
-    """Price, PRM sparsity and PRM calibration of a search.
+    """Prices, PRM sparsity and PRM calibration of a search.
 
     All fields are traced: another value needs no new compilation. `search.init` also takes Python
     floats. Strategies with a policy and calibrated strategies read the context.
     """
 
-    price: Any = 0.0  # f32[]; price per 100 candidates, in units of a right answer, >= 0
+    price: Any = 0.0  # f32[]; per 100 candidates or 1000 tokens, in units of a right answer, >= 0
     sparsity_total: Any = 0.0  # f32[]; share of the PRM's parameters near zero, in [0, 1]
     sparsity_last_layer: Any = 0.0  # f32[]; the same of the PRM's last layer
     calibration: Calibration = Calibration()
+    prm_rate: Any = 1.0  # f32[]; what a token costs that the PRM reads, in tokens of the policy
 
 
 class Paths(struct.PyTreeNode):
@@ -48,6 +53,7 @@ class Paths(struct.PyTreeNode):
     step_scores: jax.Array  # f32[N, T]; PRM score of each step, in [0, 1]; 0 beyond depth
     log_prob: jax.Array  # f32[N]; of the newest step under the policy, nats
     num_tokens: jax.Array  # i32[N]; of the newest step
+    unread: jax.Array  # i32[N]; tokens behind the last step that the PRM was asked for
     answer: jax.Array  # i32[N]; class of equal answers, -1 for none
     text: jax.Array  # i32[N]; equal for equal step texts under one parent
     weight: jax.Array  # f32[N]; 1 unless a strategy says otherwise

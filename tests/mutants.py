@@ -53,6 +53,27 @@ def _loop(strategy: str) -> tuple[str, ...]:
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
+        name="a greedy child is sampled again although its node has one",
+        file="cats_jax/live/driver.py",
+        original="copy=slot.greedy.get(parent) if step_request.temperature == 0.0 else None,",
+        mutated="copy=None,",
+        tests=("tests/live/test_driver.py", "-k", "greedy_child_once"),
+    ),
+    Mutant(
+        name="the PRM reads a text below a node each time that it is sampled",
+        file="search/costs.py",
+        original="is_new = scored & ~repeats & ~_has_equal(tick, was_read)",
+        mutated="is_new = scored & ~repeats",
+        tests=("tests/search/test_costs.py", "-k", "loop"),
+    ),
+    Mutant(
+        name="a child without a score does not take that of an equal text",
+        file="search/calibration.py",
+        original="return jnp.where(scored, score, best), jnp.any(same, axis=1)",
+        mutated="return jnp.where(scored, score, best), scored",
+        tests=("tests/search/test_calibration.py", "-k", "equal_text"),
+    ),
+    Mutant(
         name="adaptive consistency stops without looking at the second answer",
         file="search/strategy/path_by_path.py",
         original="second = jnp.max(jnp.where(leads, 0, votes), initial=0)",
@@ -447,8 +468,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="base children are not paid for",
         file="learners/episodes.py",
-        original="candidates.at[:, -1].add(next_base)",
-        mutated="candidates.at[:, -1].add(0 * next_base)",
+        original="cost.at[:, -1].add(next_base)",
+        mutated="cost.at[:, -1].add(0 * next_base)",
         tests=("tests/learners/test_returns.py", "-k", "counted_once"),
     ),
     Mutant(
@@ -734,7 +755,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="scores nobody asked for are used",
         file="search/step.py",
-        original="jnp.where(plan.request.scored[parent], child.score, 0.0)",
+        original="jnp.where(scored, child.score, 0.0)",
         mutated="child.score",
         tests=("tests/search/test_own_strategies.py", "-k", "not_scored"),
     ),

@@ -1,7 +1,11 @@
-"""Fit of the three numbers of a PRM's calibration to the training questions of a bank.
+"""Fit of the numbers of a PRM's calibration to the training questions of a bank.
 
-Banks have no step labels: a step counts as right if some recorded completion from it is (the hard
-estimate of Wang et al., "Math-Shepherd", 2024). The model is that of `search.calibration`.
+Banks have no step labels. A calibration by votes counts a step as right if some recorded completion
+from it is (the hard estimate of Wang et al., "Math-Shepherd", 2024). Many wrong steps have a
+completion that is right by luck. A calibration by likelihood therefore compares siblings: a step
+counts as right if the share of right completions from it is at least half that of its best sibling.
+It reads only nodes at which this is well known: all steps of their paths count as right, and at
+least half of the best child's completions are. The model is that of `search.calibration`.
 """
 
 from __future__ import annotations
@@ -14,19 +18,20 @@ from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize
-from scipy.special import expit, log_expit
+from scipy.special import expit, log_expit, logit
 
 from search.bank import UNREADABLE
-from search.calibration import MIN_SCORE
+from search.calibration import MIN_PROBABILITY, MIN_SCORE
 
 from ..errors import BadInputError
-from ..specs.calibrations import IDENTITY
+from ..specs.calibrations import IDENTITY, NAMES, CalibrationValues
 from .layout import LoadedBank, check_disjoint
 
 MAX_SIBLINGS = 16
 """Largest number of siblings in a group; groups have 1 to this many, as in a search."""
 
 _GROUPS = 4  # of each node and setting
+_MOSTLY = 0.5
 _RIDGE = 1e-6  # keeps coefficients finite where right and wrong can be told apart perfectly
 
 
@@ -37,6 +42,11 @@ class Candidates:
     Attributes:
         group: i[C]; number of the group; rows of a group are consecutive.
         right: b[C]; whether a right answer was reached from the child too.
+        as_good: b[C]; whether the share of right completions from the child is at least half that
+            of the node's best child.
+        trusted: b[C]; whether the node's path counts as right in that sense, and its best child is
+            right in at least half of its completions.
+        log_prob: f[C]; of the child under the policy at temperature 1, nats.
         same_text: i[C]; m, number of children of the group with this text, the child included.
         num_siblings: i[C]; n, size of the group.
         score: f[C, P]; raw PRM scores.
@@ -46,6 +56,9 @@ class Candidates:
 
     group: np.ndarray
     right: np.ndarray
+    as_good: np.ndarray
+    trusted: np.ndarray
+    log_prob: np.ndarray
     same_text: np.ndarray
     num_siblings: np.ndarray
     score: np.ndarray
@@ -67,13 +80,19 @@ class Figures:
 
 
 def calibrate_bank(
-    bank: LoadedBank, held_out: LoadedBank | None = None, *, seed: int = 0
+    bank: LoadedBank,
+    held_out: LoadedBank | None = None,
+    *,
+    likelihood: bool = False,
+    seed: int = 0,
 ) -> dict[str, Any]:
-    """Intercept, slope and agreement of every PRM, with figures before and after calibration.
+    """The calibration of every PRM, with figures before and after it.
 
     Args:
         bank: bank of training questions.
         held_out: bank for the figures; default: `bank`.
+        likelihood: whether the step's likelihood under the policy takes the place of the siblings'
+            votes; also fitted is then what a step without a score is worth.
         seed: random seed of the groups of siblings.
 
     Returns:
@@ -100,16 +119,12 @@ def calibrate_bank(
         judged_on = sample_candidates(held_out, seed)
     prms = {}
     for column, label in enumerate(bank.prms):
-        fit = fit_logistic(
-            _inputs(fitted_on, column), fitted_on.right.astype(float), fitted_on.weight
-        )
-        inputs = _inputs(judged_on, column)
+        values = _fit_prm(fitted_on, column, likelihood)
         before, after = (
-            figures(judged_on, inputs @ np.array(values)) for values in (IDENTITY, fit)
+            figures(judged_on, _logit(judged_on, column, each)) for each in (IDENTITY, values)
         )
-        names = ("intercept", "slope", "agreement")
         prms[label] = {
-            **{name: round(float(value), 5) for name, value in zip(names, fit, strict=True)},
+            **{name: round(value, 5) for name, value in zip(NAMES, values, strict=True)},
             "cross_entropy": [_rounded(f.cross_entropy) for f in (before, after)],
             "pair": [_rounded(f.pair) for f in (before, after)],
         }
@@ -122,6 +137,25 @@ def calibrate_bank(
         "models": bank.manifest["models"],
         "prms": prms,
     }
+
+
+def _fit_prm(candidates: Candidates, column: int, likelihood: bool) -> CalibrationValues:
+    """The fitted values of one PRM."""
+    ones, score, votes, odds = _inputs(candidates, column).T
+    if not likelihood:
+        right = candidates.right.astype(float)
+        fit = fit_logistic(np.stack([ones, score, votes], axis=1), right, candidates.weight)
+        return (*fit.tolist(), *IDENTITY[len(fit) :])
+    target, weight = candidates.as_good.astype(float), candidates.weight * candidates.trusted
+    if not weight.any():
+        raise BadInputError(
+            "the bank has no node on a right path with a child that is mostly right: collect more "
+            "questions, or fit without the likelihood"
+        )
+    scored = fit_logistic(np.stack([ones, score, odds], axis=1), target, weight)
+    unscored = fit_logistic(np.stack([ones, odds], axis=1), target, weight)
+    intercept, slope, of_odds = scored.tolist()
+    return (intercept, slope, 0.0, of_odds, *unscored.tolist())
 
 
 def write_calibration(path: str | pathlib.Path, content: dict[str, Any]) -> None:
@@ -150,6 +184,9 @@ def sample_candidates(bank: LoadedBank, seed: int = 0) -> Candidates:
     first_child, num_children = _children(parent)
     rng = np.random.default_rng(seed)
     temperature = np.asarray(bank.arrays.temperature)
+    best = _best_child(parent, value)
+    as_good = (parent < 0) | ((value > 0) & (value >= 0.5 * best[parent]))
+    on_right_path = _all_along(parent, as_good)
     rows, same, sizes, weights = [], [], [], []
     for setting in np.flatnonzero(temperature > 0).tolist():
         draws = np.where(unscored, 0, nodes["draws"][:, setting])
@@ -172,6 +209,9 @@ def sample_candidates(bank: LoadedBank, seed: int = 0) -> Candidates:
     return Candidates(
         group=np.repeat(np.arange(len(rows)), sizes),
         right=value[row] > 0,
+        as_good=as_good[row],
+        trusted=(on_right_path & (best >= _MOSTLY))[parent[row]],
+        log_prob=np.asarray(bank.arrays.log_prob)[row].astype(float),
         same_text=np.concatenate(same),
         num_siblings=np.repeat(sizes, sizes),
         score=score[row],
@@ -182,37 +222,38 @@ def sample_candidates(bank: LoadedBank, seed: int = 0) -> Candidates:
 def fit_logistic(inputs: np.ndarray, target: np.ndarray, weight: np.ndarray) -> np.ndarray:
     """Coefficients of a weighted logistic regression; a column of ones is the intercept.
 
-    The mean negative log-likelihood is minimised, plus a ridge of 1e-6 around the identity.
+    The mean negative log-likelihood is minimised, plus a ridge of 1e-6 around (0, 1, 0, ...).
 
     Args:
-        inputs: f[C, 3], one row per example.
-        target: f[C], 0 or 1.
+        inputs: f[C, D], one row per example.
+        target: f[C], in [0, 1].
         weight: f[C], >= 0, weight of each example.
     """
     share = weight / weight.sum()
-    centre = np.array(IDENTITY)
+    centre = np.zeros(inputs.shape[1])
+    centre[1] = 1.0
 
     def loss(values: np.ndarray) -> tuple[float, np.ndarray]:
-        logit = inputs @ values
+        odds = inputs @ values
         away = values - centre
-        nll = -(share * (target * log_expit(logit) + (1 - target) * log_expit(-logit))).sum()
-        gradient = inputs.T @ (share * (expit(logit) - target))
+        nll = -(share * (target * log_expit(odds) + (1 - target) * log_expit(-odds))).sum()
+        gradient = inputs.T @ (share * (expit(odds) - target))
         return nll + _RIDGE * away @ away, gradient + 2 * _RIDGE * away
 
     return minimize(loss, centre, jac=True, method="BFGS", options={"gtol": 1e-8}).x
 
 
-def figures(candidates: Candidates, logit: np.ndarray) -> Figures:
+def figures(candidates: Candidates, odds: np.ndarray) -> Figures:
     """Cross-entropy and the pair figure of predicted log-odds, f[C]."""
     right, weight = candidates.right, candidates.weight
-    nll = -np.where(right, log_expit(logit), log_expit(-logit))
+    nll = -np.where(right, log_expit(odds), log_expit(-odds))
     wins = total = 0.0
     bounds = np.flatnonzero(np.diff(candidates.group, prepend=-1, append=-1))
     for start, end in itertools.pairwise(bounds.tolist()):
         is_right = right[start:end]
         if is_right.all() or not is_right.any():
             continue
-        ahead = logit[start:end][is_right][:, None] - logit[start:end][~is_right][None, :]
+        ahead = odds[start:end][is_right][:, None] - odds[start:end][~is_right][None, :]
         node_weight = weight[start] * (end - start)
         wins += node_weight * float(np.mean((ahead > 0) + 0.5 * (ahead == 0)))
         total += node_weight
@@ -222,12 +263,26 @@ def figures(candidates: Candidates, logit: np.ndarray) -> Figures:
     )
 
 
+def _logit(candidates: Candidates, column: int, values: CalibrationValues) -> np.ndarray:
+    """Log-odds, f[C], that a calibration gives to scored candidates."""
+    return _inputs(candidates, column) @ np.array(values[:4])
+
+
 def _inputs(candidates: Candidates, column: int) -> np.ndarray:
-    """Inputs of the regression, f[C, 3]: 1, the logit of the clipped score, the siblings' vote."""
+    """Inputs of the model, f[C, 4]: 1, and the log-odds of score, votes and likelihood."""
     score = np.clip(candidates.score[:, column].astype(float), MIN_SCORE, 1 - MIN_SCORE)
     same, siblings = candidates.same_text, candidates.num_siblings
     votes = np.log((same + 0.5) / (siblings - same + 0.5))
-    return np.stack([np.ones_like(score), np.log(score) - np.log1p(-score), votes], axis=1)
+    probability = np.clip(np.exp(candidates.log_prob), MIN_PROBABILITY, 1 - MIN_PROBABILITY)
+    return np.stack([np.ones_like(score), logit(score), votes, logit(probability)], axis=1)
+
+
+def _best_child(parent: np.ndarray, value: np.ndarray) -> np.ndarray:
+    """The largest value among the children of every node; 0 without children."""
+    best = np.zeros(parent.size)
+    rows = np.flatnonzero(parent >= 0)
+    np.maximum.at(best, parent[rows], value[rows])
+    return best
 
 
 def _children(parent: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -238,6 +293,14 @@ def _children(parent: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     # From the last row to the first, so that the first one stays.
     first[parent[rows[::-1]]] = rows[::-1]
     return first, count
+
+
+def _all_along(parent: np.ndarray, marked: np.ndarray) -> np.ndarray:
+    """Whether a node and all nodes of its path are marked."""
+    found = marked.copy()
+    for row in np.flatnonzero(parent >= 0).tolist():  # parents come before their children
+        found[row] &= found[parent[row]]
+    return found
 
 
 def _reach(parent: np.ndarray, draws: np.ndarray) -> np.ndarray:

@@ -12,6 +12,7 @@ def calibrate(
     *,
     output: pathlib.Path,
     held_out: pathlib.Path | None = None,
+    likelihood: bool = False,
     seed: int = 0,
 ) -> int:
     """Fit each PRM's calibration by logistic regression, and write the file that recipes name.
@@ -20,22 +21,29 @@ def calibrate(
         bank: step bank of training questions.
         output: JSON file, replaced if it exists.
         held_out: step bank of other questions, for the figures; default: --bank.
+        likelihood: weigh a step's likelihood under the policy in place of its siblings' votes, and
+            fit what a step is worth that the PRM has not scored. Controllers that choose what the
+            PRM scores need this.
         seed: random seed of the groups of siblings.
     """
     from rich.table import Table
 
     from ..bank.calibrate import calibrate_bank, write_calibration
     from ..bank.layout import load_bank
+    from ..specs.calibrations import NAMES
     from .terminal import make_console, show_table
 
     loaded = load_bank(bank)
     other = None if held_out is None else load_bank(held_out)
-    content = calibrate_bank(loaded, other, seed=seed)
+    content = calibrate_bank(loaded, other, likelihood=likelihood, seed=seed)
     write_calibration(output, content)
-    table = Table("PRM", "intercept", "slope", "agreement", "CE: raw, fitted", "pair: raw, fitted")
+    names = [name for name in NAMES if any(row[name] != 0.0 for row in content["prms"].values())]
+    table = Table(
+        "PRM", *(name.replace("_", " ") for name in names), "CE: raw, fitted", "pair: raw, fitted"
+    )
     for label, row in content["prms"].items():
         pairs = [", ".join(str(value) for value in row[n]) for n in ("cross_entropy", "pair")]
-        numbers = [f"{row[n]:.3f}" for n in ("intercept", "slope", "agreement")]
+        numbers = [f"{row[name]:.3f}" for name in names]
         table.add_row(label, *numbers, *pairs)
     console = make_console()
     show_table(console, table)

@@ -109,6 +109,7 @@ def solve(
         num_candidates=num_candidates,
         calibration=cell.calibration,
         price=cell.price,
+        prm_rate=cell.prm_rate,
         seed=seed,
         max_depth=max_depth,
         budget=budget,

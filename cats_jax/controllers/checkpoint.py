@@ -22,7 +22,7 @@ import learners
 import search
 
 from ..errors import BadInputError
-from .checkpoint_migration import from_format_2
+from .checkpoint_migration import from_format_2, with_new_features
 
 FORMAT_VERSION = 3
 """Raised whenever an older reader would misunderstand a newer checkpoint."""
@@ -127,7 +127,10 @@ def load(path: str | pathlib.Path) -> Checkpoint:
             # Orbax advises to say on which devices to restore; there is one.
             warnings.filterwarnings("ignore", message="Sharding info not provided")
             tree = ocp.load(str(path / _PARAMS_NAME))
-        params = {name: tree[name] for name in ("actor", "critic")}
+        params = {
+            name: with_new_features(tree[name], len(document["feature_names"]))
+            for name in ("actor", "critic")
+        }
         table = np.asarray(tree["actions"])
     # Orbax raises whatever its file layers do.
     except Exception as error:
@@ -204,7 +207,8 @@ def _check_features(path: pathlib.Path, document: dict[str, Any]) -> None:
     names = document.get("feature_names")
     names = names if isinstance(names, list) else []
     expected = list(search.FEATURE_NAMES)
-    if names == expected:
+    # Features that came later have no weight.
+    if names and names == expected[: len(names)]:
         return
     missing = [name for name in expected if name not in names]
     unknown = [name for name in names if name not in expected]
@@ -255,6 +259,7 @@ def config_document(config: learners.TrainConfig) -> dict[str, Any]:
 
 
 def _train_config(values: dict[str, Any]) -> learners.TrainConfig:
+    values = {"prm_rates": (1.0,), **values}  # older ones have none
     cats = dict(values["cats"])
     cats["base"] = search.Sampling(**cats["base"])
     cats["reward"] = search.RewardWeights(**cats["reward"])
@@ -263,7 +268,7 @@ def _train_config(values: dict[str, Any]) -> learners.TrainConfig:
     learner = dict(values["learner"])
     settings = dict(learner["algorithm"])
     learner["algorithm"] = learners.ALGORITHMS[settings.pop("name")](**settings)
-    lists = ("num_candidates", "prices", "actor_hidden", "critic_hidden")
+    lists = ("num_candidates", "prices", "prm_rates", "actor_hidden", "critic_hidden")
     return learners.TrainConfig(
         **{
             **values,

@@ -1,8 +1,12 @@
-"""Configurations in checkpoints of earlier formats, rewritten as the current format has them."""
+"""Configurations and networks of earlier checkpoints, rewritten as the current version has them."""
 
 from __future__ import annotations
 
 from typing import Any
+
+import numpy as np
+
+import search
 
 _RENAMED = {"trace": "gae_lambda", "sample_costs": "prices", "rollouts": "searches_per_question"}
 
@@ -36,3 +40,16 @@ def from_format_2(train_config: dict[str, Any]) -> dict[str, Any]:
     cats = dict(train_config["cats"])
     renamed |= {"cats": cats, "default_price": cats.pop("price", 0.0)}
     return {**renamed, "learner": {"algorithm": algorithm, **learner}}
+
+
+def with_new_features(params: Any, num_features: int) -> Any:
+    """A network's parameters with weights of 0 for the features that it was trained without.
+
+    Args:
+        params: parameters of a network; it is not modified.
+        num_features: number of features it was trained with, the first ones of today's.
+    """
+    missing = len(search.FEATURE_NAMES) - num_features
+    first = dict(params["layer_0"])
+    first["kernel"] = np.pad(np.asarray(first["kernel"]), ((0, missing), (0, 0)))
+    return {**params, "layer_0": first}

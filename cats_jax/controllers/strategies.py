@@ -26,6 +26,7 @@ _CONFIG_OPTIONS = (
     "rounds",
     "num_base",
     "base",
+    "score_base",
     "factor",
     "path_score",
     "vote",
@@ -41,12 +42,14 @@ class SearchMethod(NamedTuple):
     Attributes:
         strategy: strategy of the search.
         params: parameters of the strategy's policy; `()` without one.
-        price: price per 100 candidates in the context of the search.
+        price: price per 100 candidates, or per 1000 tokens, in the context of the search.
+        prm_rate: what a token costs that the PRM reads, in the context of the search.
     """
 
     strategy: search.Strategy
     params: Any = ()
     price: float = 0.0
+    prm_rate: float = 1.0
 
 
 class MissingControllerError(BadInputError):
@@ -160,24 +163,47 @@ def _cats(
     checkpoint: str = DEFAULT_CONTROLLER,
     mode: Literal["argmax", "sample"] = "argmax",
     price: float | None = None,
+    prm_rate: float | None = None,
 ) -> SearchMethod:
     path = _controller(checkpoint)
     # Here, because it brings the learners along, which only a learned policy needs.
     from .checkpoint import load, make_strategy
 
     found = load(path)
-    default = found.train_config.default_price
-    return SearchMethod(
-        make_strategy(found, mode), found.actor, default if price is None else _price(price)
-    )
+    config = found.train_config
+    if prm_rate is not None and config.cats.charge != "tokens":
+        raise BadInputError(
+            f"prm_rate={prm_rate!r}: this controller was trained with a price of candidates, in "
+            "which PRM tokens are free: leave the option out"
+        )
+    price = config.default_price if price is None else _price(price)
+    rate = config.prm_rates[0] if prm_rate is None else _number("prm_rate", prm_rate, _RATE)
+    # Below the smallest price of its training a controller spends as it does there.
+    for name, value, known in (
+        ("price", price, config.prices),
+        ("prm_rate", rate, config.prm_rates),
+    ):
+        if value > max(known) > 0.0:
+            raise BadInputError(
+                f"{name}={value:g}: this controller was trained at {name}s of {min(known):g} to "
+                f"{max(known):g}: stay in this range, or train another one"
+            )
+    return SearchMethod(make_strategy(found, mode), found.actor, price, rate)
+
+
+_RATE = "what a token costs that the PRM reads, in tokens of the policy"
 
 
 def _price(value: Any) -> float:
+    return _number(
+        "price", value, "the price per 100 candidates, or per 1000 tokens, in right answers"
+    )
+
+
+def _number(name: str, value: Any, meaning: str) -> float:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or not 0.0 <= value < float("inf"):
-        raise BadInputError(
-            f"price={value!r}: must be a number >= 0, the price per 100 candidates in right answers"
-        )
+        raise BadInputError(f"{name}={value!r}: must be a number >= 0, {meaning}")
     return float(value)
 
 
@@ -254,7 +280,12 @@ def _cats_rule(
 
 
 def _cats_config(name: str, changes: Mapping[str, Any]) -> search.CatsConfig:
-    presets = {"cats": search.CATS, "paper": search.PAPER}
+    presets = {
+        "cats": search.CATS,
+        "paper": search.PAPER,
+        "tokens": search.CATS_TOKENS,
+        "selective": search.SELECTIVE,
+    }
     if name not in presets:
         raise BadInputError(f"unknown configuration {name!r}: choose one of {', '.join(presets)}")
     changes = dict(changes)

@@ -10,7 +10,7 @@ import search
 from ..controllers.strategies import build_strategy, check_width
 from ..errors import BadInputError
 from ..runs.folder import row_key
-from ..specs.calibrations import IDENTITY, calibration_of
+from ..specs.calibrations import IDENTITY, CalibrationValues, calibration_of
 from ..specs.recipe import PrmSpec, Recipe, StrategySpec
 
 
@@ -22,11 +22,14 @@ class Cell:
         spec: the strategy as the recipe describes it.
         strategy: the strategy built from `spec`.
         params: parameters of the strategy's policy; `()` without one.
-        price: price of 100 candidates in units of a right answer, which the policy reads.
+        price: price of 100 candidates or 1000 tokens in units of a right answer, which the policy
+            reads.
         num_candidates: N; 1 for strategies that ignore it.
         prm: the PRM; None for strategies that read no scores.
         seed: run seed.
-        calibration: intercept, slope and agreement of the PRM; the identity if the recipe has none.
+        calibration: values of the PRM's calibration; the identity if the recipe has none.
+        prm_rate: what a token costs that the PRM reads, in tokens of the policy, which the policy
+            reads.
     """
 
     spec: StrategySpec
@@ -35,8 +38,9 @@ class Cell:
     num_candidates: int
     prm: PrmSpec | None
     seed: int
-    calibration: tuple[float, float, float] = IDENTITY
+    calibration: CalibrationValues = IDENTITY
     price: float = 0.0
+    prm_rate: float = 1.0
 
     @property
     def title(self) -> str:
@@ -98,6 +102,7 @@ def grid(recipe: Recipe) -> tuple[Cell, ...]:
                             seed=seed,
                             calibration=calibration,
                             price=method.price,
+                            prm_rate=method.prm_rate,
                         )
                     )
     for spec in recipe.strategies:

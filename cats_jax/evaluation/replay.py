@@ -55,6 +55,7 @@ def replay(
     prm: int,
     num_candidates: int,
     price: float = 0.0,
+    prm_rate: float = 1.0,
     seed: int = 0,
 ) -> Replayed:
     """Search every question of a bank and return correctness and costs.
@@ -66,7 +67,9 @@ def replay(
         params: parameters of the strategy's policy; `()` without one.
         prm: index of the PRM in the bank.
         num_candidates: N.
-        price: price of 100 candidates in units of a right answer, which the policy reads.
+        price: price of 100 candidates or 1000 tokens in units of a right answer, which the policy
+            reads.
+        prm_rate: what a token costs that the PRM reads, which the policy reads.
         seed: seed of the random draws.
     """
     questions = bank.root.shape[0]
@@ -78,6 +81,7 @@ def replay(
         jnp.int32(prm),
         jnp.int32(num_candidates),
         jnp.float32(price),
+        jnp.float32(prm_rate),
         jax.random.key(seed),
         strategy=strategy,
         capacity=search.capacity_for(num_candidates),
@@ -138,6 +142,7 @@ class ReplayRunner:
             prm=prm,
             num_candidates=cell.num_candidates,
             price=cell.price,
+            prm_rate=cell.prm_rate,
             seed=cell.seed,
         )
         for question in questions:
@@ -232,6 +237,7 @@ def _search_blocks(
     prm: jax.Array,
     num_candidates: jax.Array,
     price: jax.Array,
+    prm_rate: jax.Array,
     key: jax.Array,
     *,
     strategy: search.Strategy,
@@ -249,7 +255,7 @@ def _search_blocks(
             strategy=strategy,
             num_candidates=num_candidates,
             max_depth=task.max_depth,
-            context=task.context._replace(price=price),
+            context=task.context._replace(price=price, prm_rate=prm_rate),
             capacity=capacity,
             frontier_capacity=strategy.width(capacity),
             depth_capacity=max_depth,

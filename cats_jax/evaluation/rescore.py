@@ -264,9 +264,10 @@ def _choose(result: SearchResult, method: SearchMethod | None, judge: AnswerJudg
     )
     chosen = -1 if result.chosen is None else result.chosen
     if method is not None:
-        strategy, params, price = method
+        strategy, params, price, rate = method
         # The tree does not hold the rest of the context.
-        chosen = int(strategy.answer(params, finished, search.Context(price), strategy.aggregation))
+        context = search.Context(price, prm_rate=rate)
+        chosen = int(strategy.answer(params, finished, context, strategy.aggregation))
         values = np.asarray(strategy.aggregation.value(finished.step_scores, finished.depth))
         for row, path in enumerate(paths):
             steps = [result.candidates[node - 1] for node in path.nodes]

@@ -99,6 +99,7 @@ class LocalRunner:
             num_candidates=cell.num_candidates,
             calibration=cell.calibration,
             price=cell.price,
+            prm_rate=cell.prm_rate,
             seed=cell.seed,
             judge=self._judge,
             max_depth=recipe.max_depth,

@@ -31,6 +31,7 @@ from ..protocols import (
     Scoring,
     StepGenerator,
     StepRequest,
+    StepSample,
     StepScorer,
     TokenUsage,
     shared_seconds,
@@ -138,12 +139,22 @@ class _Slot:
     used: int = 0
     valid_in_step: int = 0
     num_recorded: int = 0
+    greedy: dict[int, StepSample] = field(default_factory=dict)  # of this step, by parent
+    # Of this step, by parent and text: candidates that the PRM was not asked for.
+    unscored: dict[tuple[int, str], list[Candidate]] = field(default_factory=dict)
     failure: str | None = None
+
+    def of_equal_text(self, candidate: Candidate) -> list[Candidate]:
+        """The candidate, and those of its text and parent that the PRM was not asked for."""
+        return [candidate, *self.unscored.get((candidate.parent, candidate.text), ())]
 
 
 @dataclass(slots=True)
 class _Asked:
-    """A request sent to the policy, and the slot and pool rows of its children."""
+    """A request for children, the slot and pool rows of its children, and perhaps the child.
+
+    A greedy child of a node that has one already is a copy, for which the policy is not asked.
+    """
 
     slot: int
     parent_slot: int
@@ -151,6 +162,7 @@ class _Asked:
     first_row: int
     scored: bool
     request: StepRequest
+    copy: StepSample | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -386,8 +398,17 @@ class Cohort:
                     top_k=int(request.top_k[index, parent_slot]),
                     to_end=bool(request.to_end[index, parent_slot]),
                 )
-                scored = bool(request.scored[index, parent_slot])
-                asked.append(_Asked(index, int(parent_slot), parent, row, scored, step_request))
+                asked.append(
+                    _Asked(
+                        slot=index,
+                        parent_slot=int(parent_slot),
+                        parent=parent,
+                        first_row=row,
+                        scored=bool(request.scored[index, parent_slot]),
+                        request=step_request,
+                        copy=slot.greedy.get(parent) if step_request.temperature == 0.0 else None,
+                    )
+                )
                 row += count
         return asked
 
@@ -399,8 +420,11 @@ class Cohort:
         with busy("policy"):
             self._forget(self._policy, self._policy_forgets)
             for group in groups.values():
-                requests = [item.request for item in group]
-                future = self._policy_calls.submit(self._policy.generate, requests)
+                requests = [item.request for item in group if item.copy is None]
+                if requests:
+                    future = self._policy_calls.submit(self._policy.generate, requests)
+                else:
+                    future = _nothing_generated()
                 self._sampling[future] = group
 
     def _receive(self, busy: Stopwatch) -> tuple[list[int], search.Expansion]:
@@ -456,13 +480,23 @@ class Cohort:
             seconds = generation.seconds
             if seconds is None:
                 seconds = shared_seconds(generation.usage, generation.inside_seconds)
+            sampled = zip(generation.samples, generation.usage, seconds, strict=True)
             rows: dict[int, int] = {}
-            for item, children, usage, part in zip(
-                asked, generation.samples, generation.usage, seconds, strict=True
-            ):
-                self._charge_policy(item, usage, part, first=item.slot not in rows)
+            called: set[int] = set()
+            for item in asked:
                 slot = self._slots[item.slot]
                 assert slot is not None
+                if item.copy is None:
+                    children, usage, part = next(sampled)
+                    self._charge_policy(item, usage, part, first=item.slot not in called)
+                    called.add(item.slot)
+                    if item.request.temperature == 0.0:
+                        slot.greedy[item.parent] = children[0]
+                else:
+                    children = [item.copy] * len(item.request.seeds)
+                    slot.tree.ledger.candidates += len(children)
+                if self._settings.strategy.needs_log_probs and children[0].log_prob is None:
+                    slot.failure = _NO_LOG_PROBS
                 for offset, sample in enumerate(children):
                     candidate = slot.tree.add(
                         item.parent,
@@ -477,6 +511,9 @@ class Cohort:
                     grown.candidates.append(new)
                     if candidate.invalid is None and item.scored:
                         grown.to_score.append(new)
+                    elif candidate.invalid is None:
+                        key = (candidate.parent, candidate.text)
+                        slot.unscored.setdefault(key, []).append(candidate)
             grown.slots += rows
         return grown
 
@@ -545,7 +582,10 @@ class Cohort:
                 tree.refuse(new.candidate)
                 ledger.prm_refused += 1
             else:
-                new.candidate.score = score
+                slot = self._slots[new.slot]
+                assert slot is not None
+                for candidate in slot.of_equal_text(new.candidate):
+                    candidate.score = score
             ledger.prm_computed += usage.computed
             ledger.prm_cached += usage.cached
             flops = 2.0 * self._scorer.num_parameters * usage.computed
@@ -561,6 +601,7 @@ class Cohort:
             slot, candidate, at = self._slots[new.slot], new.candidate, (new.slot, new.row)
             assert slot is not None
             arrays["parent"][at] = new.parent_slot
+            arrays["num_tokens"][at] = candidate.num_tokens
             if candidate.invalid is not None:  # also where the PRM can't read the path
                 continue
             slot.valid_in_step += 1
@@ -571,7 +612,6 @@ class Cohort:
             arrays["text"][at] = slot.tree.text_class(candidate.text)
             # A strategy that reads what is not there must not take it for a probability of 1.
             arrays["log_prob"][at] = np.nan if candidate.log_prob is None else candidate.log_prob
-            arrays["num_tokens"][at] = candidate.num_tokens
             arrays["embedding"][at] = candidate.id
 
     def _record(self, observed: dict[str, Any], advanced: list[int]) -> None:
@@ -586,13 +626,16 @@ class Cohort:
                 slot.tree.decisions.extend(_decision_rows(slot, observed, index))
             for candidate in slot.tree.candidates[slot.num_recorded :]:
                 if candidate.score is not None:
-                    path_score = output.path_score[index, candidate.pool_row]
-                    candidate.path_score = float(path_score)
+                    path_score = float(output.path_score[index, candidate.pool_row])
+                    for each in slot.of_equal_text(candidate):
+                        each.path_score = path_score
             slot.num_recorded = len(slot.tree.candidates)
             slot.step = int(observed["step"][index])
             slot.phase = int(observed["phase"][index])
             slot.used = int(observed["used"][index])
             if slot.phase == 0:
+                slot.greedy.clear()
+                slot.unscored.clear()
                 for part in ("frontier", "finished"):
                     for node in self._alive(observed, index, part):
                         if node != ROOT:
@@ -732,6 +775,19 @@ class Cohort:
         for question, live in forgets.items():
             engine.keep_only(question, live)
         forgets.clear()
+
+
+_NO_LOG_PROBS = (
+    "the policy reports no log-probabilities, which the strategy reads: leave out the policy's "
+    "log_probs=False, or take another strategy"
+)
+
+
+def _nothing_generated() -> Future[Generation]:
+    """The result of a call of the policy without requests."""
+    future: Future[Generation] = Future()
+    future.set_result(Generation([], [], 0.0))
+    return future
 
 
 def _stack(terms: Sequence[ticks.Terms]) -> ticks.Terms:

@@ -46,8 +46,9 @@ class Searcher:
         scorer: StepScorer | None = None,
         strategy: search.Strategy,
         num_candidates: int,
-        calibration: tuple[float, float, float] = search.Calibration(),
+        calibration: Sequence[float] = search.Calibration(),
         price: float = 0.0,
+        prm_rate: float = 1.0,
         seed: int = 0,
         params: Any = (),
         judge: AnswerJudge | None = None,
@@ -65,10 +66,13 @@ class Searcher:
             scorer: PRM that scores the steps; needed by strategies with `uses_scores`.
             strategy: search strategy, for example `search.beam(factor=8)`.
             num_candidates: N in 1..256, cap on the candidates of one reasoning step.
-            calibration: intercept, slope and agreement of the scorer, see `search.calibration`.
+            calibration: values of a `search.Calibration` of the scorer and the policy, in order.
                 Strategies that are `calibrated` and features of a policy read it.
-            price: price of 100 candidates in units of a right answer, >= 0. A policy that was
-                trained at several prices samples less at a higher one.
+            price: price of 100 candidates in units of a right answer, >= 0, or of 1000 tokens for
+                a controller with `charge="tokens"`. A policy that was trained at several prices
+                samples less at a higher one.
+            prm_rate: what a token costs that the PRM reads, in tokens of the policy, >= 0. A
+                policy that was trained at several rates asks the PRM less at a higher one.
             seed: run seed.
             params: parameters of the strategy's policy (CATS); `()` without one.
             judge: decides which answers are the same; default: `BoxedIntegerJudge`.
@@ -98,6 +102,8 @@ class Searcher:
                 raise BadInputError(f"{name}={value!r}: must be an integer of at least 1")
         if not 0.0 <= price < float("inf"):
             raise BadInputError(f"price={price}: must be a number >= 0")
+        if not 0.0 <= prm_rate < float("inf"):
+            raise BadInputError(f"prm_rate={prm_rate}: must be a number >= 0")
         if budget is not None and (not isinstance(budget, Integral) or budget < 1):
             raise BadInputError(
                 f"budget={budget!r}: must be an integer of at least 1, or None for N * max_depth"
@@ -116,7 +122,7 @@ class Searcher:
         )
         read = self._scorer
         sparsity = (0.0, 0.0) if read is None else (read.sparsity_total, read.sparsity_last_layer)
-        context = search.Context(price, *sparsity, search.Calibration(*calibration))
+        context = search.Context(price, *sparsity, search.Calibration(*calibration), prm_rate)
         self._context = jax.tree.map(np.float32, context)
         self._budget = num_candidates * max_depth if budget is None else budget
         self._seed = seed

@@ -1,21 +1,36 @@
-"""Calibrations of PRMs: three numbers each, fitted on training questions, read from a file."""
+"""Calibrations of PRMs: a few numbers each, fitted on training questions, read from a file."""
 
 from __future__ import annotations
 
 import json
 import math
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from .. import world
 from ..errors import BadInputError, known_names, misspelt
 
-Calibrations = tuple[tuple[str, tuple[float, float, float]], ...]
-"""Pairs of a PRM's label and its (intercept, slope, agreement); see `search.calibration`."""
+CalibrationValues = tuple[float, ...]
+"""The values of a `search.Calibration`, in its order."""
 
-IDENTITY = (0.0, 1.0, 0.0)
-"""Calibration that leaves scores as they are, a copy of `search.IDENTITY_CALIBRATION`. Importing
-`search` would load JAX."""
+Calibrations = tuple[tuple[str, CalibrationValues], ...]
+"""Pairs of a PRM's label and its calibration."""
+
+NAMES = (
+    "intercept",
+    "slope",
+    "agreement",
+    "likelihood",
+    "unscored_intercept",
+    "unscored_likelihood",
+)
+"""Names of the values. A file without the last three was fitted without the policy's likelihood."""
+
+IDENTITY: CalibrationValues = (0.0, 1.0, 0.0, 0.0, 0.0, 1.0)
+"""Calibration that leaves scores as they are: the defaults of `search.Calibration`, which to import
+would load JAX."""
+
+_NUM_REQUIRED = 3
 
 _SHIPPED = world.ASSETS / "calibrations"
 
@@ -48,10 +63,7 @@ def load_calibrations(name: str | pathlib.Path, labels: Sequence[str] = ()) -> C
         )
     try:
         rows = json.loads(path.read_text(encoding="utf-8"))["prms"]
-        found = tuple(
-            (label, (float(row["intercept"]), float(row["slope"]), float(row["agreement"])))
-            for label, row in rows.items()
-        )
+        found = tuple((label, _values(row)) for label, row in rows.items())
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise BadInputError(
             f"calibration {str(path)!r} is not a file of `cats-jax calibrate`: {error!r}"
@@ -62,14 +74,17 @@ def load_calibrations(name: str | pathlib.Path, labels: Sequence[str] = ()) -> C
     return found
 
 
+def _values(row: Mapping[str, float]) -> CalibrationValues:
+    given = NAMES if any(name in row for name in NAMES[_NUM_REQUIRED:]) else NAMES[:_NUM_REQUIRED]
+    return (*(float(row[name]) for name in given), *IDENTITY[len(given) :])
+
+
 def shipped_calibrations() -> tuple[str, ...]:
     """The embedded world's policies for which the package has calibrations."""
     return tuple(sorted(path.stem for path in _SHIPPED.glob("*.json")))
 
 
-def calibration_of(
-    label: str, calibrations: Calibrations, *, required: bool
-) -> tuple[float, float, float]:
+def calibration_of(label: str, calibrations: Calibrations, *, required: bool) -> CalibrationValues:
     """A PRM's calibration; the identity if the PRM has none and none is required.
 
     Args:

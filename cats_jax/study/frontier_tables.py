@@ -1,4 +1,4 @@
-"""The shipped controller against the frontier of rivals that adapt, at nine budgets."""
+"""The shipped controllers against the frontier of rivals that adapt, at nine budgets."""
 
 from __future__ import annotations
 
@@ -15,17 +15,25 @@ from .rows import load_groups, load_scores
 TOKEN_BUDGETS = tuple(10 ** (2 + step / 4) for step in range(9))
 """Nine budgets in tokens, evenly spaced in their logarithm from 100 to 10 000."""
 
-_CONTROLLER = "cats"
+_CONTROLLERS = ("cats", "selective")
+"""The controllers; the label of a configuration is a controller's name, or begins with it and -."""
+
 _PARTS = (
-    ("frontier-validation", "frontier-test"),
-    ("frontier-validation-labels-only", "frontier-test-labels-only"),
+    ("frontier-{part}", "selective-{part}"),
+    ("frontier-{part}-labels-only", "selective-{part}-labels-only"),
 )
-"""Validation and test runs; the second pair has one PRM and no N above 16."""
+"""Runs on validation and test questions; the second ones have one PRM."""
 
 
 def frontier_tables(rows: pathlib.Path, policy: str) -> Iterator[Table]:
     """A table for each cost, of every budget and of the means; none without the kept runs."""
-    pairs = [[_searched(rows, policy, part) for part in parts] for parts in _PARTS]
+    pairs = [
+        [
+            _searched(rows, policy, [name.format(part=part) for name in names])
+            for part in ("validation", "test")
+        ]
+        for names in _PARTS
+    ]
     known = [(first, second) for first, second in pairs if first is not None and second is not None]
     if not known:
         return
@@ -36,12 +44,12 @@ def frontier_tables(rows: pathlib.Path, policy: str) -> Iterator[Table]:
     for cost in ("tokens", "flops"):
         # In FLOPs they are as far above the cheapest configuration as in tokens.
         budgets = [budget * cheapest[cost] / cheapest["tokens"] for budget in TOKEN_BUDGETS]
-        every: dict[str, Comparison] = {}
-        without: dict[str, Comparison] = {}
+        every: dict[tuple[str, str], Comparison] = {}
+        without: dict[tuple[str, str], Comparison] = {}
         for validation, test in known:
-            every |= _by_prm(validation, test, budgets, cost)
+            every |= _compared(validation, test, budgets, cost)
             # Without scores of the pilot there is no choice by predicted difficulty.
-            without |= _by_prm(_blind(validation), _blind(test), budgets, cost)
+            without |= _compared(_blind(validation), _blind(test), budgets, cost)
         yield _by_budget(f"frontier-{policy}-{cost}", every, cost)
         rivals = {"all": every, "without the choice by difficulty": without}
         yield _leads(f"frontier-{policy}-{cost}-leads", rivals)
@@ -51,28 +59,31 @@ def _blind(part: Searched) -> Searched:
     return part._replace(score_of=lambda row: None)
 
 
-def _by_prm(
+def _compared(
     validation: Searched, test: Searched, budgets: Sequence[float], cost: str
-) -> dict[str, Comparison]:
-    """The controller against its rivals with each PRM."""
+) -> dict[tuple[str, str], Comparison]:
+    """Each controller against its rivals with each PRM."""
     labels = {group.strategy for group in validation.groups}
-    family = frozenset(name for name in labels if name.partition("-")[0] == _CONTROLLER)
-    compared = compare_controllers(validation, test, {_CONTROLLER: family}, budgets, cost)
-    return {prm: comparison for (_, prm), comparison in compared.items()}
+    families = {
+        controller: frozenset(name for name in labels if name.partition("-")[0] == controller)
+        for controller in _CONTROLLERS
+    }
+    return compare_controllers(validation, test, families, budgets, cost)
 
 
-def _searched(rows: pathlib.Path, policy: str, part: str) -> Searched | None:
-    found = load_groups(rows, policy, [part])
+def _searched(rows: pathlib.Path, policy: str, parts: Sequence[str]) -> Searched | None:
+    found = load_groups(rows, policy, parts)
     if not found:
         return None
-    scores = load_scores(rows, policy, part)
-    return Searched(found, lambda row: scores.get(row.key), f"{policy}-{part}")
+    scores = {key: s for part in parts for key, s in load_scores(rows, policy, part).items()}
+    return Searched(found, lambda row: scores.get(row.key), f"{policy}-{parts[0]}")
 
 
-def _by_budget(name: str, compared: Mapping[str, Comparison], cost: str) -> Table:
+def _by_budget(name: str, compared: Mapping[tuple[str, str], Comparison], cost: str) -> Table:
     lines = [
         [
             prm,
+            controller,
             _amount(meeting.budget, cost),
             _cell(meeting.own, cost),
             _cell(meeting.rival, cost),
@@ -80,24 +91,31 @@ def _by_budget(name: str, compared: Mapping[str, Comparison], cost: str) -> Tabl
             _lead(meeting.lead),
             "" if meeting.lead is None else meeting.lead.verdict,
         ]
-        for prm, comparison in compared.items()
+        for (controller, prm), comparison in compared.items()
         for meeting in comparison.meetings
     ]
     unit = "tokens" if cost == "tokens" else "MFLOP"
-    header = ["PRM", f"budget, {unit}", f"CATS ({unit})", f"rivals ({unit})", "rivals' choice"]
-    return Table(name, [*header, "lead, 95 % interval", "CATS"], lines)
+    header = ["PRM", "controller", f"budget, {unit}", f"it has ({unit})", f"rivals ({unit})"]
+    return Table(name, [*header, "rivals' choice", "lead, 95 % interval", "it"], lines)
 
 
-def _leads(name: str, compared: Mapping[str, Mapping[str, Comparison]]) -> Table:
+def _leads(name: str, compared: Mapping[str, Mapping[tuple[str, str], Comparison]]) -> Table:
     lines = []
-    for rivals, by_prm in compared.items():
-        for prm, comparison in by_prm.items():
+    for rivals, found in compared.items():
+        for (controller, prm), comparison in found.items():
             leads = [meeting.lead for meeting in comparison.meetings if meeting.lead is not None]
             verdicts = [lead.verdict for lead in leads]
             counts = "/".join(str(verdicts.count(verdict)) for verdict in ("wins", "ties", "loses"))
             lowest = f"{min(lead.difference.low for lead in leads):+.3f}" if leads else ""
-            lines.append([prm, rivals, _lead(comparison.mean_lead), counts, lowest])
-    header = ["PRM", "rivals", "mean lead, 95 % interval", "wins/ties/losses", "lowest bound"]
+            lines.append([prm, rivals, controller, _lead(comparison.mean_lead), counts, lowest])
+    header = [
+        "PRM",
+        "rivals",
+        "controller",
+        "mean lead, 95 % interval",
+        "wins/ties/losses",
+        "lowest bound",
+    ]
     return Table(name, header, lines)
 
 

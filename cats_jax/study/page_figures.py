@@ -118,7 +118,7 @@ def _leads(results: pathlib.Path) -> Figure:
     for line in _table(results, "frontier-weak-tokens").as_mappings():
         if line["lead, 95 % interval"]:
             value, low, high = numbers(line["lead, 95 % interval"])
-            series = panels.setdefault(f"PRM {line['PRM']}", {}).setdefault("", [])
+            series = panels.setdefault(f"PRM {line['PRM']}", {}).setdefault(line["controller"], [])
             series.append(Value(f"{line['budget, tokens']} tokens", value, low, high))
     return draw_intervals(
         panels,

@@ -62,7 +62,10 @@ def load_groups(rows: pathlib.Path, policy: str, parts: Sequence[str]) -> list[G
 
 def load_scores(rows: pathlib.Path, policy: str, part: str) -> dict[str, float]:
     """Mean path score of the finished paths of the pilot's rows, by key; see `difficulty`."""
-    table = pq.read_table(rows / f"{policy}-{part}.parquet")
+    path = rows / f"{policy}-{part}.parquet"
+    if not path.is_file():
+        return {}
+    table = pq.read_table(path)
     if _SCORE not in table.column_names:
         return {}
     return {

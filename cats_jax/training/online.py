@@ -31,7 +31,7 @@ from ..models.backend import check_there
 from ..models.settle import check_shares, settle
 from ..models.source import ModelSource
 from ..protocols import AnswerJudge
-from ..specs.calibrations import calibration_of
+from ..specs.calibrations import CalibrationValues, calibration_of
 from ..specs.recipe import PrmSpec, Recipe, load_recipe, without_memory
 from ..storage.manifest import make_manifest
 from ..storage.table_folder import FolderKind, locked
@@ -234,7 +234,7 @@ def _load(
     recipe: Recipe,
     models: ModelSource,
     judge: AnswerJudge,
-    calibrations: Mapping[str, tuple[float, float, float]],
+    calibrations: Mapping[str, CalibrationValues],
 ) -> Models:
     def prm(spec: PrmSpec) -> CalibratedPrm:
         return CalibratedPrm(models.prm(spec), calibrations[spec.label])
@@ -260,7 +260,7 @@ def _questions_info(
 
 
 def _models_info(
-    calibrations: Mapping[str, tuple[float, float, float]], models: Mapping[str, Any]
+    calibrations: Mapping[str, CalibrationValues], models: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The checkpoint's entries on policy and PRMs."""
     return {

@@ -32,10 +32,10 @@ from ..protocols import AnswerJudge, Path, Question, Scoring, StepGenerator, Ste
 
 @dataclass(frozen=True)
 class CalibratedPrm:
-    """A loaded PRM with its calibration (intercept, slope, agreement)."""
+    """A loaded PRM with its calibration (see `search.Calibration`)."""
 
     scorer: StepScorer
-    calibration: tuple[float, float, float]
+    calibration: tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class OnlineSearches:
             judge=self._models.judge,
             max_depth=self._config.max_depth,
             in_flight=self._in_flight,
-            recorder=episode_recorder(self._config.cats.reward.discount),
+            recorder=episode_recorder(self._config.cats.reward.discount, self._config.cats.charge),
         )
         results = searcher.run(
             [each.question for each in asked], terms=[each.terms for each in asked]
@@ -141,6 +141,7 @@ class OnlineSearches:
             prms = np.asarray(which(question_keys))
             data = np.asarray(jax.random.key_data(keys))
             sizes, prices = np.asarray(drawn.num_candidates), np.asarray(drawn.price)
+            rates = np.asarray(drawn.prm_rate)
             for row in range(len(prms)):
                 number, rollout = divmod(row, rollouts)
                 index = question_at(place + number, len(self._questions.questions), self._seed)
@@ -150,7 +151,7 @@ class OnlineSearches:
                 terms = Terms(
                     num_candidates=sizes[number],
                     budget=np.int32(sizes[number] * self._config.max_depth),
-                    context=_context(self._models.prms[prms[row]], prices[number]),
+                    context=_context(self._models.prms[prms[row]], prices[number], rates[number]),
                     key=data[row],
                 )
                 question = dataclasses.replace(original, id=name)
@@ -224,9 +225,11 @@ class _Asked(NamedTuple):
     terms: Terms
 
 
-def _context(prm: CalibratedPrm, price: np.ndarray) -> search.Context:
+def _context(prm: CalibratedPrm, price: np.ndarray, rate: np.ndarray) -> search.Context:
     scorer, calibration = prm.scorer, search.Calibration(*prm.calibration)
-    context = search.Context(price, scorer.sparsity_total, scorer.sparsity_last_layer, calibration)
+    context = search.Context(
+        price, scorer.sparsity_total, scorer.sparsity_last_layer, calibration, rate
+    )
     return jax.tree.map(np.float32, context)
 
 

@@ -31,13 +31,15 @@ class Figures:
     Attributes:
         accuracy: f64[R, C, M]; share of right answers.
         candidates: f64[R, C, M]; mean candidates per question.
-        value: f64[R, C]; accuracy minus price of the candidates, averaged over N.
+        cost: f64[R, C, M]; mean cost per question, in units of the price.
+        value: f64[R, C]; accuracy minus price of the cost, averaged over N.
         entropy: f64[R]; entropy of the frequencies of actions over all decisions, nats.
         top_action: f64[R]; share of the most frequent action.
     """
 
     accuracy: np.ndarray
     candidates: np.ndarray
+    cost: np.ndarray
     value: np.ndarray
     entropy: np.ndarray
     top_action: np.ndarray
@@ -139,7 +141,8 @@ def play_controllers(
         actors: parameters of the controllers' actors, with a leading axis.
         key: PRNG key of the questions, which do not depend on the configuration; consumed.
         sizes: values of N.
-        prices: prices of 100 candidates.
+        prices: prices of a unit of cost, see `search.CatsConfig.charge`; the PRM's rate is the
+            first of the configuration's.
         num_questions: number of questions per N and price.
     """
     actor = learners.make_actor(len(config.cats.actions), config.actor_hidden)
@@ -167,17 +170,18 @@ def _at_prices(figures: Figures, prices: Sequence[float]) -> Figures:
     """Figures at every price of policies that do not depend on the price and were played once."""
     accuracy = np.repeat(figures.accuracy, len(prices), axis=1)
     candidates = np.repeat(figures.candidates, len(prices), axis=1)
+    cost = np.repeat(figures.cost, len(prices), axis=1)
     return dataclasses.replace(
         figures,
         accuracy=accuracy,
         candidates=candidates,
-        value=_value(accuracy, candidates, prices),
+        cost=cost,
+        value=_value(accuracy, cost, prices),
     )
 
 
-def _value(accuracy: np.ndarray, candidates: np.ndarray, prices: Sequence[float]) -> np.ndarray:
-    cost = np.asarray(prices)[None, :, None] * candidates / 100.0
-    return np.mean(accuracy - cost, axis=2)
+def _value(accuracy: np.ndarray, cost: np.ndarray, prices: Sequence[float]) -> np.ndarray:
+    return np.mean(accuracy - np.asarray(prices)[None, :, None] * cost, axis=2)
 
 
 def _play(
@@ -200,28 +204,32 @@ def _play(
         )
         keys = jax.random.split(key, num_questions)
         every_size, every_price = jnp.full(num_questions, size), jnp.full(num_questions, price)
-        outcome = play(params, tables, keys, every_size, every_price)[1]
+        every_rate = jnp.full(num_questions, config.prm_rates[0])
+        outcome = play(params, tables, keys, every_size, every_price, every_rate)[1]
         return (
             jnp.mean(outcome.correct.astype(jnp.float32)),
             jnp.mean(outcome.candidates.astype(jnp.float32)),
+            jnp.mean(outcome.cost),
             jnp.sum(outcome.action_counts, axis=0, dtype=jnp.int32),
         )
 
     count = jax.tree.leaves(params)[0].shape[0]
-    accuracy, candidates = np.zeros((2, count, len(prices), len(sizes)))
+    accuracy, candidates, cost = np.zeros((3, count, len(prices), len(sizes)))
     actions = np.zeros((count, len(config.cats.actions)))
     for row, column, place in np.ndindex(accuracy.shape):
         mine = jax.tree.map(lambda leaf, row=row: leaf[row], params)
-        right, spent, taken = all_questions(
+        right, spent, paid, taken = all_questions(
             questions.held_out, mine, jnp.int32(sizes[place]), jnp.float32(prices[column])
         )
-        accuracy[row, column, place], candidates[row, column, place] = right, spent
+        at = (row, column, place)
+        accuracy[at], candidates[at], cost[at] = right, spent, paid
         actions[row] += np.asarray(taken)
     share = actions / np.maximum(actions.sum(axis=1, keepdims=True), 1.0)
     return Figures(
         accuracy=accuracy,
         candidates=candidates,
-        value=_value(accuracy, candidates, prices),
+        cost=cost,
+        value=_value(accuracy, cost, prices),
         entropy=-np.sum(share * np.log(np.maximum(share, 1e-12)), axis=1),
         top_action=share.max(axis=1),
     )

@@ -55,6 +55,8 @@ CONFIGS = {
         cats=dataclasses.replace(search.PAPER, actions=search.action_table("temperature")),
     ),
     "offline": learners.OFFLINE,
+    "tokens": learners.CATS_TOKENS,
+    "selective": learners.SELECTIVE,
 }
 
 

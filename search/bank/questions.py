@@ -39,7 +39,14 @@ def question(bank: Bank, number: int | Int[Array, ""], prm: int | Int[Array, ""]
     prm = jnp.asarray(prm, jnp.int32)
     context = jax.tree.map(lambda leaf: leaf[prm], bank.context)
     right = jnp.int32(RIGHT_ANSWER)
-    return Task(Replay(bank, prm), bank.root[number], context, bank.max_depth, right)
+    return Task(
+        Replay(bank, prm),
+        bank.root[number],
+        context,
+        bank.max_depth,
+        right,
+        bank.prompt_tokens[number, prm],
+    )
 
 
 def check_sampling(bank: Bank, sampling: Sampling) -> None:

@@ -27,6 +27,7 @@ from cats_jax.bank.recipe import load_bank_recipe
 from cats_jax.bank.types import Allocation, Draws
 from cats_jax.errors import BadInputError, RunStoppedError
 from cats_jax.grading.boxed_integer import BoxedIntegerJudge
+from cats_jax.specs.calibrations import IDENTITY
 from cats_jax.storage import durable, table_folder
 from search import bank as search_bank
 
@@ -296,12 +297,12 @@ def test_what_is_loaded_is_what_was_grown(folder):
             assert drawn == [next((own[s] for s in near if own[s]), []) for near in order]
         start += size
     np.testing.assert_allclose(tables.temperature, [0.0, 0.6, 1.0])
-    np.testing.assert_allclose(_context(tables), [[0.1, 0.01, 0, 1, 0]] * 2)
+    np.testing.assert_allclose(_context(tables), [[0.1, 0.01, *IDENTITY, 1]] * 2)
     assert int(tables.max_depth) == MAX_DEPTH
 
 
 def _context(tables):
-    """[P, 5]: sparsity in all and of the last layer, intercept, slope and agreement."""
+    """[P, 9]: sparsity in all and of the last layer, the calibration, and the rate of the PRM."""
     price, *others = jax.tree.leaves(tables.context)
     assert not np.any(price)
     return np.stack(others, axis=1)
@@ -346,9 +347,10 @@ def test_a_part_of_a_bank_can_be_loaded(folder):
     size = part.arrays.done.shape[0]
     assert part.ids == whole.ids[:2]
     np.testing.assert_array_equal(part.arrays.score[:, 0], whole.arrays.score[:size, 1])
-    calibrated = layout.load_bank(folder, calibrations=(("bad", (0.5, 2.0, 0.25)),))
+    values = (0.5, 2.0, 0.25, 0.75, -0.5, 1.5)
+    calibrated = layout.load_bank(folder, calibrations=(("bad", values),))
     np.testing.assert_allclose(
-        _context(calibrated.arrays), [[0.1, 0.01, 0, 1, 0], [0.1, 0.01, 0.5, 2, 0.25]]
+        _context(calibrated.arrays), [[0.1, 0.01, *IDENTITY, 1], [0.1, 0.01, *values, 1]]
     )
 
 

@@ -2,17 +2,20 @@
 
 import collections
 import json
+import math
 import types
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scripted_bank
 
 import search
 from cats_jax import cli
 from cats_jax.bank import calibrate
 from cats_jax.errors import BadInputError
-from cats_jax.specs.calibrations import load_calibrations
+from cats_jax.specs.calibrations import IDENTITY, NAMES, load_calibrations
+from search.calibration import unscored_probability
 
 
 def newton(inputs, target, weight):
@@ -73,7 +76,9 @@ def fake_bank(*, score=None, prms=("a", "b"), ids=("q",)):
     if score is None:
         score = np.linspace(0.1, 0.7, 7)[:, None] * np.ones((1, len(prms)))
     arrays = types.SimpleNamespace(
-        temperature=np.array([0.0, 1.0]), score=np.asarray(score, np.float32)
+        temperature=np.array([0.0, 1.0]),
+        score=np.asarray(score, np.float32),
+        log_prob=np.log(np.array([1, 0.5, 0.3, 0.2, 0.6, 0.4, 1])),
     )
     return types.SimpleNamespace(
         nodes=nodes, arrays=arrays, prms=prms, ids=ids, texts=ids, manifest={"models": {}}
@@ -107,13 +112,14 @@ def test_groups_are_draws_without_replacement_of_nodes_that_can_be_right():
 
 def test_probabilities_are_those_of_the_search():
     groups = calibrate.sample_candidates(fake_bank())
-    values = np.array([0.4, 1.5, 0.7])
-    logit = calibrate._inputs(groups, 0) @ values
+    values = (0.4, 1.5, 0.7, 0.3, 0.0, 1.0)
+    logit = calibrate._logit(groups, 0, values)
     expected = search.calibrated_score(
         jnp.asarray(groups.score[:, 0]),
         jnp.asarray(groups.same_text, jnp.float32),
         jnp.asarray(groups.num_siblings, jnp.float32),
-        search.Calibration(*values.tolist()),
+        jnp.asarray(groups.log_prob, jnp.float32),
+        search.Calibration(*values),
     )
     np.testing.assert_allclose(1 / (1 + np.exp(-logit)), expected, atol=1e-5)
 
@@ -122,6 +128,9 @@ def test_figures_by_hand():
     groups = calibrate.Candidates(
         group=np.array([0, 0, 0, 1, 1, 2]),
         right=np.array([1, 0, 0, 1, 0, 1], bool),
+        as_good=np.ones(6, bool),
+        trusted=np.ones(6, bool),
+        log_prob=np.zeros(6),
         same_text=np.ones(6, int),
         num_siblings=np.array([3, 3, 3, 2, 2, 1]),
         score=np.zeros((6, 1)),
@@ -167,6 +176,7 @@ def test_the_better_prm_gets_the_larger_slope():
     bank = fake_bank(score=score)
     bank.nodes = {name: np.array(values) for name, values in nodes.items()}
     bank.arrays.temperature = np.array([1.0])
+    bank.arrays.log_prob = np.zeros(len(score))
     content = calibrate.calibrate_bank(bank)
     good, bad = content["prms"]["a"], content["prms"]["b"]
     assert good["slope"] > 1 > 0.2 > abs(bad["slope"])
@@ -176,12 +186,128 @@ def test_the_better_prm_gets_the_larger_slope():
     assert bad["pair"][1] == pytest.approx(0.5, abs=0.08)
 
 
+# With the likelihood
+
+
+def test_steps_are_compared_with_their_best_sibling():
+    bank = fake_bank()
+    # Below the root the best child is right in 3 of 10 completions: too few to go by.
+    bank.nodes["value"] = np.array([0.4, 0.3, 0.2, 0.0, 0.9, 0.4, 0.1])
+    groups = calibrate.sample_candidates(bank)
+    tenths = np.rint(10 * groups.score[:, 0]).astype(int)
+    assert set(tenths) == {2, 3, 5, 6, 7}
+    as_good = {2: True, 3: True, 5: True, 6: False, 7: True}
+    trusted = {2: False, 3: False, 5: True, 6: True, 7: False}
+    assert groups.as_good.tolist() == [as_good[score] for score in tenths]
+    assert groups.trusted.tolist() == [trusted[score] for score in tenths]
+    np.testing.assert_array_equal(groups.log_prob, bank.arrays.log_prob[tenths - 1])
+    # A step that is less than half as good as its sibling takes its children along.
+    bank.nodes["value"] = np.array([0.4, 0.3, 0.9, 0.0, 0.9, 0.4, 0.8])
+    groups = calibrate.sample_candidates(bank)
+    tenths = np.rint(10 * groups.score[:, 0]).astype(int)
+    assert set(tenths[groups.trusted]) == {2, 3, 7}
+
+
+CHANCES = np.array([0.55, 0.25, 0.15, 0.05])
+"""Of the four texts below each node, under the policy."""
+
+
+def right_by_likelihood(questions=1500):
+    """Nodes with the four texts, each right with odds of its likelihood; one PRM can tell.
+
+    Also returns the chance of each text to be right where at least one is.
+    """
+    odds = np.log(CHANCES / (1 - CHANCES))
+    chance = 1 / (1 + np.exp(-(0.5 + 0.8 * odds)))
+    rng = np.random.default_rng(1)
+    right = rng.random((questions, 4)) < chance
+    signal = 1 / (1 + np.exp(-(2.0 * right - 1 + rng.normal(size=right.shape))))
+    columns = {name: [] for name in ("parent", "value", "draws", "text_class", "log_prob")}
+    score = []
+    for question in range(questions):
+        for name, value in zip(columns, (-1, 0.5, [0], 0, 0.0), strict=True):
+            columns[name].append(value)
+        score.append([0.5, 0.5])
+        for text in range(4):
+            row = (5 * question, float(right[question, text]), [4], text, np.log(CHANCES[text]))
+            for name, value in zip(columns, row, strict=True):
+                columns[name].append(value)
+            score.append([signal[question, text], rng.random()])
+    bank = fake_bank(score=score)
+    arrays = {name: np.array(values) for name, values in columns.items()}
+    bank.arrays.log_prob = arrays.pop("log_prob")
+    bank.arrays.temperature = np.array([1.0])
+    bank.nodes = {**arrays, "invalid": np.zeros(len(score), bool)}
+    return bank, chance / (1 - np.prod(1 - chance))
+
+
+def test_the_likelihood_is_fitted_where_the_truth_is_known():
+    bank, truth = right_by_likelihood()
+    prms = calibrate.calibrate_bank(bank, likelihood=True)["prms"]
+    good, bad = (search.Calibration(*(prms[name][n] for n in NAMES)) for name in ("a", "b"))
+    assert good.agreement == bad.agreement == 0.0
+    assert good.slope > 1 > 0.1 > abs(bad.slope)
+    assert 0.4 < good.likelihood < 1.2
+    assert good.unscored_likelihood == bad.unscored_likelihood > 0.4
+    log_prob, one = jnp.asarray(np.log(CHANCES), jnp.float32), jnp.ones(4)
+    unscored = unscored_probability(log_prob, good)
+    np.testing.assert_allclose(unscored, truth, atol=0.06)
+    # A PRM that can't tell says the same with its score as without.
+    scored = search.calibrated_score(0.5 * one, one, 4 * one, log_prob, bad)
+    np.testing.assert_allclose(scored, unscored, atol=0.06)
+    # One that can tell says more.
+    apart = [search.calibrated_score(s * one, one, 4 * one, log_prob, good) for s in (0.8, 0.2)]
+    assert (apart[0] > unscored).all()
+    assert (apart[1] < unscored).all()
+
+
+def test_the_fits_with_likelihood_are_those_of_newtons_method():
+    bank, _ = right_by_likelihood(questions=200)
+    groups = calibrate.sample_candidates(bank)
+    rows = np.flatnonzero(groups.trusted)
+    assert 0 < rows.size < groups.trusted.size
+    columns = []
+    for row in rows.tolist():
+        score = min(max(float(groups.score[row, 0]), 0.01), 0.99)
+        chance = math.exp(groups.log_prob[row])
+        columns.append([1, math.log(score / (1 - score)), math.log(chance / (1 - chance))])
+    inputs, target = np.array(columns), groups.as_good[rows].astype(float)
+    row = calibrate.calibrate_bank(bank, likelihood=True)["prms"]["a"]
+    found = [row[name] for name in ("intercept", "slope", "likelihood")]
+    np.testing.assert_allclose(found, newton(inputs, target, groups.weight[rows]), atol=2e-3)
+    found = [row[name] for name in ("unscored_intercept", "unscored_likelihood")]
+    expected = newton(inputs[:, [0, 2]], target, groups.weight[rows])
+    np.testing.assert_allclose(found, expected, atol=2e-3)
+
+
+def test_a_bank_without_nodes_to_go_by_is_refused_for_a_likelihood():
+    bank = fake_bank()
+    bank.nodes["value"] = np.array([0.4, 0.4, 0.0, 0.0, 0.4, 0.0, 0.0])
+    with pytest.raises(BadInputError, match=r"no node on a right path with a child.*mostly right"):
+        calibrate.calibrate_bank(bank, likelihood=True)
+    calibrate.calibrate_bank(bank)
+
+
+def test_the_command_fits_a_likelihood(tmp_path, capsys):
+    folder = scripted_bank.collected(tmp_path)
+    output = tmp_path / "c.json"
+    assert cli.run(["calibrate", str(folder), "--likelihood", "--output", str(output)]) == 0
+    shown = capsys.readouterr().out
+    assert "unscored" in shown
+    assert "agreement" not in shown
+    for values in dict(load_calibrations(output)).values():
+        assert values[2] == 0.0
+        assert all(np.isfinite(values))
+
+
 def test_the_file_is_what_recipes_read(tmp_path):
     content = calibrate.calibrate_bank(fake_bank())
     calibrate.write_calibration(tmp_path / "c.json", content)
     read = dict(load_calibrations(tmp_path / "c.json"))
     row = content["prms"]["b"]
-    assert read["b"] == (row["intercept"], row["slope"], row["agreement"])
+    assert read["b"] == tuple(row[name] for name in NAMES)
+    assert search.Calibration._fields == NAMES
+    assert tuple(search.Calibration()) == IDENTITY
     assert json.loads((tmp_path / "c.json").read_text())["questions"] == 1
 
 

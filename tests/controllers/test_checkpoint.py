@@ -7,9 +7,11 @@ import pathlib
 import jax
 import numpy as np
 import pytest
+from orbax.checkpoint import v1 as ocp
 
 import learners
 import search
+from cats_jax import world
 from cats_jax.controllers import checkpoint
 from cats_jax.errors import BadInputError
 
@@ -134,6 +136,75 @@ FORMAT_2 = pathlib.Path(__file__).parent / "golden" / "checkpoint_format_2.json"
 """Of `CONFIG`, as version 2 of the format wrote it."""
 
 
+NUM_OLD = 42
+"""Features of the versions that wrote format 2, and of the first ones that wrote format 3."""
+
+
+def _first_features(params):
+    """A network's parameters without the weights of later features."""
+    first = {**params["layer_0"], "kernel": np.asarray(params["layer_0"]["kernel"])[:NUM_OLD]}
+    return {**params, "layer_0": first}
+
+
+def _make_old(path, state, **document):
+    """Rewrite a checkpoint as a version with fewer features would have written it."""
+    tree = {"actor": _first_features(state.actor), "critic": _first_features(state.critic)}
+    ocp.save(str(path / "params"), {**tree, "actions": np.float32(ACTIONS.rows)}, overwrite=True)
+    names = list(search.FEATURE_NAMES[:NUM_OLD])
+    _edit(path, lambda found: found.update({"feature_names": names, **document}))
+
+
+def _assert_same_weights(params, trained):
+    """Those of the features it was trained with, and zeros for the others."""
+    jax.tree.map(np.testing.assert_array_equal, _first_features(params), _first_features(trained))
+    later = np.asarray(params["layer_0"]["kernel"])[NUM_OLD:]
+    assert later.shape[0] == len(search.FEATURE_NAMES) - NUM_OLD > 0
+    assert not later.any()
+
+
+def test_a_checkpoint_with_fewer_features_decides_by_those(saved, state):
+    _make_old(saved, state)
+
+    def change(document):  # an earlier version knew none of these
+        for name in ("score_base", "charge"):
+            del document["train_config"]["cats"][name]
+        del document["train_config"]["prm_rates"]
+
+    _edit(saved, change)
+    loaded = checkpoint.load(saved)
+    assert loaded.train_config.cats.charge == "candidates"
+    assert loaded.train_config.prm_rates == (1.0,)
+    _assert_same_weights(loaded.actor, state.actor)
+    _assert_same_weights(loaded.critic, state.critic)
+    features = jax.random.normal(jax.random.key(1), (9, len(search.FEATURE_NAMES)))
+    networks = {
+        "actor": lambda width: learners.make_actor(len(ACTIONS), CONFIG.actor_hidden, width),
+        "critic": lambda width: learners.make_critic(CONFIG.critic_hidden, width),
+    }
+    for name, network in networks.items():
+        old = _first_features(getattr(state, name))
+        expected = network(NUM_OLD).apply(old, features[:, :NUM_OLD])
+        actual = network(len(search.FEATURE_NAMES)).apply(getattr(loaded, name), features)
+        np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_the_shipped_controller_has_no_weights_for_later_features():
+    loaded = checkpoint.load(world.ASSETS / "controllers" / "cats")
+    for params in (loaded.actor, loaded.critic):
+        kernel = np.asarray(params["layer_0"]["kernel"])
+        assert kernel.shape[0] == len(search.FEATURE_NAMES)
+        assert kernel[:NUM_OLD].any(axis=1).all()
+        assert not kernel[NUM_OLD:].any()
+
+
+def test_the_rates_of_the_prm_come_back(tmp_path, state):
+    cats = dataclasses.replace(search.SELECTIVE, actions=ACTIONS)
+    config = dataclasses.replace(CONFIG, cats=cats, prm_rates=(1.0, 4.0))
+    loaded = checkpoint.load(checkpoint.save(tmp_path / "controller", state, config))
+    assert loaded.train_config == config
+    assert loaded.config == cats
+
+
 def _old(**learner):
     document = json.loads(FORMAT_2.read_text())
     document["train_config"]["learner"].update(learner)
@@ -166,18 +237,18 @@ def _old(**learner):
     ],
 )
 def test_reads_format_2(saved, state, learner, expected):
-    _edit(saved, lambda document: document.update(_old(**learner)))
+    _make_old(saved, state, **_old(**learner))
     loaded = checkpoint.load(saved)
     assert loaded.train_config == dataclasses.replace(CONFIG, learner=expected, default_price=0.0)
-    jax.tree.map(np.testing.assert_array_equal, loaded.actor, state.actor)
+    _assert_same_weights(loaded.actor, state.actor)
 
 
 @pytest.mark.parametrize(("cats", "expected"), [({"price": 0.06}, 0.06), ({}, 0.0)])
-def test_the_price_of_format_2_becomes_the_default_price(saved, cats, expected):
+def test_the_price_of_format_2_becomes_the_default_price(saved, state, cats, expected):
     old = _old()
     del old["train_config"]["cats"]["price"]
     old["train_config"]["cats"].update(cats)
-    _edit(saved, lambda document: document.update(old))
+    _make_old(saved, state, **old)
     assert checkpoint.load(saved).train_config.default_price == expected
 
 
@@ -212,6 +283,7 @@ def test_refuses_damaged_configurations_of_format_2(saved, change):
         (search.FEATURE_NAMES[1:], f"it lacks: {search.FEATURE_NAMES[0]}"),
         ((*search.FEATURE_NAMES, "mood"), "unknown here: mood"),
         (search.FEATURE_NAMES[::-1], "another order"),
+        ([], "it lacks"),
         (None, "it lacks"),
     ],
 )

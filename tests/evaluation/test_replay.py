@@ -97,6 +97,20 @@ def test_a_replay_is_the_search_tick_by_tick(name):
         np.testing.assert_array_equal(found.actions[number], counts)
 
 
+def test_price_and_rate_reach_the_strategy():
+    def plan(params, key, state):
+        context = state.context
+        number = jnp.round(context.price + 10.0 * context.prm_rate).astype(jnp.int32)
+        return search.request(state, jnp.where(state.step == 0, number, 0)), state.memory
+
+    strategy = dataclasses.replace(search.majority(), plan=plan)
+    for price, rate in ((2.0, 0.3), (3.0, 0.0)):
+        found = replay(
+            toy_bank(), strategy, (), prm=0, num_candidates=9, price=price, prm_rate=rate
+        )
+        assert set(found.candidates.tolist()) == {round(price + 10 * rate)}
+
+
 def test_the_oracle_samples_only_where_it_helps():
     tables = toy_bank()
     tables = tables.replace(value=jnp.zeros_like(tables.value))
@@ -152,8 +166,8 @@ def test_the_runner_hands_out_answers_costs_and_actions():
     tables, results = toy_bank(), []
     questions = [Question("q2", "?"), Question("q0", "?")]
     runner(tables).search(cell("cats_random"), questions, results.append)
-    strategy, params, _ = build_strategy(parse_strategy("cats_random"))
-    found = replay(tables, strategy, params, prm=1, num_candidates=4, seed=3)
+    method = build_strategy(parse_strategy("cats_random"))
+    found = replay(tables, method.strategy, method.params, prm=1, num_candidates=4, seed=3)
     for question, result, row in zip(questions, results, (2, 0), strict=True):
         assert result.question == question
         assert result.answer == (f"gold {question.id}" if found.correct[row] else None)
@@ -162,7 +176,7 @@ def test_the_runner_hands_out_answers_costs_and_actions():
         assert result.ledger.candidates == found.candidates[row]
         assert result.ledger.tokens == found.tokens[row]
         assert len(result.decisions) == found.actions[row].sum()
-        rows = strategy.config.actions.rows
+        rows = method.strategy.config.actions.rows
         extra = sum(rows[a][0] * n for a, n in enumerate(found.actions[row]))
         assert sum(decision.num_extra for decision in result.decisions) == extra
 

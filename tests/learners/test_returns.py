@@ -1,15 +1,17 @@
 """Returns over the decisions of a search, against a literal loop over the tree they form."""
 
+import dataclasses
 import functools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from token_loop import TokenLoop
 
 import learners
 import search
-from learners.episodes import make_episodes
+from learners.episodes import make_episodes, search_keys
 from learners.returns import mean_of_others
 from search import simulation
 
@@ -152,7 +154,7 @@ def test_question_returns_equal_a_loop_over_time(gae_lambda, num_steps):
         times = np.flatnonzero(decision.valid.any(1))
         # From one time with decisions to the next: reward, and the next one's mean value.
         cost = [
-            float(episode.price) * episode.candidates[a:b].sum() / 100
+            float(episode.price) * episode.cost[a:b].sum()
             for a, b in zip(times, [*times[1:], len(decision.valid)], strict=True)
         ]
         mean = [float(values[t][decision.valid[t]].mean()) for t in times]
@@ -245,7 +247,103 @@ def test_episodes_equal_rollouts():
 def test_all_candidates_are_counted_once():
     for index in range(24):
         episode, outcome = _one(index)
-        assert CATS.num_base + episode.candidates.sum() == outcome.candidates
+        sampled = 100 * episode.cost.sum()
+        np.testing.assert_allclose(CATS.num_base + sampled, outcome.candidates, rtol=1e-5)
+        np.testing.assert_allclose(100 * outcome.cost, outcome.candidates, rtol=1e-5)
+
+
+PROMPTS, RATES = (17, 40), (4.0, 0.5)
+ASKING = search.ActionTable(
+    ((0, 1, 1.0, 1.0, 0), (0, 2, 1.0, 1.0, 0), (1, 1, 0.0, 1.0, 0), (3, 2, 1.0, 1.0, 0))
+)
+
+
+def _long_steps(params, key, request):
+    """The simulator, with steps of 1 to 11 tokens."""
+    expansion = simulation.simulator(CAPACITY)(params, key, request)
+    tokens = 1 + (5 * expansion.text + 3 * expansion.parent) % 11
+    return expansion.replace(num_tokens=tokens)
+
+
+def _with_prompt(tables, key):
+    task = simulation.reset(tables, key)
+    long = jax.random.bernoulli(key)
+    return task._replace(prompt_tokens=jnp.where(long, PROMPTS[1], PROMPTS[0]))
+
+
+@pytest.mark.parametrize("score_base", [False, True])
+def test_the_cost_in_tokens_equals_a_loop_over_the_search(score_base):
+    """The question is read at the first tick that asks the PRM, and never without one."""
+    config = dataclasses.replace(
+        search.SELECTIVE, rounds=ROUNDS, score_base=score_base, actions=ASKING
+    )
+    strategy = search.cats(_named, config)
+    world = simulation.toy_params(max_depth=DEPTH)
+    environment = search.Environment(_with_prompt, lambda capacity: _long_steps)
+    play = make_episodes(strategy, environment, max_depth=DEPTH, capacity=CAPACITY)
+    keys, sizes = jax.random.split(jax.random.key(8), 12), [3, 9, 16] * 4
+    rates = np.repeat(RATES, 6).astype(np.float32)
+    prices = jnp.full(12, 0.1)
+    episode, outcome = jax.device_get(
+        jax.jit(play)((), world, keys, jnp.asarray(sizes, jnp.int32), prices, jnp.asarray(rates))
+    )
+    column = search.FEATURE_NAMES.index("prm_rate")
+    first_ticks = set()
+    everything = search.Recorder(
+        init=lambda state: (),
+        record=lambda memory, tick: (
+            memory,
+            (tick.before, tick.plan.request, tick.expansion, tick.after),
+        ),
+    )
+
+    @jax.jit
+    def rollout(task, key, size):
+        state = search.init(
+            task.root,
+            strategy=strategy,
+            num_candidates=size,
+            max_depth=task.max_depth,
+            context=task.context,
+            capacity=CAPACITY,
+            frontier_capacity=4,
+            depth_capacity=DEPTH,
+        )
+        return search.rollout(
+            (),
+            task.params,
+            key,
+            state,
+            strategy=strategy,
+            expand_fn=_long_steps,
+            recorder=everything,
+        )[1]
+
+    for index in range(12):
+        (reset_key,), (search_key,) = search_keys(keys[index : index + 1], 1)
+        task = _with_prompt(world, reset_key)
+        ticks = jax.device_get(rollout(task, search_key, sizes[index]))
+        loop, costs, was_asked = TokenLoop(slots=4), [], False
+        for time in range(DEPTH * (1 + ROUNDS)):
+            before, request, expansion, after = jax.tree.map(lambda leaf, t=time: leaf[t], ticks)
+            sampled, read = loop.tick(before, request, expansion, after)
+            if not was_asked and (request.scored & (request.num_samples > 0)).any():
+                read += int(task.prompt_tokens)
+                first_ticks.add(time)
+                was_asked = True
+            costs.append((sampled + float(rates[index]) * read) / 1000)
+        # The base children of a step belong to the last decision before them.
+        expected = []
+        for time in range(DEPTH * (1 + ROUNDS)):
+            if time % (1 + ROUNDS):
+                expected.append(costs[time])
+            elif expected:
+                expected[-1] += costs[time]
+        np.testing.assert_allclose(episode.cost[index], expected, rtol=1e-5)
+        np.testing.assert_allclose(outcome.cost[index], sum(costs), rtol=1e-5)
+        seen = episode.decision.features[index][episode.decision.valid[index], column]
+        np.testing.assert_allclose(seen, np.log2(1 + rates[index]) / 4, rtol=1e-5)
+    assert first_ticks == {0} if score_base else len(first_ticks) > 2
 
 
 def test_rollouts_of_a_question_differ_in_their_draws_alone():

@@ -43,18 +43,21 @@ def test_searches_need_no_log_probabilities(name):
         def _sample(self, request, seed):
             return dataclasses.replace(super()._sample(request, seed), log_prob=None)
 
-    strategy, params, price = build_strategy(StrategySpec(name))
+    strategy, params, price, _ = build_strategy(StrategySpec(name))
     options = {"params": params, "price": price, "num_candidates": 4, "questions": QUESTIONS[:3]}
     usual = run(strategy, **options)
     without = run(strategy, policy=Without(5), **options)
     for result in usual:
         for candidate in result.candidates:
             candidate.log_prob = None
+    # The likelihood is among the features: this controller does not weigh it.
+    for result in (*usual, *without):
+        result.decisions = [dataclasses.replace(row, features=()) for row in result.decisions]
     assert [signature(r) for r in without] == [signature(r) for r in usual]
 
 
 def test_all_n_of_a_capacity_and_all_prices_share_compiled_programs():
-    strategy, params, price = build_strategy(StrategySpec("cats"))
+    strategy, params, price, _ = build_strategy(StrategySpec("cats"))
     run(strategy, params=params, price=price, num_candidates=9)
     programs: list[Any] = [ticks.first_states, ticks.plan, ticks.commit, ticks.where_slots]
     sizes = [program._cache_size() for program in programs]
@@ -324,6 +327,8 @@ def test_limits_are_statuses():
         ({"price": -0.1}, ["price=-0.1", ">= 0"]),
         ({"price": math.nan}, ["price=nan", ">= 0"]),
         ({"price": math.inf}, ["price=inf", ">= 0"]),
+        ({"prm_rate": -0.5}, ["prm_rate=-0.5", ">= 0"]),
+        ({"prm_rate": math.nan}, ["prm_rate=nan", ">= 0"]),
         ({"questions": [QUESTIONS[0], QUESTIONS[0]]}, ["q0", "twice"]),
         ({"questions": [Question("long", "x" * 101)]}, ["long"]),
     ],
@@ -391,6 +396,96 @@ def test_only_the_children_of_some_nodes_are_scored():
             answers = [set(scored) for scored in parents.values()]
             assert answers == [{True}] + [{False}] * (len(parents) - 1)
         assert result.status == "answered"
+
+
+ASK = 3
+"""The action of the table `ask` that asks for one greedy child and keeps one."""
+
+
+def test_a_node_asks_the_policy_for_its_greedy_child_once():
+    assert search.SELECTIVE.actions.rows[ASK] == (1, 1, 0.0, 1.0, 0)
+    config = dataclasses.replace(search.SELECTIVE, rounds=2)
+    strategy = search.cats(search.constant_policy, config)
+    policy, scorer = LetterPolicy(0), HashScorer()
+    results = run(strategy, policy=policy, scorer=scorer, params=jnp.int32(ASK))
+    asked = Counter(request.question.id for request in policy.requests)
+    assert {len(request.seeds) for request in policy.requests} == {1}
+    assert {request.temperature for request in policy.requests} == {0.0}
+    read = Counter(scorer.seen)
+    for result in results:
+        assert result.status == "answered"
+        steps = max(row.step for row in result.candidates) + 1
+        ledger = result.ledger
+        assert asked[result.question.id] == steps == ledger.policy_calls == ledger.generated
+        assert ledger.prompt_computed == 2 * steps
+        assert ledger.candidates == len(result.candidates) == 3 * steps
+        for step in range(steps):
+            first, *copies = [row for row in result.candidates if row.step == step]
+            for copy in copies:
+                # LetterPolicy's greedy children depend on their seed, so that a new one would show.
+                assert (copy.text, copy.token_ids, copy.log_prob) == (
+                    first.text,
+                    first.token_ids,
+                    first.log_prob,
+                )
+                texts = (*(result.candidates[3 * s].text for s in range(step)), copy.text)
+                assert (
+                    copy.score == first.score == (stable_seed(result.question.id, *texts) % 17) / 16
+                )
+                assert read[result.question.id, texts] == 2
+    assert sum(read.values()) == sum(2 * len(result.candidates) // 3 for result in results)
+
+
+def test_copies_are_candidates_that_the_policy_did_not_sample():
+    """Questions whose nodes ask for copies, for samples or for nothing, side by side."""
+    strategy = search.cats(search.random_policy, search.SELECTIVE)
+    policy = LetterPolicy(5)
+    together = run(strategy, policy=policy, params=())
+    few = run(strategy, params=(), in_flight=2)
+    # Without the features that decisions saw.
+    assert [signature(r)[:2] for r in together] == [signature(r)[:2] for r in few]
+    sampled: Counter = Counter()
+    for request in policy.requests:
+        sampled[request.question.id] += len(request.seeds)
+    every = 0
+    for result in together:
+        copies = sum(d.granted for d in result.decisions if d.num_extra and d.temperature == 0.0)
+        generated = sampled[result.question.id]
+        assert result.ledger.generated == generated == len(result.candidates) - copies
+        assert result.ledger.candidates == len(result.candidates)
+        every += copies
+    assert every > 5
+
+
+def test_a_policy_without_log_probabilities_fails_a_question_that_needs_them():
+    class Without(LetterPolicy):
+        def _sample(self, request, seed):
+            sample = super()._sample(request, seed)
+            silent = request.question.id == "q3"
+            return dataclasses.replace(sample, log_prob=None) if silent else sample
+
+    strategy = search.cats(search.constant_policy, search.SELECTIVE)
+    assert strategy.needs_log_probs
+    usual = run(strategy, policy=LetterPolicy(0), params=jnp.int32(ASK))
+    results = run(strategy, policy=Without(0), params=jnp.int32(ASK))
+    for result, good in zip(results, usual, strict=True):
+        if result.question.id == "q3":
+            assert (result.status, result.answer) == ("failed", None)
+            assert "reports no log-probabilities" in result.reason
+            assert "log_probs=False" in result.reason
+        else:
+            assert signature(result) == signature(good)
+
+
+@pytest.mark.parametrize("rate", [0.2, 0.6])
+def test_the_rate_of_the_prm_reaches_the_strategy(rate):
+    def plan(params, key, state):
+        number = jnp.round(10.0 * state.context.prm_rate).astype(jnp.int32)
+        return search.request(state, jnp.where(state.step == 0, number, 1)), state.memory
+
+    strategy = dataclasses.replace(search.majority(), plan=plan)
+    for result in run(strategy, prm_rate=rate):
+        assert sum(row.step == 0 for row in result.candidates) == round(10 * rate)
 
 
 @pytest.mark.parametrize("price", [0.3, 0.7])

@@ -235,8 +235,15 @@ def test_features_are_those_of_the_oracle(name, seed):
 
     def path(depth: int, parent: int = 0) -> dict:
         scores = [draw.uniform(0.1, 1.0) for _ in range(depth)]
-        text = draw.randint(0, 2)
-        return {**root, "scores": scores, "depth": depth, "parent": parent, "text": text}
+        return {
+            **root,
+            "scores": scores,
+            "depth": depth,
+            "parent": parent,
+            "text": draw.randint(0, 2),
+            "unread": draw.choice([0, 0, 5, 40]),
+            "log_prob": draw.choice([math.nan, -draw.random(), -5.0 * draw.random()]),
+        }
 
     plain = {
         "frontier": [path(2) for _ in range(5)],
@@ -251,7 +258,7 @@ def test_features_are_those_of_the_oracle(name, seed):
         "used": 46,
         "phase": 1,
         "price": 0.06,
-        "prm_features": [0.3, 0.0, 0.1, 0.8, 0.4],
+        "prm_features": [0.3, 0.0, 0.1, 0.8, 0.4, 0.0, 0.0, 1.0, 4.0],
     }
     state = search.init(
         jnp.int32(0),
@@ -260,7 +267,7 @@ def test_features_are_those_of_the_oracle(name, seed):
         width=8,
         max_depth=5,
         budget=150,
-        context=search.Context(0.06, 0.3, 0.0, search.Calibration(0.1, 0.8, 0.4)),
+        context=search.Context(0.06, 0.3, 0.0, search.Calibration(0.1, 0.8, 0.4), 4.0),
         capacity=64,
         frontier_capacity=8,
     )
@@ -348,6 +355,8 @@ def test_named_tables_vary_what_their_names_say():
     tables = search.ACTION_TABLES
     assert {name: len(table) for name, table in tables.items()} == {
         "temperature": 30,
+        "wide": 33,
+        "ask": 30,
         "top-p": 90,
         "top-k": 99,
     }
@@ -359,13 +368,25 @@ def test_named_tables_vary_what_their_names_say():
         for name, table in tables.items()
     }
     # (temperatures, values of top-p, values of top-k)
-    assert varying == {"temperature": (2, 1, 1), "top-p": (3, 2, 1), "top-k": (2, 2, 2)}
+    assert varying == {
+        "temperature": (2, 1, 1),
+        "wide": (2, 1, 1),
+        "ask": (3, 1, 1),
+        "top-p": (3, 2, 1),
+        "top-k": (2, 2, 2),
+    }
     assert tables["temperature"] == search.CATS.actions
+    assert tables["wide"] == search.CATS_TOKENS.actions
+    assert tables["ask"] == search.SELECTIVE.actions
     assert tables["top-p"] == search.PAPER.actions == search.ActionTable.product()
-    for table in tables.values():
+    for name, table in tables.items():
         assert len(set(table.rows)) == len(table) <= search.MAX_ACTIONS
-        assert {row[0] for row in table.rows} == {0, 1, 2, 4, 8}
+        extra = {row[0] for row in table.rows}
+        assert extra == ({0, 1, 2, 4, 8, 16} if name in ("ask", "wide") else {0, 1, 2, 4, 8})
         assert {row[1] for row in table.rows if row[0] == 0} == {1, 2, 4}
+    greedy = {row for row in tables["ask"].rows if row[0] > 0 and row[2] == 0.0}
+    assert greedy == {row for row in tables["ask"].rows if row[0] == 1}
+    assert tables["ask"].rows[tables["ask"].retry] == (2, 1, 0.6, 1.0, 0)
     sampling = itertools.product((1, 2, 4, 8), (1, 2, 4), (0.6, 1.0), (0.9, 1.0), (0, 20))
     stops = {(0, keep, 1.0, 1.0, 0) for keep in (1, 2, 4)}
     assert set(search.action_table("top-k").rows) == stops | set(sampling)
@@ -459,6 +480,11 @@ BAD_OPTIONS = [
     (lambda: search.dvts(path_score="median"), "unknown aggregation 'median'"),
     (lambda: search.CatsConfig(rounds=0), "rounds must be >= 1, got 0"),
     (lambda: search.CatsConfig(num_base=0), "num_base must be >= 1, got 0"),
+    (lambda: search.CatsConfig(score_base=False), "score_base=False needs calibrated=True"),
+    (
+        lambda: search.CatsConfig(charge="steps"),
+        "charge must be 'candidates' or 'tokens', got 'steps'",
+    ),
     (lambda: search.CatsConfig(factor=0), "factor must be >= 1, got 0"),
     (lambda: search.CatsConfig(vote="loudest"), "unknown answer rule 'loudest'"),
     (lambda: search.CatsConfig(path_score="median"), "unknown aggregation 'median'"),

@@ -63,7 +63,7 @@ def make_request(
 def _root_children(params, key, depth, temperature, top_k, to_end):
     def one(key):
         question_key, expand_key = jax.random.split(key)
-        model, root, _, _, answer = simulation.question(params, question_key, 0, 0)
+        model, root, _, _, answer, _ = simulation.question(params, question_key, 0, 0)
         request = make_request(
             [CAPACITY], root, depth=depth, temperature=temperature, to_end=to_end, top_k=top_k
         )

@@ -44,10 +44,23 @@ CALIBRATED = {"name": "beam", "path_score": "product", "calibrated": True}
 
 def test_a_recipe_hands_each_prm_its_calibration(tmp_path):
     file = write(tmp_path / "c.json", {"exact": ROW, "other": {**ROW, "slope": 9}})
-    assert dict(load_calibrations(file))["other"] == (0.5, 9.0, 1.5)
+    assert dict(load_calibrations(file))["other"] == (0.5, 9.0, 1.5, 0.0, 0.0, 1.0)
     cells = grid(recipe(tmp_path, calibration=str(file), strategies=[CALIBRATED]))
-    assert [cell.calibration for cell in cells] == [(0.5, 0.25, 1.5)]
+    assert [cell.calibration for cell in cells] == [(0.5, 0.25, 1.5, 0.0, 0.0, 1.0)]
     assert [cell.calibration for cell in grid(recipe(tmp_path))] == [IDENTITY]
+
+
+LIKELIHOOD = {"likelihood": 0.75, "unscored_intercept": -0.5, "unscored_likelihood": 1.25}
+
+
+def test_a_file_with_likelihood_has_all_six_values(tmp_path):
+    file = write(tmp_path / "c.json", {"exact": {**ROW, **LIKELIHOOD}})
+    assert load_calibrations(file) == (("exact", (0.5, 0.25, 1.5, 0.75, -0.5, 1.25)),)
+    for name in LIKELIHOOD:
+        row = {**ROW, **LIKELIHOOD}
+        del row[name]
+        with pytest.raises(BadInputError, match=f"is not a file of `cats-jax calibrate`.*{name}"):
+            load_calibrations(write(tmp_path / "c.json", {"exact": row}))
 
 
 def test_a_strategy_that_needs_a_calibration_says_so(tmp_path):

@@ -45,17 +45,17 @@ def test_a_controller_and_its_rivals_meet_at_nine_budgets(tmp_path):
     tables = {table.name: table.as_mappings() for table in frontier_tables(tmp_path, "weak")}
     tokens = tables["frontier-weak-tokens"]
     assert [float(line["budget, tokens"]) for line in tokens] == [round(b) for b in TOKEN_BUDGETS]
-    assert tokens[0]["CATS (tokens)"] == tokens[0]["lead, 95 % interval"] == ""
+    assert tokens[0]["it has (tokens)"] == tokens[0]["lead, 95 % interval"] == ""
     assert tokens[0]["rivals (tokens)"] == ".250 (100)"
     # 316 tokens: CATS is 116 / 600 of the way from 4 to 6 of 8; greedy and beam 216 / 300 from 2
     # to 4; of 178 tokens it has nothing.
-    assert tokens[1]["CATS (tokens)"] == ""
+    assert tokens[1]["it has (tokens)"] == ""
     own, rival = (4 + 2 * 116.23 / 600) / 8, (2 + 2 * 216.23 / 300) / 8
     assert numbers(tokens[2]["lead, 95 % interval"])[0] == pytest.approx(own - rival, abs=5e-4)
     assert tokens[-1]["rivals' choice"] == "rule N=16"
     assert numbers(tokens[-1]["lead, 95 % interval"])[0] == pytest.approx(1 / 8)
     lead, same = tables["frontier-weak-tokens-leads"]
-    assert lead["PRM"] == "exact"
+    assert (lead["PRM"], lead["controller"]) == ("exact", "cats")
     # There is no pilot here, and so no choice by difficulty.
     assert {**same, "rivals": "all"} == lead
     assert sum(map(int, lead["wins/ties/losses"].split("/"))) == 7
@@ -63,7 +63,7 @@ def test_a_controller_and_its_rivals_meet_at_nine_budgets(tmp_path):
     flops = tables["frontier-weak-flops"]
     assert flops[0]["budget, MFLOP"] == "1"
     assert flops[0]["rivals (MFLOP)"] == ".250 (1)"
-    assert flops[-1]["CATS (MFLOP)"] == ".750 (5)"
+    assert flops[-1]["it has (MFLOP)"] == ".750 (5)"
 
 
 def test_the_pilots_scores_are_kept_with_its_rows(tmp_path):

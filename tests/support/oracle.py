@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 NUM_SORTED_SCORES = 16
+NO_CALIBRATION = [0.0, 1.0, 0.0, 0.0, 0.0, 1.0, 1.0]  # the last one is the rate of PRM tokens
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,6 +28,7 @@ class Rules:
         rounds: R of CATS; num_base, actions, excluded: of CATS too.
         weights: of cost, margin and best score in the reward.
         calibrated: scores of the pool are seen as P(step right).
+        score_base: base children have a score.
         enough: confidence of adaptive consistency, path score that ends sequential best-of-N.
         abort: path score below which sequential best-of-N gives a path up.
     """
@@ -43,6 +45,7 @@ class Rules:
     discount: float = 0.9
     exploration: float = 1.0
     calibrated: bool = False
+    score_base: bool = True
     enough: float = 0.0
     abort: float = 0.0
 
@@ -88,6 +91,7 @@ class Tick:
     state: dict[str, Any]
     num_samples: list[int]
     to_end: list[bool]
+    scored: bool  # whether the PRM is asked for the children
     decisions: list[dict[str, Any] | None]  # per slot; None where none was taken
     decided: list[bool]
     reward: list[float]
@@ -137,6 +141,7 @@ def first_state(
         "scores": [],
         "log_prob": 0.0,
         "num_tokens": 0,
+        "unread": 0,
         "answer": -1,
         "text": -1,
         "weight": 1.0,
@@ -157,7 +162,7 @@ def first_state(
         "step": 0,
         "phase": 0,
         "price": price,
-        "prm_features": list(prm_features) + [0.0, 1.0, 0.0] * (len(prm_features) == 2),
+        "prm_features": list(prm_features) + NO_CALIBRATION * (len(prm_features) == 2),
         "open": {},  # CATS: slot -> may decide again
         "open_default": True,  # slots without a path: open until the first decision of a step
         "num_retain": {},  # CATS: slot -> of its latest decision; 1 before
@@ -185,7 +190,7 @@ def tick(rules: Rules, world: World, index: int, before: dict[str, Any]) -> Tick
     slots = len(before["frontier"])
     if ended(before):
         nothing = [False] * slots
-        return Tick(before, [0] * slots, [], [], nothing, [0.0] * slots, [], [], active=False)
+        return Tick(before, [0] * slots, [], True, [], nothing, [0.0] * slots, [], [], active=False)
     state = _copy(before)
     deciding_phase = rules.kind == "cats" and state["phase"] > 0
 
@@ -201,6 +206,7 @@ def tick(rules: Rules, world: World, index: int, before: dict[str, Any]) -> Tick
             state["num_retain"] = dict.fromkeys(range(slots), 1)
     num_samples = _allocate(rules, state, wanted)
     to_end = [path["depth"] >= state["max_depth"] - 1 for path in state["frontier"]]
+    scored = rules.score_base or deciding_phase
 
     # Expand: slot by slot.
     row = 0
@@ -217,9 +223,10 @@ def tick(rules: Rules, world: World, index: int, before: dict[str, Any]) -> Tick
                 "parent": slot,
                 "group": group,
                 "depth": parent["depth"] + 1,
-                "scores": parent["scores"] + [sample["score"]],
+                "scores": parent["scores"] + [sample["score"] if scored else 0.0],
                 "log_prob": sample["log_prob"],
                 "num_tokens": sample["num_tokens"],
+                "unread": 0 if scored else parent["unread"] + sample["num_tokens"],
                 "answer": sample["answer"],
                 "text": sample["text"],
                 "weight": parent["weight"],
@@ -259,7 +266,16 @@ def tick(rules: Rules, world: World, index: int, before: dict[str, Any]) -> Tick
         state["phase"] += 1
     decided = [decision is not None for decision in decisions]
     return Tick(
-        state, num_samples, to_end, decisions, decided, reward, scores, transitions, active=True
+        state,
+        num_samples,
+        to_end,
+        scored,
+        decisions,
+        decided,
+        reward,
+        scores,
+        transitions,
+        active=True,
     )
 
 
@@ -287,22 +303,51 @@ def _judged(rules: Rules, state: dict[str, Any]) -> dict[str, Any]:
                 other for other in state["pool"] if other and other["parent"] == path["parent"]
             ]
             same = [other for other in siblings if other["text"] == path["text"]]
-            score = calibrated(
-                path["scores"][-1], len(same), len(siblings), state["prm_features"][2:]
-            )
-            path = {**path, "scores": [*path["scores"][:-1], score]}
+            values = state["prm_features"][2:8]
+            known = [path] if path["unread"] == 0 else [o for o in same if o["unread"] == 0]
+            if known:  # without a score of its own, a step has the best one of its text
+                raw = max(other["scores"][-1] for other in known)
+                score = calibrated(raw, len(same), len(siblings), path["log_prob"], values)
+            else:
+                score = unscored(path["log_prob"], values)
+            unread = 0 if known else path["unread"]
+            if not known and any(other["unread"] == 0 for other in siblings):
+                unread = path["num_tokens"]  # their common path was read for a sibling
+            path = {**path, "scores": [*path["scores"][:-1], score], "unread": unread}
         pool.append(path)
     return {**state, "pool": pool}
 
 
 def calibrated(
-    score: float, same_text: int, num_siblings: int, calibration: Sequence[float]
+    score: float,
+    same_text: int,
+    num_siblings: int,
+    log_prob: float,
+    calibration: Sequence[float],
 ) -> float:
-    """A logistic model of the score's logit and of the text's log-odds among its siblings."""
-    intercept, slope, agreement = calibration
+    """A logistic model: logit of the score, log-odds of the text among its siblings, likelihood."""
+    intercept, slope, agreement, likelihood = calibration[:4]
     score = min(max(score, 1e-2), 1 - 1e-2)
     votes = math.log((same_text + 0.5) / (num_siblings - same_text + 0.5))
     log_odds = intercept + slope * math.log(score / (1 - score)) + agreement * votes
+    return _sigmoid(log_odds + likelihood * likelihood_odds(log_prob))
+
+
+def unscored(log_prob: float, calibration: Sequence[float]) -> float:
+    """A logistic model of the likelihood alone."""
+    intercept, likelihood = calibration[4:]
+    return _sigmoid(intercept + likelihood * likelihood_odds(log_prob))
+
+
+def likelihood_odds(log_prob: float) -> float:
+    """Log-odds of a probability between 1e-6 and 1 - 1e-6; even odds where it is not known."""
+    if math.isnan(log_prob):
+        return 0.0
+    clipped = min(max(log_prob, math.log(1e-6)), math.log1p(-1e-6))
+    return clipped - math.log(-math.expm1(clipped))
+
+
+def _sigmoid(log_odds: float) -> float:
     return 1 / (1 + math.exp(-log_odds))
 
 
@@ -430,9 +475,11 @@ def node_features(rules: Rules, state: dict[str, Any], slot: int) -> dict[str, f
     padded = scores[:NUM_SORTED_SCORES] + [0.0] * (NUM_SORTED_SCORES - len(scores))
     sparsity = [math.log10(max(share, 1e-6)) for share in state["prm_features"][:2]]
     best_of_text: dict[Any, float] = {}
+    likelihoods: dict[Any, float] = {}
     for row in sorted(rows):  # equal texts may differ in score: the first sampled speaks
         text = state["pool"][row]["text"]
         best_of_text.setdefault(text, path_score(rules.path_score, state["pool"][row]["scores"]))
+        likelihoods.setdefault(text, _likelihood(state["pool"][row]))
     everywhere = [path_score(rules.path_score, path["scores"]) for path in state["pool"] if path]
     votes: dict[int, float] = {}
     finished_scores = []
@@ -469,8 +516,21 @@ def node_features(rules: Rules, state: dict[str, Any], slot: int) -> dict[str, f
         "frontier_share": len(frontier) / state["width"],
         "finished_best": max(finished_scores, default=0.0),
         "vote_share": max(votes.values(), default=0.0) / max(sum(votes.values()), 1e-6),
+        "likelihood_best": _likelihood(state["pool"][rows[0]]) if rows else 0.0,
+        "likelihood_seen": min(sum(likelihoods.values()), 1.0),
+        "scored_share": sum(state["pool"][row]["unread"] == 0 for row in rows) / max(len(rows), 1),
+        "unread": _log_count(frontier[slot]["unread"]),
+        "prm_rate": math.log2(1 + state["prm_features"][8]) / 4,
+        "step_best": state["pool"][rows[0]]["scores"][-1] if rows else 0.0,
+        "prm_weight": state["prm_features"][3]
+        / max(abs(state["prm_features"][3]) + abs(state["prm_features"][5]), 1e-6),
     }
     return features if rows else dict.fromkeys(features, 0.0)
+
+
+def _likelihood(path: dict[str, Any]) -> float:
+    """Of the newest step; 0 where it is not known."""
+    return 0.0 if math.isnan(path["log_prob"]) else math.exp(path["log_prob"])
 
 
 def _log_count(value: int) -> float:
@@ -704,6 +764,7 @@ EMPTY = {
     "scores": [],
     "log_prob": 0.0,
     "num_tokens": 0,
+    "unread": 0,
     "answer": -1,
     "text": -1,
     "weight": 0.0,

@@ -49,6 +49,7 @@ class Script(NamedTuple):
     answer: Any
     text: Any
     num_tokens: Any
+    log_prob: Any
     action: Any  # what the policy tries first, per slot
 
 
@@ -77,9 +78,18 @@ class Case:
 
     @property
     def context(self) -> search.Context:
-        """`price` and `prm_features`: two sparsities, and a calibration or none."""
-        total, last_layer, *calibration = self.prm_features
-        return search.Context(self.price, total, last_layer, search.Calibration(*calibration))
+        """`price` and `prm_features`: two sparsities, and a calibration and a rate or none."""
+        total, last_layer, *others = self.prm_features
+        calibration, rate = search.Calibration(*others[:6]), others[6:]
+        return search.Context(self.price, total, last_layer, calibration, *rate)
+
+
+PRM_FEATURES = (
+    (0.0, 0.0),
+    (0.25, 1e-7),
+    (1.0, 0.5, -0.5, 0.75, 0.5, 0.0, 0.0, 1.0, 0.0),
+    (1.0, 0.5, 0.25, 0.75, 0.0, 0.5, -0.25, 1.5, 4.0),
+)
 
 
 @st.composite
@@ -101,7 +111,7 @@ def cases(draw: st.DrawFn) -> Case:
         classes=draw(st.integers(1, 4)),
         texts=draw(st.integers(1, 4)),
         price=draw(st.sampled_from([0.0, 0.02, 1.0])),
-        prm_features=draw(st.sampled_from([(0.0, 0.0), (0.25, 1e-7), (1.0, 0.5, -0.5, 0.75, 0.5)])),
+        prm_features=draw(st.sampled_from(PRM_FEATURES)),
     )
 
 
@@ -124,6 +134,9 @@ def script(case: Case, capacity: int = CAPACITY, exact: bool = True) -> Script:
             return 0.05 + 0.95 * draw.random()
         return draw.randint(0, case.levels) / 8
 
+    def log_prob() -> float:
+        return -draw.randint(1, 72) / 8 if exact else -0.05 - 3.0 * draw.random()
+
     return Script(
         valid=table(lambda: draw.random() >= case.p_invalid, bool),
         score=table(score, np.float32),
@@ -133,6 +146,7 @@ def script(case: Case, capacity: int = CAPACITY, exact: bool = True) -> Script:
         text=table(lambda: draw.randint(0, case.texts - 1), np.int32),
         num_tokens=table(lambda: draw.randint(1, 9), np.int32),
         action=table(lambda: draw.randint(0, len(ACTIONS) - 1), np.int32),
+        log_prob=table(log_prob, np.float32),
     )
 
 
@@ -192,7 +206,7 @@ def expand_fn(params: Any, key: jax.Array, request: search.Request) -> search.Ex
         done=fill(done, True, False),
         answer=fill(jnp.where(done, table.answer, -1), 7, -1),
         text=fill(table.text, -9, -1),
-        log_prob=fill(-table.num_tokens.astype(jnp.float32) / 8.0, jnp.nan, 0.0),
+        log_prob=fill(table.log_prob, jnp.nan, 0.0),
         num_tokens=fill(table.num_tokens, -1, 0),
         embedding={
             "id": fill((number * 7 + 31 * tick + rows + 1) % 10007, -1, 0),
@@ -250,7 +264,7 @@ def host_expand(
             out.answer[row] = table.answer[tick, row] if out.done[row] else -1
             out.text[row] = table.text[tick, row]
             out.num_tokens[row] = table.num_tokens[tick, row]
-            out.log_prob[row] = -out.num_tokens[row] / 8
+            out.log_prob[row] = table.log_prob[tick, row]
             out.embedding["id"][row] = (int(ids[slot]) * 7 + 31 * tick + row + 1) % 10007
             out.embedding["latent"][row] = latents[slot] * 0.5 + np.stack([score, -score])
             row += 1
@@ -267,15 +281,15 @@ def world(case: Case, exact: bool = True) -> oracle.World:
     def child(tick: int, row: int, parent: dict[str, Any], to_end: bool) -> dict[str, Any]:
         done = table.done[tick][row] or (to_end and table.obeys[tick][row])
         score = table.score[tick][row]
-        (a, b), tokens = parent["embedding"]["latent"], table.num_tokens[tick][row]
+        a, b = parent["embedding"]["latent"]
         return {
             "valid": table.valid[tick][row],
             "score": score,
             "done": done,
             "answer": table.answer[tick][row] if done else -1,
             "text": table.text[tick][row],
-            "log_prob": -tokens / 8,
-            "num_tokens": tokens,
+            "log_prob": table.log_prob[tick][row],
+            "num_tokens": table.num_tokens[tick][row],
             "embedding": {
                 "id": (parent["embedding"]["id"] * 7 + 31 * tick + row + 1) % 10007,
                 "latent": (a * 0.5 + score, b * 0.5 - score),
@@ -316,6 +330,7 @@ def _cats(
         actions=ACTIONS,
         excluded=config.excluded_features,
         calibrated=config.calibrated,
+        score_base=config.score_base,
     )
     return search.cats(policy, config), rules
 
@@ -362,6 +377,9 @@ EXACT: dict[str, tuple[search.Strategy, oracle.Rules]] = {
 PRODUCT: dict[str, tuple[search.Strategy, oracle.Rules]] = {
     "cats_product": _cats(2, "product", excluded_features=()),
     "cats_calibrated": _cats(2, "product", excluded_features=(), calibrated=True),
+    "cats_selective": _cats(
+        2, "product", num_base=1, excluded_features=(), calibrated=True, score_base=False
+    ),
     "beam_calibrated": (
         search.beam(path_score="product", calibrated=True),
         oracle.Rules("beam", "product", calibrated=True),
@@ -550,7 +568,7 @@ def assert_tick(
     if not tick.active:
         return
     assert_equal("to_end", np.asarray(request.to_end)[:slots], tick.to_end)
-    assert np.asarray(request.scored).all()
+    assert_equal("scored", np.asarray(request.scored), [tick.scored] * len(request.scored))
     assert_equal("request.depth", request.depth, before.frontier.depth)
     assert_same(request.embedding, before.frontier.embedding)
     assert_equal(

@@ -81,14 +81,14 @@ def toy_bank(seed=0, questions=4, prms=2):
         temperature=jnp.asarray(temperature, jnp.float32),
         top_p=jnp.asarray(top_p, jnp.float32),
         top_k=jnp.asarray(top_k, jnp.int32),
-        context=_contexts(rng.random((prms, 5))),
+        context=_contexts(rng.random((prms, 9))),
         max_depth=jnp.int32(DEPTH),
     )
 
 
 def _contexts(numbers):
-    """Sparsities and calibration of every PRM; the prices are 0."""
-    total, last_layer, *calibration = jnp.asarray(numbers.T, jnp.float32)
+    """Sparsities, calibration and rate of every PRM; the prices are 0."""
+    total, last_layer, *calibration, rate = jnp.asarray(numbers.T, jnp.float32)
     return search.Context(
-        jnp.zeros_like(total), total, last_layer, search.Calibration(*calibration)
+        jnp.zeros_like(total), total, last_layer, search.Calibration(*calibration), rate
     )

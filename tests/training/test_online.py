@@ -157,6 +157,17 @@ def _small(config, **changes):
 
 
 CATS = _small(learners.CATS, searches_per_question=2, prices=(0.2, 0.5))
+SELECTIVE = _small(
+    learners.SELECTIVE, searches_per_question=2, prices=(1.0, 20.0), prm_rates=(0.5, 4.0)
+)
+SELECTIVE = dataclasses.replace(
+    SELECTIVE,
+    cats=dataclasses.replace(
+        SELECTIVE.cats,
+        rounds=2,
+        actions=search.ActionTable((*ACTIONS.rows, (1, 1, 0.0, 1.0, 0))),
+    ),
+)
 PAPER = _small(learners.PAPER)
 QUICK = _small(learners.PAPER, num_candidates=(4,), num_episodes=2)
 
@@ -210,6 +221,7 @@ def _lines(folder):
         # Both batches of an iteration: pools of 16 rows and of 64.
         pytest.param(dataclasses.replace(CATS, num_candidates=(4, 8, 20)), id="cats"),
         pytest.param(PAPER, id="paper"),
+        pytest.param(SELECTIVE, id="selective"),
         pytest.param(
             dataclasses.replace(
                 PAPER,

@@ -146,7 +146,7 @@ TINY = (
 def _nothing_played(config, questions, actors, key, *, rivals):
     """In place of a thousand searches of each controller, of which nothing is looked at here."""
     zeros = np.zeros((1, len(config.prices), 1))
-    figures = Figures(zeros, zeros, zeros[..., 0], zeros[:, 0, 0], zeros[:, 0, 0])
+    figures = Figures(zeros, zeros, zeros, zeros[..., 0], zeros[:, 0, 0], zeros[:, 0, 0])
     return Comparison(config.num_candidates, config.prices, figures, {})
 
 

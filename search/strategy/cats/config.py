@@ -8,7 +8,7 @@ from ...aggregation import aggregation
 from ...answers import answer_rule
 from ...interface import Sampling, share_of_candidates
 from .actions import ACTION_TABLES, ActionTable
-from .features import EXTRA_FEATURES, FEATURES
+from .features import COMPUTE_FEATURES, EXTRA_FEATURES, FEATURES
 from .reward import RewardWeights
 
 
@@ -20,6 +20,12 @@ class CatsConfig:
         rounds: R >= 1, most decisions of a node per step; 1 in Algorithms 1 and 2.
         num_base: children that each node gets before its first decision, >= 1 (at most N).
         base: sampling parameters of these children.
+        score_base: whether the PRM is asked for these children. If not, a child stands for P(step
+            right) by its likelihood under the policy, until its node asks for more; this needs
+            `calibrated`, and a policy with log-probabilities.
+        charge: what the price is for: "candidates" (per 100) or "tokens" (per 1000 of the policy;
+            those that the PRM reads cost `Context.prm_rate` times as much). The search does not
+            read it, training does.
         factor: divisor of N that gives the width, K = max(1, N // factor).
         path_score: name of the aggregation of step scores.
         vote: answer rule, "best", "weighted" or "majority".
@@ -36,11 +42,13 @@ class CatsConfig:
     rounds: int = 1
     num_base: int = 2
     base: Sampling = Sampling()
+    score_base: bool = True
+    charge: str = "candidates"
     factor: int = 4
     path_score: str = "min"
     vote: str = "best"
     reward: RewardWeights = RewardWeights()
-    excluded_features: tuple[str, ...] = EXTRA_FEATURES
+    excluded_features: tuple[str, ...] = EXTRA_FEATURES + COMPUTE_FEATURES
     actions: ActionTable = ACTION_TABLES["top-p"]
     calibrated: bool = False
 
@@ -49,6 +57,13 @@ class CatsConfig:
             raise ValueError(f"rounds must be >= 1, got {self.rounds}")
         if self.num_base < 1:
             raise ValueError(f"num_base must be >= 1, got {self.num_base}")
+        if not self.score_base and not self.calibrated:
+            raise ValueError(
+                "score_base=False needs calibrated=True: a child without a score is compared by "
+                "its P(step right)"
+            )
+        if self.charge not in ("candidates", "tokens"):
+            raise ValueError(f"charge must be 'candidates' or 'tokens', got {self.charge!r}")
         FEATURES.check(self.excluded_features)
         # They refuse what they do not know.
         answer_rule(self.vote)
@@ -77,7 +92,7 @@ CATS = CatsConfig(
     num_base=1,
     base=Sampling(temperature=0.0),
     vote="weighted",
-    excluded_features=(),
+    excluded_features=COMPUTE_FEATURES,
     actions=ACTION_TABLES["temperature"],
 )
 """Our method, with up to three rounds per step and one greedy base child.
@@ -85,3 +100,35 @@ CATS = CatsConfig(
 It has the extra features and the smallest action table: with 90 actions, most of a short training
 is spent on finding out which of them are alike. Paths are ranked by raw scores; the slope and the
 agreement of the PRM's calibration are features."""
+
+CATS_TOKENS = CatsConfig(
+    rounds=4,
+    num_base=1,
+    base=Sampling(temperature=0.0),
+    charge="tokens",
+    vote="weighted",
+    excluded_features=(),
+    actions=ACTION_TABLES["wide"],
+)
+"""`CATS` with a price for tokens and up to four rounds of at most 16 more children.
+
+It also sees how likely the children are under the policy, and so how much of the policy's
+probability they cover."""
+
+SELECTIVE = CatsConfig(
+    rounds=4,
+    num_base=1,
+    base=Sampling(temperature=0.0),
+    score_base=False,
+    charge="tokens",
+    path_score="product",
+    vote="weighted",
+    excluded_features=(),
+    actions=ACTION_TABLES["ask"],
+    calibrated=True,
+)
+"""`CATS` with the PRM as something to pay for.
+
+The one greedy base child has no score; in up to four rounds a node accepts it, asks the PRM for it,
+or samples up to 16 more, which are scored. Everything is compared as P(step right), from the score
+and the likelihood under the policy, and the price is for tokens."""

@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from ...aggregation import AGGREGATIONS, Aggregation, path_keys, path_scores
 from ...ranking import reduce_rows, segment_ranks
-from ...types import Paths, SearchState
+from ...types import Calibration, Paths, SearchState
 
 NUM_SORTED_SCORES = 16
 """Number of children whose scores are features. The others enter count, mean and deviation only."""
@@ -69,10 +69,27 @@ texts. Of the search: shares of the places taken by finished and by growing path
 in the pool and among finished paths; the leading answer's share of the finished paths' votes,
 weighted by path score. Of the setting: price, and how far the PRM ranks (slope, agreement)."""
 
+COMPUTE_FEATURES = (
+    "likelihood_best",
+    "likelihood_seen",
+    "scored_share",
+    "unread",
+    "prm_rate",
+    "step_best",
+    "prm_weight",
+)
+"""Features of what was paid for, and of what more samples may find.
+
+Of the node: probability of the best child's text under the policy; sum of these probabilities over
+the distinct texts of the children, so that 1 minus it is what no child covers yet; share of the
+children that the PRM has scored; tokens of the node's path that the PRM has not read; score of the
+best child's own step. Of the setting: what a token costs that the PRM reads, and how much the PRM's
+score counts beside the likelihood. Probabilities that the policy does not report are 0."""
+
 CALIBRATION_FEATURES = ("calibration_slope", "calibration_agreement")
 """The extra features with slope and agreement of the PRM's calibration, see `calibration`."""
 
-FEATURE_NAMES = PAPER_FEATURES + SPARSITY_FEATURES + EXTRA_FEATURES
+FEATURE_NAMES = PAPER_FEATURES + SPARSITY_FEATURES + EXTRA_FEATURES + COMPUTE_FEATURES
 
 
 def extract(
@@ -83,9 +100,10 @@ def extract(
     All are scaled to about [-1, 1] except the two sparsities, which are log10(max(s, 1e-6)).
     Scores are path scores of the children, best first, 0 where there are fewer; `std` is the
     population standard deviation; `gap` is first minus second, 0 for a single child.
-    `num_children`, `distinct_texts`, `budget_left`, `step_left` and `num_candidates` are
-    log2(1 + count) / 8; `price` is 1 + log10(max(price, 0.001)) / 3; the calibration's slope and
-    agreement are divided by 4.
+    `num_children`, `distinct_texts`, `budget_left`, `step_left`, `num_candidates` and `unread` are
+    log2(1 + count) / 8; `prm_rate` is log2(1 + rate) / 4; `prm_weight` is the slope's share of
+    slope plus likelihood; `price` is
+    log10(max(1000 price, 1)) / 3; the calibration's slope and agreement are divided by 4.
     """
     frontier = state.frontier
     children = _children(state, aggregation)
@@ -103,6 +121,8 @@ def extract(
         **_text_features(state.pool, children),
         "node_rank": rank_of_node.astype(jnp.float32) / width,
         "path_score": path_scores(frontier, aggregation),
+        "unread": _log_count(frontier.unread.astype(jnp.float32)),
+        "step_best": _best_step(state.pool, children),
     }
     of_search = {
         "budget_left": _log_count((state.budget - state.spent).astype(jnp.float32)),
@@ -112,7 +132,7 @@ def extract(
         "sparsity_last_layer": _log_share(context.sparsity_last_layer),
         "round": state.phase.astype(jnp.float32) / 4.0,
         "finished_share": jnp.sum(state.finished.valid, dtype=jnp.float32) / width,
-        "price": 1.0 + jnp.log10(jnp.maximum(context.price, 1e-3)) / 3.0,
+        "price": jnp.log10(jnp.maximum(1000.0 * context.price, 1.0)) / 3.0,
         "calibration_slope": context.calibration.slope / 4.0,
         "calibration_agreement": context.calibration.agreement / 4.0,
         "pool_best": jnp.max(jnp.where(state.pool.valid, pool_scores, 0.0), initial=0.0),
@@ -121,6 +141,8 @@ def extract(
             jnp.where(state.finished.valid, finished_scores, 0.0), initial=0.0
         ),
         "vote_share": _leading_share(state.finished, finished_scores),
+        "prm_rate": jnp.log2(1.0 + context.prm_rate) / 4.0,
+        "prm_weight": _prm_weight(context.calibration),
     }
     has_child = frontier.valid & (children.num > 0)
     blocks = (
@@ -222,11 +244,36 @@ def _text_features(pool: Paths, children: _Children) -> dict[str, Float[Array, "
     at_least_one = jnp.maximum(children.num, 1).astype(jnp.float32)
     wrong = jnp.where(is_first, 1.0 - children.scores, 1.0)
     all_wrong = reduce_rows(jnp.prod, jnp.where(children.child_of, wrong[None, :], 1.0))
+    known = valid & ~jnp.isnan(pool.log_prob)
+    probability = jnp.where(known, jnp.exp(jnp.where(known, pool.log_prob, 0.0)), 0.0)
+    probability = lax.optimization_barrier(probability)
+    likelihood = jnp.zeros((slots,), jnp.float32).at[best].set(probability, mode="drop")
+    seen = jnp.zeros((slots,), jnp.float32).at[parent].add(jnp.where(is_first, probability, 0.0))
+    scored = _count_children(parent, valid & (pool.unread == 0), slots)
     return {
+        "likelihood_best": likelihood,
+        "likelihood_seen": jnp.minimum(seen, 1.0),
+        "scored_share": scored.astype(jnp.float32) / at_least_one,
         "agreement": same_text.astype(jnp.float32) / at_least_one,
         "any_right": 1.0 - all_wrong,
         "distinct_texts": _log_count(distinct),
     }
+
+
+def _best_step(pool: Paths, children: _Children) -> Float[Array, " S"]:
+    """Score of the newest step of each node's best child; 0 without a child."""
+    slots = children.num.shape[0]
+    steps = jnp.arange(pool.step_scores.shape[1], dtype=jnp.int32)[None, :]
+    newest = steps == pool.depth[:, None] - 1
+    score = lax.optimization_barrier(jnp.sum(jnp.where(newest, pool.step_scores, 0.0), axis=1))
+    best = jnp.where(children.valid & (children.ranks == 0), children.parent, slots)
+    return jnp.zeros((slots,), jnp.float32).at[best].set(score, mode="drop")
+
+
+def _prm_weight(calibration: Calibration) -> Float[Array, ""]:
+    """The slope's share of slope plus likelihood; 1 where the likelihood does not count."""
+    total = jnp.abs(calibration.slope) + jnp.abs(calibration.likelihood)
+    return calibration.slope / jnp.maximum(total, 1e-6)
 
 
 def _count_children(

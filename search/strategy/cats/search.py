@@ -71,6 +71,7 @@ def cats(
             name in CALIBRATION_FEATURES and name not in config.excluded_features
             for name in features.names
         ),
+        needs_log_probs=not config.score_base,
         config=config,
     )
 
@@ -80,7 +81,8 @@ def _make_base(
 ) -> Callable[[SearchState], tuple[Request, CatsMemory]]:
     def base(state: SearchState) -> tuple[Request, CatsMemory]:
         num_base = jnp.minimum(config.num_base, state.num_candidates)
-        return request(state, num_base, config.base), _open_all(state, features)
+        wanted = request(state, num_base, config.base, scored=config.score_base)
+        return wanted, _open_all(state, features)
 
     return base
 

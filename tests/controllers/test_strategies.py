@@ -1,0 +1,79 @@
+"""The rate of PRM tokens as an option of a strategy."""
+
+import dataclasses
+import math
+
+import jax
+import pytest
+
+import learners
+import search
+from cats_jax.controllers import checkpoint
+from cats_jax.controllers.strategies import build_strategy
+from cats_jax.errors import BadInputError
+from cats_jax.evaluation.cells import grid
+from cats_jax.specs.recipe import parse_recipe, parse_strategy
+
+CONFIG = dataclasses.replace(
+    learners.SELECTIVE, prm_rates=(2.0, 8.0), actor_hidden=(4,), critic_hidden=(4,)
+)
+
+
+@pytest.fixture(scope="module")
+def selective(tmp_path_factory):
+    learner = learners.make_learner(
+        learners.make_actor(len(CONFIG.cats.actions), CONFIG.actor_hidden),
+        learners.make_critic(CONFIG.critic_hidden),
+        CONFIG.cats.actions,
+        CONFIG.learner,
+    )
+    path = tmp_path_factory.mktemp("controllers") / "selective"
+    return checkpoint.save(path, learner.init(jax.random.key(0)), CONFIG)
+
+
+def method(**options):
+    return build_strategy(parse_strategy({"name": "cats", **options}))
+
+
+def test_a_controller_has_the_first_rate_it_was_trained_with_unless_told_otherwise(selective):
+    usual = method(checkpoint=str(selective))
+    assert (usual.prm_rate, usual.price) == (2.0, CONFIG.default_price)
+    assert usual.strategy.config == CONFIG.cats
+    assert usual.strategy.needs_log_probs
+    other = method(checkpoint=str(selective), prm_rate=0, price=0.5)
+    assert (other.prm_rate, other.price) == (0.0, 0.5)
+    assert other.strategy == usual.strategy
+    (cell,) = grid(
+        parse_recipe(
+            {
+                "name": "t",
+                "prms": ["exact"],
+                "strategies": [{"name": "cats", "checkpoint": str(selective), "prm_rate": 3}],
+                "num_candidates": [4],
+                "calibration": "none",
+                "questions": {"world": "validation", "count": 1},
+            }
+        )
+    )
+    assert (cell.prm_rate, cell.price) == (3.0, CONFIG.default_price)
+
+
+@pytest.mark.parametrize("rate", [-0.5, math.nan, math.inf, True, "4"])
+def test_a_rate_that_is_none_is_refused(selective, rate):
+    with pytest.raises(BadInputError, match=r"prm_rate=.*must be a number >= 0, what a token"):
+        method(checkpoint=str(selective), prm_rate=rate)
+
+
+def test_a_controller_with_a_price_of_candidates_has_no_rate():
+    assert method().prm_rate == 1.0
+    with pytest.raises(BadInputError, match=r"prm_rate=2.0: this controller was trained with a"):
+        method(prm_rate=2.0)
+
+
+def test_hand_made_policies_take_the_selective_configuration():
+    action = {"num_extra": 1, "temperature": 0.0}
+    found = build_strategy(
+        parse_strategy({"name": "cats_constant", "config": "selective", "action": action})
+    )
+    assert found.strategy.config == search.SELECTIVE
+    assert search.SELECTIVE.actions.rows[int(found.params)][:3] == (1, 1, 0.0)
