@@ -69,8 +69,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="a child without a score does not take that of an equal text",
         file="search/calibration.py",
-        original="return jnp.where(scored, score, best), jnp.any(same, axis=1)",
-        mutated="return jnp.where(scored, score, best), scored",
+        original="return best, jnp.any(same, axis=1), jnp.any(siblings, axis=1)",
+        mutated="return best, scored, jnp.any(siblings, axis=1)",
         tests=("tests/search/test_calibration.py", "-k", "equal_text"),
     ),
     Mutant(

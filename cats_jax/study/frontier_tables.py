@@ -1,4 +1,4 @@
-"""The shipped controllers against the frontier of rivals that adapt, at nine budgets."""
+"""Controllers against the frontier of rivals that adapt, at nine budgets."""
 
 from __future__ import annotations
 
@@ -15,28 +15,44 @@ from .rows import load_groups, load_scores
 TOKEN_BUDGETS = tuple(10 ** (2 + step / 4) for step in range(9))
 """Nine budgets in tokens, evenly spaced in their logarithm from 100 to 10 000."""
 
-_CONTROLLERS = ("cats", "selective")
+_CONTROLLERS = ("cats", "tokens0", "tokens1", "tokens2")
 """The controllers; the label of a configuration is a controller's name, or begins with it and -."""
 
-_PARTS = (
-    ("frontier-{part}", "selective-{part}"),
-    ("frontier-{part}-labels-only", "selective-{part}-labels-only"),
-)
-"""Runs on validation and test questions; the second ones have one PRM."""
+_COMPARISONS = {
+    "frontier": (
+        (("frontier-validation",), ("frontier-test",)),
+        (("frontier-validation-labels-only",), ("frontier-test-labels-only",)),
+    ),
+    "tokens": (
+        (
+            ("frontier-validation", "tokens-validation"),
+            ("tokens-frontier-test", "tokens-test"),
+        ),
+    ),
+}
+"""Name of the tables -> for each set of PRMs, the runs on validation and on test questions."""
 
 
 def frontier_tables(rows: pathlib.Path, policy: str) -> Iterator[Table]:
-    """A table for each cost, of every budget and of the means; none without the kept runs."""
-    pairs = [
-        [
-            _searched(rows, policy, [name.format(part=part) for name in names])
-            for part in ("validation", "test")
+    """For each comparison and cost, tables of every budget and of the means; if rows are kept."""
+    for name, prm_sets in _COMPARISONS.items():
+        searched = [[_searched(rows, policy, parts) for parts in pair] for pair in prm_sets]
+        known = [
+            (first, second)
+            for first, second in searched
+            if first is not None and second is not None
         ]
-        for names in _PARTS
-    ]
-    known = [(first, second) for first, second in pairs if first is not None and second is not None]
-    if not known:
-        return
+        if known:
+            yield from _compare(f"{name}-{policy}", known)
+
+
+def _compare(name: str, known: Sequence[tuple[Searched, Searched]]) -> Iterator[Table]:
+    """The tables of one comparison.
+
+    Args:
+        name: prefix of the tables' names.
+        known: pairs of validation and test runs.
+    """
     cheapest = {
         cost: min(mean(group, cost) for first, _ in known for group in first.groups)
         for cost in ("tokens", "flops")
@@ -50,9 +66,9 @@ def frontier_tables(rows: pathlib.Path, policy: str) -> Iterator[Table]:
             every |= _compared(validation, test, budgets, cost)
             # Without scores of the pilot there is no choice by predicted difficulty.
             without |= _compared(_blind(validation), _blind(test), budgets, cost)
-        yield _by_budget(f"frontier-{policy}-{cost}", every, cost)
+        yield _by_budget(f"{name}-{cost}", every, cost)
         rivals = {"all": every, "without the choice by difficulty": without}
-        yield _leads(f"frontier-{policy}-{cost}-leads", rivals)
+        yield _leads(f"{name}-{cost}-leads", rivals)
 
 
 def _blind(part: Searched) -> Searched:

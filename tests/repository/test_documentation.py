@@ -229,7 +229,7 @@ def test_every_substitute_is_needed():
 def _check_shell(block: Block) -> None:
     text = block.text.replace("\\\n", " ")
     # A loop is written out: its variable is used in names of recipes.
-    loop = r"^for (\w+) in (.*); do\n(.*?)^done$"
+    loop = r"^for (\w+) in ([^\n]*); do\n(.*?)^done$"
 
     def rounds(found: re.Match[str]) -> str:
         variable, values, body = found.groups()
