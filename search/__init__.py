@@ -82,6 +82,7 @@ from .strategy.cats.features import COMPUTE_FEATURES as COMPUTE_FEATURES
 from .strategy.cats.features import EXTRA_FEATURES as EXTRA_FEATURES
 from .strategy.cats.features import FEATURE_NAMES as FEATURE_NAMES
 from .strategy.cats.features import FEATURES as FEATURES
+from .strategy.cats.features import LIKELIHOOD_FEATURES as LIKELIHOOD_FEATURES
 from .strategy.cats.features import PAPER_FEATURES as PAPER_FEATURES
 from .strategy.cats.features import SPARSITY_FEATURES as SPARSITY_FEATURES
 from .strategy.cats.features import FeatureSet as FeatureSet

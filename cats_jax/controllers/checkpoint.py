@@ -22,7 +22,7 @@ import learners
 import search
 
 from ..errors import BadInputError
-from .checkpoint_migration import from_format_2, with_new_features
+from .checkpoint_migration import excluding_new_features, from_format_2, with_new_features
 
 FORMAT_VERSION = 3
 """Raised whenever an older reader would misunderstand a newer checkpoint."""
@@ -113,7 +113,9 @@ def load(path: str | pathlib.Path) -> Checkpoint:
     _check_features(path, document)
     try:
         values = document["train_config"]
-        train_config = _train_config(values if version > 2 else from_format_2(values))
+        values = values if version > 2 else from_format_2(values)
+        values = excluding_new_features(values, len(document["feature_names"]))
+        train_config = _train_config(values)
         info = dict(document["info"])
     except (KeyError, TypeError, ValueError) as error:
         raise BadInputError(

@@ -42,6 +42,26 @@ def from_format_2(train_config: dict[str, Any]) -> dict[str, Any]:
     return {**renamed, "learner": {"algorithm": algorithm, **learner}}
 
 
+def excluding_new_features(train_config: dict[str, Any], num_features: int) -> dict[str, Any]:
+    """The training configuration without the features that its networks were trained without.
+
+    A search then asks for nothing that only these features read, such as log-probabilities.
+
+    Args:
+        train_config: JSON value of "train_config"; it is not modified.
+        num_features: number of features of the checkpoint, the first ones of today's.
+
+    Raises:
+        KeyError, TypeError: the value is no configuration.
+    """
+    cats = train_config["cats"]
+    new = set(search.FEATURE_NAMES[num_features:]) - set(cats["excluded_features"])
+    if not new:
+        return train_config
+    excluded = [*cats["excluded_features"], *(n for n in search.FEATURE_NAMES if n in new)]
+    return {**train_config, "cats": {**cats, "excluded_features": excluded}}
+
+
 def with_new_features(params: Any, num_features: int) -> Any:
     """A network's parameters with weights of 0 for the features that it was trained without.
 

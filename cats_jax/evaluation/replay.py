@@ -71,7 +71,15 @@ def replay(
             reads.
         prm_rate: what a token costs that the PRM reads, which the policy reads.
         seed: seed of the random draws.
+
+    Raises:
+        BadInputError: the strategy leaves the PRM out for some children.
     """
+    if isinstance(strategy.config, search.CatsConfig) and not strategy.config.score_base:
+        raise BadInputError(
+            f"strategy {strategy.name!r} asks the PRM for some children only (score_base=False): a "
+            "replay counts every step's PRM tokens once, search live instead"
+        )
     questions = bank.root.shape[0]
     numbers = np.arange(-(-questions // _BLOCK) * _BLOCK, dtype=np.int32) % questions
     blocks = _search_blocks(
@@ -112,7 +120,8 @@ class ReplayRunner:
         """Replay all questions of a cell; see `runners.CellRunner.search`.
 
         Raises:
-            BadInputError: a question, PRM or sampling setting is not in the bank.
+            BadInputError: a question, PRM or sampling setting is not in the bank, or the strategy
+                leaves the PRM out for some children.
         """
         bank = self._bank
         for question in questions:
@@ -306,7 +315,7 @@ def _cost_recorder(num_actions: int) -> search.Recorder:
         if isinstance(decision, search.Decision):
             actions = actions.at[decision.action].add(decision.valid.astype(jnp.int32))
         return memory, _Costs(
-            generated=jnp.sum(expansion.num_tokens, dtype=jnp.int32),
+            generated=search.tick_tokens(tick).sampled,
             scored=jnp.where(scored, expansion.embedding + 1, 0),
             actions=actions,
         )

@@ -23,7 +23,7 @@ class TrainingOptions:
         actions: action table, in place of the configuration's: "temperature", "top-p" or "top-k",
             named by the last sampling parameter that varies in it.
         bank: step bank to train on; default: the simulator of the embedded world.
-        validation: step bank to compare on; default: one question in five of --bank.
+        validation: step bank to compare on; default: a random fifth of the questions of --bank.
         calibration: calibration of the bank's PRMs: a file of `cats-jax calibrate`, or "weak".
         online: recipe of `cats-jax evaluate` to train on by real searches, with its policy, PRMs,
             calibration and questions, in place of the simulator. One controller is trained and none

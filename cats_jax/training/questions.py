@@ -25,7 +25,8 @@ from ..specs.recipe import PolicySpec
 from ..world.simulator import SIMULATOR_FILE, load_simulator, simulator_names
 
 _HELD_OUT = 5
-"""Without a bank for validation, one question in this many is held out of training."""
+"""Without a bank for validation, one question in this many is held out of training: a random choice
+that is always the same, because the levels of a bank's questions may follow a pattern."""
 
 
 @dataclass(frozen=True)
@@ -96,8 +97,8 @@ def bank_questions(
 
     Args:
         folder: folder of the bank to train on.
-        validation: folder of a bank of held-out questions; default: one question in five of the
-            first bank is held out.
+        validation: folder of a bank of held-out questions; default: a random fifth of the
+            questions of the first bank is held out.
         calibration: file of `cats-jax calibrate`, or name of a policy of the embedded world.
         prms: labels of the PRMs to use; default: all.
         sampling: all sampling settings that searches will request.
@@ -110,7 +111,7 @@ def bank_questions(
     training = _load(folder, prms, calibrations)
     if validation is None:
         number = training.arrays.root.shape[0]
-        kept = np.arange(number) % _HELD_OUT == _HELD_OUT - 1
+        kept = np.random.default_rng(0).permutation(number) % _HELD_OUT == _HELD_OUT - 1
         if not kept.any():
             raise BadInputError(
                 f"bank {str(folder)!r} has {number} questions, of which one in {_HELD_OUT} is for "

@@ -146,6 +146,12 @@ def _first_features(params):
     return {**params, "layer_0": first}
 
 
+def _without_later_features():
+    """The search of `CONFIG` as it is read from an old checkpoint."""
+    excluded = (*CONFIG.cats.excluded_features, *search.FEATURE_NAMES[NUM_OLD:])
+    return dataclasses.replace(CONFIG.cats, excluded_features=excluded)
+
+
 def _make_old(path, state, **document):
     """Rewrite a checkpoint as a version with fewer features would have written it."""
     tree = {"actor": _first_features(state.actor), "critic": _first_features(state.critic)}
@@ -174,6 +180,7 @@ def test_a_checkpoint_with_fewer_features_decides_by_those(saved, state):
     loaded = checkpoint.load(saved)
     assert loaded.train_config.cats.charge == "candidates"
     assert loaded.train_config.prm_rates == (1.0,)
+    assert loaded.config == _without_later_features()
     _assert_same_weights(loaded.actor, state.actor)
     _assert_same_weights(loaded.critic, state.critic)
     features = jax.random.normal(jax.random.key(1), (9, len(search.FEATURE_NAMES)))
@@ -190,6 +197,8 @@ def test_a_checkpoint_with_fewer_features_decides_by_those(saved, state):
 
 def test_the_shipped_controller_has_no_weights_for_later_features():
     loaded = checkpoint.load(world.ASSETS / "controllers" / "cats")
+    assert loaded.config.excluded_features == search.COMPUTE_FEATURES
+    assert not search.cats(search.constant_policy, loaded.config).needs_log_probs
     for params in (loaded.actor, loaded.critic):
         kernel = np.asarray(params["layer_0"]["kernel"])
         assert kernel.shape[0] == len(search.FEATURE_NAMES)
@@ -239,7 +248,9 @@ def _old(**learner):
 def test_reads_format_2(saved, state, learner, expected):
     _make_old(saved, state, **_old(**learner))
     loaded = checkpoint.load(saved)
-    assert loaded.train_config == dataclasses.replace(CONFIG, learner=expected, default_price=0.0)
+    assert loaded.train_config == dataclasses.replace(
+        CONFIG, cats=_without_later_features(), learner=expected, default_price=0.0
+    )
     _assert_same_weights(loaded.actor, state.actor)
 
 

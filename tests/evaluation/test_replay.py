@@ -29,6 +29,16 @@ ACTIONS = search.ActionTable.product(
 CONFIG = search.CatsConfig(
     rounds=2, num_base=1, base=search.Sampling(0.0), excluded_features=(), actions=ACTIONS
 )
+ASKING = search.ActionTable(((0, 1, 1.0, 1.0, 0), (1, 1, 0.0, 1.0, 0), (2, 2, 1.0, 1.0, 0)))
+"""Actions of which one asks for the greedy child again."""
+
+
+def _has_child(pool, expansion, row):
+    """Whether the new row's text is one of its siblings' in the pool."""
+    parent, text = int(expansion.parent[row]), int(expansion.text[row])
+    return (parent, text) in set(
+        zip(pool.parent[pool.valid].tolist(), pool.text[pool.valid].tolist(), strict=True)
+    )
 
 
 def by_hand(tables, strategy, params, *, number, prm, num_candidates, capacity, seed):
@@ -54,9 +64,15 @@ def by_hand(tables, strategy, params, *, number, prm, num_candidates, capacity, 
         plan_key, expand_key = search.tick_keys(key, index)
         planned = plan(params, plan_key, state)
         expansion = expand(task.params, expand_key, planned.request)
+        before = jax.device_get(state.pool)
         state, output = commit(state, planned, expansion)
         granted = int(planned.request.num_samples.sum())
-        generated += sum(np.asarray(expansion.num_tokens)[:granted].tolist())
+        is_greedy = np.asarray(planned.request.temperature)[expansion.parent] == 0.0
+        generated += sum(
+            int(expansion.num_tokens[row])
+            for row in range(granted)
+            if not (is_greedy[row] and _has_child(before, expansion, row))
+        )
         scored |= set(np.asarray(expansion.embedding)[np.asarray(expansion.valid)].tolist())
         if isinstance(output.report, search.Decision):
             decided = np.asarray(output.report.valid)
@@ -71,12 +87,15 @@ def by_hand(tables, strategy, params, *, number, prm, num_candidates, capacity, 
     return correct, covered, int(state.spent), generated, prm_tokens, actions
 
 
-@pytest.mark.parametrize("name", ["majority", "beam", "cats_random", "cats_rule"])
+@pytest.mark.parametrize("name", ["majority", "beam", "cats_random", "cats_rule", "cats_asks"])
 def test_a_replay_is_the_search_tick_by_tick(name):
     tables = toy_bank()
     params = ()
     if name == "cats_random":
         strategy = search.cats(search.random_policy, CONFIG)
+    elif name == "cats_asks":
+        asking = dataclasses.replace(CONFIG, actions=ASKING)
+        strategy = search.cats(search.random_policy, asking)
     elif name == "cats_rule":
         strategy = search.cats(search.sample_while_below("max"), CONFIG)
         params = search.RuleParams(jnp.float32(0.6), jnp.int32(3), jnp.int32(0))
@@ -95,6 +114,15 @@ def test_a_replay_is_the_search_tick_by_tick(name):
         assert found.tokens[number] == generated + prm_tokens
         counts = np.bincount(actions, minlength=found.actions.shape[1])
         np.testing.assert_array_equal(found.actions[number], counts)
+
+
+def test_a_search_that_leaves_the_prm_out_is_refused():
+    strategy = search.cats(
+        search.random_policy,
+        dataclasses.replace(CONFIG, calibrated=True, score_base=False, path_score="product"),
+    )
+    with pytest.raises(BadInputError, match=r"score_base=False.*search live"):
+        replay(toy_bank(), strategy, prm=0, num_candidates=9)
 
 
 def test_price_and_rate_reach_the_strategy():

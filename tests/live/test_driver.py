@@ -457,15 +457,18 @@ def test_copies_are_candidates_that_the_policy_did_not_sample():
     assert every > 5
 
 
-def test_a_policy_without_log_probabilities_fails_a_question_that_needs_them():
+_SEEN = dataclasses.replace(search.CATS, excluded_features=("likelihood_best", "unread"))
+
+
+@pytest.mark.parametrize("config", [search.SELECTIVE, search.CATS_TOKENS, _SEEN])
+def test_a_policy_without_log_probabilities_fails_a_question_that_needs_them(config):
     class Without(LetterPolicy):
         def _sample(self, request, seed):
             sample = super()._sample(request, seed)
             silent = request.question.id == "q3"
             return dataclasses.replace(sample, log_prob=None) if silent else sample
 
-    strategy = search.cats(search.constant_policy, search.SELECTIVE)
-    assert strategy.needs_log_probs
+    strategy = search.cats(search.constant_policy, config)
     usual = run(strategy, policy=LetterPolicy(0), params=jnp.int32(ASK))
     results = run(strategy, policy=Without(0), params=jnp.int32(ASK))
     for result, good in zip(results, usual, strict=True):
@@ -475,6 +478,12 @@ def test_a_policy_without_log_probabilities_fails_a_question_that_needs_them():
             assert "log_probs=False" in result.reason
         else:
             assert signature(result) == signature(good)
+
+
+def test_log_probabilities_are_asked_for_only_where_they_are_read():
+    blind = dataclasses.replace(search.CATS_TOKENS, excluded_features=search.LIKELIHOOD_FEATURES)
+    for config in (search.CATS, blind):
+        assert not search.cats(search.constant_policy, config).needs_log_probs
 
 
 @pytest.mark.parametrize("rate", [0.2, 0.6])

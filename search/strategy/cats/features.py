@@ -84,10 +84,13 @@ Of the node: probability of the best child's text under the policy; sum of these
 the distinct texts of the children, so that 1 minus it is what no child covers yet; share of the
 children that the PRM has scored; tokens of the node's path that the PRM has not read; score of the
 best child's own step. Of the setting: what a token costs that the PRM reads, and how much the PRM's
-score counts beside the likelihood. Probabilities that the policy does not report are 0."""
+score counts beside the likelihood."""
 
 CALIBRATION_FEATURES = ("calibration_slope", "calibration_agreement")
 """The extra features with slope and agreement of the PRM's calibration, see `calibration`."""
+
+LIKELIHOOD_FEATURES = ("likelihood_best", "likelihood_seen")
+"""The compute features that read the policy's log-probabilities."""
 
 FEATURE_NAMES = PAPER_FEATURES + SPARSITY_FEATURES + EXTRA_FEATURES + COMPUTE_FEATURES
 

@@ -28,7 +28,13 @@ from ...ranking import retain
 from ...state import candidates_left
 from ...types import Plan, Request, SearchState
 from .config import CATS, CatsConfig
-from .features import CALIBRATION_FEATURES, FEATURES, FeatureSet, num_children
+from .features import (
+    CALIBRATION_FEATURES,
+    FEATURES,
+    LIKELIHOOD_FEATURES,
+    FeatureSet,
+    num_children,
+)
 from .policies import Policy
 from .reward import RewardFn, step_reward
 from .types import CatsMemory, Decision, Observation
@@ -66,14 +72,14 @@ def cats(
         init_memory=lambda state: _open_all(state, features),
         report=_make_report(config, aggregated, reward),
         sampling=config.sampling,
-        needs_calibration=config.calibrated
-        or any(
-            name in CALIBRATION_FEATURES and name not in config.excluded_features
-            for name in features.names
-        ),
-        needs_log_probs=not config.score_base,
+        needs_calibration=config.calibrated or _sees(CALIBRATION_FEATURES, config, features),
+        needs_log_probs=not config.score_base or _sees(LIKELIHOOD_FEATURES, config, features),
         config=config,
     )
+
+
+def _sees(names: tuple[str, ...], config: CatsConfig, features: FeatureSet) -> bool:
+    return any(name in features.names and name not in config.excluded_features for name in names)
 
 
 def _make_base(
