@@ -31,7 +31,8 @@ MAX_SIBLINGS = 16
 """Largest number of siblings in a group; groups have 1 to this many, as in a search."""
 
 _GROUPS = 4  # of each node and setting
-_MOSTLY = 0.5
+_AS_GOOD = 0.5  # of the best sibling's share of right completions; see `Candidates.as_good`
+_TRUSTED = 0.5  # share of right completions; see `Candidates.trusted`
 _RIDGE = 1e-6  # keeps coefficients finite where right and wrong can be told apart perfectly
 
 
@@ -185,7 +186,7 @@ def sample_candidates(bank: LoadedBank, seed: int = 0) -> Candidates:
     rng = np.random.default_rng(seed)
     temperature = np.asarray(bank.arrays.temperature)
     best = _best_child(parent, value)
-    as_good = (parent < 0) | ((value > 0) & (value >= 0.5 * best[parent]))
+    as_good = (parent < 0) | ((value > 0) & (value >= _AS_GOOD * best[parent]))
     on_right_path = _all_along(parent, as_good)
     rows, same, sizes, weights = [], [], [], []
     for setting in np.flatnonzero(temperature > 0).tolist():
@@ -210,7 +211,7 @@ def sample_candidates(bank: LoadedBank, seed: int = 0) -> Candidates:
         group=np.repeat(np.arange(len(rows)), sizes),
         right=value[row] > 0,
         as_good=as_good[row],
-        trusted=(on_right_path & (best >= _MOSTLY))[parent[row]],
+        trusted=(on_right_path & (best >= _TRUSTED))[parent[row]],
         log_prob=np.asarray(bank.arrays.log_prob)[row].astype(float),
         same_text=np.concatenate(same),
         num_siblings=np.repeat(sizes, sizes),

@@ -15,8 +15,12 @@ from .rows import load_groups, load_scores
 TOKEN_BUDGETS = tuple(10 ** (2 + step / 4) for step in range(9))
 """Nine budgets in tokens, evenly spaced in their logarithm from 100 to 10 000."""
 
-_CONTROLLERS = ("cats", "tokens0", "tokens1", "tokens2")
+_SHIPPED = "cats"
+_CONTROLLERS = (_SHIPPED, "tokens0", "tokens1", "tokens2")
 """The controllers; the label of a configuration is a controller's name, or begins with it and -."""
+
+_SHIPPED_BUDGETS = (180, 200, 220, 240, 260, 320)
+"""Budgets in tokens at which other controllers are compared with the shipped one."""
 
 _COMPARISONS = {
     "frontier": (
@@ -69,6 +73,11 @@ def _compare(name: str, known: Sequence[tuple[Searched, Searched]]) -> Iterator[
         yield _by_budget(f"{name}-{cost}", every, cost)
         rivals = {"all": every, "without the choice by difficulty": without}
         yield _leads(f"{name}-{cost}-leads", rivals)
+    against: dict[tuple[str, str], Comparison] = {}
+    for validation, test in known:
+        against |= _against_shipped(validation, test)
+    if against:
+        yield _by_budget(f"{name}-shipped", against, "tokens")
 
 
 def _blind(part: Searched) -> Searched:
@@ -79,12 +88,31 @@ def _compared(
     validation: Searched, test: Searched, budgets: Sequence[float], cost: str
 ) -> dict[tuple[str, str], Comparison]:
     """Each controller against its rivals with each PRM."""
-    labels = {group.strategy for group in validation.groups}
-    families = {
+    return compare_controllers(validation, test, _families(validation), budgets, cost)
+
+
+def _against_shipped(validation: Searched, test: Searched) -> dict[tuple[str, str], Comparison]:
+    """The other controllers against mixtures of the shipped one's configurations."""
+    families = _families(validation)
+    others = {name: labels for name, labels in families.items() if name != _SHIPPED and labels}
+    if not others:
+        return {}
+    known = families[_SHIPPED].union(*others.values())
+
+    def trained(part: Searched) -> Searched:
+        return part._replace(groups=[group for group in part.groups if group.strategy in known])
+
+    budgets, cost = _SHIPPED_BUDGETS, "tokens"
+    return compare_controllers(trained(validation), trained(test), others, budgets, cost)
+
+
+def _families(part: Searched) -> dict[str, frozenset[str]]:
+    """The labels of each controller's configurations."""
+    labels = {group.strategy for group in part.groups}
+    return {
         controller: frozenset(name for name in labels if name.partition("-")[0] == controller)
         for controller in _CONTROLLERS
     }
-    return compare_controllers(validation, test, families, budgets, cost)
 
 
 def _searched(rows: pathlib.Path, policy: str, parts: Sequence[str]) -> Searched | None:
@@ -111,8 +139,8 @@ def _by_budget(name: str, compared: Mapping[tuple[str, str], Comparison], cost: 
         for meeting in comparison.meetings
     ]
     unit = "tokens" if cost == "tokens" else "MFLOP"
-    header = ["PRM", "controller", f"budget, {unit}", f"it has ({unit})", f"rivals ({unit})"]
-    return Table(name, [*header, "rivals' choice", "lead, 95 % interval", "it"], lines)
+    header = ["PRM", "controller", f"budget, {unit}", f"accuracy ({unit})", f"rivals' ({unit})"]
+    return Table(name, [*header, "rivals' choice", "lead, 95 % interval", "result"], lines)
 
 
 def _leads(name: str, compared: Mapping[str, Mapping[tuple[str, str], Comparison]]) -> Table:

@@ -45,11 +45,11 @@ def test_a_controller_and_its_rivals_meet_at_nine_budgets(tmp_path):
     tables = {table.name: table.as_mappings() for table in frontier_tables(tmp_path, "weak")}
     tokens = tables["frontier-weak-tokens"]
     assert [float(line["budget, tokens"]) for line in tokens] == [round(b) for b in TOKEN_BUDGETS]
-    assert tokens[0]["it has (tokens)"] == tokens[0]["lead, 95 % interval"] == ""
-    assert tokens[0]["rivals (tokens)"] == ".250 (100)"
+    assert tokens[0]["accuracy (tokens)"] == tokens[0]["lead, 95 % interval"] == ""
+    assert tokens[0]["rivals' (tokens)"] == ".250 (100)"
     # 316 tokens: CATS is 116 / 600 of the way from 4 to 6 of 8; greedy and beam 216 / 300 from 2
     # to 4; of 178 tokens it has nothing.
-    assert tokens[1]["it has (tokens)"] == ""
+    assert tokens[1]["accuracy (tokens)"] == ""
     own, rival = (4 + 2 * 116.23 / 600) / 8, (2 + 2 * 216.23 / 300) / 8
     assert numbers(tokens[2]["lead, 95 % interval"])[0] == pytest.approx(own - rival, abs=5e-4)
     assert tokens[-1]["rivals' choice"] == "rule N=16"
@@ -62,8 +62,34 @@ def test_a_controller_and_its_rivals_meet_at_nine_budgets(tmp_path):
     # In FLOPs greedy decoding is at the first budget, too, and the rule is below CATS.
     flops = tables["frontier-weak-flops"]
     assert flops[0]["budget, MFLOP"] == "1"
-    assert flops[0]["rivals (MFLOP)"] == ".250 (1)"
-    assert flops[-1]["it has (MFLOP)"] == ".750 (5)"
+    assert flops[0]["rivals' (MFLOP)"] == ".250 (1)"
+    assert flops[-1]["accuracy (MFLOP)"] == ".750 (5)"
+
+
+def test_another_controller_meets_mixtures_of_the_shipped_one(tmp_path):
+    points = {  # right of 8 questions, tokens
+        "cats": (2, 100),
+        "cats-0": (6, 300),
+        "tokens0-1": (5, 200),
+        "rule": (8, 50),
+    }
+    for name in ("weak-frontier-validation", "weak-tokens-frontier-test"):
+        rows = [
+            row(label, 4, "exact", question=f"{name}{q}", correct=q < right, tokens=tokens)
+            for label, (right, tokens) in points.items()
+            for q in range(8)
+        ]
+        write_run(tmp_path / name, rows)
+        keep_run(tmp_path / name, tmp_path)
+    for name in ("weak-tokens-validation", "weak-tokens-test"):
+        write_run(tmp_path / name, [])
+        keep_run(tmp_path / name, tmp_path)
+    tables = {table.name: table.as_mappings() for table in frontier_tables(tmp_path, "weak")}
+    at = {line["budget, tokens"]: line for line in tables["tokens-weak-shipped"]}
+    assert at["180"]["accuracy (tokens)"] == ""
+    assert at["200"]["rivals' (tokens)"] == ".500 (200)"
+    assert numbers(at["200"]["lead, 95 % interval"])[0] == pytest.approx(1 / 8)
+    assert numbers(at["240"]["lead, 95 % interval"])[0] == pytest.approx((5 - 4.8) / 8)
 
 
 def test_the_pilots_scores_are_kept_with_its_rows(tmp_path):
