@@ -41,6 +41,11 @@ class A2C:
         if self.normalize_advantages and self.sequential:
             raise ValueError("normalize_advantages needs a batch: it excludes sequential")
 
+    @property
+    def steps_per_update(self) -> int | None:
+        """Optimiser steps of one update; None if it depends on the transitions."""
+        return None if self.sequential else 1
+
     def update(
         self,
         model: ActorCritic,

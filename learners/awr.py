@@ -38,6 +38,11 @@ class AWR:
         if not self.temperature > 0.0:
             raise ValueError(f"temperature must be > 0, got {self.temperature}")
 
+    @property
+    def steps_per_update(self) -> int:
+        """Optimiser steps of one update."""
+        return 1
+
     def update(
         self,
         model: ActorCritic,

@@ -31,6 +31,7 @@ class LearnerConfig:
     Attributes:
         algorithm: `A2C`, `PPO` or `AWR`, with its own settings.
         learning_rate: learning rate of both Adam optimisers.
+        anneal: whether it falls linearly to 0 over the updates of a training.
         max_gradient_norm: largest norm of each network's gradient; longer ones are scaled down.
             None: no limit.
 
@@ -40,11 +41,17 @@ class LearnerConfig:
 
     algorithm: A2C | PPO | AWR = field(default_factory=A2C)
     learning_rate: float = 1e-3
+    anneal: bool = False
     max_gradient_norm: float | None = None
 
     def __post_init__(self) -> None:
         if not self.learning_rate > 0.0:
             raise ValueError(f"learning_rate must be > 0, got {self.learning_rate}")
+        if self.anneal and self.algorithm.steps_per_update is None:
+            raise ValueError(
+                "anneal needs a known number of optimiser steps: A2C(sequential=True) makes as "
+                "many as there are transitions"
+            )
         if self.max_gradient_norm is not None and not self.max_gradient_norm > 0.0:
             raise ValueError(f"max_gradient_norm must be > 0, got {self.max_gradient_norm}")
 
@@ -66,7 +73,11 @@ class Learner(NamedTuple):
 
 
 def make_learner(
-    actor: Network, critic: Network, actions: search.ActionTable, config: LearnerConfig
+    actor: Network,
+    critic: Network,
+    actions: search.ActionTable,
+    config: LearnerConfig,
+    num_updates: int | None = None,
 ) -> Learner:
     """A2C, PPO or AWR for the given networks.
 
@@ -76,8 +87,13 @@ def make_learner(
         actions: action table. With the candidates that were available it gives the mask of legal
             actions in log pi.
         config: algorithm and optimiser settings.
+        num_updates: updates of the whole training, over which the learning rate is annealed; not
+            used without `config.anneal`.
+
+    Raises:
+        ValueError: `config.anneal` without `num_updates`.
     """
-    optimizer = optax.adam(config.learning_rate)
+    optimizer = optax.adam(_learning_rate(config, num_updates))
     if config.max_gradient_norm is not None:
         optimizer = optax.chain(optax.clip_by_global_norm(config.max_gradient_norm), optimizer)
     model = ActorCritic(actor, critic, actions, optimizer)
@@ -92,3 +108,12 @@ def make_learner(
         return config.algorithm.update(model, state, transitions, weight, key)
 
     return Learner(init=model.init, update=update)
+
+
+def _learning_rate(config: LearnerConfig, num_updates: int | None) -> float | optax.Schedule:
+    if not config.anneal:
+        return config.learning_rate
+    steps = config.algorithm.steps_per_update
+    if num_updates is None or steps is None:
+        raise ValueError("anneal needs the number of updates of the training: pass num_updates=...")
+    return optax.linear_schedule(config.learning_rate, 0.0, num_updates * steps)

@@ -40,7 +40,9 @@ def make_offline(
     """
     actor = make_actor(len(config.cats.actions), config.actor_hidden)
     critic = make_critic(config.critic_hidden)
-    learner = make_learner(actor, critic, config.cats.actions, config.learner)
+    learner = make_learner(
+        actor, critic, config.cats.actions, config.learner, config.num_iterations
+    )
     batch = _ROWS_PER_QUESTION * config.num_episodes
 
     def train(key: jax.Array, table: search.Transition) -> tuple[LearnerState, Metrics]:

@@ -49,6 +49,11 @@ class PPO:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be >= 1, got {getattr(self, name)}")
 
+    @property
+    def steps_per_update(self) -> int:
+        """Optimiser steps of one update."""
+        return self.num_epochs * self.num_minibatches
+
     def update(
         self,
         model: ActorCritic,

@@ -170,12 +170,13 @@ entropy bonus. Smaller networks learn as well, several times faster."""
 CATS_TOKENS = dataclasses.replace(
     CATS,
     cats=search.CATS_TOKENS,
+    learner=dataclasses.replace(CATS.learner, anneal=True),
     prices=(0.0, 0.01, 0.03, 0.1, 0.3, 1.0),
     default_price=0.1,
     num_candidates=(4, 16, 64),
     num_iterations=1800,
 )
-"""Our controller with prices per 1000 tokens."""
+"""Our controller with prices per 1000 tokens, and a learning rate that falls to 0."""
 
 SELECTIVE = dataclasses.replace(CATS_TOKENS, cats=search.SELECTIVE, prm_rates=(1.0, 4.0))
 """A controller that decides when the PRM is worth asking, at prices per 1000 tokens."""

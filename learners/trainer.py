@@ -92,7 +92,9 @@ def make_trainer(
     actor = make_actor(len(config.cats.actions), config.actor_hidden, num_features)
     critic = make_critic(config.critic_hidden, num_features)
     policy = make_policy(actor.apply, "sample")
-    learner = make_learner(actor, critic, config.cats.actions, config.learner)
+    learner = make_learner(
+        actor, critic, config.cats.actions, config.learner, config.num_iterations
+    )
     batches = buckets(config.num_candidates, config.num_episodes // config.searches_per_question)
 
     def init(key: jax.Array) -> tuple[LearnerState, jax.Array]:

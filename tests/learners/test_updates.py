@@ -29,11 +29,11 @@ PPO = learners.PPO(clip=0.2, num_epochs=2, num_minibatches=3)
 
 
 @functools.cache
-def _learner(algorithm=A2C, linear=True, **options):
+def _learner(algorithm=A2C, linear=True, num_updates=None, **options):
     actor = LINEAR_ACTOR if linear else learners.make_actor(3, hidden=(8,))
     critic = LINEAR_CRITIC if linear else learners.make_critic(hidden=(8,))
     config = learners.LearnerConfig(algorithm, learning_rate=RATE, **options)
-    learner = learners.make_learner(actor, critic, ACTIONS, config)
+    learner = learners.make_learner(actor, critic, ACTIONS, config, num_updates)
     return learner._replace(init=jax.jit(learner.init), update=jax.jit(learner.update))
 
 
@@ -64,7 +64,9 @@ def _on_device(transitions):
 class _Reference:
     """Linear actor and critic with Adam, in float64, one row or many at a time."""
 
-    def __init__(self, state):
+    def __init__(self, state, num_steps=np.inf):
+        """The learning rate falls to 0 over `num_steps` steps."""
+        self.num_steps = num_steps
         layers = [state.actor["layer_0"], state.critic["layer_0"]]
         self.params = [
             np.asarray(layer[name], np.float64) for layer in layers for name in ("kernel", "bias")
@@ -110,13 +112,14 @@ class _Reference:
         return [np.outer(x, d_logits), d_logits, d_value * x[:, None], np.array([d_value])]
 
     def adam(self, gradient):
+        rate = RATE * max(0.0, 1.0 - self.count / self.num_steps)
         self.count += 1
         for index, g in enumerate(gradient):
             self.first[index] = 0.9 * self.first[index] + 0.1 * g
             self.second[index] = 0.999 * self.second[index] + 0.001 * g * g
             m = self.first[index] / (1 - 0.9**self.count)
             v = self.second[index] / (1 - 0.999**self.count)
-            self.params[index] = self.params[index] - RATE * m / (np.sqrt(v) + 1e-8)
+            self.params[index] = self.params[index] - rate * m / (np.sqrt(v) + 1e-8)
 
     def all_at_once(self, transitions, bonus, normalize):
         rows = self.rows(transitions)
@@ -184,6 +187,35 @@ def test_batched_update_equals_numpy(key, normalize, bonus, size):
         state, _ = learner.update(state, _on_device(transitions), bonus)
         reference.all_at_once(transitions, bonus, normalize)
     reference.assert_close(state)
+
+
+@pytest.mark.parametrize("num_epochs", [1, 3])
+def test_the_learning_rate_falls_to_zero_over_the_training(key, num_epochs):
+    clipped = learners.PPO(0.2, num_epochs, num_minibatches=1, normalize_advantages=True)
+    for algorithm in (NORMALIZED, clipped):
+        learner = _learner(algorithm, num_updates=4, anneal=True)
+        state = learner.init(key)
+        per_update = 1 if algorithm is NORMALIZED else num_epochs
+        reference = _Reference(state, num_steps=4 * per_update)
+        for seed in range(4):
+            transitions = _transitions(seed, 40)
+            state, _ = learner.update(state, _on_device(transitions), 0.1)
+            if algorithm is NORMALIZED:
+                reference.all_at_once(transitions, 0.1, normalize=True)
+            else:
+                every_row = [np.arange((transitions.weight_t > 0).sum())] * num_epochs
+                reference.many_epochs(transitions, 0.1, 0.2, every_row, num_minibatches=1)
+        reference.assert_close(state)
+        after, _ = learner.update(state, _on_device(_transitions(4, 40)), 0.1)
+        parts = (after.actor, after.critic), (state.actor, state.critic)
+        chex.assert_trees_all_close(*parts, atol=1e-8)
+
+
+def test_annealing_needs_a_known_number_of_steps():
+    with pytest.raises(ValueError, match=r"sequential=True\) makes as many as there are"):
+        learners.LearnerConfig(SEQUENTIAL, anneal=True)
+    with pytest.raises(ValueError, match="pass num_updates"):
+        _learner(anneal=True)
 
 
 @pytest.mark.parametrize("bonus", [0.0, 0.3])

@@ -102,18 +102,21 @@ is spent on finding out which of them are alike. Paths are ranked by raw scores;
 agreement of the PRM's calibration are features."""
 
 CATS_TOKENS = CatsConfig(
-    rounds=4,
+    rounds=6,
     num_base=1,
     base=Sampling(temperature=0.0),
     charge="tokens",
+    path_score="product",
     vote="weighted",
     excluded_features=(),
     actions=ACTION_TABLES["wide"],
+    calibrated=True,
 )
-"""`CATS` with a price for tokens and up to four rounds of at most 16 more children.
+"""`CATS` with a price for tokens and up to six rounds of at most 16 more children.
 
-It also sees how likely the children are under the policy, and so how much of the policy's
-probability they cover."""
+Paths are ranked by P(step right) from score and likelihood together, which needs a calibration by
+likelihood. The likelihood of the children, and so how much of the policy's probability they cover,
+is among the features."""
 
 SELECTIVE = CatsConfig(
     rounds=4,
