@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -31,17 +30,19 @@ from ..protocols import (
     Scoring,
     StepGenerator,
     StepRequest,
-    StepSample,
     StepScorer,
     TokenUsage,
     shared_seconds,
 )
 from . import ticks
+from .arrays import blank_expansion, of_slot, slot_mask, stack
 from .calls import checked, executor_for, is_concurrent
 from .compilations import num_compilations
+from .jobs import Job, SearchSettings
 from .ledger import Ledger
-from .results import ROOT, Candidate, DecisionRow, SearchResult, Status, path_of
+from .results import ROOT, Candidate, SearchResult, Status, path_of
 from .seeds import candidate_seed
+from .slots import Asked, Grown, NewCandidate, Slot, decision_rows
 from .timings import Stopwatch, Timings
 from .tree import SearchTree
 
@@ -53,135 +54,6 @@ A tick that compiled took seconds, so there is a limit.
 
 _GATHER = 8
 """The core goes on when one in this many questions has its candidates and scores."""
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Limits per question; None is no limit.
-
-    Attributes:
-        max_tokens: tokens sampled by the policy plus tokens computed by the PRM.
-        max_seconds: seconds spent on the question, as in its ledger.
-    """
-
-    max_tokens: int | None = None
-    max_seconds: float | None = None
-
-    def exceeded(self, tree: SearchTree) -> tuple[Status, str] | None:
-        """The limit a question has hit, with one line of reason, or None."""
-        tokens, seconds = tree.ledger.tokens, tree.ledger.seconds
-        if self.max_tokens is not None and tokens >= self.max_tokens:
-            return "max_tokens", f"{tokens} tokens, limit {self.max_tokens}"
-        if self.max_seconds is not None and seconds >= self.max_seconds:
-            return "max_seconds", f"{seconds:.1f} s spent, limit {self.max_seconds}"
-        return None
-
-
-@dataclass(frozen=True)
-class SearchSettings:
-    """Settings that all questions of a run share; `Searcher` checks them.
-
-    `num_candidates` is the largest N of all questions.
-    """
-
-    strategy: search.Strategy
-    num_candidates: int
-    max_depth: int
-    limits: Limits
-    recorder: search.Recorder | None = None
-
-    @property
-    def capacity(self) -> int:
-        """Number of rows of the pool."""
-        return search.capacity_for(self.num_candidates)
-
-    @property
-    def frontier_capacity(self) -> int:
-        """Number of rows of the frontier and of the finished paths."""
-        return search.capacity_for(self.strategy.width(self.num_candidates))
-
-    @property
-    def shapes(self) -> dict[str, Any]:
-        """Static arguments of `ticks.first_states`."""
-        return {
-            "strategy": self.strategy,
-            "max_depth": self.max_depth,
-            "capacity": self.capacity,
-            "frontier_capacity": self.frontier_capacity,
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """A question to search, and what is its own.
-
-    Attributes:
-        question: question with an id that no other question of the models has while it is open.
-        terms: values of the core.
-        seed, seed_name: what the seeds of its candidates derive from, see `candidate_seed`.
-    """
-
-    question: Question
-    terms: ticks.Terms
-    seed: int
-    seed_name: str
-
-
-@dataclass(slots=True)
-class _Slot:
-    """A question in progress."""
-
-    job: Job
-    tree: SearchTree
-    records: list[Any] = field(default_factory=list)
-    step: int = 0
-    phase: int = 0
-    used: int = 0
-    valid_in_step: int = 0
-    num_recorded: int = 0
-    greedy: dict[int, StepSample] = field(default_factory=dict)  # of this step, by parent
-    # Of this step, by parent and text: candidates that the PRM was not asked for.
-    unscored: dict[tuple[int, str], list[Candidate]] = field(default_factory=dict)
-    failure: str | None = None
-
-    def of_equal_text(self, candidate: Candidate) -> list[Candidate]:
-        """The candidate, and those of its text and parent that the PRM was not asked for."""
-        return [candidate, *self.unscored.get((candidate.parent, candidate.text), ())]
-
-
-@dataclass(slots=True)
-class _Asked:
-    """A request for children, the slot and pool rows of its children, and perhaps the child.
-
-    A greedy child of a node that has one already is a copy, for which the policy is not asked.
-    """
-
-    slot: int
-    parent_slot: int
-    parent: int
-    first_row: int
-    scored: bool
-    request: StepRequest
-    copy: StepSample | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _NewCandidate:
-    """A sampled candidate, its slot, its row of the expansion, and its parent's frontier slot."""
-
-    slot: int
-    row: int
-    parent_slot: int
-    candidate: Candidate
-
-
-@dataclass(slots=True)
-class _Grown:
-    """All candidates that the questions in `slots` asked for, and those that need scores."""
-
-    slots: list[int]
-    candidates: list[_NewCandidate]
-    to_score: list[_NewCandidate]
 
 
 class Cohort:
@@ -221,7 +93,7 @@ class Cohort:
         self._waiting = waiting
         self._finish = finish
         self._timings = timings
-        self._slots: list[_Slot | None] = [None] * slots
+        self._slots: list[Slot | None] = [None] * slots
         # The live paths of each question, handed over with the engine's next call.
         self._policy_forgets: dict[Question, list[Path]] = {}
         self._scorer_forgets: dict[Question, list[Path]] = {}
@@ -229,7 +101,7 @@ class Cohort:
         key = np.asarray(jax.random.key_data(jax.random.key(0)))
         self._idle = ticks.Terms(np.int32(1), np.int32(0), context, key)
         self._terms = [self._idle] * slots
-        self._stacked = _stack(self._terms)
+        self._stacked = stack(self._terms)
         started, compiled = time.perf_counter(), num_compilations()
         self._state = ticks.first_states(self._stacked, **settings.shapes)
         if num_compilations() > compiled:
@@ -240,8 +112,8 @@ class Cohort:
         # Seconds of the last tick without calls of models and waiting for them.
         self._own_seconds = 0.0
         # Calls in progress.
-        self._sampling: dict[Future[Generation], list[_Asked]] = {}
-        self._scoring: dict[Future[Scoring], _Grown] = {}
+        self._sampling: dict[Future[Generation], list[Asked]] = {}
+        self._scoring: dict[Future[Scoring], Grown] = {}
         self._policy_calls = executor_for(policy, slots)
         self._scorer_calls = executor_for(scorer, slots)
 
@@ -323,7 +195,7 @@ class Cohort:
         ready = [index for index in here if not asking[index]]
         if ready:
             advancing = ready
-            blank = _blank_expansion(len(self._slots), self._settings.capacity)
+            blank = blank_expansion(len(self._slots), self._settings.capacity)
             expansion = search.Expansion(**blank)
         else:
             self._sample(self._requests(request, here), busy)
@@ -369,15 +241,15 @@ class Cohort:
             tick = search.Tick(before, planned, expansion, observed["output"], after)
             self._memory, observed["record"] = ticks.record(memory, tick, self._settings.recorder)
         if len(advancing) < sum(slot is not None for slot in self._slots):
-            mask = _mask(advancing, len(self._slots))
+            mask = slot_mask(advancing, len(self._slots))
             after = ticks.where_slots(mask, after, before)
             if memory is not None:
                 self._memory = ticks.where_slots(mask, self._memory, memory)
         self._state = after
         return jax.device_get(observed)
 
-    def _requests(self, request: search.Request, slots: Sequence[int]) -> list[_Asked]:
-        asked: list[_Asked] = []
+    def _requests(self, request: search.Request, slots: Sequence[int]) -> list[Asked]:
+        asked: list[Asked] = []
         for index in slots:
             slot = self._slots[index]
             assert slot is not None
@@ -399,7 +271,7 @@ class Cohort:
                     to_end=bool(request.to_end[index, parent_slot]),
                 )
                 asked.append(
-                    _Asked(
+                    Asked(
                         slot=index,
                         parent_slot=int(parent_slot),
                         parent=parent,
@@ -412,9 +284,9 @@ class Cohort:
                 row += count
         return asked
 
-    def _sample(self, asked: list[_Asked], busy: Stopwatch) -> None:
+    def _sample(self, asked: list[Asked], busy: Stopwatch) -> None:
         """Begin calls of the policy: one for each question if it is concurrent, or one for all."""
-        groups: dict[int, list[_Asked]] = {}
+        groups: dict[int, list[Asked]] = {}
         for item in asked:
             groups.setdefault(item.slot if is_concurrent(self._policy) else 0, []).append(item)
         with busy("policy"):
@@ -437,7 +309,7 @@ class Cohort:
         enough = -(-sum(slot is not None for slot in self._slots) // _GATHER)
         least = time.perf_counter() + min(_PATIENCE * self._own_seconds, _MOST_SECONDS)
         arrived: list[int] = []
-        arrays = _blank_expansion(len(self._slots), self._settings.capacity)
+        arrays = blank_expansion(len(self._slots), self._settings.capacity)
         while self._sampling or self._scoring:
             rest = least - time.perf_counter()
             if len(arrived) >= enough and rest <= 0:
@@ -470,9 +342,9 @@ class Cohort:
                 arrived += grown.slots
         return sorted(arrived), search.Expansion(**arrays)
 
-    def _grow(self, calls: Sequence[Future[Generation]], busy: Stopwatch) -> _Grown:
+    def _grow(self, calls: Sequence[Future[Generation]], busy: Stopwatch) -> Grown:
         """Add the samples of calls that are done to the trees."""
-        grown = _Grown([], [], [])
+        grown = Grown([], [], [])
         for call in calls:
             asked = self._sampling.pop(call)
             generation = checked(call.result(), Generation, self._policy, "generate")
@@ -507,7 +379,7 @@ class Cohort:
                     )
                     row = rows.get(item.slot, 0)
                     rows[item.slot] = row + 1
-                    new = _NewCandidate(item.slot, row, item.parent_slot, candidate)
+                    new = NewCandidate(item.slot, row, item.parent_slot, candidate)
                     grown.candidates.append(new)
                     if candidate.invalid is None and item.scored:
                         grown.to_score.append(new)
@@ -518,7 +390,7 @@ class Cohort:
         return grown
 
     def _charge_policy(
-        self, item: _Asked, usage: TokenUsage, seconds: float, *, first: bool
+        self, item: Asked, usage: TokenUsage, seconds: float, *, first: bool
     ) -> None:
         ledger = self._tree(item.slot).ledger
         ledger.candidates += len(item.request.seeds)
@@ -529,7 +401,7 @@ class Cohort:
         ledger.policy_seconds += seconds
         ledger.policy_calls += first
 
-    def _score(self, grown: _Grown, busy: Stopwatch) -> None:
+    def _score(self, grown: Grown, busy: Stopwatch) -> None:
         """Begin a call of the PRM for the newest step of each candidate."""
         assert self._scorer is not None
         with busy("prm"):
@@ -537,12 +409,12 @@ class Cohort:
             asked = self._scorer_paths(grown.to_score)
             self._scoring[self._scorer_calls.submit(self._scorer.score, *asked)] = grown
 
-    def _scorer_paths(self, wanted: Sequence[_NewCandidate]) -> tuple[list[Question], list[Path]]:
+    def _scorer_paths(self, wanted: Sequence[NewCandidate]) -> tuple[list[Question], list[Path]]:
         trees = [self._tree(new.slot) for new in wanted]
         paths = [tree.path(new.candidate.id) for tree, new in zip(trees, wanted, strict=True)]
         return [tree.question for tree in trees], paths
 
-    def _add_scores(self, call: Future[Scoring], busy: Stopwatch) -> _Grown:
+    def _add_scores(self, call: Future[Scoring], busy: Stopwatch) -> Grown:
         """Give candidates the scores of a call that is done.
 
         If the call broke the PRM's contract, the questions are scored one by one, so that only
@@ -564,7 +436,7 @@ class Cohort:
                     slot.failure = str(error)
         return grown
 
-    def _add(self, scoring: Scoring, scored: Sequence[_NewCandidate], busy: Stopwatch) -> None:
+    def _add(self, scoring: Scoring, scored: Sequence[NewCandidate], busy: Stopwatch) -> None:
         assert self._scorer is not None
         checked(scoring, Scoring, self._scorer, "score")
         trees = [self._tree(new.slot) for new in scored]
@@ -595,7 +467,7 @@ class Cohort:
             ledger.prm_calls += new.slot not in called
             called.add(new.slot)
 
-    def _fill(self, arrays: dict[str, Any], grown: _Grown) -> None:
+    def _fill(self, arrays: dict[str, Any], grown: Grown) -> None:
         """Write candidates into the arrays of an expansion."""
         for new in grown.candidates:
             slot, candidate, at = self._slots[new.slot], new.candidate, (new.slot, new.row)
@@ -621,9 +493,9 @@ class Cohort:
             slot = self._slots[index]
             assert slot is not None
             if "record" in observed:
-                slot.records.append(_of_slot(observed["record"], index))
+                slot.records.append(of_slot(observed["record"], index))
             if isinstance(output.report, search.Decision):
-                slot.tree.decisions.extend(_decision_rows(slot, observed, index))
+                slot.tree.decisions.extend(decision_rows(slot, observed, index))
             for candidate in slot.tree.candidates[slot.num_recorded :]:
                 if candidate.score is not None:
                     path_score = float(output.path_score[index, candidate.pool_row])
@@ -736,16 +608,16 @@ class Cohort:
         for index, slot in enumerate(self._slots):
             if slot is None and self._waiting:
                 job = self._waiting.popleft()
-                self._slots[index] = _Slot(job, SearchTree(job.question, self._judge))
+                self._slots[index] = Slot(job, SearchTree(job.question, self._judge))
                 self._terms[index] = job.terms
                 opened.add(index)
         for index in self._closed - opened:
             self._terms[index] = self._idle
         replaced = opened | self._closed
         if replaced:
-            self._stacked = _stack(self._terms)
+            self._stacked = stack(self._terms)
             fresh = ticks.first_states(self._stacked, **self._settings.shapes)
-            mask = _mask(replaced, len(self._slots))
+            mask = slot_mask(replaced, len(self._slots))
             self._state = ticks.where_slots(mask, fresh, self._state)
             self._closed.clear()
 
@@ -790,38 +662,6 @@ def _nothing_generated() -> Future[Generation]:
     return future
 
 
-def _stack(terms: Sequence[ticks.Terms]) -> ticks.Terms:
-    """The terms of B slots as one value with leaves `[B, ...]`."""
-    return jax.tree.map(lambda *leaves: np.stack(leaves), *terms)
-
-
-def _of_slot(values: Any, index: int) -> Any:
-    """The part of a pytree with leaves `[B, ...]` that belongs to one slot."""
-    return jax.tree.map(lambda leaf: leaf[index], values)
-
-
-def _mask(indices: Collection[int], size: int) -> np.ndarray:
-    """bool[size], true at `indices`."""
-    mask = np.zeros((size,), bool)
-    mask[list(indices)] = True
-    return mask
-
-
-def _blank_expansion(slots: int, capacity: int) -> dict[str, Any]:
-    shape = (slots, capacity)
-    return {
-        "valid": np.zeros(shape, bool),
-        "parent": np.zeros(shape, np.int32),
-        "score": np.zeros(shape, np.float32),
-        "done": np.zeros(shape, bool),
-        "answer": np.full(shape, -1, np.int32),
-        "text": np.full(shape, -1, np.int32),
-        "log_prob": np.zeros(shape, np.float32),
-        "num_tokens": np.zeros(shape, np.int32),
-        "embedding": np.zeros(shape, np.int32),
-    }
-
-
 def _check_scores(scoring: Scoring, trees: list[SearchTree], candidates: list[Candidate]) -> None:
     if len(scoring.scores) != len(candidates):
         raise ScorerContractError(
@@ -834,24 +674,3 @@ def _check_scores(scoring: Scoring, trees: list[SearchTree], candidates: list[Ca
                 f"the PRM scored step {candidate.step} of question {tree.question.id!r} with "
                 f"{score}: a score must be in [0, 1]"
             )
-
-
-def _decision_rows(slot: _Slot, observed: dict[str, Any], index: int) -> Iterator[DecisionRow]:
-    """The decisions that a question's nodes took in this tick."""
-    decision: search.Decision = _of_slot(observed["output"].report, index)
-    request: search.Request = _of_slot(observed["request"], index)
-    for node_slot in np.flatnonzero(decision.valid):
-        yield DecisionRow(
-            step=slot.step,
-            phase=slot.phase,
-            node=int(request.embedding[node_slot]),
-            features=tuple(float(value) for value in decision.features[node_slot]),
-            action=int(decision.action[node_slot]),
-            num_extra=int(decision.num_extra[node_slot]),
-            num_retain=int(decision.num_retain[node_slot]),
-            temperature=float(request.temperature[node_slot]),
-            top_p=float(request.top_p[node_slot]),
-            top_k=int(request.top_k[node_slot]),
-            granted=int(request.num_samples[node_slot]),
-            reward=float(decision.reward[node_slot]),
-        )

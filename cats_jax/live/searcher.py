@@ -18,7 +18,8 @@ from ..grading.boxed_integer import BoxedIntegerJudge
 from ..protocols import AnswerJudge, Question, StepGenerator, StepScorer
 from ..specs.recipe import check_num_candidates
 from .arguments import check_judge, check_policy, check_questions, check_scorer, check_strategy
-from .driver import Cohort, Job, Limits, SearchSettings
+from .driver import Cohort
+from .jobs import Job, Limits, SearchSettings
 from .results import SearchResult
 from .seeds import stable_seed
 from .ticks import Terms

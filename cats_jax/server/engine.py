@@ -17,7 +17,8 @@ from typing import Literal
 
 from ..compiled_programs import keep_compiled_programs
 from ..errors import BadInputError
-from ..live.driver import Cohort, Job
+from ..live.driver import Cohort
+from ..live.jobs import Job
 from ..live.results import SearchResult
 from ..protocols import Question
 from .metrics import Metrics

@@ -1,0 +1,44 @@
+"""Pytrees of a batch of slots, on the host."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from . import ticks
+
+
+def stack(terms: Sequence[ticks.Terms]) -> ticks.Terms:
+    """The terms of B slots as one value with leaves `[B, ...]`."""
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *terms)
+
+
+def of_slot(values: Any, index: int) -> Any:
+    """The part of a pytree with leaves `[B, ...]` that belongs to one slot."""
+    return jax.tree.map(lambda leaf: leaf[index], values)
+
+
+def slot_mask(indices: Collection[int], size: int) -> np.ndarray:
+    """bool[size], true at `indices`."""
+    mask = np.zeros((size,), bool)
+    mask[list(indices)] = True
+    return mask
+
+
+def blank_expansion(slots: int, capacity: int) -> dict[str, Any]:
+    """The fields of an expansion `[slots, capacity]` without a candidate."""
+    shape = (slots, capacity)
+    return {
+        "valid": np.zeros(shape, bool),
+        "parent": np.zeros(shape, np.int32),
+        "score": np.zeros(shape, np.float32),
+        "done": np.zeros(shape, bool),
+        "answer": np.full(shape, -1, np.int32),
+        "text": np.full(shape, -1, np.int32),
+        "log_prob": np.zeros(shape, np.float32),
+        "num_tokens": np.zeros(shape, np.int32),
+        "embedding": np.zeros(shape, np.int32),
+    }

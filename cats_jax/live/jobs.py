@@ -1,0 +1,85 @@
+"""A question to search, the settings that questions share, and their limits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import search
+
+from ..protocols import Question
+from . import ticks
+from .results import Status
+from .tree import SearchTree
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits per question; None is no limit.
+
+    Attributes:
+        max_tokens: tokens sampled by the policy plus tokens computed by the PRM.
+        max_seconds: seconds spent on the question, as in its ledger.
+    """
+
+    max_tokens: int | None = None
+    max_seconds: float | None = None
+
+    def exceeded(self, tree: SearchTree) -> tuple[Status, str] | None:
+        """The limit a question has hit, with one line of reason, or None."""
+        tokens, seconds = tree.ledger.tokens, tree.ledger.seconds
+        if self.max_tokens is not None and tokens >= self.max_tokens:
+            return "max_tokens", f"{tokens} tokens, limit {self.max_tokens}"
+        if self.max_seconds is not None and seconds >= self.max_seconds:
+            return "max_seconds", f"{seconds:.1f} s spent, limit {self.max_seconds}"
+        return None
+
+
+@dataclass(frozen=True)
+class SearchSettings:
+    """Settings that all questions of a run share; `Searcher` checks them.
+
+    `num_candidates` is the largest N of all questions.
+    """
+
+    strategy: search.Strategy
+    num_candidates: int
+    max_depth: int
+    limits: Limits
+    recorder: search.Recorder | None = None
+
+    @property
+    def capacity(self) -> int:
+        """Number of rows of the pool."""
+        return search.capacity_for(self.num_candidates)
+
+    @property
+    def frontier_capacity(self) -> int:
+        """Number of rows of the frontier and of the finished paths."""
+        return search.capacity_for(self.strategy.width(self.num_candidates))
+
+    @property
+    def shapes(self) -> dict[str, Any]:
+        """Static arguments of `ticks.first_states`."""
+        return {
+            "strategy": self.strategy,
+            "max_depth": self.max_depth,
+            "capacity": self.capacity,
+            "frontier_capacity": self.frontier_capacity,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A question to search, and what is its own.
+
+    Attributes:
+        question: question with an id that no other question of the models has while it is open.
+        terms: values of the core.
+        seed, seed_name: what the seeds of its candidates derive from, see `candidate_seed`.
+    """
+
+    question: Question
+    terms: ticks.Terms
+    seed: int
+    seed_name: str
