@@ -582,7 +582,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="cats_jax/live/searcher.py",
         original="context = search.Context(price, *sparsity",
         mutated="context = search.Context(0.0, *sparsity",
-        tests=("tests/live/test_driver.py", "-k", "price_reaches"),
+        tests=("tests/live/test_driver.py", "-k", "price_and_rate"),
     ),
     Mutant(
         name="paths are shared whatever a strategy says of them",

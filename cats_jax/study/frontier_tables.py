@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from ..reporting.frontier.comparison import Comparison
 from ..reporting.frontier.controllers import Searched, compare_controllers
@@ -19,7 +19,10 @@ _SHIPPED = "cats"
 _CONTROLLERS = (_SHIPPED, "tokens0", "tokens1", "tokens2")
 """The controllers; the label of a configuration is a controller's name, or begins with it and -."""
 
-_SHIPPED_BUDGETS = (180, 200, 220, 240, 260, 320)
+_BY_LIKELIHOOD = "likelihood"
+"""What the labels of rules begin with that rank by score and likelihood."""
+
+_SHIPPED_BUDGETS = (180, 200, 220, 240, 260, 320, 400, 700)
 """Budgets in tokens at which other controllers are compared with the shipped one."""
 
 _COMPARISONS = {
@@ -29,8 +32,8 @@ _COMPARISONS = {
     ),
     "tokens": (
         (
-            ("frontier-validation", "tokens-validation"),
-            ("tokens-frontier-test", "tokens-test"),
+            ("frontier-validation", "likelihood-validation", "tokens-validation"),
+            ("tokens-frontier-test", "likelihood-test", "tokens-test"),
         ),
     ),
 }
@@ -64,15 +67,17 @@ def _compare(name: str, known: Sequence[tuple[Searched, Searched]]) -> Iterator[
     for cost in ("tokens", "flops"):
         # In FLOPs they are as far above the cheapest configuration as in tokens.
         budgets = [budget * cheapest[cost] / cheapest["tokens"] for budget in TOKEN_BUDGETS]
-        every: dict[tuple[str, str], Comparison] = {}
-        without: dict[tuple[str, str], Comparison] = {}
-        for validation, test in known:
-            every |= _compared(validation, test, budgets, cost)
-            # Without scores of the pilot there is no choice by predicted difficulty.
-            without |= _compared(_blind(validation), _blind(test), budgets, cost)
-        yield _by_budget(f"{name}-{cost}", every, cost)
-        rivals = {"all": every, "without the choice by difficulty": without}
-        yield _leads(f"{name}-{cost}-leads", rivals)
+        compared = {
+            rivals: {
+                key: comparison
+                for first, second in known
+                for key, comparison in _compared(among(first), among(second), budgets, cost).items()
+            }
+            for rivals, among in _RIVALS.items()
+            if rivals == "all" or any(among(first) != first for first, _ in known)
+        }
+        yield _by_budget(f"{name}-{cost}", compared["all"], cost)
+        yield _leads(f"{name}-{cost}-leads", compared)
     against: dict[tuple[str, str], Comparison] = {}
     for validation, test in known:
         against |= _against_shipped(validation, test)
@@ -80,8 +85,22 @@ def _compare(name: str, known: Sequence[tuple[Searched, Searched]]) -> Iterator[
         yield _by_budget(f"{name}-shipped", against, "tokens")
 
 
-def _blind(part: Searched) -> Searched:
+def _without_difficulty(part: Searched) -> Searched:
+    # Without scores of the pilot there is no choice by predicted difficulty.
     return part._replace(score_of=lambda row: None)
+
+
+def _without_likelihood(part: Searched) -> Searched:
+    kept = [group for group in part.groups if not group.strategy.startswith(_BY_LIKELIHOOD)]
+    return part if len(kept) == len(part.groups) else part._replace(groups=kept)
+
+
+_RIVALS: dict[str, Callable[[Searched], Searched]] = {
+    "all": lambda part: part,
+    "without the choice by difficulty": _without_difficulty,
+    "without ranking by likelihood": _without_likelihood,
+}
+"""Sets of rivals by name."""
 
 
 def _compared(
@@ -95,7 +114,7 @@ def _against_shipped(validation: Searched, test: Searched) -> dict[tuple[str, st
     """The other controllers against mixtures of the shipped one's configurations."""
     families = _families(validation)
     others = {name: labels for name, labels in families.items() if name != _SHIPPED and labels}
-    if not others:
+    if not others or not families[_SHIPPED]:
         return {}
     known = families[_SHIPPED].union(*others.values())
 

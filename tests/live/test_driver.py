@@ -486,26 +486,16 @@ def test_log_probabilities_are_asked_for_only_where_they_are_read():
         assert not search.cats(search.constant_policy, config).needs_log_probs
 
 
-@pytest.mark.parametrize("rate", [0.2, 0.6])
-def test_the_rate_of_the_prm_reaches_the_strategy(rate):
+@pytest.mark.parametrize("name", ["price", "prm_rate"])
+@pytest.mark.parametrize("value", [0.3, 0.7])
+def test_price_and_rate_reach_the_strategy(name, value):
     def plan(params, key, state):
-        number = jnp.round(10.0 * state.context.prm_rate).astype(jnp.int32)
+        number = jnp.round(10.0 * getattr(state.context, name)).astype(jnp.int32)
         return search.request(state, jnp.where(state.step == 0, number, 1)), state.memory
 
     strategy = dataclasses.replace(search.majority(), plan=plan)
-    for result in run(strategy, prm_rate=rate):
-        assert sum(row.step == 0 for row in result.candidates) == round(10 * rate)
-
-
-@pytest.mark.parametrize("price", [0.3, 0.7])
-def test_the_price_reaches_the_strategy(price):
-    def plan(params, key, state):
-        number = jnp.round(10.0 * state.context.price).astype(jnp.int32)
-        return search.request(state, jnp.where(state.step == 0, number, 1)), state.memory
-
-    strategy = dataclasses.replace(search.majority(), plan=plan)
-    for result in run(strategy, price=price):
-        assert sum(row.step == 0 for row in result.candidates) == round(10 * price)
+    for result in run(strategy, **{name: value}):
+        assert sum(row.step == 0 for row in result.candidates) == round(10 * value)
 
 
 def test_an_error_in_the_policy_stops_the_run():
