@@ -193,6 +193,19 @@ def test_monte_carlo_pays_for_all_candidates_to_come():
         np.testing.assert_allclose(returns[valid[first]], expected, rtol=1e-4, atol=1e-6)
 
 
+def _begin(strategy, task, size):
+    return search.init(
+        task.root,
+        strategy=strategy,
+        num_candidates=size,
+        max_depth=task.max_depth,
+        context=task.context,
+        capacity=CAPACITY,
+        frontier_capacity=4,
+        depth_capacity=DEPTH,
+    )
+
+
 def test_episodes_equal_rollouts():
     """The same ticks as `search.rollout`, whatever the capacity; only in batches."""
     world = simulation.toy_params(invalid=0.1)
@@ -204,16 +217,7 @@ def test_episodes_equal_rollouts():
         reset_key, search_key = jax.random.split(key)
         search_key = jax.random.fold_in(search_key, 0)  # the only search of its question
         task = simulation.reset(world, reset_key)
-        state = search.init(
-            task.root,
-            strategy=strategy,
-            num_candidates=size,
-            max_depth=task.max_depth,
-            context=task.context,
-            capacity=CAPACITY,
-            frontier_capacity=4,
-            depth_capacity=DEPTH,
-        )
+        state = _begin(strategy, task, size)
         return search.rollout(
             (),
             task.params,
@@ -299,16 +303,7 @@ def test_the_cost_in_tokens_equals_a_loop_over_the_search(score_base):
 
     @jax.jit
     def rollout(task, key, size):
-        state = search.init(
-            task.root,
-            strategy=strategy,
-            num_candidates=size,
-            max_depth=task.max_depth,
-            context=task.context,
-            capacity=CAPACITY,
-            frontier_capacity=4,
-            depth_capacity=DEPTH,
-        )
+        state = _begin(strategy, task, size)
         return search.rollout(
             (),
             task.params,
