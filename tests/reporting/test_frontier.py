@@ -187,7 +187,9 @@ def test_the_report_compares_a_controller_with_the_frontier(tmp_path, capsys):
         found = {float(each["budget"]): each for each in csv.DictReader(file)}
     assert list(found) == [float(budget) for budget in budgets]
     assert {found[5.0][name] for name in ("own", "rival", "lead")} == {""}
-    assert (found[10.0]["own"], found[10.0]["rival"]) == ("", "greedy N=1")
+    # Greedy decoding is on both frontiers, and no other rival is on the controller's.
+    assert (found[10.0]["own"], found[10.0]["rival"]) == ("greedy N=1", "greedy N=1")
+    assert float(found[10.0]["lead"]) == 0.0
     assert found[12.0]["own"] == "cats-cheap N=4"
     # 15 of 12..20 is 3/8 of the way from 4 to 5 of 8; 15 of 10..40 is 1/6 of that from 3 to 5.
     assert float(found[15.0]["own_accuracy"]) == pytest.approx((4 + 3 / 8) / 8)
@@ -199,9 +201,9 @@ def test_the_report_compares_a_controller_with_the_frontier(tmp_path, capsys):
     assert float(found[1000.0]["lead"]) == 0.0
     with (output / "frontier_leads.csv").open() as file:
         (leads,) = csv.DictReader(file)
-    assert leads["budgets"] == "5"
-    expected = [(4 - 3 - 2 / 15) / 8, (1 + 1 / 24) / 8, 1 / 8, 0.0, 0.0]
-    assert float(leads["mean_lead"]) == pytest.approx(sum(expected) / 5)
+    assert leads["budgets"] == "6"
+    expected = [0.0, (4 - 3 - 2 / 15) / 8, (1 + 1 / 24) / 8, 1 / 8, 0.0, 0.0]
+    assert float(leads["mean_lead"]) == pytest.approx(sum(expected) / 6)
 
 
 def test_budgets_are_spaced_evenly_by_default(tmp_path):

@@ -13,6 +13,10 @@ from .difficulty import ByDifficulty, choices_by_difficulty, pilot_scores
 from .mixtures import Key, Point, frontier_of, key_of
 
 
+GREEDY = "greedy"
+"""Label of the strategy that a controller may be mixed with."""
+
+
 class Searched(NamedTuple):
     """Configurations on one set of questions.
 
@@ -35,6 +39,9 @@ def compare_controllers(
     cost: str,
 ) -> dict[tuple[str, str], Comparison]:
     """Compare each controller with the frontier of all strategies that are none.
+
+    Greedy decoding is a point of both frontiers: a coin may decide that a question is not searched
+    at all, whoever would search it.
 
     Args:
         validation: configurations from which the frontiers are chosen.
@@ -63,9 +70,11 @@ def compare_controllers(
         scores = pilot_scores(untrained, validation.score_of)
         rivals = frontier_of([*untrained, *choices_by_difficulty(untrained, scores, cost)], cost)
         for name, labels in families.items():
-            own = frontier_of([group for group in usable if group.strategy in labels], cost)
-            if not own or not rivals:
+            trained = [group for group in usable if group.strategy in labels]
+            if not trained or not rivals:
                 continue
+            greedy = [group for group in untrained if group.strategy == GREEDY]
+            own = frontier_of([*greedy, *trained], cost)
             on_test, missing = _on_test([*own, *rivals], test)
             lacking |= dict.fromkeys(missing)
             if not missing:
