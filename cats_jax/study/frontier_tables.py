@@ -36,6 +36,12 @@ _COMPARISONS = {
             ("tokens-frontier-test", "likelihood-test", "tokens-test"),
         ),
     ),
+    "on-policy": (
+        (
+            ("on-policy-frontier-validation", "on-policy-validation"),
+            ("on-policy-frontier-test", "on-policy-test"),
+        ),
+    ),
 }
 """Name of the tables -> for each set of PRMs, the runs on validation and on test questions."""
 
