@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from rich import box
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+)
 from rich.table import Table
 from rich.text import Text
 
@@ -68,8 +76,7 @@ class ProgressBars:
     def __init__(self, console: Console, cells: int) -> None:
         self._console = console
         self._cells = cells
-        self._cell = 0
-        self._task = None
+        self._begun: dict[str, _Bar] = {}
         self._bars = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
@@ -90,56 +97,78 @@ class ProgressBars:
 
     def begin_cell(self, title: str, total: int, rows: Sequence[Row]) -> None:
         """Add a bar for a cell."""
-        self._cell += 1
-        self._title, self._total = title, total
-        self._right, self._done = sum(row.correct for row in rows), len(rows)
-        self._before = self._done
-        self._tokens = 0
-        self._started = self._printed = time.monotonic()
-        self._task = self._bars.add_task(
-            f"[{self._cell}/{self._cells}] {title}".replace("[", "\\["),
-            total=total,
-            completed=self._done,
-            figures=self._figures(),
+        label = f"[{len(self._begun) + 1}/{self._cells}] {title}"
+        task = self._bars.add_task(
+            label.replace("[", "\\["), total=total, completed=len(rows), figures=""
         )
-        if self._done == total:
-            self._line("already there")
+        cell = _Bar(label, task, total, len(rows), len(rows), sum(row.correct for row in rows))
+        self._begun[title] = cell
+        self._bars.update(task, figures=cell.figures())
+        if cell.done == total:
+            self._line(cell, "already there")
 
-    def row(self, row: Row) -> None:
-        """Count one more finished question."""
-        assert self._task is not None
-        self._right += row.correct
-        self._done += 1
-        self._tokens += row.ledger.tokens
-        self._bars.update(self._task, completed=self._done, figures=self._figures())
-        if self._done == self._total:
-            self._line(f"done in {time.monotonic() - self._started:.1f} s")
-        elif time.monotonic() - self._printed > _SECONDS_BETWEEN_LINES:
-            self._line("running")
+    def row(self, title: str, row: Row) -> None:
+        """Count one more finished question of a cell."""
+        cell = self._begun[title]
+        cell.right += row.correct
+        cell.done += 1
+        cell.tokens += row.ledger.tokens
+        self._bars.update(cell.task, completed=cell.done, figures=cell.figures())
+        if cell.done == cell.total:
+            self._line(cell, f"done in {time.monotonic() - cell.started:.1f} s")
+        elif time.monotonic() - cell.printed > _SECONDS_BETWEEN_LINES:
+            self._line(cell, "running")
 
-    def _figures(self) -> str:
-        if not self._done:
-            return ""
-        seconds = max(time.monotonic() - self._started, 1e-9)
-        new = self._done - self._before
-        text = f"accuracy {self._right / self._done:.3f}"
-        if not new:
-            return text
-        left = seconds / new * (self._total - self._done)
-        return (
-            f"{text}, {60 * new / seconds:.0f} questions/min, {self._tokens / seconds:.0f} "
-            f"tokens/s, {_duration(left)} left"
-        )
-
-    def _line(self, what: str) -> None:
-        self._printed = time.monotonic()
+    def _line(self, cell: _Bar, what: str) -> None:
+        cell.printed = time.monotonic()
         if not self._console.is_terminal:
             self._console.print(
-                f"[{self._cell}/{self._cells}] {self._title}: {self._done}/{self._total}, "
-                f"{self._figures()}, {what}",
+                f"{cell.label}: {cell.done}/{cell.total}, {cell.figures()}, {what}",
                 markup=False,
                 soft_wrap=True,
             )
+
+
+@dataclass
+class _Bar:
+    """A cell and its bar.
+
+    Attributes:
+        label: number and title of the cell.
+        task: the bar.
+        total: number of questions.
+        before: rows of an earlier run.
+        done: rows.
+        right: rows with the right answer.
+        tokens: tokens of the rows of this run.
+        started: when the cell began, in seconds of the monotonic clock.
+        printed: when its last line was printed.
+    """
+
+    label: str
+    task: TaskID
+    total: int
+    before: int
+    done: int
+    right: int
+    tokens: int = 0
+    started: float = field(default_factory=time.monotonic)
+    printed: float = field(default_factory=time.monotonic)
+
+    def figures(self) -> str:
+        """Accuracy so far, speed, and the time that is left."""
+        if not self.done:
+            return ""
+        seconds = max(time.monotonic() - self.started, 1e-9)
+        new = self.done - self.before
+        text = f"accuracy {self.right / self.done:.3f}"
+        if not new:
+            return text
+        left = seconds / new * (self.total - self.done)
+        return (
+            f"{text}, {60 * new / seconds:.0f} questions/min, {self.tokens / seconds:.0f} "
+            f"tokens/s, {_duration(left)} left"
+        )
 
 
 def _duration(seconds: float) -> str:

@@ -17,14 +17,17 @@ from .wall_times import WallTimes
 
 
 class Observer(Protocol):
-    """Follows an evaluation, for progress bars."""
+    """Follows an evaluation, for progress bars.
+
+    Several cells may be open at once, see `runners.CellRunner`; a cell is known by its title.
+    """
 
     def begin_cell(self, title: str, total: int, rows: Sequence[Row]) -> None:
         """A cell of `total` questions begins; `rows` are the rows it has already."""
         ...
 
-    def row(self, row: Row) -> None:
-        """One more question has ended; its row is queued for writing."""
+    def row(self, title: str, row: Row) -> None:
+        """One more question of a cell has ended; its row is queued for writing."""
         ...
 
 
@@ -81,7 +84,7 @@ class Recorder:
         # A replay of a bank has no tree.
         self._writer.add(row, result if self._with_trees and result.candidates else None)
         for observer in self._observers:
-            observer.row(row)
+            observer.row(cell.title, row)
         self._times.recording += time.perf_counter() - started
 
 

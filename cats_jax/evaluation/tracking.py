@@ -6,6 +6,7 @@ import contextlib
 import pathlib
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ..errors import BadInputError
@@ -36,7 +37,7 @@ class Tracker:
     def __init__(self, sinks: Sequence[Sink]) -> None:
         """The sinks are closed with the tracker."""
         self._sinks = sinks
-        self._title = ""
+        self._cells: dict[str, _Curves] = {}
 
     def __enter__(self) -> Tracker:
         return self
@@ -47,26 +48,39 @@ class Tracker:
 
     def begin_cell(self, title: str, total: int, rows: Sequence[Row]) -> None:
         """A cell begins, perhaps with rows of an earlier run."""
-        self._title = title
-        self._started = time.monotonic()
-        self._done, self._before = len(rows), len(rows)
-        self._right = sum(row.correct for row in rows)
-        self._tokens = sum(row.ledger.tokens for row in rows)
+        self._cells[title] = _Curves(
+            before=len(rows),
+            done=len(rows),
+            right=sum(row.correct for row in rows),
+            tokens=sum(row.ledger.tokens for row in rows),
+        )
 
-    def row(self, row: Row) -> None:
-        """One more question has ended."""
-        self._done += 1
-        self._right += row.correct
-        self._tokens += row.ledger.tokens
-        minutes = max(time.monotonic() - self._started, 1e-9) / 60
+    def row(self, title: str, row: Row) -> None:
+        """One more question of a cell has ended."""
+        cell = self._cells[title]
+        cell.done += 1
+        cell.right += row.correct
+        cell.tokens += row.ledger.tokens
+        minutes = max(time.monotonic() - cell.started, 1e-9) / 60
         values = {
-            "accuracy": self._right / self._done,
-            "tokens per question": self._tokens / self._done,
-            "questions per minute": (self._done - self._before) / minutes,
+            "accuracy": cell.right / cell.done,
+            "tokens per question": cell.tokens / cell.done,
+            "questions per minute": (cell.done - cell.before) / minutes,
         }
         for name, value in values.items():
             for sink in self._sinks:
-                sink.scalar(f"{self._title}/{name}", value, self._done)
+                sink.scalar(f"{title}/{name}", value, cell.done)
+
+
+@dataclass
+class _Curves:
+    """Sums over the rows of a cell; `before` of them are of an earlier run."""
+
+    before: int
+    done: int
+    right: int
+    tokens: int
+    started: float = field(default_factory=time.monotonic)
 
 
 class TensorBoard:

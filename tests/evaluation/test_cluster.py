@@ -200,7 +200,7 @@ class _Killer:
     def begin_cell(self, title, total, rows):
         pass
 
-    def row(self, row):
+    def row(self, title, row):
         if self.killed:
             return
         # Ray names a process after what it is doing.

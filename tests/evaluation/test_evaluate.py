@@ -392,8 +392,10 @@ def test_curves_are_written_for_tensorboard(tmp_path, finished):
     rows = finished[0].rows
     with tracking.Tracker([tracking.TensorBoard(tmp_path)]) as tracker:
         tracker.begin_cell("beam N=4", 3, rows[:1])
-        for row in rows[1:3]:
-            tracker.row(row)
+        tracker.row("beam N=4", rows[1])
+        tracker.begin_cell("beam N=8", 3, [])  # while the first is open
+        tracker.row("beam N=8", rows[0])
+        tracker.row("beam N=4", rows[2])
     (file,) = (tmp_path / tracking.FOLDER).iterdir()
     content, points = file.read_bytes(), []
     while content:
@@ -405,7 +407,7 @@ def test_curves_are_written_for_tensorboard(tmp_path, finished):
     accuracy = [(step, value) for tag, step, value in points if tag == "beam_N_4/accuracy"]
     expected = [sum(row.correct for row in rows[:n]) / n for n in (2, 3)]
     assert accuracy == [(2, pytest.approx(expected[0])), (3, pytest.approx(expected[1]))]
-    assert len(points) == 6
+    assert len(points) == 9
 
 
 def test_curves_end_where_the_disk_is_full(tmp_path, monkeypatch):
@@ -434,17 +436,18 @@ def test_the_progress_line(finished):
     console = Console(file=output, width=200)
     with terminal.ProgressBars(console, 2) as bars:
         bars.begin_cell("beam", 4, rows[:1])
-        for row in rows[1:4]:
-            bars.row(row)
-        bars.begin_cell("greedy", 1, rows[:1])
+        bars.row("beam", rows[1])
+        bars.begin_cell("greedy", 1, rows[:1])  # while the first is open
+        for row in rows[2:4]:
+            bars.row("beam", row)
     lines = output.getvalue().splitlines()
     number = r"\d+"
     assert re.fullmatch(
         rf"\[1/2\] beam: 4/4, accuracy [01]\.\d\d\d, {number} questions/min, {number} tokens/s, "
         r"0:00 left, done in 0\.\d s",
-        lines[0],
+        lines[1],
     )
-    assert lines[1].endswith("already there")
+    assert re.fullmatch(r"\[2/2\] greedy: 1/1, accuracy [01]\.000, already there", lines[0])
     assert terminal._duration(3_671) == "1:01:11"
 
 
@@ -476,7 +479,7 @@ class _Interrupt:
     def begin_cell(self, title, total, rows):
         self.begun.append((title, total, len(rows)))
 
-    def row(self, row):
+    def row(self, title, row):
         self.after -= 1
         if self.after == 0:
             raise KeyboardInterrupt

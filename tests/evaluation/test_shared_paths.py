@@ -198,7 +198,7 @@ class _Interrupt:
     def begin_cell(self, title, total, rows):
         pass
 
-    def row(self, row):
+    def row(self, title, row):
         self.after -= 1
         if self.after == 0:
             raise KeyboardInterrupt
