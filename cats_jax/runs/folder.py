@@ -23,7 +23,7 @@ import queue
 import threading
 import time
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -172,7 +172,8 @@ class Run:
     Attributes:
         folder: path of the run folder.
         manifest: content of manifest.json.
-        rows: complete result rows, in order of writing.
+        rows: complete result rows by cell, as the recipe has them, and by question. Searches end in
+            another order with every number of workers; tables and their resampling are the same.
         tree_folders: run folders of the rows whose trees are not in `folder`, by the rows' keys; a
             run that was merged of several has such rows.
     """
@@ -223,7 +224,33 @@ def read_run(folder: str | pathlib.Path) -> Run:
     manifest = _read_manifest(folder)
     if manifest is None:
         raise BadInputError(f"{str(folder)!r} is no run folder: it has no {MANIFEST}")
-    return Run(folder, manifest, tuple(row for row, _ in _complete_rows(folder)))
+    rows = [row for row, _ in _complete_rows(folder)]
+    return Run(folder, manifest, tuple(_in_order(rows, manifest["config"])))
+
+
+def _in_order(rows: Sequence[Row], config: object) -> list[Row]:
+    """The rows by cell and question; labels that the recipe lacks come last, as written."""
+    prms = _places([None, *_labels(config, "prms"), *(row.prm for row in rows)])
+    strategies = _places([*_labels(config, "strategies"), *(row.strategy for row in rows)])
+    datasets = _places([*_labels(config, "questions"), *(row.dataset for row in rows)])
+
+    def place(row: Row) -> tuple[int, int, int, int, int, str]:
+        cell = prms[row.prm], strategies[row.strategy], row.num_candidates, row.seed
+        return *cell, datasets[row.dataset], row.question
+
+    return sorted(rows, key=place)
+
+
+def _places(labels: Iterable[str | None]) -> dict[str | None, int]:
+    return {label: place for place, label in enumerate(dict.fromkeys(labels))}
+
+
+def _labels(config: object, kind: str) -> list[str]:
+    """The labels of a kind in a manifest, which may be damaged: what is none is left out."""
+    specs = config.get(kind) if isinstance(config, dict) else None
+    specs = specs if isinstance(specs, list) else []
+    labels = [spec.get("label") for spec in specs if isinstance(spec, dict)]
+    return [label for label in labels if isinstance(label, str)]
 
 
 def write_summary(folder: str | pathlib.Path, summary: Mapping[str, Any]) -> None:

@@ -91,6 +91,42 @@ def test_what_is_written_is_read(tmp_path):
         assert run.tree(row) == result
 
 
+def test_rows_are_in_the_recipe_s_order_whatever_ended_first(tmp_path):
+    config = {
+        "name": "t",
+        "strategies": [{"label": "greedy"}, {"label": "beam"}],
+        "prms": [{"label": "zero"}, {"label": "exact"}],
+        "questions": [{"label": "sums"}, {"label": "roots"}],
+    }
+    expected = [
+        ("greedy", 1, None, "sums", "q1"),
+        ("beam", 4, "zero", "sums", "q1"),
+        ("beam", 4, "exact", "sums", "q1"),
+        ("beam", 4, "exact", "sums", "q2"),
+        ("beam", 4, "exact", "roots", "q0"),
+        ("beam", 4, "exact", "others", "q3"),
+        ("beam", 16, "exact", "sums", "q1"),
+        ("vote", 4, "exact", "sums", "q1"),
+    ]
+    rows = [
+        dataclasses.replace(
+            _row(0, _result(0)),
+            key=f"{place}",
+            strategy=strategy,
+            num_candidates=n,
+            prm=prm,
+            dataset=dataset,
+            question=question,
+        )
+        for place, (strategy, n, prm, dataset, question) in enumerate(expected)
+    ]
+    for name, order in (("there", rows), ("back", rows[::-1])):
+        with RunWriter(tmp_path / name, _manifest(config=config)) as writer:
+            for row in order:
+                writer.add(row, None)
+        assert _keys(tmp_path / name) == [row.key for row in rows]
+
+
 def test_files_are_plain_json_lines(tmp_path):
     _write(tmp_path, range(2))
     rows = [json.loads(line) for line in (tmp_path / RESULTS).read_text().splitlines()]
