@@ -256,6 +256,20 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/commands/test_cli.py", "-k", "tokenizer"),
     ),
     Mutant(
+        name="a worker takes others' batches while cells are left to begin",
+        file="cats_jax/evaluation/batch_queue.py",
+        original="if batch is None or (rank(batch) == 2 and not helping):",
+        mutated="if batch is None:",
+        tests=("tests/evaluation/test_batch_queue.py", "-k", "keeps_to_its_cell"),
+    ),
+    Mutant(
+        name="a helper forgets which paths it sampled",
+        file="cats_jax/evaluation/batch_queue.py",
+        original="known.update(self._homes[key] for key in keys if key in self._homes)",
+        mutated="pass",
+        tests=("tests/evaluation/test_batch_queue.py", "-k", "helper_keeps"),
+    ),
+    Mutant(
         name="the time of paths that cells share is counted in each",
         file="cats_jax/evaluation/measure.py",
         original="    shares = recipe.budget is None and recipe.max_seconds is None",

@@ -25,6 +25,7 @@ from ..models.source import ModelSource
 from ..protocols import AnswerJudge, Question
 from ..specs.models import ModelSpec, PrmSpec
 from ..specs.recipe import Recipe
+from .batch_queue import Batch, BatchQueue
 from .cells import Cell, grid
 from .runners import LocalRunner
 from .wall_times import WallTimes
@@ -69,7 +70,6 @@ class RayRunner:
             raise BadInputError("--ray: Ray is not installed: pip install 'cats-jax[ray]'")
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         import ray
-        from ray.util import ActorPool
 
         self._ray = ray
         self._in_flight = recipe.in_flight
@@ -94,11 +94,15 @@ class RayRunner:
                 "env_vars": {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
             },
         )(_Worker)
-        self._actors = [actor.remote(recipe, models, judge) for _ in range(self.num_workers)]
-        self._pool: Any = ActorPool(self._actors)
+        self._actors: list[Any] = [
+            actor.remote(recipe, models, judge) for _ in range(self.num_workers)
+        ]
+        self._idle = list(range(self.num_workers))
+        self._queue = BatchQueue()
+        # By reference to the results: number of the actor, and the batch.
+        self._running: dict[Any, tuple[int, Batch]] = {}
+        self._times = WallTimes()
         self._cells = {_identity(cell): index for index, cell in enumerate(grid(recipe))}
-        # By question: the actor that remembers its paths.
-        self._homes: dict[str, Any] = {}
 
     def __enter__(self) -> RayRunner:
         return self
@@ -116,34 +120,43 @@ class RayRunner:
     def search(
         self, cell: Cell, questions: Sequence[Question], on_result: Callable[[SearchResult], None]
     ) -> None:
-        """Search all questions in batches; an actor prefers questions whose paths it remembers."""
+        """Queue all questions in batches, and return as soon as an actor needs another cell."""
         index = self._cells[_identity(cell)]
         size = min(self._in_flight, math.ceil(len(questions) / self.num_workers))
-        batches = [questions[start : start + size] for start in range(0, len(questions), size)]
+        for start in range(0, len(questions), size):
+            part = tuple(questions[start : start + size])
+            self._queue.put(Batch(index, cell.pool, part, on_result))
+        self._send(helping=False)
+        while not self._idle:
+            self._receive(helping=False)
 
-        def send(actor: Any, _: object) -> Any:
-            batch = batches.pop(self._best_known(batches, actor))
-            if cell.pool is not None:
-                self._homes.update((question.id, actor) for question in batch)
-            return actor.search.remote(index, list(batch))
+    def finish(self, times: WallTimes) -> None:
+        """Search what is left, each batch by any actor that is idle; add the actors' times."""
+        self._send(helping=True)
+        while self._running:
+            self._receive(helping=True)
+        times.add(self._times.take())
+        times.workers = self.num_workers
 
-        for results in self._pool.map_unordered(send, list(range(len(batches)))):
-            for result in results:
-                on_result(result)
+    def _send(self, *, helping: bool) -> None:
+        """Give idle actors batches, see `BatchQueue.take`."""
+        for actor in list(self._idle):
+            batch = self._queue.take(actor, helping=helping)
+            if batch is not None:
+                self._idle.remove(actor)
+                sent = self._actors[actor].search.remote(batch.cell, list(batch.questions))
+                self._running[sent] = actor, batch
 
-    def _best_known(self, batches: Sequence[Sequence[Question]], actor: Any) -> int:
-        """Index of the batch that suits an actor best.
-
-        That is the batch with the most questions whose paths the actor remembers; among equals, the
-        one with the fewest questions that other actors remember.
-        """
-
-        def known(index: int) -> tuple[int, int]:
-            homes = [self._homes.get(question.id) for question in batches[index]]
-            own = homes.count(actor)
-            return own, own + homes.count(None)
-
-        return max(range(len(batches)), key=known)
+    def _receive(self, *, helping: bool) -> None:
+        """Wait for a batch, give its actor another one, and hand the results on."""
+        (ended, *_), _ = self._ray.wait(list(self._running))
+        actor, batch = self._running.pop(ended)
+        self._idle.append(actor)
+        self._send(helping=helping)
+        results, times = self._ray.get(ended)
+        self._times.add(times)
+        for result in results:
+            batch.on_result(result)
 
 
 def needs(recipe: Recipe) -> tuple[int, float]:
@@ -185,12 +198,13 @@ class _Worker:
 
     def __init__(self, recipe: Recipe, models: ModelSource, judge: AnswerJudge) -> None:
         self._cells = grid(recipe)
-        self._runner = LocalRunner(recipe, models, judge, WallTimes())
+        self._times = WallTimes()
+        self._runner = LocalRunner(recipe, models, judge, self._times)
 
-    def search(self, cell: int, questions: list[Question]) -> list[SearchResult]:
+    def search(self, cell: int, questions: list[Question]) -> tuple[list[SearchResult], WallTimes]:
         results: list[SearchResult] = []
         self._runner.search(self._cells[cell], questions, results.append)
-        return results
+        return results, self._times.take()
 
 
 def _connect(ray: Any, address: str) -> None:

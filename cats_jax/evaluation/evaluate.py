@@ -239,7 +239,7 @@ def evaluate(
         runner: searches the questions of a cell; default: `LocalRunner`, in this process.
 
     Returns:
-        The run as read from its folder, and the wall times.
+        The run as read from its folder, and the times.
 
     Raises:
         BadInputError: the folder belongs to another run, or a model or question can't be used.
@@ -263,6 +263,7 @@ def evaluate(
             with_trees = recipe.writes_trees(cell.num_candidates)
             recorder = Recorder(cell, questions, judge, writer, with_trees, observers, times)
             runner.search(cell, todo, recorder)
+        runner.finish(times)
     times.writing = writer.seconds
     times.total = time.perf_counter() - started
     return read_run(folder), times

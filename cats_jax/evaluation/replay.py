@@ -26,6 +26,7 @@ from ..live.ledger import Ledger
 from ..live.results import DecisionRow, SearchPath, SearchResult
 from ..protocols import Question
 from .cells import Cell
+from .wall_times import WallTimes
 
 _BLOCK = 64
 """Questions searched in one batch, enough to fill the arrays and few enough to end together."""
@@ -174,6 +175,9 @@ class ReplayRunner:
                     ),
                 )
             )
+
+    def finish(self, times: WallTimes) -> None:
+        """Do nothing; `search` returns when all questions have ended, and a replay has no times."""
 
 
 def _right_path(answer: str) -> SearchPath:

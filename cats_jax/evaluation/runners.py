@@ -21,12 +21,20 @@ from .wall_times import WallTimes
 
 
 class CellRunner(Protocol):
-    """Searches the questions of a cell, in this process or elsewhere."""
+    """Searches the questions of one cell after another, in this process or elsewhere."""
 
     def search(
         self, cell: Cell, questions: Sequence[Question], on_result: Callable[[SearchResult], None]
     ) -> None:
-        """Search all questions; `on_result` gets each result as it ends, one at a time."""
+        """Search all questions; `on_result` gets each result as it ends, one at a time.
+
+        A runner with workers may return as soon as one of them has nothing to do, and gives the
+        other results to `on_result` during later calls.
+        """
+        ...
+
+    def finish(self, times: WallTimes) -> None:
+        """Wait for all results, and add what workers elsewhere spent to `times`."""
         ...
 
 
@@ -114,6 +122,9 @@ class LocalRunner:
         self._times.searching += time.perf_counter() - begun - recording
         self._times.parts.update(searcher.timings.as_dict())
         self._times.recomputed += self._recomputed() - recomputed
+
+    def finish(self, times: WallTimes) -> None:
+        """Do nothing: `search` returns when all questions have ended, and counts its own times."""
 
     def _recomputed(self) -> int:
         """Tokens that the loaded models have computed again so far."""

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 class WallTimes:
     """Where an evaluation's wall time went, in seconds, and tokens that were computed again.
 
-    Only `LocalRunner` sets `loading`, `searching`, `parts` and `recomputed`.
+    Only `LocalRunner` sets `loading`, `searching`, `parts` and `recomputed`. Of a run with workers
+    these are sums over the workers, which search at the same time.
 
     Attributes:
         loading: loading models.
@@ -21,6 +22,7 @@ class WallTimes:
         total: the whole of `evaluate`.
         recomputed: tokens that policy and PRM on transformers computed again because their keys
             and values did not fit into `kv_cache_gib`; no ledger counts them.
+        workers: number of processes that searched beside this one; 0: this one did.
     """
 
     loading: float = 0.0
@@ -30,3 +32,20 @@ class WallTimes:
     total: float = 0.0
     parts: Counter[str] = field(default_factory=Counter)
     recomputed: int = 0
+    workers: int = 0
+
+    def add(self, other: WallTimes) -> None:
+        """Add what another process spent on loading and searching."""
+        self.loading += other.loading
+        self.searching += other.searching
+        self.parts.update(other.parts)
+        self.recomputed += other.recomputed
+
+    def take(self) -> WallTimes:
+        """What was spent on loading and searching since the last call."""
+        taken = WallTimes()
+        taken.add(self)
+        self.loading = self.searching = 0.0
+        self.parts.clear()
+        self.recomputed = 0
+        return taken

@@ -262,7 +262,9 @@ def timing_table(times: WallTimes, title: str = "where the time went") -> Table:
     """All parts of an evaluation's time: first the work, then the wall time.
 
     Files are compressed and written in the background, so that the work may exceed the wall time.
-    The share outside is a share of the work.
+    The share outside is a share of the work. With workers the work and the seconds in which they
+    loaded models and searched are sums over the workers; the latter are shares of the workers' wall
+    time together.
     """
     work: dict[str, float] = {**times.parts, "recording": times.recording, "writing": times.writing}
     names = {
@@ -290,10 +292,14 @@ def timing_table(times: WallTimes, title: str = "where the time went") -> Table:
     add("work", total, total)
     table.add_section()
     wall = times.total or 1.0
-    add("wall time: loading models", times.loading, wall)
-    add("wall time: searching", times.searching + times.recording, wall)
-    rest = times.total - times.loading - times.searching - times.recording
-    add("wall time: rest", rest, wall)
+    if times.workers:
+        add(f"workers ({times.workers}): loading models", times.loading, times.workers * wall)
+        add(f"workers ({times.workers}): searching", times.searching, times.workers * wall)
+    else:
+        add("wall time: loading models", times.loading, wall)
+        add("wall time: searching", times.searching + times.recording, wall)
+        rest = times.total - times.loading - times.searching - times.recording
+        add("wall time: rest", rest, wall)
     add("wall time", times.total, wall)
     if times.recomputed:
         table.add_section()

@@ -1,11 +1,14 @@
 """The notes below the tables of a run, and which rival stands in them."""
 
+from collections import Counter
+
 import made_runs
 import pytest
 
 from cats_jax.commands.evaluate import run_parts
+from cats_jax.evaluation.wall_times import WallTimes
 from cats_jax.reporting.groups import groups
-from cats_jax.reporting.run_tables import accuracy_sheet, run_sheets
+from cats_jax.reporting.run_tables import accuracy_sheet, run_sheets, timing_table
 from cats_jax.runs.folder import Run
 
 ACTIONS = ((1, 1, 1.0, 1.0, 0, 3),)
@@ -53,3 +56,19 @@ def test_numbers_of_seeds_and_questions_have_a_column_where_they_differ():
     assert "questions" not in shown
     assert [record["seeds"] for record in records] == [1, 2]
     assert "questions" in titles(one, other, made_runs.row("cats", question="q1"))[0]
+
+
+def test_times_of_workers_are_sums_and_shares_of_their_wall_time():
+    worker = WallTimes(loading=1.0, searching=5.0, parts=Counter({"core": 4.0}), recomputed=7)
+    times = WallTimes(recording=1.0, total=10.0, workers=2)
+    for _ in range(2):
+        times.add(worker)
+    columns = [list(column.cells) for column in timing_table(times).columns]
+    table = {part: (seconds, share) for part, seconds, share in zip(*columns, strict=True)}
+    assert table["core: plan and commit"] == ("8.00", "88.9%")
+    assert table["workers (2): loading models"] == ("2.00", "10.0%")
+    assert table["workers (2): searching"] == ("10.00", "50.0%")
+    assert table["wall time"] == ("10.00", "100.0%")
+    assert "wall time: searching" not in table
+    assert worker.take() == WallTimes(1.0, 5.0, parts=Counter({"core": 4.0}), recomputed=7)
+    assert worker.take() == WallTimes()

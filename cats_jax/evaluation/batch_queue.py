@@ -1,0 +1,85 @@
+"""Which worker searches which batch of questions, so that all stay busy and little is done twice.
+
+A worker remembers the paths that it has sampled, and has compiled the programs of the cells that it
+has begun. So cells that share paths, and every other cell, belong to the worker that began them;
+the others go on with the next cells. When no more cells come, all take whatever is left.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..live.results import SearchResult
+from ..protocols import Question
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Questions of a cell that one worker searches at once.
+
+    Attributes:
+        cell: index of the cell in the grid.
+        pool: name of the pool of paths that the cell shares with others, see `Cell.pool`.
+        questions: the questions.
+        on_result: gets each result.
+    """
+
+    cell: int
+    pool: str | None
+    questions: tuple[Question, ...]
+    on_result: Callable[[SearchResult], None]
+
+
+class BatchQueue:
+    """Batches that wait for a worker; workers are numbers."""
+
+    def __init__(self) -> None:
+        """No batch waits, and no worker knows anything."""
+        self._waiting: list[Batch] = []
+        # By pool and question: the worker that remembers the paths.
+        self._homes: dict[tuple[str, str], int] = {}
+        # By pool, or by cell without one: the worker that began it.
+        self._owners: dict[str | int, int] = {}
+
+    def put(self, batch: Batch) -> None:
+        """Add a batch."""
+        self._waiting.append(batch)
+
+    def take(self, worker: int, *, helping: bool) -> Batch | None:
+        """Remove and return the batch that suits a worker best; None: the worker should wait.
+
+        First come the worker's own batches: of questions whose paths it remembers, or of a pool or
+        cell that it began. Then come batches of no worker.
+
+        Args:
+            worker: number of an idle worker.
+            helping: whether it also takes other workers' batches, which come last.
+        """
+
+        def rank(batch: Batch) -> int:
+            owner = self._owner(batch)
+            return 0 if owner == worker else 1 if owner is None else 2
+
+        # Of equals, the first.
+        batch = min(self._waiting, key=rank, default=None)
+        if batch is None or (rank(batch) == 2 and not helping):
+            return None
+        self._waiting.remove(batch)
+        self._owners.setdefault(_group(batch), worker)
+        if batch.pool is not None:
+            self._homes.update(((batch.pool, each.id), worker) for each in batch.questions)
+        return batch
+
+    def _owner(self, batch: Batch) -> int | None:
+        """The worker that knows most about a batch, or None if all know nothing."""
+        known: Counter[int] = Counter()
+        if batch.pool is not None:
+            keys = ((batch.pool, question.id) for question in batch.questions)
+            known.update(self._homes[key] for key in keys if key in self._homes)
+        return max(known, key=known.__getitem__, default=self._owners.get(_group(batch)))
+
+
+def _group(batch: Batch) -> str | int:
+    return batch.cell if batch.pool is None else batch.pool
