@@ -2,6 +2,7 @@
 # done before.
 #
 #   make demo SEED=7 QUESTIONS=50     another seed, fewer questions
+#   make demo JOBS=1                  one process in place of two workers
 #   make test PYTHON=python3.12       another interpreter for a new .venv
 
 PYTHON    ?= python3
@@ -75,8 +76,11 @@ $(VLLM_STAMP): pyproject.toml constraints.txt .ci/vllm_requirements.py
 	  -e '.[hf,http,serve,eval,dev]'
 	@touch $@
 
+# Each worker of Ray takes a core; with fewer cores, or JOBS=1, one process searches.
 demo: $(STAMP)
-	@$(BIN)/cats-jax demo --seed $(SEED) --questions $(QUESTIONS)
+	@ray=; test $(JOBS) -lt 2 || test "$$(getconf _NPROCESSORS_ONLN)" -lt $(JOBS) || \
+	  ray='--ray local --ray-workers $(JOBS)'; \
+	$(BIN)/cats-jax demo --seed $(SEED) --questions $(QUESTIONS) $$ray
 
 # Without fusion emitters small programs compile in two thirds of the time. Tests that compare programs
 # bit for bit compile them as users do; they are among the slow tests.

@@ -6,8 +6,11 @@ import pathlib
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+import tyro
+
 from .. import world
 from ..errors import BadInputError, known_names
+from .ray_options import IN_THIS_PROCESS, RayOptions
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -32,6 +35,7 @@ def demo(
     questions: int = 100,
     num_candidates: tuple[int, ...] = (4, 16, 64),
     prms: tuple[str, ...] = ("exact",),
+    searching: tyro.conf.OmitArgPrefixes[RayOptions] = IN_THIS_PROCESS,
     output: pathlib.Path | None = None,
 ) -> int:
     """Search the embedded world with seven strategies; print accuracy, compute and one tree.
@@ -41,12 +45,14 @@ def demo(
         questions: number of questions from the test set, with equal shares of the levels.
         num_candidates: values of N.
         prms: process reward models of the embedded world.
+        searching: where questions are searched.
         output: run folder; default: a new one under runs/.
     """
     from ..evaluation.evaluate import prepare
     from .evaluate import exit_code, model_source, run_evaluation, show_run, show_timings
     from .terminal import make_console
 
+    searching.check()
     for prm in prms:
         if prm not in world.PRM_NAMES:
             raise BadInputError(
@@ -67,7 +73,7 @@ def demo(
         f"policy 'weak', PRM {', '.join(prms)}.",
         soft_wrap=True,
     )
-    run, times = run_evaluation(console, evaluation, models, folder)
+    run, times = run_evaluation(console, evaluation, models, folder, searching=searching)
     show_run(console, run)
     show_timings(console, times)
     _show_tree(console, run)

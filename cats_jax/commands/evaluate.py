@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from ..errors import BadInputError
+from .ray_options import IN_THIS_PROCESS, RayOptions
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -39,8 +40,7 @@ def evaluate(
     measure: bool = False,
     timings: bool = False,
     wandb: str | None = None,
-    ray: str | None = None,
-    ray_workers: int | None = None,
+    searching: tyro.conf.OmitArgPrefixes[RayOptions] = IN_THIS_PROCESS,
     bank: pathlib.Path | None = None,
     held_out: pathlib.Path | None = None,
     level: float = 0.5,
@@ -65,8 +65,7 @@ def evaluate(
             long every cell would take; nothing is written.
         timings: print where the wall time went.
         wandb: also log to this Weights & Biases project.
-        ray: search on a Ray cluster: its address, or "local" for one on this machine.
-        ray_workers: workers on the cluster; default: one for each GPU or core.
+        searching: where questions are searched.
         bank: replay a step bank of these questions in the graph, in place of asking the models.
         held_out: run on other questions, to tell which answers are certified: those that lead
             every other answer by more than 2 epsilon, the scores' largest deviation there.
@@ -84,6 +83,7 @@ def evaluate(
     if measure and not dry_run:
         raise BadInputError("--measure estimates what a run would take: give it with --dry-run")
 
+    searching.check()
     given = {"num_candidates": num_candidates, "seeds": seeds, "in_flight": in_flight}
     overrides = {name: value for name, value in given.items() if value is not None}
     missing: list[str] = []
@@ -119,12 +119,12 @@ def evaluate(
     for note in evaluation.notes:
         console.print(f"note: {note}", markup=False, soft_wrap=True)
     settled = evaluation.recipe
-    if not folder.exists() and bank is None and ray is None:
+    if not folder.exists() and bank is None and searching.ray is None:
         # Before the folder is made: with other settings it would be another run's.
         check_models(models, settled.policy, settled.prms, largest_work(settled))
     runner = None
     if bank is not None:
-        if ray is not None:
+        if searching.ray is not None:
             raise BadInputError("--bank asks no model: give it without --ray")
         evaluation, runner = replayed(evaluation, bank)
     run, times = run_evaluation(
@@ -133,8 +133,7 @@ def evaluate(
         models,
         folder,
         wandb=wandb,
-        ray=ray,
-        ray_workers=ray_workers,
+        searching=searching,
         runner=runner,
     )
     show_run(console, run)
@@ -160,8 +159,7 @@ def run_evaluation(
     folder: pathlib.Path,
     *,
     wandb: str | None = None,
-    ray: str | None = None,
-    ray_workers: int | None = None,
+    searching: RayOptions = IN_THIS_PROCESS,
     runner: CellRunner | None = None,
 ) -> tuple[Run, WallTimes]:
     """Run with progress bars and curves: locally, on a cluster, or by the given runner."""
@@ -180,11 +178,17 @@ def run_evaluation(
     recipe = evaluation.recipe
     judge = default_judge(recipe.questions)
     with contextlib.ExitStack() as stack:
-        if ray is not None:
-            runner = stack.enter_context(
-                RayRunner(recipe, models, judge, address=ray, workers=ray_workers)
-            )
         tracker = stack.enter_context(Tracker(sinks))
+        if searching.ray is not None:
+            runner = stack.enter_context(
+                RayRunner(
+                    recipe,
+                    models,
+                    judge,
+                    address=searching.ray,
+                    workers=searching.ray_workers,
+                )
+            )
         bars = stack.enter_context(ProgressBars(console, len(evaluation.cells)))
         return evaluate_cells(
             evaluation,

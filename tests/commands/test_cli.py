@@ -267,6 +267,8 @@ def test_bad_questions(capsys, recipe, tmp_path, questions, message):
         (("demo", "--num-candidates", "0"), r"num_candidates=0"),
         (("demo", "--questions", "0"), r"count=0"),
         (("demo", "--prms", "perfect"), r"PRM 'perfect' is not of the embedded world: .*exact"),
+        (("demo", "--ray-workers", "2"), r"--ray-workers 2: this process searches"),
+        (("evaluate", "x.yaml", "--ray-workers", "2"), r"--ray-workers 2: this process searches"),
         (("train", "--output", "x", "--config", "best"), r"unknown configuration 'best'"),
     ],
 )
@@ -484,6 +486,25 @@ def test_all_questions_of_a_cell_failing_is_a_failed_run(capsys, recipe, tmp_pat
 def test_demo_refuses_a_folder_with_results(capsys, tmp_path):
     (tmp_path / "results.jsonl").touch()
     assert "a demo never goes on with" in _refused(capsys, "demo", "--output", str(tmp_path))
+
+
+@pytest.mark.usefixtures("no_models")
+@pytest.mark.parametrize("command", ["demo", "evaluate"])
+def test_the_options_of_ray_reach_the_runner(recipe, tmp_path, monkeypatch, command):
+    given = {}
+
+    class Stop(Exception):
+        pass
+
+    def runner(*arguments, **options):
+        given.update(options)
+        raise Stop
+
+    monkeypatch.setattr("cats_jax.evaluation.cluster.RayRunner", runner)
+    where = ["--output", str(tmp_path / "run"), "--ray", "here:1", "--ray-workers", "3"]
+    with pytest.raises(Stop):
+        cli.run([command, *([recipe()] if command == "evaluate" else []), *where])
+    assert given == {"address": "here:1", "workers": 3}
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "recipes").glob("*.yaml")), ids=lambda p: p.name)

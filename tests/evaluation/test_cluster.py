@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 import socket
 import subprocess
 import sys
@@ -266,6 +267,36 @@ def test_the_command_on_a_new_local_cluster(tmp_path, recipe_file):
     assert done.returncode == 0, done.stderr
     assert "accuracy" in done.stdout
     assert len(read_run(output).rows) == 4
+
+
+def test_a_demo_with_two_workers_prints_what_one_process_prints(tmp_path):
+    """But for seconds. Its cells are open at once, and end in another order."""
+    arguments = ["demo", "--questions", "5", "--num-candidates", "4"]
+    printed, runs = [], []
+    for name, options in (("alone", []), ("ray", ["--ray", "local", "--ray-workers", "2"])):
+        output = tmp_path / name
+        done = subprocess.run(
+            [sys.executable, "-m", "cats_jax.cli", *arguments, "--output", str(output), *options],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stderr == ""
+        first, *_ = re.findall("^demo-0: .*", done.stdout, re.MULTILINE)
+        tables, rest = done.stdout[done.stdout.index(first) :].split("figure: ", 1)
+        tree = rest[rest.index("One search: ") : rest.index("   seconds: ")]
+        # The last columns but one of the table of costs are seconds.
+        printed.append(
+            [re.sub(r" [\d.]+ \|( +\d+ \|)$", r"\1", line) for line in tables.split("\n")]
+        )
+        printed[-1] += tree.split("\n")
+        runs.append(read_run(output))
+        assert ("workers (2): searching" in done.stdout) == bool(options)
+    assert printed[0] == printed[1]
+    assert len(runs[0].rows) == 7 * 5
+    _check_same(*runs)
 
 
 def test_no_cluster_answers(tmp_path, recipe_file):
