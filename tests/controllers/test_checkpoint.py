@@ -206,6 +206,15 @@ def test_the_shipped_controller_has_no_weights_for_later_features():
         assert not kernel[NUM_OLD:].any()
 
 
+def test_the_shipped_controller_that_pays_for_tokens_reads_likelihoods():
+    loaded = checkpoint.load(world.ASSETS / "controllers" / "cats-tokens")
+    assert loaded.config == search.CATS_TOKENS
+    assert search.cats(search.constant_policy, loaded.config).needs_log_probs
+    kernel = np.asarray(loaded.actor["layer_0"]["kernel"])
+    assert kernel.shape[0] == len(search.FEATURE_NAMES)
+    assert kernel[NUM_OLD:].any()
+
+
 def test_the_rates_of_the_prm_come_back(tmp_path, state):
     cats = dataclasses.replace(search.SELECTIVE, actions=ACTIONS)
     config = dataclasses.replace(CONFIG, cats=cats, prm_rates=(1.0, 4.0))

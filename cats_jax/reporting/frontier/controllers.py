@@ -12,7 +12,6 @@ from .comparison import Comparison, compare_frontiers
 from .difficulty import ByDifficulty, choices_by_difficulty, pilot_scores
 from .mixtures import Key, Point, frontier_of, key_of
 
-
 GREEDY = "greedy"
 """Label of the strategy that a controller may be mixed with."""
 
