@@ -44,7 +44,7 @@ help:
 	@echo 'make bench       speed of the search core, of training and of the bridges'
 	@echo 'make bench-vllm  speed of searches on vLLM, here and over HTTP, and what its prefix cache saves'
 	@echo 'make check-gpu   PART=core ...: speed, memory and equal results on a GPU (REHEARSE=1, OUT=)'
-	@echo 'make world       rebuild the embedded world from scratch (an hour or two)'
+	@echo 'make world       rebuild the embedded world from scratch (two to three hours)'
 
 install: $(STAMP)
 

@@ -135,8 +135,8 @@ figure.tight_layout()
 
 # %%
 figures = json.loads((world.ASSETS / "world.json").read_text())["prms"]
-names = list(figures)
-assert set(names) == set(world.PRM_NAMES)
+assert set(figures) == set(world.PRM_NAMES)
+names = list(world.PRM_FAMILY)
 for name in names:
     tensors = load_file(world.prm_path(name) / "model.safetensors")
     counted = theory.measure_sparsity(tensors.items())

@@ -7,7 +7,7 @@ Everything here is shipped with the package and loads offline::
 
     questions = task.problems("validation", 50)
     world.policy_path("weak")      # a Hugging Face folder
-    world.prm_path("exact")        # one of world.PRM_NAMES, best to worst
+    world.prm_path("exact")        # one of world.PRM_NAMES
 
 Importing this module costs nothing: no torch, no transformers.
 `python -m cats_jax.world_build.build` makes the assets anew. The measured figures of all
@@ -18,14 +18,14 @@ from __future__ import annotations
 
 import pathlib
 
-__all__ = ["ASSETS", "POLICY_NAMES", "PRM_NAMES", "policy_path", "prm_path"]
+__all__ = ["ASSETS", "POLICY_NAMES", "PRM_FAMILY", "PRM_NAMES", "policy_path", "prm_path"]
 
 ASSETS = pathlib.Path(__file__).parent / "assets"
 """The folder of the shipped models and their figures."""
 
 POLICY_NAMES: tuple[str, ...] = ("weak", "strong")
 
-PRM_NAMES: tuple[str, ...] = (
+PRM_FAMILY: tuple[str, ...] = (
     "exact",
     "sparse",
     "pruned-50",
@@ -33,7 +33,12 @@ PRM_NAMES: tuple[str, ...] = (
     "pruned-80",
     "labels-only",
 )
-"""The process reward models, best to worst by how often they rank a right sibling first."""
+"""The process reward models that know the errors of the policy ``weak`` only, best to worst by how
+often they rank a right sibling of that policy first."""
+
+PRM_NAMES: tuple[str, ...] = (*PRM_FAMILY, "on-policy", "strong-errors")
+"""All process reward models. ``on-policy`` learned from the errors of both policies, and
+``strong-errors`` goes on from it with those of the policy ``strong``."""
 
 
 def policy_path(name: str) -> pathlib.Path:

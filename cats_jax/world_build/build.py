@@ -4,12 +4,12 @@ The build is a chain of stages, each a folder of its own below ``--work``. A sta
 there and was made from the same recipe, seed and inputs is not run again, so a build that was
 interrupted goes on where it stopped, and ``--stage`` runs a part of it (two processes can share
 the work). With the same seed the files are the same, apart from the seconds that the full build
-notes; ``--quick`` notes none. The full build takes one to two hours on two cores.
+notes; ``--quick`` notes none. The full build takes two to three hours on two cores.
 
-Stages: policy-weak, policy-strong; paths (the weak policy on ``prm`` questions, labelled exactly);
-rollouts (Monte-Carlo labels for some of them); pool-weak, pool-strong (both policies on
-``validation`` questions); base; prm-NAME; measure-NAME; and at last everything is put together and
-replaces the output folder.
+Stages: policy-weak, policy-strong; paths, paths-strong (each policy on ``prm`` questions, labelled
+exactly); rollouts (Monte-Carlo labels for some of the weak policy's); pool-weak, pool-strong (both
+policies on ``validation`` questions); base; prm-NAME; measure-NAME; and at last everything is put
+together and replaces the output folder.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from . import labels, measure, policies, prms, recipe, sampling, tokenizer, trai
 _DONE = "stage.json"  # written last; holds the fingerprint of what the stage was made from
 _MODEL = "model"
 _PATHS = "paths.jsonl"
+_PATHS_OF = {"weak": "paths", "strong": "paths-strong"}  # stages, by policy
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -101,8 +102,11 @@ class Build:
         stages: dict[str, Stage] = {}
         for name, policy in numbers.policies.items():
             stages[f"policy-{name}"] = Stage((), policy, lambda path, n=name: self._policy(path, n))
-        settings: object = (numbers.num_path_questions, numbers.paths_per_question)
-        stages["paths"] = Stage(("policy-weak",), settings, self._paths)
+        for name in numbers.num_path_questions:
+            settings: object = (numbers.num_path_questions[name], numbers.paths_per_question[name])
+            stages[_PATHS_OF[name]] = Stage(
+                (f"policy-{name}",), settings, lambda path, n=name: self._paths(path, n)
+            )
         settings = (numbers.num_monte_carlo_paths, numbers.num_rollouts)
         stages["rollouts"] = Stage(("policy-weak", "paths"), settings, self._rollouts)
         for name, count in numbers.samples_per_question.items():
@@ -114,10 +118,10 @@ class Build:
         stages["base"] = Stage(("policy-strong", "policy-weak", "paths"), settings, self._base)
         for name, prm in numbers.prms.items():
             stages[f"prm-{name}"] = Stage(
-                (_start(prm), _labels(prm)), prm, lambda path, n=name: self._prm(path, n)
+                (_start(prm), *_labels(prm)), prm, lambda path, n=name: self._prm(path, n)
             )
             stages[f"measure-{name}"] = Stage(
-                (f"prm-{name}", "pool-weak"),
+                (f"prm-{name}", "pool-weak", "pool-strong"),
                 numbers.num_scored_samples,
                 lambda path, n=name: self._measure(path, n),
             )
@@ -172,20 +176,23 @@ class Build:
         _save_model(model, folder / _MODEL)
         return {"losses": notes}
 
-    def _paths(self, folder: pathlib.Path) -> dict:
-        numbers = self._recipe
-        model = _load_model(self.need("policy-weak") / _MODEL)
-        seed = self._seed_of("paths")
-        problems = task.problems("prm", numbers.num_path_questions, seed)
+    def _paths(self, folder: pathlib.Path, name: str) -> dict:
+        num_questions = self._recipe.num_path_questions[name]
+        per_question = self._recipe.paths_per_question[name]
+        model = _load_model(self.need(f"policy-{name}") / _MODEL)
+        seed = self._seed_of(_PATHS_OF[name])
+        problems = task.problems("prm", num_questions, seed)
         samples = sampling.sample_paths(
-            model, [problem.text for problem in problems], numbers.paths_per_question, seed
+            model, [problem.text for problem in problems], per_question, seed
         )
         paths = labels.label_paths(problems, samples)
         # In random order, so that the first ones are of many questions.
         random.Random(seed).shuffle(paths)
+        dropped = num_questions * per_question - len(paths)
+        if name == "strong":
+            paths = labels.as_many_right_as_wrong(paths)
         labels.save_paths(paths, folder / _PATHS)
-        drawn = numbers.num_path_questions * numbers.paths_per_question
-        return {"paths": len(paths), "dropped": drawn - len(paths)}
+        return {"paths": len(paths), "dropped": dropped}
 
     def _rollouts(self, folder: pathlib.Path) -> dict:
         numbers = self._recipe
@@ -242,7 +249,7 @@ class Build:
         numbers = self._recipe.prms[name]
         model, notes = prms.train_prm(
             _load_model(self.need(_start(numbers)) / _MODEL),
-            labels.load_paths(self.need(_labels(numbers)) / _PATHS),
+            [labels.load_paths(self.need(stage) / _PATHS) for stage in _labels(numbers)],
             numbers,
             self._seed_of(f"prm-{name}"),
             name,
@@ -256,9 +263,8 @@ class Build:
         model = _load_model(self.need(f"prm-{name}") / _MODEL)
         problems, samples = self._validation_problems(), self._samples("weak")
         figures = measure.sparsity(model)
-        figures |= measure.pair_figures(
-            model, measure.siblings(labels.label_paths(problems, samples))
-        )
+        figures |= self._pair_figures(model, "weak")
+        figures["strong"] = self._pair_figures(model, "strong")
         scored = [drawn[: self._recipe.num_scored_samples] for drawn in samples]
         paths = [
             (problem.text, sample.steps)
@@ -282,6 +288,11 @@ class Build:
             ],
         )
         return figures
+
+    def _pair_figures(self, model: Qwen2ForCausalLM, policy: str) -> dict:
+        """How the PRM ranks siblings that a policy sampled."""
+        paths = labels.label_paths(self._validation_problems(), self._samples(policy))
+        return measure.pair_figures(model, measure.siblings(paths))
 
     def _validation_problems(self) -> list[task.Problem]:
         return task.problems("validation", self._recipe.num_questions)
@@ -308,7 +319,10 @@ class Build:
                 name: self._write_policy(new / "policies" / name, name)
                 for name in self._recipe.policies
             },
-            "paths": self._timed("paths", self._notes("paths")["notes"]),
+            **{
+                stage: self._timed(stage, self._notes(stage)["notes"])
+                for stage in _PATHS_OF.values()
+            },
             "rollouts": self._timed("rollouts", self._notes("rollouts")["notes"]),
             "base": self._base_info(),
             "prms": {
@@ -382,12 +396,14 @@ class Build:
 
 def _start(numbers: prms.PrmRecipe) -> str:
     """The stage whose model a PRM starts from."""
-    return "base" if numbers.start == "base" else "policy-weak"
+    return {"base": "base", "weak": "policy-weak"}.get(numbers.start, f"prm-{numbers.start}")
 
 
-def _labels(numbers: prms.PrmRecipe) -> str:
-    """The stage whose labelled paths a PRM learns from."""
-    return "rollouts" if numbers.labels == "monte-carlo" else "paths"
+def _labels(numbers: prms.PrmRecipe) -> tuple[str, ...]:
+    """The stages whose labelled paths a PRM learns from."""
+    if numbers.labels == "monte-carlo":
+        return ("rollouts",)
+    return tuple(_PATHS_OF[name] for name in numbers.policies)
 
 
 def _save_model(model: Qwen2ForCausalLM, folder: pathlib.Path) -> None:

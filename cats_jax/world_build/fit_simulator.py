@@ -110,7 +110,7 @@ def _parser() -> argparse.ArgumentParser:
         "--compare-prms",
         nargs="+",
         default=["exact", "monte-carlo", "labels-only"],
-        choices=world.PRM_NAMES,
+        choices=world.PRM_FAMILY,
     )
     parser.add_argument("--compare-only", action="store_true", help="do not fit, read --output")
     return parser
@@ -137,7 +137,7 @@ def _load(policy_name: str) -> tuple[StepGenerator, dict]:
     policy = HuggingFaceGenerator(
         world.policy_path(policy_name), max_step_tokens=32, max_answer_tokens=128
     )
-    prms = {name: HuggingFaceScorer(world.prm_path(name), WORLD) for name in world.PRM_NAMES}
+    prms = {name: HuggingFaceScorer(world.prm_path(name), WORLD) for name in world.PRM_FAMILY}
     return policy, prms
 
 
@@ -175,7 +175,7 @@ def compare(
                     for result, problem in zip(results, problems, strict=True)
                 ]
                 real = statistics.wilson(sum(right), len(right))
-                found = simulate(params, world.PRM_NAMES.index(prm), strategy, num_candidates)
+                found = simulate(params, world.PRM_FAMILY.index(prm), strategy, num_candidates)
                 model = statistics.wilson(int(found.sum()), found.size)
                 cells.append(Cell(prm, name, num_candidates, *astuple(real), *astuple(model)))
                 log(f"{prm} {name} N={num_candidates}: {real.value:.3f} / {model.value:.3f}")

@@ -50,6 +50,18 @@ def label_paths(
     ]
 
 
+def as_many_right_as_wrong(paths: Sequence[LabelledPath]) -> list[LabelledPath]:
+    """The paths with an error, and the first of the right ones, as many; in the given order."""
+    left = sum(not all(path.exact) for path in paths)
+    kept = []
+    for path in paths:
+        if all(path.exact):
+            left -= 1
+        if left >= 0 or not all(path.exact):
+            kept.append(path)
+    return kept
+
+
 def add_monte_carlo(
     model: Qwen2ForCausalLM, paths: Sequence[LabelledPath], num_rollouts: int, seed: int
 ) -> list[LabelledPath]:

@@ -4,7 +4,8 @@ Fine-tuning a language model on step labels does not teach it to verify; it lear
 question is. The *base* therefore starts from the strong policy, which knows the arithmetic, gets
 fresh layers on top, and learns with a label on every token (`labels.token_labels`) of made-up
 slips and of the weak policy's own paths. The *family* are fine-tunes of the base that differ in
-their labels and in how many weights they keep, and one that skips the base on purpose.
+their labels and in how many weights they keep, one that skips the base on purpose, and one that
+goes on from another member with the paths of both policies.
 """
 
 from __future__ import annotations
@@ -43,25 +44,30 @@ class PrmRecipe:
     """How one PRM is made.
 
     Attributes:
-      start: the verification base, or the bare weak policy.
+      start: the verification base, the bare weak policy, or a PRM that is made before.
       labels: ``dense`` exact labels on every token, ``exact`` ones on steps only, or
         ``monte-carlo`` ones on steps.
-      num_paths: how many labelled paths are used.
+      num_paths: how many labelled paths of each policy are used.
       schedule: its training.
       shrink: soft threshold per step, as a multiple of the matrix rate (L1 by proximal steps);
         makes exact zeros.
       prune: share of each matrix, smallest first, that is set to zero before the training and
         held there.
       language_weight: of the language-model loss on right steps.
+      policies: policies whose paths it learns from, in equal shares.
+      slip_levels: levels of made-up slips, which have a share, too, and dense labels; none: no
+        slips.
     """
 
-    start: Literal["base", "weak"]
+    start: Literal["base", "weak", "exact", "on-policy"]
     labels: Literal["dense", "exact", "monte-carlo"]
     num_paths: int
     schedule: training.Schedule
     shrink: float = 0.0
     prune: float = 0.0
     language_weight: float = 0.5
+    policies: tuple[str, ...] = ("weak",)
+    slip_levels: tuple[int, ...] = ()
 
 
 def train_base(
@@ -107,7 +113,7 @@ def train_base(
 
 def train_prm(
     start: Qwen2ForCausalLM,
-    paths: Sequence[labels.LabelledPath],
+    paths: Sequence[Sequence[labels.LabelledPath]],
     recipe: PrmRecipe,
     seed: int,
     name: str,
@@ -117,7 +123,7 @@ def train_prm(
 
     Args:
       start: the model `PrmRecipe.start` names; it may be changed in place.
-      paths: labelled paths; Monte-Carlo labels where the recipe wants them.
+      paths: labelled paths of each policy of the recipe; Monte-Carlo labels where it wants them.
       recipe: settings of the training.
       seed: random seed of the order of the data.
       name: name of the PRM in the log.
@@ -127,8 +133,15 @@ def train_prm(
       The model and its last losses.
     """
     model = untie(start)
-    rows = [_labelled(path, recipe.labels) for path in paths[: recipe.num_paths]]
-    data = training.shuffled_forever(rows, seed)
+    streams = [
+        training.shuffled_forever(
+            [_labelled(path, recipe.labels) for path in drawn[: recipe.num_paths]], seed
+        )
+        for drawn in paths
+    ]
+    if recipe.slip_levels:
+        streams.append(slips.slip_chains(seed, recipe.slip_levels))
+    data = _alternate(*streams)
     masks = prune(model, recipe.prune) if recipe.prune else {}
     progress = training.Progress(name, recipe.schedule.num_steps, log)
 

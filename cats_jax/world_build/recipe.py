@@ -22,9 +22,10 @@ class WorldSettings:
 
     Attributes:
       policies: ``weak`` and ``strong``.
-      num_path_questions: questions of the ``prm`` set on which the weak policy is sampled.
-      paths_per_question: its paths for each of them; they train base and PRMs.
-      num_monte_carlo_paths: how many of those paths get Monte-Carlo labels too.
+      num_path_questions: questions of the ``prm`` set on which each policy is sampled.
+      paths_per_question: its paths for each of them; they train base and PRMs. Of the strong
+        policy's paths those with an error are kept, and as many without.
+      num_monte_carlo_paths: how many of the weak policy's paths get Monte-Carlo labels too.
       num_rollouts: rollouts behind one Monte-Carlo label.
       base: the verification base.
       prms: the family, by name.
@@ -36,8 +37,8 @@ class WorldSettings:
     """
 
     policies: Mapping[str, PolicyRecipe]
-    num_path_questions: int
-    paths_per_question: int
+    num_path_questions: Mapping[str, int]
+    paths_per_question: Mapping[str, int]
     num_monte_carlo_paths: int
     num_rollouts: int
     base: BaseRecipe
@@ -66,8 +67,8 @@ FULL = WorldSettings(
             ModelSize(num_layers=4, num_heads=4, num_kv_heads=2), Schedule(5500)
         ),
     },
-    num_path_questions=6000,
-    paths_per_question=4,
+    num_path_questions={"weak": 6000, "strong": 12000},
+    paths_per_question={"weak": 4, "strong": 8},
     num_monte_carlo_paths=1500,
     num_rollouts=8,
     base=BaseRecipe(
@@ -83,6 +84,22 @@ FULL = WorldSettings(
         "monte-carlo": PrmRecipe("base", "monte-carlo", 1500, _tune(300, rate=0.004)),
         "pruned-80": PrmRecipe("base", "dense", 24000, _tune(300, rate=0.01), prune=0.8),
         "labels-only": PrmRecipe("weak", "exact", 24000, _tune(600, rate=0.01)),
+        "on-policy": PrmRecipe(
+            "exact",
+            "dense",
+            24000,
+            Schedule(9000, matrix_rate=0.006, other_rate=0.002, flat=0.4),
+            policies=("weak", "strong"),
+            slip_levels=(1, 2, 3, 4, 5),
+        ),
+        "strong-errors": PrmRecipe(
+            "on-policy",
+            "dense",
+            40000,
+            Schedule(5000, matrix_rate=0.006, other_rate=0.002, flat=0.3),
+            policies=("strong",),
+            slip_levels=(4, 5),
+        ),
     },
     num_questions=250,
     samples_per_question={"weak": 256, "strong": 64},
@@ -96,8 +113,8 @@ QUICK = WorldSettings(
         "weak": PolicyRecipe(ModelSize(num_layers=1, num_heads=1), Schedule(150, batch_size=16)),
         "strong": PolicyRecipe(ModelSize(num_layers=2, num_heads=1), Schedule(200, batch_size=16)),
     },
-    num_path_questions=40,
-    paths_per_question=2,
+    num_path_questions={"weak": 40, "strong": 40},
+    paths_per_question={"weak": 2, "strong": 2},
     num_monte_carlo_paths=8,
     num_rollouts=2,
     base=BaseRecipe(

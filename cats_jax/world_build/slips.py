@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ..world import task
 from . import labels
@@ -13,10 +13,10 @@ _CLEAN_SHARE = 0.2  # of the chains
 _SLIP_RATE = 0.4  # of the steps of the others
 
 
-def slip_chains(seed: int) -> Iterator[labels.TokenLabels]:
+def slip_chains(seed: int, levels: Sequence[int] = task.LEVELS) -> Iterator[labels.TokenLabels]:
     """Endless labelled chains on fresh questions of the ``prm`` set, most of them with slips."""
     rng = random.Random(f"slips {seed}")
-    streams = [task.problem_stream("prm", level, seed) for level in task.LEVELS]
+    streams = [task.problem_stream("prm", level, seed) for level in levels]
     for stream in itertools.cycle(streams):
         problem = next(stream)
         rate = 0.0 if rng.random() < _CLEAN_SHARE else _SLIP_RATE

@@ -120,8 +120,10 @@ def test_a_training_on_a_bank_needs_the_calibration_it_would_look_at():
 
 def test_the_world_has_calibrations_of_all_its_prms():
     assert "weak" in shipped_calibrations()
-    for name in shipped_calibrations():
-        assert set(dict(load_calibrations(name))) == set(world.PRM_NAMES)
+    for policy in world.POLICY_NAMES:
+        family, other = (dict(load_calibrations(name)) for name in (policy, f"{policy}-on-policy"))
+        assert (set(family), set(other)) == (set(world.PRM_FAMILY), {"on-policy"})
+    assert set(dict(load_calibrations("weak-likelihood"))) == set(world.PRM_FAMILY)
 
 
 @pytest.mark.parametrize(

@@ -94,6 +94,20 @@ def test_labels_of_samples(tmp_path):
     assert labels.load_paths(tmp_path / "paths.jsonl") == paths
 
 
+@given(st.lists(st.booleans(), max_size=30))
+def test_as_many_right_paths_as_wrong_ones_are_kept(right):
+    paths = [
+        labels.LabelledPath(str(index), 1, ("a", "b"), (1, int(each)))
+        for index, each in enumerate(right)
+    ]
+    kept = labels.as_many_right_as_wrong(paths)
+    wrong = [path for path in paths if not path.exact[1]]
+    all_right = [path for path in paths if path.exact[1]]
+    assert [path for path in kept if not path.exact[1]] == wrong
+    assert [path for path in kept if path.exact[1]] == all_right[: len(wrong)]
+    assert kept == sorted(kept, key=lambda path: int(path.question))
+
+
 def test_monte_carlo_labels_are_whether_a_rollout_reaches_the_answer(monkeypatch):
     problem = PROBLEMS[0]
     right, wrong = problem.steps, ("1+1=3", *problem.steps[1:])

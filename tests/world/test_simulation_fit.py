@@ -317,7 +317,7 @@ def test_other_files_are_refused(tmp_path):
 
 def test_shipped_parameters_are_of_this_world():
     assert simulator.simulator_names() == {
-        "prms": list(world.PRM_NAMES),
+        "prms": list(world.PRM_FAMILY),
         "levels": list(task.LEVELS),
     }
     params = simulator.load_simulator()
@@ -342,7 +342,7 @@ def test_in_the_simulator_better_prms_choose_better():
     params = simulator.load_simulator()
     accuracy = [
         fit_simulator.simulate(params, prm, search.best_of_n(), 16, 1024).mean()
-        for prm in (0, len(world.PRM_NAMES) - 1)
+        for prm in (0, len(world.PRM_FAMILY) - 1)
     ]
     assert accuracy[0] > accuracy[1] + 0.1
 
