@@ -46,9 +46,10 @@ WIDTH = 32
 CHUNK_WIDTH = 8
 """Chunks of new tokens are padded to a multiple of this many columns."""
 
-# BLAS takes other kernels for very few rows (measured with MKL on AVX-512: 1, 2 and 3 rows differ
-# from any larger number in the last bit), so that no product on the CPU has fewer rows than this.
-_MIN_CPU_ROWS = 8
+# BLAS takes other kernels for few rows, and which differ from any larger number in the last bit
+# depends on the processor: with MKL on AVX-512 1 to 3 rows, with AMX beside it up to 10 (256 inputs).
+# No product on the CPU has fewer rows than this.
+_MIN_CPU_ROWS = 16
 
 # torch's silu rounds the elements after the last whole 32 in another way, so that a row's result
 # would depend on its place. With a multiple of 4 rows, widths that are multiples of 8 leave none.
@@ -295,9 +296,14 @@ class CausalModel:
             The logits at each chunk's last token, [B, V], and each chunk's keys and values,
             [planes, heads, tokens, dim].
         """
+        (chunk_width,) = {padded(len(chunk), CHUNK_WIDTH) for chunk in chunks}
+        asked = len(chunks)
+        # Copies of the first row, so that every product has rows enough.
+        copies = max(0, -(-self.min_rows // chunk_width) - asked)
+        prefixes = [*prefixes, *prefixes[:1] * copies]
+        chunks = [*chunks, *chunks[:1] * copies]
         lengths = [0 if prefix is None else len(prefix) for prefix in prefixes]
         (prefix_width,) = {padded(length, WIDTH) for length in lengths}
-        (chunk_width,) = {padded(len(chunk), CHUNK_WIDTH) for chunk in chunks}
         rows, width = len(chunks), prefix_width + chunk_width
         tokens = np.zeros((rows, chunk_width), dtype=np.int64)
         seen = np.zeros((rows, width), dtype=bool)
@@ -324,8 +330,8 @@ class CausalModel:
             # The head is a product of its own, with one row per kept column.
             keep=1 if rows >= self.min_rows else min(self.min_rows, chunk_width),
         )
-        own = [kv[:, row, :, width - len(chunk) :] for row, chunk in enumerate(chunks)]
-        return logits[:, -1], own
+        own = [kv[:, row, :, width - len(chunks[row]) :] for row in range(asked)]
+        return logits[:asked, -1], own
 
     def start_rows(
         self, cache: PrefixCache, prefixes: Sequence[Segment], most: int
