@@ -484,7 +484,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="cats_jax/controllers/checkpoint_migration.py",
         original="    if not new:\n",
         mutated="    if new or not new:\n",
-        tests=("tests/controllers",),
+        tests=("tests/controllers/test_checkpoint.py",),
     ),
     Mutant(
         name="the questions held out of training are every fifth one",

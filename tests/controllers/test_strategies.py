@@ -26,6 +26,7 @@ def selective(tmp_path_factory):
         learners.make_critic(CONFIG.critic_hidden),
         CONFIG.cats.actions,
         CONFIG.learner,
+        num_updates=1,
     )
     path = tmp_path_factory.mktemp("controllers") / "selective"
     return checkpoint.save(path, learner.init(jax.random.key(0)), CONFIG)
