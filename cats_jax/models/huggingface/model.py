@@ -46,9 +46,9 @@ WIDTH = 32
 CHUNK_WIDTH = 8
 """Chunks of new tokens are padded to a multiple of this many columns."""
 
-# BLAS takes other kernels for few rows, and which differ from any larger number in the last bit
-# depends on the processor: with MKL on AVX-512 1 to 3 rows, with AMX beside it up to 10 (256 inputs).
-# No product on the CPU has fewer rows than this.
+# BLAS takes other kernels for few rows, which differ from any larger number in the last bit. How few
+# depends on the processor: with MKL on AVX-512 1 to 3 rows, with AMX beside it up to 10 (for 256
+# inputs). No product on the CPU has fewer rows than this.
 _MIN_CPU_ROWS = 16
 
 # torch's silu rounds the elements after the last whole 32 in another way, so that a row's result
@@ -300,8 +300,8 @@ class CausalModel:
         asked = len(chunks)
         # Copies of the first row, so that every product has rows enough.
         copies = max(0, -(-self.min_rows // chunk_width) - asked)
-        prefixes = [*prefixes, *prefixes[:1] * copies]
-        chunks = [*chunks, *chunks[:1] * copies]
+        prefixes = [*prefixes, *[prefixes[0]] * copies]
+        chunks = [*chunks, *[chunks[0]] * copies]
         lengths = [0 if prefix is None else len(prefix) for prefix in prefixes]
         (prefix_width,) = {padded(length, WIDTH) for length in lengths}
         rows, width = len(chunks), prefix_width + chunk_width
