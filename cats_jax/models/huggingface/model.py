@@ -46,7 +46,7 @@ WIDTH = 32
 CHUNK_WIDTH = 8
 """Chunks of new tokens are padded to a multiple of this many columns."""
 
-# BLAS takes other kernels for few rows, which differ from any larger number in the last bit. How few
+# BLAS takes other kernels for few rows, which differ in the last bit from those for more. How few
 # depends on the processor: with MKL on AVX-512 1 to 3 rows, with AMX beside it up to 10 (for 256
 # inputs). No product on the CPU has fewer rows than this.
 _MIN_CPU_ROWS = 16
