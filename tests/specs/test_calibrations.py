@@ -120,11 +120,15 @@ def test_a_training_on_a_bank_needs_the_calibration_it_would_look_at():
 
 def test_the_world_has_calibrations_of_all_its_prms():
     assert "weak" in shipped_calibrations()
-    for policy in world.POLICY_NAMES:
-        family, other = (dict(load_calibrations(name)) for name in (policy, f"{policy}-on-policy"))
-        assert set(family) == set(world.PRM_FAMILY)
-        assert "on-policy" in other
-    assert set(dict(load_calibrations("weak-likelihood"))) == set(world.PRM_FAMILY)
+    labels = {name: set(dict(load_calibrations(name))) for name in shipped_calibrations()}
+    family = set(world.PRM_FAMILY)
+    assert labels == {
+        "weak": family,
+        "strong": family,
+        "weak-likelihood": family,
+        "weak-on-policy": {"on-policy"},
+        "strong-on-policy": {"on-policy", "strong-errors"},
+    }
 
 
 @pytest.mark.parametrize(
