@@ -228,14 +228,16 @@ def test_every_substitute_is_needed():
 
 def _check_shell(block: Block) -> None:
     text = block.text.replace("\\\n", " ")
-    # A loop is written out: its variable is used in names of recipes.
-    loop = r"^for (\w+) in ([^\n]*); do\n(.*?)^done$"
+    # Loops are written out, from the outermost inwards: their variables are used in names of recipes.
+    loop = r"^( *)for (\w+) in ([^\n]*); do\n(.*?)^\1done$"
 
     def rounds(found: re.Match[str]) -> str:
-        variable, values, body = found.groups()
+        _, variable, values, body = found.groups()
         return "".join(body.replace(f"${variable}", value) for value in values.split())
 
-    for line in re.sub(loop, rounds, text, flags=re.M | re.S).splitlines():
+    while re.search(loop, text, re.M | re.S):
+        text = re.sub(loop, rounds, text, flags=re.M | re.S)
+    for line in text.splitlines():
         for command in line.split("&&"):
             words = shlex.split(command, comments=True)
             if words:
