@@ -12,7 +12,7 @@ import scripted_bank
 
 import search
 from cats_jax import cli
-from cats_jax.bank import calibrate
+from cats_jax.bank import calibrate, siblings
 from cats_jax.errors import BadInputError
 from cats_jax.specs.calibrations import IDENTITY, NAMES, load_calibrations
 from search.calibration import unscored_probability
@@ -38,7 +38,7 @@ def data(seed=0, size=4000, truth=(0.3, 0.8, 0.6)):
 @pytest.mark.parametrize("truth", [(0.3, 0.8, 0.6), (-2.0, 0.0, 0.0), (0.0, 1.0, 0.0)])
 def test_the_fit_is_that_of_newtons_method(truth):
     inputs, target, weight = data(truth=truth)
-    found = calibrate.fit_logistic(inputs, target, weight)
+    found = calibrate.fit_logistic(inputs, target, weight, (0, 1, 0))
     np.testing.assert_allclose(found, newton(inputs, target, weight), atol=2e-4)
     np.testing.assert_allclose(found, truth, atol=0.25)
 
@@ -46,15 +46,15 @@ def test_the_fit_is_that_of_newtons_method(truth):
 def test_weights_count_as_repeats():
     inputs, target, _ = data(size=500)
     repeats = np.random.default_rng(1).integers(1, 4, 500)
-    weighted = calibrate.fit_logistic(inputs, target, repeats.astype(float))
+    weighted = calibrate.fit_logistic(inputs, target, repeats.astype(float), (0, 1, 0))
     rows = np.repeat(np.arange(500), repeats)
-    repeated = calibrate.fit_logistic(inputs[rows], target[rows], np.ones(rows.size))
+    repeated = calibrate.fit_logistic(inputs[rows], target[rows], np.ones(rows.size), (0, 1, 0))
     np.testing.assert_allclose(weighted, repeated, atol=1e-4)
 
 
 def test_what_can_be_told_apart_perfectly_stays_finite():
     inputs = np.array([[1.0, -2.0, 0.0], [1.0, 2.0, 0.0]])
-    found = calibrate.fit_logistic(inputs, np.array([0.0, 1.0]), np.ones(2))
+    found = calibrate.fit_logistic(inputs, np.array([0.0, 1.0]), np.ones(2), (0, 1, 0))
     assert np.all(np.isfinite(found))
     assert found[1] > 1
 
@@ -86,7 +86,7 @@ def fake_bank(*, score=None, prms=("a", "b"), ids=("q",)):
 
 
 def test_groups_are_draws_without_replacement_of_nodes_that_can_be_right():
-    groups = calibrate.sample_candidates(fake_bank())
+    groups = siblings.sample_candidates(fake_bank())
     tenths = np.rint(10 * groups.score[:, 0]).astype(int)
     sizes = set()
     for number in range(int(groups.group[-1]) + 1):
@@ -111,7 +111,7 @@ def test_groups_are_draws_without_replacement_of_nodes_that_can_be_right():
 
 
 def test_probabilities_are_those_of_the_search():
-    groups = calibrate.sample_candidates(fake_bank())
+    groups = siblings.sample_candidates(fake_bank())
     values = (0.4, 1.5, 0.7, 0.3, 0.0, 1.0)
     logit = calibrate._logit(groups, 0, values)
     expected = search.calibrated_score(
@@ -125,10 +125,10 @@ def test_probabilities_are_those_of_the_search():
 
 
 def test_figures_by_hand():
-    groups = calibrate.Candidates(
+    groups = siblings.Candidates(
         group=np.array([0, 0, 0, 1, 1, 2]),
         right=np.array([1, 0, 0, 1, 0, 1], bool),
-        as_good=np.ones(6, bool),
+        share=np.ones(6),
         trusted=np.ones(6, bool),
         log_prob=np.zeros(6),
         same_text=np.ones(6, int),
@@ -146,8 +146,8 @@ def test_figures_by_hand():
 
 
 def test_without_pairs_there_is_no_pair_figure():
-    groups = calibrate.sample_candidates(fake_bank())
-    right = calibrate.Candidates(**{**vars(groups), "right": np.ones_like(groups.right)})
+    groups = siblings.sample_candidates(fake_bank())
+    right = siblings.Candidates(**{**vars(groups), "right": np.ones_like(groups.right)})
     assert np.isnan(calibrate.figures(right, np.zeros(right.right.size)).pair)
 
 
@@ -189,31 +189,58 @@ def test_the_better_prm_gets_the_larger_slope():
 # With the likelihood
 
 
-def test_steps_are_compared_with_their_best_sibling():
+def test_shares_are_those_of_the_best_sibling():
     bank = fake_bank()
     # Below the root the best child is right in 3 of 10 completions: too few to go by.
     bank.nodes["value"] = np.array([0.4, 0.3, 0.2, 0.0, 0.9, 0.4, 0.1])
-    groups = calibrate.sample_candidates(bank)
+    groups = siblings.sample_candidates(bank)
     tenths = np.rint(10 * groups.score[:, 0]).astype(int)
     assert set(tenths) == {2, 3, 5, 6, 7}
-    as_good = {2: True, 3: True, 5: True, 6: False, 7: True}
+    share = {2: 1.0, 3: 2 / 3, 5: 1.0, 6: 4 / 9, 7: 1.0}
     trusted = {2: False, 3: False, 5: True, 6: True, 7: False}
-    assert groups.as_good.tolist() == [as_good[score] for score in tenths]
+    assert groups.share.tolist() == pytest.approx([share[score] for score in tenths])
     assert groups.trusted.tolist() == [trusted[score] for score in tenths]
     np.testing.assert_array_equal(groups.log_prob, bank.arrays.log_prob[tenths - 1])
     # A step that is less than half as good as its sibling takes its children along.
     bank.nodes["value"] = np.array([0.4, 0.3, 0.9, 0.0, 0.9, 0.4, 0.8])
-    groups = calibrate.sample_candidates(bank)
+    groups = siblings.sample_candidates(bank)
     tenths = np.rint(10 * groups.score[:, 0]).astype(int)
     assert set(tenths[groups.trusted]) == {2, 3, 7}
+
+
+def test_pairs_have_the_chance_of_one_right_and_one_wrong_completion():
+    bank = fake_bank()
+    bank.nodes["value"] = np.array([0.4, 0.6, 0.5, 0.0, 0.9, 0.4, 0.0])
+    pairs = siblings.discordant_pairs(bank)
+    found = {
+        (first, second): weight
+        for first, second, weight in zip(
+            pairs.first.tolist(), pairs.second.tolist(), pairs.weight.tolist(), strict=True
+        )
+    }
+    # Of the root 8 draws are no blanks: 5 and 3; half of the 10 draws come to the node below.
+    assert found == pytest.approx(
+        {
+            (1, 2): 5 / 8 * 0.6 * 3 / 8 * 0.5,
+            (2, 1): 3 / 8 * 0.5 * 5 / 8 * 0.4,
+            (4, 5): 0.5 * (2 / 3 * 0.9 * 1 / 3 * 0.6),
+            (5, 4): 0.5 * (1 / 3 * 0.4 * 2 / 3 * 0.1),
+        }
+    )
+    # A node of which little is known has no pairs, nor has a wrong child of it.
+    bank.nodes["value"][1:3] = 0.2, 0.45
+    with pytest.raises(BadInputError, match="no node on a right path"):
+        siblings.discordant_pairs(bank)
 
 
 CHANCES = np.array([0.55, 0.25, 0.15, 0.05])
 """Of the four texts below each node, under the policy."""
 
 
-def right_by_likelihood(questions=1500):
+def right_by_likelihood(questions=1500, lucky=0):
     """Nodes with the four texts, each right with odds of its likelihood; one PRM can tell.
+
+    Of `lucky` questions more, all texts are right by luck, and both PRMs reject them.
 
     Also returns the chance of each text to be right where at least one is.
     """
@@ -223,8 +250,9 @@ def right_by_likelihood(questions=1500):
     right = rng.random((questions, 4)) < chance
     signal = 1 / (1 + np.exp(-(2.0 * right - 1 + rng.normal(size=right.shape))))
     columns = {name: [] for name in ("parent", "value", "draws", "text_class", "log_prob")}
+    right = np.concatenate([right, np.ones((lucky, 4), bool)])
     score = []
-    for question in range(questions):
+    for question in range(questions + lucky):
         for name, value in zip(columns, (-1, 0.5, [0], 0, 0.0), strict=True):
             columns[name].append(value)
         score.append([0.5, 0.5])
@@ -232,7 +260,8 @@ def right_by_likelihood(questions=1500):
             row = (5 * question, float(right[question, text]), [4], text, np.log(CHANCES[text]))
             for name, value in zip(columns, row, strict=True):
                 columns[name].append(value)
-            score.append([signal[question, text], rng.random()])
+            rejected = question >= questions
+            score.append([0.01, 0.01] if rejected else [signal[question, text], rng.random()])
     bank = fake_bank(score=score)
     arrays = {name: np.array(values) for name, values in columns.items()}
     bank.arrays.log_prob = arrays.pop("log_prob")
@@ -261,23 +290,53 @@ def test_the_likelihood_is_fitted_where_the_truth_is_known():
     assert (apart[1] < unscored).all()
 
 
+def test_what_siblings_share_does_not_change_the_weight_of_a_score():
+    plain, lucky = (
+        calibrate.calibrate_bank(right_by_likelihood(1000, lucky)[0], likelihood=True)["prms"]["a"]
+        for lucky in (0, 300)
+    )
+    weights = [row["slope"] / row["likelihood"] for row in (plain, lucky)]
+    assert weights[0] == pytest.approx(weights[1], rel=1e-3)
+    assert lucky["slope"] < 0.9 * plain["slope"]  # what the scores say is less sure
+
+
+def odds(p):
+    return math.log(p / (1 - p))
+
+
 def test_the_fits_with_likelihood_are_those_of_newtons_method():
     bank, _ = right_by_likelihood(questions=200)
-    groups = calibrate.sample_candidates(bank)
+    nodes, arrays = bank.nodes, bank.arrays
+    nodes["value"][500:] *= 0.4  # too few right completions to go by
+
+    def both(row):
+        score = min(max(float(arrays.score[row, 0]), 0.01), 0.99)
+        return odds(score), odds(math.exp(arrays.log_prob[row]))
+
+    # Each of the four texts is drawn four times, and is always right or always wrong.
+    pairs = [
+        np.subtract(both(first), both(second))
+        for root in range(0, 500, 5)
+        for first in range(root + 1, root + 5)
+        for second in range(root + 1, root + 5)
+        if nodes["value"][first] > nodes["value"][second]
+    ]
+    direction = newton(np.array(pairs), np.ones(len(pairs)), np.ones(len(pairs)))
+    groups = siblings.sample_candidates(bank)
     rows = np.flatnonzero(groups.trusted)
     assert 0 < rows.size < groups.trusted.size
-    columns = []
+    inputs = []
     for row in rows.tolist():
         score = min(max(float(groups.score[row, 0]), 0.01), 0.99)
-        chance = math.exp(groups.log_prob[row])
-        columns.append([1, math.log(score / (1 - score)), math.log(chance / (1 - chance))])
-    inputs, target = np.array(columns), groups.as_good[rows].astype(float)
+        likelihood = odds(math.exp(groups.log_prob[row]))
+        inputs.append([1, direction @ [odds(score), likelihood], likelihood])
+    inputs, target, weight = np.array(inputs), groups.share[rows], groups.weight[rows]
     row = calibrate.calibrate_bank(bank, likelihood=True)["prms"]["a"]
+    intercept, scale = newton(inputs[:, :2], target, weight)
     found = [row[name] for name in ("intercept", "slope", "likelihood")]
-    np.testing.assert_allclose(found, newton(inputs, target, groups.weight[rows]), atol=2e-3)
+    np.testing.assert_allclose(found, [intercept, *scale * direction], atol=2e-3)
     found = [row[name] for name in ("unscored_intercept", "unscored_likelihood")]
-    expected = newton(inputs[:, [0, 2]], target, groups.weight[rows])
-    np.testing.assert_allclose(found, expected, atol=2e-3)
+    np.testing.assert_allclose(found, newton(inputs[:, [0, 2]], target, weight), atol=2e-3)
 
 
 def test_a_bank_without_nodes_to_go_by_is_refused_for_a_likelihood():
