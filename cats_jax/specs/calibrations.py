@@ -44,10 +44,9 @@ def load_calibrations(name: str | pathlib.Path, labels: Sequence[str] = ()) -> C
 
     Args:
         name: path of the file; or the name of a policy of the embedded world, for the calibrations
-            shipped for it; or "weak-likelihood", for those that weigh likelihoods in place of
-            votes; or "weak-on-policy" or "strong-on-policy", for PRMs that know that policy's
-            errors, with likelihoods; or "none", for the identity for all `labels`. Calibrations
-            depend on the policy, because the value of siblings' votes and of likelihoods does.
+            shipped for it; or this name with "-likelihood", for those that weigh likelihoods in
+            place of votes; or "none", for the identity for all `labels`. Calibrations depend on the
+            policy, because the value of siblings' votes and of likelihoods does.
         labels: labels of PRMs, read for "none" only.
 
     Raises:

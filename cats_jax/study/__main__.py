@@ -12,12 +12,14 @@ from ..errors import BadInputError
 from . import ablations
 from .banks import measure_prms
 from .pages import make
+from .ranking import measure_ranking
 from .rows import keep_run
 
 
 def study(
     keep: tuple[pathlib.Path, ...] = (),
     measure: str | None = None,
+    ranking: str | None = None,
     banks: pathlib.Path = pathlib.Path("runs/bank"),
     results: pathlib.Path = pathlib.Path("docs/results"),
 ) -> None:
@@ -30,7 +32,9 @@ def study(
             are added to the kept rows first.
         measure: policy, `weak` or `strong`, on whose step banks the PRMs and their ceilings are
             measured first, which takes minutes.
-        banks: folder with the banks `POLICY-controller` and `POLICY-test`.
+        ranking: policy on whose step bank walks by different rankings are measured first.
+        banks: folder with the banks `POLICY-controller` and `POLICY-test` for `measure`, and with
+            `POLICY-controller-deep` for `ranking`.
         results: folder that has `rows`, and to which `tables` and `figures` are written.
 
     Raises:
@@ -56,6 +60,11 @@ def study(
         measured = json.dumps(measure_prms(measure, banks), indent=1)
         path = rows / f"bank-{measure}.json"
         path.write_text(measured + "\n", encoding="utf-8")
+        print(f"wrote {path}")
+    if ranking is not None:
+        walked = json.dumps(measure_ranking(ranking, banks), indent=1)
+        path = rows / f"ranking-{ranking}.json"
+        path.write_text(walked + "\n", encoding="utf-8")
         print(f"wrote {path}")
     for path in make(results):
         print(f"wrote {path}")

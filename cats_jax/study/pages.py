@@ -17,6 +17,7 @@ from .frontier_tables import frontier_tables
 from .groups import SIZES
 from .markdown import Table
 from .page_figures import make_page_figures
+from .ranking import ranking_table
 from .rows import load_groups
 from .trainings import price_table, seed_table, training_tables
 
@@ -42,6 +43,10 @@ def make(results: pathlib.Path) -> list[pathlib.Path]:
     for policy in ("weak", "strong"):
         tables += _replay_tables(rows, policy)
         tables += frontier_tables(rows, policy)
+        ranking = rows / f"ranking-{policy}.json"
+        if ranking.is_file():
+            walked = json.loads(ranking.read_text(encoding="utf-8"))
+            tables.append(ranking_table(f"ranking-{policy}", walked))
         live = load_groups(rows, policy, _LIVE)
         if live:
             tables += _live_tables(rows, policy, live)

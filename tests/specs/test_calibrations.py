@@ -125,9 +125,8 @@ def test_the_world_has_calibrations_of_all_its_prms():
     assert labels == {
         "weak": family,
         "strong": family,
-        "weak-likelihood": family,
-        "weak-on-policy": {"on-policy"},
-        "strong-on-policy": {"on-policy", "strong-errors"},
+        "weak-likelihood": set(world.PRM_NAMES),
+        "strong-likelihood": {"exact", "on-policy", "strong-errors"},
     }
 
 

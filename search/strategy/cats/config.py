@@ -102,7 +102,7 @@ is spent on finding out which of them are alike. Paths are ranked by raw scores;
 agreement of the PRM's calibration are features."""
 
 CATS_TOKENS = CatsConfig(
-    rounds=6,
+    rounds=12,
     num_base=1,
     base=Sampling(temperature=0.0),
     charge="tokens",
@@ -112,7 +112,7 @@ CATS_TOKENS = CatsConfig(
     actions=ACTION_TABLES["wide"],
     calibrated=True,
 )
-"""`CATS` with a price for tokens and up to six rounds of at most 16 more children.
+"""`CATS` with a price for tokens and up to 12 rounds of at most 16 more children.
 
 Paths are ranked by P(step right) from score and likelihood together, which needs a calibration by
 likelihood. The likelihood of the children, and so how much of the policy's probability they cover,
