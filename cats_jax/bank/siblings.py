@@ -148,7 +148,7 @@ def _sampled_nodes(
         reach = _reach(parent, draws[:, setting])
         for node in np.flatnonzero(chosen & (num_children > 0) & (reach > 0)).tolist():
             children = np.arange(first_child[node], first_child[node] + num_children[node])
-            yield reach[node], children, scored[children]
+            yield float(reach[node]), children, scored[children]
 
 
 def _trusted(parent: np.ndarray, value: np.ndarray) -> np.ndarray:
