@@ -16,11 +16,8 @@ TOKEN_BUDGETS = tuple(10 ** (2 + step / 4) for step in range(9))
 """Nine budgets in tokens, evenly spaced in their logarithm from 100 to 10 000."""
 
 _SHIPPED = "cats"
-_CONTROLLERS = (_SHIPPED, "tokens0", "tokens1", "tokens2", "own0")
-"""The controllers; the label of a configuration is a controller's name, or begins with it and -.
-
-"own0" was trained with the PRM that it is compared with, the others with six PRMs.
-"""
+_CONTROLLERS = (_SHIPPED, "tokens0", "tokens1", "tokens2")
+"""The controllers; the label of a configuration is a controller's name, or begins with it and -."""
 
 _BY_LIKELIHOOD = "likelihood"
 """What the labels of rules begin with that rank by score and likelihood."""
@@ -35,14 +32,8 @@ _COMPARISONS = {
     ),
     "tokens": (
         (
-            ("frontier-validation", "likelihood-validation", "tokens-validation"),
-            ("tokens-frontier-test", "likelihood-test", "tokens-test"),
-        ),
-    ),
-    "on-policy": (
-        (
-            ("on-policy-frontier-validation", "on-policy-validation", "on-policy-own-validation"),
-            ("on-policy-frontier-test", "on-policy-test", "on-policy-own-test"),
+            ("rivals-validation", "rules-validation", "tokens-validation", "shipped-validation"),
+            ("rivals-test", "rules-test", "tokens-test", "shipped-test"),
         ),
     ),
 }

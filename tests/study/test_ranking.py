@@ -7,8 +7,8 @@ import pytest
 
 from cats_jax.study import ranking
 
-# Below the root (0): a right step (1), a wrong one (2) and a blank (3). Below 1: a right end (4) and
-# a wrong one (5). Below 2: an end that is right by luck (6).
+# Below the root (0): a right step (1), a wrong one (2), a blank (3). Below 1: a right end (4) and a
+# wrong one (5). Below 2: an end that is right by luck (6).
 TEXTS = ["", "1+2=3", "1+2=4", "1+2=3", "\\boxed{6}", "\\boxed{5}", "\\boxed{6}"]
 
 
