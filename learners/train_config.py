@@ -171,10 +171,9 @@ CATS_TOKENS = dataclasses.replace(
     CATS,
     cats=search.CATS_TOKENS,
     learner=dataclasses.replace(CATS.learner, anneal=True),
-    prices=(0.0, 0.01, 0.03, 0.1, 0.3, 1.0),
+    prices=(0.0, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0),
     default_price=0.1,
-    num_candidates=(4, 16, 64),
-    num_iterations=1800,
+    num_candidates=(16, 64),
 )
 """Our controller with prices per 1000 tokens, and a learning rate that falls to 0."""
 
