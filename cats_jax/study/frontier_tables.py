@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from ..reporting.frontier.comparison import Comparison
 from ..reporting.frontier.controllers import Searched, compare_controllers
 from ..reporting.frontier.mixtures import Mixture, mean
+from ..reporting.groups import Group
 from ..reporting.statistics import Paired
+from .groups import cell, find
 from .markdown import Table, at_cost, difference
 from .rows import load_groups, load_scores
 
@@ -41,7 +43,10 @@ _COMPARISONS = {
 
 
 def frontier_tables(rows: pathlib.Path, policy: str) -> Iterator[Table]:
-    """For each comparison and cost, tables of every budget and of the means; if rows are kept."""
+    """For each comparison and cost, tables of every budget and of the means; if rows are kept.
+
+    One more table per comparison has every configuration on the test questions.
+    """
     for name, prm_sets in _COMPARISONS.items():
         searched = [[_searched(rows, policy, parts) for parts in pair] for pair in prm_sets]
         known = [
@@ -83,6 +88,17 @@ def _compare(name: str, known: Sequence[tuple[Searched, Searched]]) -> Iterator[
         against |= _against_shipped(validation, test)
     if against:
         yield _by_budget(f"{name}-shipped", against, "tokens")
+    yield _searched_table(f"{name}-searched", [group for _, test in known for group in test.groups])
+
+
+def _searched_table(name: str, groups: Sequence[Group]) -> Table:
+    """Every configuration on the test questions with every PRM: accuracy (tokens)."""
+    prms = list(dict.fromkeys(group.prm for group in groups if group.prm is not None))
+    lines = [
+        [strategy, str(size), *(cell(find(groups, strategy, size, prm)) for prm in prms)]
+        for strategy, size in dict.fromkeys((g.strategy, g.num_candidates) for g in groups)
+    ]
+    return Table(name, ["strategy", "N", *prms], lines)
 
 
 def _without_difficulty(part: Searched) -> Searched:

@@ -73,7 +73,7 @@ def test_another_controller_meets_mixtures_of_the_shipped_one(tmp_path):
         "tokens0-1": (5, 200),
         "rule": (8, 50),
     }
-    for name in ("weak-frontier-validation", "weak-tokens-frontier-test"):
+    for name in ("weak-rivals-validation", "weak-rivals-test"):
         rows = [
             row(label, 4, "exact", question=f"{name}{q}", correct=q < right, tokens=tokens)
             for label, (right, tokens) in points.items()
@@ -90,19 +90,20 @@ def test_another_controller_meets_mixtures_of_the_shipped_one(tmp_path):
     assert at["200"]["rivals' (tokens)"] == ".500 (200)"
     assert numbers(at["200"]["lead, 95 % interval"])[0] == pytest.approx(1 / 8)
     assert numbers(at["240"]["lead, 95 % interval"])[0] == pytest.approx((5 - 4.8) / 8)
+    searched = {line["strategy"]: line["exact"] for line in tables["tokens-weak-searched"]}
+    assert searched["cats-0"] == ".750 (300)"
+    assert list(searched) == list(points)
 
 
 def test_rules_that_rank_by_likelihood_are_rivals_that_can_be_left_out(tmp_path):
     parts = {  # right of 8 questions, tokens
-        "frontier": {"rule": (4, 100)},
-        "likelihood": {"likelihood+8-0.6": (7, 100)},
+        "rivals": {"rule": (4, 100)},
+        "rules": {"likelihood+8-0.6": (7, 100)},
         "tokens": {"tokens1-0.1": (6, 100)},
     }
     for kind, points in parts.items():
         for part in ("validation", "test"):
-            name = (
-                "tokens-frontier-test" if (kind, part) == ("frontier", "test") else f"{kind}-{part}"
-            )
+            name = f"{kind}-{part}"
             rows = [
                 row(label, 64, "exact", question=f"{part}{q}", correct=q < right, tokens=tokens)
                 for label, (right, tokens) in points.items()
