@@ -115,7 +115,7 @@ def _chosen(results: pathlib.Path) -> Figure:
 def _leads(results: pathlib.Path) -> Figure:
     """CATS against the frontier of its rivals, budget by budget."""
     panels: dict[str, dict[str, list[Value]]] = {}
-    for line in _table(results, "frontier-weak-tokens").as_mappings():
+    for line in _table(results, "tokens-weak-tokens").as_mappings():
         if line["lead, 95 % interval"]:
             value, low, high = numbers(line["lead, 95 % interval"])
             series = panels.setdefault(f"PRM {line['PRM']}", {}).setdefault(line["controller"], [])

@@ -355,7 +355,7 @@ def test_named_tables_vary_what_their_names_say():
     tables = search.ACTION_TABLES
     assert {name: len(table) for name, table in tables.items()} == {
         "temperature": 30,
-        "wide": 33,
+        "narrow": 5,
         "ask": 30,
         "top-p": 90,
         "top-k": 99,
@@ -370,20 +370,21 @@ def test_named_tables_vary_what_their_names_say():
     # (temperatures, values of top-p, values of top-k)
     assert varying == {
         "temperature": (2, 1, 1),
-        "wide": (2, 1, 1),
+        "narrow": (1, 1, 1),
         "ask": (3, 1, 1),
         "top-p": (3, 2, 1),
         "top-k": (2, 2, 2),
     }
     assert tables["temperature"] == search.CATS.actions
-    assert tables["wide"] == search.CATS_TOKENS.actions
+    assert tables["narrow"] == search.CATS_TOKENS.actions
     assert tables["ask"] == search.SELECTIVE.actions
     assert tables["top-p"] == search.PAPER.actions == search.ActionTable.product()
     for name, table in tables.items():
         assert len(set(table.rows)) == len(table) <= search.MAX_ACTIONS
         extra = {row[0] for row in table.rows}
-        assert extra == ({0, 1, 2, 4, 8, 16} if name in ("ask", "wide") else {0, 1, 2, 4, 8})
-        assert {row[1] for row in table.rows if row[0] == 0} == {1, 2, 4}
+        assert extra == ({0, 1, 2, 4, 8, 16} if name == "ask" else {0, 1, 2, 4, 8})
+        kept = {row[1] for row in table.rows if row[0] == 0}
+        assert kept == ({1} if name == "narrow" else {1, 2, 4})
     greedy = {row for row in tables["ask"].rows if row[0] > 0 and row[2] == 0.0}
     assert greedy == {row for row in tables["ask"].rows if row[0] == 1}
     assert tables["ask"].rows[tables["ask"].retry] == (2, 1, 0.6, 1.0, 0)

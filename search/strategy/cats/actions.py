@@ -109,12 +109,7 @@ ACTION_TABLES: Mapping[str, ActionTable] = MappingProxyType(
     {
         "temperature": ActionTable.product(temperature=(0.6, 1.0), top_p=(1.0,)),
         "top-p": ActionTable.product(),
-        "wide": ActionTable(
-            (
-                *((0, keep, 1.0, 1.0, 0) for keep in (1, 2, 4)),
-                *itertools.product((1, 2, 4, 8, 16), (1, 2, 4), (0.6, 1.0), (1.0,), (0,)),
-            )
-        ),
+        "narrow": ActionTable(tuple((extra, 1, 1.0, 1.0, 0) for extra in (0, 1, 2, 4, 8))),
         "ask": ActionTable(
             (
                 *((0, keep, 1.0, 1.0, 0) for keep in (1, 2, 4)),
@@ -135,15 +130,16 @@ ACTION_TABLES: Mapping[str, ActionTable] = MappingProxyType(
 
 - `temperature`: 30 rows. Temperatures .6 and 1. The configuration `CATS` and the shipped
   controllers have it, and the shipped bank recipes record its settings.
-- `wide`: 33 rows. As `temperature`, and 16 more children at once. The configuration `CATS_TOKENS`
-  has it.
+- `narrow`: 5 rows. Temperature 1, and one child is kept. The configuration `CATS_TOKENS` has it:
+  in a loop of many rounds these are enough, and a training learns sooner when to stop.
 - `ask`: 30 rows. One greedy child more, which a node without scores takes to ask the PRM for the
   greedy child that it has; or 2, 4, 8 or 16 at temperature .6 or 1. For `score_base=False`.
 - `top-p`: 90 rows. Temperatures .6, 1 and 1.4; top-p .9 and 1. The configuration `PAPER` has it.
 - `top-k`: 99 rows. Temperatures .6 and 1; top-p .9 and 1; top-k 20 and off. All three sampling
   parameters that the paper names vary. It is meant for policies with a large vocabulary.
 
-In the other tables an action samples 0, 1, 2, 4 or 8 more children; in all it keeps 1, 2 or 4.
+Other than in `ask` an action samples 0, 1, 2, 4 or 8 more children; other than in `narrow` it keeps
+1, 2 or 4.
 """
 
 

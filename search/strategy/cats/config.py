@@ -109,10 +109,10 @@ CATS_TOKENS = CatsConfig(
     path_score="product",
     vote="weighted",
     excluded_features=(),
-    actions=ACTION_TABLES["wide"],
+    actions=ACTION_TABLES["narrow"],
     calibrated=True,
 )
-"""`CATS` with a price for tokens and up to 12 rounds of at most 16 more children.
+"""`CATS` with a price for tokens and up to 12 rounds of at most 8 more children.
 
 Paths are ranked by P(step right) from score and likelihood together, which needs a calibration by
 likelihood. The likelihood of the children, and so how much of the policy's probability they cover,
