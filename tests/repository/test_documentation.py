@@ -228,7 +228,7 @@ def test_every_substitute_is_needed():
 
 def _check_shell(block: Block) -> None:
     text = block.text.replace("\\\n", " ")
-    # Loops are written out, from the outermost inwards: their variables are used in names of recipes.
+    # Loops are written out, from the outermost inwards: their variables are in names of recipes.
     loop = r"^( *)for (\w+) in ([^\n]*); do\n(.*?)^\1done$"
 
     def rounds(found: re.Match[str]) -> str:
