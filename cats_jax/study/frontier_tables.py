@@ -21,9 +21,6 @@ _SHIPPED = "cats"
 _CONTROLLERS = (_SHIPPED, "tokens0", "tokens1", "tokens2")
 """The controllers; the label of a configuration is a controller's name, or begins with it and -."""
 
-_BY_LIKELIHOOD = "likelihood"
-"""What the labels of rules begin with that rank by score and likelihood."""
-
 _SHIPPED_BUDGETS = (180, 200, 220, 240, 260, 320, 400, 700)
 """Budgets in tokens at which other controllers are compared with the shipped one."""
 
@@ -106,15 +103,9 @@ def _without_difficulty(part: Searched) -> Searched:
     return part._replace(score_of=lambda row: None)
 
 
-def _without_likelihood(part: Searched) -> Searched:
-    kept = [group for group in part.groups if not group.strategy.startswith(_BY_LIKELIHOOD)]
-    return part if len(kept) == len(part.groups) else part._replace(groups=kept)
-
-
 _RIVALS: dict[str, Callable[[Searched], Searched]] = {
     "all": lambda part: part,
     "without the choice by difficulty": _without_difficulty,
-    "without ranking by likelihood": _without_likelihood,
 }
 """Sets of rivals by name."""
 

@@ -95,37 +95,6 @@ def test_another_controller_meets_mixtures_of_the_shipped_one(tmp_path):
     assert list(searched) == list(points)
 
 
-def test_rules_that_rank_by_likelihood_are_rivals_that_can_be_left_out(tmp_path):
-    parts = {  # right of 8 questions, tokens
-        "rivals": {"rule": (4, 100)},
-        "rules": {"likelihood+8-0.6": (7, 100)},
-        "tokens": {"tokens1-0.1": (6, 100)},
-    }
-    for kind, points in parts.items():
-        for part in ("validation", "test"):
-            name = f"{kind}-{part}"
-            rows = [
-                row(label, 64, "exact", question=f"{part}{q}", correct=q < right, tokens=tokens)
-                for label, (right, tokens) in points.items()
-                for q in range(8)
-            ]
-            write_run(tmp_path / f"weak-{name}", rows)
-            keep_run(tmp_path / f"weak-{name}", tmp_path)
-    tables = {table.name: table.as_mappings() for table in frontier_tables(tmp_path, "weak")}
-    leads = {
-        line["rivals"]: numbers(line["mean lead, 95 % interval"])[0]
-        for line in tables["tokens-weak-tokens-leads"]
-        if line["controller"] == "tokens1"
-    }
-    assert leads == pytest.approx(
-        {
-            "all": -1 / 8,
-            "without the choice by difficulty": -1 / 8,
-            "without ranking by likelihood": 2 / 8,
-        }
-    )
-
-
 def test_the_pilots_scores_are_kept_with_its_rows(tmp_path):
     (result,) = run(search.best_of_n(), questions=QUESTIONS[:1])
     scores = [path.path_score or 0.0 for path in result.paths]
