@@ -129,9 +129,9 @@ ACTION_TABLES: Mapping[str, ActionTable] = MappingProxyType(
 """Action tables by name. The paper prints none; these are our choices.
 
 - `temperature`: 30 rows. Temperatures .6 and 1. The configuration `CATS` and the shipped
-  controllers have it, and the shipped bank recipes record its settings.
-- `narrow`: 5 rows. Temperature 1, and one child is kept. The configuration `CATS_TOKENS` has it:
-  in a loop of many rounds these are enough, and a training learns sooner when to stop.
+  controller `cats` have it, and the shipped bank recipes record its settings.
+- `narrow`: 5 rows. Temperature 1, and one child is kept. The configuration `CATS_TOKENS` and the
+  shipped controller `cats-tokens` have it.
 - `ask`: 30 rows. One greedy child more, which a node without scores takes to ask the PRM for the
   greedy child that it has; or 2, 4, 8 or 16 at temperature .6 or 1. For `score_base=False`.
 - `top-p`: 90 rows. Temperatures .6, 1 and 1.4; top-p .9 and 1. The configuration `PAPER` has it.
