@@ -157,6 +157,13 @@ def _check_search(
     per_step = ticks.request.num_samples.sum(axis=-1).reshape(-1, strategy.num_phases).sum(axis=-1)
     require(bool((per_step <= n).all()), where + f"a step sampled {per_step.max()} candidates")
     require(int(final.spent) <= budget, where + f"{final.spent} candidates were sampled")
+    if strategy.quiet_ends_step:
+        sampled = ticks.request.num_samples.sum(axis=-1).reshape(-1, strategy.num_phases)[:, 1:]
+        wakes = (sampled[:, :-1] == 0) & (sampled[:, 1:] > 0)
+        require(
+            not wakes.any(),
+            where + "quiet_ends_step, but a phase samples after one that sampled nothing",
+        )
     kept = int(final.finished.valid.sum() + final.frontier.valid.sum())
     require(kept <= strategy.width(n), where + f"{kept} paths were kept")
     require(

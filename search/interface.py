@@ -117,6 +117,9 @@ class Strategy:
         num_phases: ticks per reasoning step; 1, or 1 + rounds for methods that look first.
         base: `state -> (Request, M)`, the plan of phase 0 of methods with several phases. It knows
             neither params nor a key, so that a program for phase 0 holds no policy. None: `plan`.
+        quiet_ends_step: after a phase other than 0 in which nothing is sampled, the later phases of
+            the step sample nothing, report nothing and leave the memory as it is. The host then
+            goes on with the end of the step at once.
         num_steps: `(N, max_depth) -> steps` of a whole search, increasing in both; works on ints
             and on traced arrays. More than `max_depth` for methods that grow path after path.
         sampling: all settings that requests may use. A step bank must have recorded them.
@@ -144,6 +147,7 @@ class Strategy:
     report: Callable[[SearchState, Plan], Any] = no_report
     num_phases: int = 1
     base: Callable[[SearchState], tuple[Request, Any]] | None = None
+    quiet_ends_step: bool = False
     num_steps: Callable[[Any, Any], Any] = path_length
     sampling: tuple[Sampling, ...] = (Sampling(),)
     uses_scores: bool = True

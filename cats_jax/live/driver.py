@@ -493,6 +493,8 @@ class Cohort:
             slot = self._slots[index]
             assert slot is not None
             if "record" in observed:
+                place = slot.step * self._settings.strategy.num_phases + slot.phase
+                slot.records += [None] * (place - len(slot.records))
                 slot.records.append(of_slot(observed["record"], index))
             if isinstance(output.report, search.Decision):
                 slot.tree.decisions.extend(decision_rows(slot, observed, index))

@@ -130,7 +130,8 @@ class SearchResult:
         candidates: the tree, in order of sampling.
         decisions: the policy's decisions, in order.
         ledger: cost of the search.
-        records: what the searcher's recorder returned for each tick, in order; NumPy pytrees.
+        records: what the searcher's recorder returned for each tick, in order; NumPy pytrees, None
+            for a phase that was skipped (see `search.Strategy.quiet_ends_step`).
     """
 
     question: Question

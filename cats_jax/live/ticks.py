@@ -83,7 +83,15 @@ def commit(
     strategy: search.Strategy,
     base_phase: bool | None,
 ) -> tuple[search.SearchState, dict[str, Any]]:
-    """`search.commit` of B slots; returns the new states and the values that the host reads."""
+    """`search.commit` of B slots; returns the new states and the values that the host reads.
+
+    Where the strategy allows it (`search.Strategy.quiet_ends_step`), a phase that samples nothing
+    is committed as the last one of its step: with twelve rounds most phases would be empty.
+    """
+    if strategy.quiet_ends_step:
+        is_quiet = (state.phase > 0) & ~jnp.any(plan.request.num_samples > 0, axis=1)
+        last = jnp.int32(strategy.num_phases - 1)
+        state = state.replace(phase=jnp.where(is_quiet, last, state.phase))
     commit = functools.partial(search.commit, strategy=strategy, base_phase=base_phase)
     state, output = jax.vmap(commit)(state, plan, expansion)
     return state, _observe(params, plan, state, output, strategy)

@@ -176,7 +176,10 @@ class OnlineSearches:
             first = row - row % rollouts
             group = results[first : first + rollouts]
             failed = any(each.status == "failed" for each in group)
-            records = [] if failed else [_in_slots(each, slots) for each in result.records]
+            records = [
+                blank if each is None else _in_slots(each, slots)
+                for each in ([] if failed else result.records)
+            ]
             columns.append([*records, *[blank] * (steps * strategy.num_phases - len(records))])
         rows = [column[tick] for tick in range(len(columns[0])) for column in columns]
         shape = (steps, strategy.num_phases, len(results))

@@ -498,6 +498,28 @@ def test_price_and_rate_reach_the_strategy(name, value):
         assert sum(row.step == 0 for row in result.candidates) == round(10 * value)
 
 
+@pytest.mark.parametrize("num_candidates", [4, 16])
+def test_phases_that_sample_nothing_are_skipped(num_candidates, monkeypatch):
+    """The results are those of a search that goes through every phase."""
+    num_commits, commit = [], ticks.commit
+
+    def counting(params, state, *arguments):
+        num_commits[-1] += 1
+        return commit(params, state, *arguments)
+
+    monkeypatch.setattr(ticks, "commit", counting)
+    strategy = search.cats(search.random_policy, dataclasses.replace(search.CATS, rounds=12))
+    signatures = []
+    for skips in (True, False):
+        num_commits.append(0)
+        tested = dataclasses.replace(strategy, quiet_ends_step=skips)
+        results = run(tested, params=(), num_candidates=num_candidates)
+        signatures.append([signature(result) for result in results])
+    assert signatures[0] == signatures[1]
+    assert any(decisions for _, _, decisions, _ in signatures[0])
+    assert num_commits[0] < 0.7 * num_commits[1]
+
+
 def test_an_error_in_the_policy_stops_the_run():
     class Broken(LetterPolicy):
         def generate(self, requests):
@@ -555,7 +577,8 @@ class Replay:
 )
 def test_driver_and_rollout_give_identical_states(name, monkeypatch):
     """The same plan and commit around a bridge and in one scan, field by field, every tick."""
-    strategy = search.strategies[name]
+    # Every phase on its own, as in the graph.
+    strategy = dataclasses.replace(search.strategies[name], quiet_ends_step=False)
     params = simulation.toy_params(num_steps=(4,), invalid=0.1, lucky=0.2, max_depth=5)
     task = simulation.question(params, jax.random.key(5), 0, 0)
     expand = simulation.simulator(16)

@@ -37,6 +37,14 @@ def _hot(params, key, state):
     return search.request(state, 1, search.Sampling(1.3)), state.memory
 
 
+def _one_each(state):
+    return search.request(state, 1), state.memory
+
+
+def _in_the_last_phase(params, key, state):
+    return search.request(state, jnp.where(state.phase == 2, 1, 0)), state.memory
+
+
 def _best_path_only(params, key, state):
     scores = search.path_scores(state.frontier, MAJORITY.aggregation)
     best = jnp.argmax(jnp.where(state.frontier.valid, scores, -1.0))
@@ -143,6 +151,12 @@ BROKEN = {
     "an N that it says is ignored": (
         dataclasses.replace(MAJORITY, ignores_num_candidates=True),
         "ignores_num_candidates, but N changes what it samples",
+    ),
+    "a quiet phase before one that samples": (
+        dataclasses.replace(
+            BEAM, num_phases=3, plan=_in_the_last_phase, base=_one_each, quiet_ends_step=True
+        ),
+        "quiet_ends_step, but a phase samples after one that sampled nothing",
     ),
     "an answer that is no path": (
         dataclasses.replace(BEAM, answer=_first_slot),

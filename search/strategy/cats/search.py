@@ -62,6 +62,7 @@ def cats(
     return Strategy(
         name="cats",
         num_phases=1 + config.rounds,
+        quiet_ends_step=True,
         width=share_of_candidates(config.factor),
         aggregation=aggregated,
         calibrated=config.calibrated,
