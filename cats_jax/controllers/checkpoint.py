@@ -8,6 +8,7 @@ A checkpoint whose features or action table do not fit is therefore refused when
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import pathlib
 import warnings
@@ -156,6 +157,52 @@ def load(path: str | pathlib.Path) -> Checkpoint:
         train_config=train_config,
         info=info,
     )
+
+
+def check_start(start: Checkpoint | None, config: learners.TrainConfig) -> None:
+    """Raise BadInputError if a training with this configuration can't start from the controller."""
+    for name in () if start is None else ("actor_hidden", "critic_hidden"):
+        if getattr(start.train_config, name) != getattr(config, name):
+            raise BadInputError(
+                f"{name}={getattr(config, name)}, but the controller to start from has "
+                f"{getattr(start.train_config, name)}: leave out this setting"
+            )
+
+
+def started_from(
+    state: learners.LearnerState, checkpoint: Checkpoint | None
+) -> learners.LearnerState:
+    """The learner state with the networks of a checkpoint; as it is without one."""
+    if checkpoint is None:
+        return state
+    return state.replace(actor=checkpoint.actor, critic=checkpoint.critic)
+
+
+def with_questions_of(info: dict[str, Any], start: Checkpoint | None) -> dict[str, Any]:
+    """The info of a training, with the questions of the controller that it started from.
+
+    A controller has learned from both, and must be asked neither.
+    """
+    if start is None:
+        return info
+    known = {
+        text: question
+        for each in (info, start.info)
+        for question, text in zip(each.get("questions", ()), each.get("texts", ()), strict=True)
+    }
+    return {
+        **info,
+        "start": digest(start),
+        "questions": list(known.values()),
+        "texts": list(known),
+    }
+
+
+def digest(checkpoint: Checkpoint) -> str:
+    """SHA-256 of the parameters of both networks, in hexadecimal digits."""
+    leaves = jax.tree_util.tree_leaves_with_path((checkpoint.actor, checkpoint.critic))
+    named = [(jax.tree_util.keystr(where), np.asarray(leaf).tobytes()) for where, leaf in leaves]
+    return hashlib.sha256(repr(named).encode()).hexdigest()
 
 
 def make_strategy(checkpoint: Checkpoint, mode: str = "argmax") -> search.Strategy:

@@ -165,7 +165,7 @@ def _cats(
     price: float | None = None,
     prm_rate: float | None = None,
 ) -> SearchMethod:
-    path = _controller(checkpoint)
+    path = controller_folder(checkpoint)
     # Here, because it brings the learners along, which only a learned policy needs.
     from .checkpoint import load, make_strategy
 
@@ -302,11 +302,16 @@ def controller_of(spec: StrategySpec) -> pathlib.Path | None:
     """
     if spec.name != "cats":
         return None
-    return _controller(dict(spec.options).get("checkpoint", DEFAULT_CONTROLLER))
+    return controller_folder(dict(spec.options).get("checkpoint", DEFAULT_CONTROLLER))
 
 
-def _controller(name: str) -> pathlib.Path:
-    """The folder of a controller, given by path or by the name of a shipped controller."""
+def controller_folder(name: str) -> pathlib.Path:
+    """The folder of a controller, given by path or by the name of a shipped controller.
+
+    Raises:
+        BadInputError: the name looks like a misspelt one of a shipped controller.
+        MissingControllerError: there is no such folder.
+    """
     controllers = world.ASSETS / "controllers"
     shipped = controllers / name
     path = shipped if shipped.is_dir() else pathlib.Path(name)

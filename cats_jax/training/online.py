@@ -53,6 +53,7 @@ def train_online(
     *,
     prms: tuple[str, ...] | None = None,
     seed: int = 0,
+    start: checkpoint.Checkpoint | None = None,
     judge: AnswerJudge | None = None,
     report: Callable[[str], None] = print,
 ) -> pathlib.Path:
@@ -66,6 +67,7 @@ def train_online(
         output: folder of the training.
         prms: labels of the PRMs to train with; default: all of the recipe's.
         seed: seed of the training.
+        start: controller whose networks it starts with; default: random ones.
         judge: judge of the answers; default: that of `cats-jax evaluate`.
         report: called with lines of progress.
 
@@ -73,11 +75,12 @@ def train_online(
         The checkpoint of the controller.
 
     Raises:
-        BadInputError: the recipe and the configuration can't work together, or the folder holds
-            something else.
+        BadInputError: the recipe and the configuration can't work together, the controller to start
+            from has other networks, or the folder holds something else.
         RunStoppedError: all searches of an iteration failed, or the folder can't be written any
             more.
     """
+    checkpoint.check_start(start, config)
     recipe = _recipe(path, prms)
     config = dataclasses.replace(config, max_depth=recipe.max_depth)
     needs = learners.make_trainer(config).strategy.needs_calibration
@@ -89,14 +92,14 @@ def train_online(
     questions = load_questions(recipe.questions)
     policy, specs = settle(recipe.policy, recipe.prms, questions.questions, recipe.max_depth)
     recipe = dataclasses.replace(recipe, policy=policy, prms=specs)
-    manifest = _manifest(recipe, config, calibrations, models, questions, seed)
+    manifest = _manifest(recipe, config, calibrations, models, questions, seed, start)
     controller = output / CONTROLLER
     with locked(output, manifest, KIND):
         if (controller / checkpoint.JSON_NAME).exists():
             report(f"{output} holds the finished training already: nothing is left to do")
             return controller
-        start, keys = learners.make_trainer(config).init(jax.random.key(seed))
-        progress = Progress(output, start)
+        state, keys = learners.make_trainer(config).init(jax.random.key(seed))
+        progress = Progress(output, checkpoint.started_from(state, start))
         if progress.iteration < config.num_iterations:
             judge = default_judge(recipe.questions) if judge is None else judge
             check_there((recipe.policy, *recipe.prms))
@@ -122,6 +125,7 @@ def train_online(
             "num_candidates": list(config.num_candidates),
         }
         _plot(progress, output)
+        info = checkpoint.with_questions_of(info, start)
         checkpoint.save(controller, progress.state, config, info=info)
     report(f"checkpoint: {controller}" + (", COLLAPSED in training" if collapsed else ""))
     return controller
@@ -205,6 +209,7 @@ def _manifest(
     models: ModelSource,
     questions: QuestionSet,
     seed: int,
+    start: checkpoint.Checkpoint | None,
 ) -> dict[str, Any]:
     """The manifest of the folder: what a training that goes on must share with its beginning."""
     settings = {
@@ -218,6 +223,8 @@ def _manifest(
         "train_config": checkpoint.config_document(config),
         "seed": seed,
     }
+    if start is not None:
+        settings["start"] = checkpoint.digest(start)
     fingerprints = {"policy": models.fingerprint(recipe.policy)}
     for spec in recipe.prms:
         fingerprints[f"prm {spec.label}"] = models.fingerprint(spec)

@@ -19,7 +19,9 @@ class TrainingOptions:
         config: "cats"; "calibrated": "cats", ranking by calibrated scores; "paper": the paper's
             state, reward and one-step A2C, with an action table of ours, as the paper prints none;
             "paper-bank": "paper" with the actions that the shipped bank recipes record; or
-            "offline".
+            "offline". Default: "cats"; with --start the configuration of that controller.
+        start: controller to go on training, a shipped one or a folder of an earlier training: the
+            networks start as its networks, with new optimisers.
         actions: action table, in place of the configuration's: "temperature", "top-p" or "top-k",
             named by the last sampling parameter that varies in it.
         bank: step bank to train on; default: the simulator of the embedded world.
@@ -42,7 +44,8 @@ class TrainingOptions:
     """
 
     output: pathlib.Path
-    config: str = "cats"
+    config: str | None = None
+    start: str | None = None
     actions: str | None = None
     bank: pathlib.Path | None = None
     validation: pathlib.Path | None = None

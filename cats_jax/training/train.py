@@ -28,6 +28,7 @@ import learners
 import search
 
 from ..controllers import checkpoint
+from ..controllers.strategies import controller_folder
 from ..errors import BadInputError, known_names
 from ..storage import durable
 from ..storage.manifest import MANIFEST
@@ -60,6 +61,9 @@ CONFIGS = {
 }
 
 
+DEFAULT_CONFIG = "cats"
+
+
 def run(options: TrainingOptions, *, report: Callable[[str], None] = print) -> list[pathlib.Path]:
     """Train `num_seeds` controllers; write `output/seed-K`, `curves.png`, `summary.json`.
 
@@ -74,8 +78,7 @@ def run(options: TrainingOptions, *, report: Callable[[str], None] = print) -> l
         BadInputError: a configuration or setting is unknown, a value is out of range, there is no
             simulator, a bank does not fit, or the output folder is in use.
     """
-    output, config = options.output, options.config
-    seed = options.seed
+    output, seed = options.output, options.seed
     if options.online is not None:
         return [_run_online(options, report)]
     num_seeds = 3 if options.num_seeds is None else options.num_seeds
@@ -85,7 +88,10 @@ def run(options: TrainingOptions, *, report: Callable[[str], None] = print) -> l
         raise BadInputError(
             f"{str(output)!r} holds a training already, or part of one: choose another --output"
         )
-    train_config = _configured(options)
+    start = _start(options)
+    train_config = _configured(options, start)
+    checkpoint.check_start(start, train_config)
+    config = options.start or options.config or DEFAULT_CONFIG
     questions = _questions(train_config, options)
     train_config = dataclasses.replace(train_config, max_depth=questions.max_depth)
     keys = seed_keys(seed, num_seeds)
@@ -100,10 +106,11 @@ def run(options: TrainingOptions, *, report: Callable[[str], None] = print) -> l
         info |= {"source": "trajectories", **learned, "decisions": len(rows.weight_t)}
         del info["episodes"]
         info.pop("models", None)  # those of the bank that the controllers are compared on
+    info = checkpoint.with_questions_of(info, start)
     report(f"training {num_seeds} seeds of {config!r} ({info['source']}) ...")
     durable.hold(output).close()
     if rows is None:
-        result = train_seeds(train_config, questions, keys[1:], report)
+        result = train_seeds(train_config, questions, keys[1:], report, start=start)
         title = f"{config}: {num_seeds} seeds"
         plot_learning_curves(jax.device_get(result.curves), output / "curves.png", title)
         states, collapsed_at_the_end = result.learner_state, np.asarray(result.collapsed)
@@ -161,19 +168,22 @@ def _run_online(options: TrainingOptions, report: Callable[[str], None]) -> path
     for name, why in _NOT_ONLINE.items():
         if getattr(options, name) is not None:
             raise BadInputError(f"--{name.replace('_', '-')} with --online: {why}")
-    if options.config == "offline":
+    start = _start(options)
+    config = _configured(options, start)
+    if isinstance(config.learner.algorithm, learners.AWR):
         raise BadInputError(
-            "--config offline with --online: it learns from decisions of other policies; choose "
-            f"one of {', '.join(name for name in CONFIGS if name != 'offline')}"
+            "--online with learner.algorithm=AWR: it learns from decisions of other policies; "
+            f"choose one of {', '.join(name for name in CONFIGS if name != 'offline')}"
         )
     assert options.online is not None
     return train_online(
         options.online,
-        _configured(options),
+        config,
         ModelFolders(),
         options.output,
         prms=options.prms,
         seed=options.seed,
+        start=start,
         report=report,
     )
 
@@ -188,9 +198,28 @@ _NOT_ONLINE = {
 """Options that have no meaning on-line, and the way out."""
 
 
-def _configured(options: TrainingOptions) -> learners.TrainConfig:
+def _start(options: TrainingOptions) -> checkpoint.Checkpoint | None:
+    """The controller to start from.
+
+    Raises:
+        BadInputError: there is none of that name, or another option contradicts it.
+    """
+    if options.start is None:
+        return None
+    for name in ("config", "actions", "trajectories"):
+        if getattr(options, name) is not None:
+            raise BadInputError(
+                f"--{name} with --start: the controller to start from has its configuration and "
+                "its actions, and learns from its own searches; choose one of the two"
+            )
+    return checkpoint.load(controller_folder(options.start))
+
+
+def _configured(
+    options: TrainingOptions, start: checkpoint.Checkpoint | None
+) -> learners.TrainConfig:
     return configure(
-        options.config,
+        (options.config or DEFAULT_CONFIG) if start is None else start.train_config,
         actions=options.actions,
         num_candidates=options.num_candidates,
         num_iterations=options.num_iterations,
@@ -212,6 +241,8 @@ def train_seeds(
     questions: TrainingQuestions,
     keys: jax.Array,
     report: Callable[[str], None] = lambda line: None,
+    *,
+    start: checkpoint.Checkpoint | None = None,
 ) -> learners.TrainResult:
     """Train one controller per key; the result has a leading axis of seeds.
 
@@ -220,6 +251,7 @@ def train_seeds(
         questions: training questions.
         keys: PRNG keys, one per controller; consumed.
         report: called with lines of progress.
+        start: controller whose networks all seeds start with; default: random ones.
     """
     training = learners.make_training(config, questions.environment)
     total = config.num_iterations
@@ -232,6 +264,7 @@ def train_seeds(
     # ticks can then no longer be skipped when all of its searches have ended.
     for seed, key in enumerate(keys):
         state, iteration_keys = init(key)
+        state = checkpoint.started_from(state, start)
         curves: list[learners.Curves] = []
         started = time.perf_counter()
         for first in range(0, total, length):
@@ -257,7 +290,7 @@ def train_seeds(
 
 
 def configure(
-    name: str,
+    named: str | learners.TrainConfig,
     *,
     actions: str | None = None,
     num_candidates: Sequence[int] | None = None,
@@ -267,7 +300,7 @@ def configure(
     """A named configuration with other values.
 
     Args:
-        name: name of the configuration, one of `CONFIGS`.
+        named: the configuration, or the name of one of `CONFIGS`.
         actions: name of an action table, in place of the configuration's.
         num_candidates: values of N, in place of the configuration's.
         num_iterations: number of iterations, in place of the configuration's.
@@ -279,8 +312,8 @@ def configure(
     Raises:
         BadInputError: a name, table or field is unknown, or a value is out of range.
     """
-    if name not in CONFIGS:
-        raise BadInputError(f"unknown configuration {name!r}: choose one of {', '.join(CONFIGS)}")
+    if isinstance(named, str) and named not in CONFIGS:
+        raise BadInputError(f"unknown configuration {named!r}: choose one of {', '.join(CONFIGS)}")
     algorithm, arguments = None, []
     for setting in settings:
         field, equals, value = setting.partition("=")
@@ -292,7 +325,7 @@ def configure(
             arguments += [f"--{field}", *value.split(",")]
     values = {"num_candidates": num_candidates, "num_iterations": num_iterations}
     try:
-        config = CONFIGS[name]
+        config = CONFIGS[named] if isinstance(named, str) else named
         if actions is not None:
             cats = dataclasses.replace(config.cats, actions=search.action_table(actions))
             config = dataclasses.replace(config, cats=cats)

@@ -192,13 +192,14 @@ def _recipe(folder, *, count=5, **changes):
     return path
 
 
-def _train(folder, config=QUICK, *, models=None, output="out", labels=None, **changes):
+def _train(folder, config=QUICK, *, models=None, output="out", labels=None, start=None, **changes):
     return online.train_online(
         _recipe(folder, **changes),
         config,
         models or Source(),
         folder / output,
         prms=labels,
+        start=start,
         judge=BoxedIntegerJudge(),
         report=lambda line: None,
     )
@@ -264,6 +265,39 @@ def test_the_controller_is_ready_to_search(tmp_path):
     models = Source()
     assert _train(tmp_path, count=40, models=models) == path
     assert not models.num_loaded  # it was finished
+
+
+def test_a_training_starts_from_a_controller(tmp_path):
+    first = checkpoint.load(_train(tmp_path, count=4))
+    idle = dataclasses.replace(
+        QUICK, num_iterations=1, learner=dataclasses.replace(QUICK.learner, learning_rate=1e-30)
+    )
+    second = checkpoint.load(_train(tmp_path, idle, output="second", start=first, count=9))
+    jax.tree.map(np.testing.assert_array_equal, second.actor, first.actor)
+    jax.tree.map(np.testing.assert_array_equal, second.critic, first.critic)
+    # What either training asked; only the first of two equal texts is kept.
+    assert set(first.info["texts"]) < set(second.info["texts"])
+    assert len(second.info["texts"]) == len(set(second.info["texts"]))
+    digests = {f"q{i}": text_digest(f"question {i}") for i in range(9)}
+    assert second.info["texts"] == [digests[name] for name in second.info["questions"]]
+    assert (
+        second.info["start"]
+        == checkpoint.digest(first)
+        != checkpoint.digest(
+            second._replace(actor=jax.tree.map(lambda leaf: leaf + 1, second.actor))
+        )
+    )
+
+
+def test_goes_on_from_the_same_controller_only(tmp_path):
+    first = checkpoint.load(_train(tmp_path, output="first"))
+    with pytest.raises(KeyboardInterrupt):
+        _train(tmp_path, models=Source(stop_at=5), start=first)
+    with pytest.raises(BadInputError):
+        _train(tmp_path)
+    resumed = checkpoint.load(_train(tmp_path, start=first))
+    whole = checkpoint.load(_train(tmp_path, output="whole", start=first))
+    jax.tree.map(np.testing.assert_array_equal, resumed.actor, whole.actor)
 
 
 def test_a_stopped_training_goes_on_as_if_nothing_had_happened(tmp_path, monkeypatch):
@@ -489,7 +523,14 @@ def test_refuses_recipes_before_a_model_is_loaded(tmp_path, changes, labels, mes
         ({"trajectories": pathlib.Path("rows")}, "--trajectories with --online"),
         ({"calibration": "weak"}, "--calibration with --online: name it in the recipe"),
         ({"num_seeds": 3}, "--num-seeds with --online: .*another --seed and --output"),
-        ({"config": "offline"}, "--config offline with --online: .*cats, calibrated, paper"),
+        ({"start": "cats", "config": "tokens"}, "--config with --start: .*choose one of the two"),
+        ({"start": "cats", "actions": "narrow"}, "--actions with --start"),
+        ({"start": "cats-token"}, "does not exist: did you mean 'cats-tokens'"),
+        (
+            {"start": "cats", "settings": ("actor_hidden=8",)},
+            r"actor_hidden=\(8,\), but .*has \(64, 64\)",
+        ),
+        ({"config": "offline"}, "learner.algorithm=AWR: .*cats, calibrated, paper"),
     ],
 )
 def test_refuses_options_without_meaning(tmp_path, options, message):

@@ -193,6 +193,31 @@ def test_training_leaves_checkpoints_and_a_summary(tmp_path):
         assert ("COLLAPSED" in said) == collapsed
 
 
+@pytest.mark.slow
+def test_training_goes_on_from_a_controller(tmp_path):
+    options = TrainingOptions(
+        tmp_path / "first",
+        num_iterations=1,
+        num_seeds=1,
+        settings=TINY,
+        prms=("exact",),
+        rivals=False,
+    )
+    first = run(options)[0]
+    idle = dataclasses.replace(
+        options,
+        output=tmp_path / "second",
+        start=str(first),
+        num_seeds=2,
+        settings=("learner.learning_rate=1e-30",),
+    )
+    for path in run(idle):
+        second = checkpoint.load(path)
+        jax.tree.map(np.testing.assert_array_equal, second.actor, checkpoint.load(first).actor)
+        assert second.train_config.actor_hidden == (4,)
+        assert second.info["start"] == checkpoint.digest(checkpoint.load(first))
+
+
 def test_a_greedy_controller_of_one_action_is_found_out():
     """Its logits differ by so little that its sampled actions look varied."""
     world = simulation.toy_params(num_steps=(2,), max_depth=2)
