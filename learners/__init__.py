@@ -26,6 +26,7 @@ from .returns import path_returns as path_returns
 from .returns import question_returns as question_returns
 from .train_config import CATS as CATS
 from .train_config import CATS_TOKENS as CATS_TOKENS
+from .train_config import CLONE as CLONE
 from .train_config import OFFLINE as OFFLINE
 from .train_config import PAPER as PAPER
 from .train_config import SELECTIVE as SELECTIVE

@@ -23,7 +23,8 @@ class AWR:
     See `learners.regression_loss`. The decisions may come from any policy, deterministic or not.
 
     Attributes:
-        temperature: > 0; towards 0 only the best decisions count.
+        temperature: > 0; towards 0 only the best decisions count, and at infinity all count alike,
+            so that the actor imitates the decisions.
         normalize_advantages: whether to scale the advantages (TD errors) to mean 0 and standard
             deviation 1 over the batch.
 

@@ -180,6 +180,16 @@ CATS_TOKENS = dataclasses.replace(
 SELECTIVE = dataclasses.replace(CATS_TOKENS, cats=search.SELECTIVE, prm_rates=(1.0, 4.0))
 """A controller that decides when the PRM is worth asking, at prices per 1000 tokens."""
 
+CLONE = dataclasses.replace(
+    CATS_TOKENS,
+    searches_per_question=1,
+    learner=LearnerConfig(AWR(temperature=math.inf), learning_rate=1e-3, anneal=True),
+    entropy_weight=0.0,
+)
+"""A controller with prices per 1000 tokens that imitates recorded decisions, see `make_offline`.
+
+It is a start for `CATS_TOKENS`: prices that rules are good at need not be learned from nothing."""
+
 OFFLINE = dataclasses.replace(
     CATS,
     searches_per_question=1,

@@ -161,12 +161,19 @@ def load(path: str | pathlib.Path) -> Checkpoint:
 
 def check_start(start: Checkpoint | None, config: learners.TrainConfig) -> None:
     """Raise BadInputError if a training with this configuration can't start from the controller."""
-    for name in () if start is None else ("actor_hidden", "critic_hidden"):
+    if start is None:
+        return
+    for name in ("actor_hidden", "critic_hidden"):
         if getattr(start.train_config, name) != getattr(config, name):
             raise BadInputError(
                 f"{name}={getattr(config, name)}, but the controller to start from has "
-                f"{getattr(start.train_config, name)}: leave out this setting"
+                f"{getattr(start.train_config, name)}: choose these widths"
             )
+    if start.config.actions != config.cats.actions:
+        raise BadInputError(
+            "the controller to start from has another action table than the configuration: leave "
+            "out --config and --actions"
+        )
 
 
 def started_from(

@@ -18,8 +18,10 @@ class TrainingOptions:
             except for one with --online that goes on.
         config: "cats"; "calibrated": "cats", ranking by calibrated scores; "paper": the paper's
             state, reward and one-step A2C, with an action table of ours, as the paper prints none;
-            "paper-bank": "paper" with the actions that the shipped bank recipes record; or
-            "offline". Default: "cats"; with --start the configuration of that controller.
+            "paper-bank": "paper" with the actions that the shipped bank recipes record;
+            "offline"; "tokens"; "selective"; or "clone": "tokens", from trajectories, whose
+            decisions it imitates. Default: "cats"; with --start the configuration of that
+            controller.
         start: controller to go on training, a shipped one or a folder of an earlier training: the
             networks start as its networks, with new optimisers.
         actions: action table, in place of the configuration's: "temperature", "top-p" or "top-k",
@@ -30,8 +32,8 @@ class TrainingOptions:
         online: recipe of `cats-jax evaluate` to train on by real searches, with its policy, PRMs,
             calibration and questions, in place of the simulator. One controller is trained and none
             is compared; the same command goes on with a training that was killed.
-        trajectories: folder of `cats-jax collect` to learn from; needs --config offline or paper.
-            The simulator or the bank is then used for the comparison only.
+        trajectories: folder of `cats-jax collect` to learn from; needs --config offline, clone or
+            paper. The simulator or the bank is then used for the comparison only.
         prms: PRMs to train and compare on, for example to test on the others; default: all.
         num_candidates: values of N, in place of the configuration's.
         num_iterations: iterations of search and update, in place of the configuration's.

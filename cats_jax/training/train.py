@@ -58,6 +58,7 @@ CONFIGS = {
     "offline": learners.OFFLINE,
     "tokens": learners.CATS_TOKENS,
     "selective": learners.SELECTIVE,
+    "clone": learners.CLONE,
 }
 
 
@@ -206,12 +207,11 @@ def _start(options: TrainingOptions) -> checkpoint.Checkpoint | None:
     """
     if options.start is None:
         return None
-    for name in ("config", "actions", "trajectories"):
-        if getattr(options, name) is not None:
-            raise BadInputError(
-                f"--{name} with --start: the controller to start from has its configuration and "
-                "its actions, and learns from its own searches; choose one of the two"
-            )
+    if options.trajectories is not None:
+        raise BadInputError(
+            "--trajectories with --start: a controller that goes on learns from its own searches; "
+            "choose one of the two"
+        )
     return checkpoint.load(controller_folder(options.start))
 
 
@@ -219,7 +219,7 @@ def _configured(
     options: TrainingOptions, start: checkpoint.Checkpoint | None
 ) -> learners.TrainConfig:
     return configure(
-        (options.config or DEFAULT_CONFIG) if start is None else start.train_config,
+        options.config or (DEFAULT_CONFIG if start is None else start.train_config),
         actions=options.actions,
         num_candidates=options.num_candidates,
         num_iterations=options.num_iterations,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import pathlib
 from collections.abc import Mapping, Sequence
 
@@ -30,13 +31,21 @@ def load_rows(
 
     Raises:
         BadInputError: there is no such folder, no decision has one of the PRMs, the action table is
-            not the configuration's, or the configuration's algorithm or returns are for decisions
-            of the trained policy itself.
+            not the configuration's, the configuration's algorithm or returns are for decisions of
+            the trained policy itself, or the price is for tokens and the algorithm does more than
+            imitate.
     """
     if isinstance(config.learner.algorithm, learners.PPO):
         raise BadInputError(
             "--trajectories with learner.algorithm=PPO: PPO learns from decisions of the policy it "
-            "trains; choose --config offline or paper"
+            "trains; choose --config offline, clone or paper"
+        )
+    algorithm = config.learner.algorithm
+    imitates = isinstance(algorithm, learners.AWR) and math.isinf(algorithm.temperature)
+    if config.cats.charge == "tokens" and not imitates:
+        raise BadInputError(
+            "--trajectories with a price per 1000 tokens: the tokens of a decision are not "
+            "recorded, so that a decision can be imitated and not judged; choose --config clone"
         )
     decisions = load_decisions(folder)
     if prms is not None:
@@ -48,7 +57,9 @@ def load_rows(
             "--actions"
         )
     if config.reward == "outcome" and config.gae_lambda == 1.0 and config.num_steps is None:
-        rows = outcome_rows(decisions, config.terminal_weight)
+        rows = outcome_rows(
+            decisions, config.terminal_weight, charged=config.cats.charge == "candidates"
+        )
     elif config.reward == "paper" and config.gae_lambda == 0.0:
         rows = one_step_rows(decisions, config)
     else:
@@ -73,16 +84,19 @@ def _with_prms(folder: pathlib.Path, decisions: Decisions, prms: Sequence[str]) 
     return dataclasses.replace(decisions, columns=columns)
 
 
-def outcome_rows(decisions: Decisions, terminal_weight: float) -> search.Transition:
+def outcome_rows(
+    decisions: Decisions, terminal_weight: float, *, charged: bool = True
+) -> search.Transition:
     """Every decision once, with its Monte-Carlo return: as `learners.question_returns`.
 
     Args:
         decisions: decisions of any number of searches.
         terminal_weight: reward of a right answer.
+        charged: whether the return has the cost of the candidates; no tokens are recorded.
     """
     columns = decisions.columns
     worth = terminal_weight * columns["correct"].astype(np.float32)
-    cost = columns["price"] * columns["remaining"].astype(np.float32) / 100.0
+    cost = charged * columns["price"] * columns["remaining"].astype(np.float32) / 100.0
     every = np.arange(len(worth))
     return _rows(decisions, every, worth - cost, np.full(len(worth), -1), 0.0, np.ones(len(worth)))
 

@@ -523,8 +523,8 @@ def test_refuses_recipes_before_a_model_is_loaded(tmp_path, changes, labels, mes
         ({"trajectories": pathlib.Path("rows")}, "--trajectories with --online"),
         ({"calibration": "weak"}, "--calibration with --online: name it in the recipe"),
         ({"num_seeds": 3}, "--num-seeds with --online: .*another --seed and --output"),
-        ({"start": "cats", "config": "tokens"}, "--config with --start: .*choose one of the two"),
-        ({"start": "cats", "actions": "narrow"}, "--actions with --start"),
+        ({"start": "cats", "config": "tokens"}, "another action table than the configuration"),
+        ({"start": "cats", "actions": "narrow"}, "another action table .*leave out --config"),
         ({"start": "cats-token"}, "does not exist: did you mean 'cats-tokens'"),
         (
             {"start": "cats", "settings": ("actor_hidden=8",)},

@@ -116,6 +116,17 @@ def test_ppo_does_not_learn_from_others_decisions(tmp_path):
         trajectories.load_rows(tmp_path, learners.CATS)
 
 
+def test_decisions_are_not_judged_by_tokens(monkeypatch, tmp_path):
+    monkeypatch.setattr(trajectories, "load_decisions", lambda folder: _decisions())
+    tokens = dataclasses.replace(OFFLINE.cats, charge="tokens")
+    with pytest.raises(BadInputError, match="imitated and not judged; choose --config clone"):
+        trajectories.load_rows(tmp_path, dataclasses.replace(OFFLINE, cats=tokens))
+    clone = dataclasses.replace(learners.CLONE, cats=tokens)
+    rows, _ = trajectories.load_rows(tmp_path, clone)
+    # The critic learns what the answers were worth.
+    np.testing.assert_array_equal(rows.reward_t, [1.0, 1.0, 1.0, 1.0, 0.0])
+
+
 @functools.cache
 def _table(deterministic):
     """Two contexts; action 1 is right in the first, action 2 in the second.
@@ -153,9 +164,22 @@ def test_regression_learns_better_decisions_than_were_taken(deterministic):
     # mu exp(A / temperature), normalised, is .96 and .97.
     assert probabilities[0, 1] > 0.9
     assert probabilities[1, 2] > 0.9
-    # The critic has learnt what whoever decided was worth.
+    # The critic has learnt what those decisions were worth.
     critic = learners.make_critic(OFFLINE.critic_hidden)
     mean = float(np.mean(table.reward_t))
     np.testing.assert_allclose(critic.apply(state.critic, contexts), mean, atol=0.1)
     assert metrics.critic_loss.shape == (300,)
     assert np.mean(metrics.critic_loss[-30:]) < np.mean(metrics.critic_loss[:30])
+
+
+def test_a_clone_takes_the_decisions_that_were_taken():
+    clone = dataclasses.replace(
+        OFFLINE,
+        learner=dataclasses.replace(learners.CLONE.learner, learning_rate=5e-3),
+        num_iterations=600,
+    )
+    state, _ = jax.jit(learners.make_offline(clone))(jax.random.key(0), _table(True))
+    actor = learners.make_actor(3, OFFLINE.actor_hidden)
+    found = np.asarray(jax.nn.softmax(actor.apply(state.actor, jnp.eye(2, NUM_FEATURES))))
+    # A quarter of the decisions in a context was the right one, the others were action 0.
+    np.testing.assert_allclose(found, [[0.75, 0.25, 0.0], [0.75, 0.0, 0.25]], atol=0.05)
