@@ -43,6 +43,7 @@ import learners
 import search
 from learners.policy import legal_log_probs
 
+from ..controllers.checkpoint import read_info
 from ..controllers.strategies import build_strategy, controller_of
 from ..datasets import QuestionSet
 from ..datasets.digests import text_digest
@@ -133,6 +134,7 @@ def collect_decisions(
         "actions": [list(row) for row in tables.pop().rows],
         "question_ids": [question.id for question in known.questions],
         "question_texts": [text_digest(question.text) for question in known.questions],
+        "behaviours_learned": _learned_by(recipe.strategies),
     }
     judge = default_judge(recipe.questions) if judge is None else judge
     blocks = [
@@ -164,6 +166,20 @@ def collect_decisions(
             done += len(questions)
             report(done, len(evaluation.cells) * len(known.questions))
     return folder
+
+
+def _learned_by(specs: Sequence[StrategySpec]) -> dict[str, str]:
+    """Questions that controllers among the strategies were trained on: id -> digest of the text.
+
+    Whoever imitates a controller has learned from these, too.
+    """
+    paths = {path for path in map(controller_of, specs) if path is not None}
+    infos = [read_info(path) for path in sorted(paths)]
+    return {
+        question: text
+        for info in infos
+        for question, text in zip(info.get("questions", ()), info.get("texts", ()), strict=True)
+    }
 
 
 def _keep_in(results: dict[str, SearchResult]) -> Callable[[SearchResult], None]:

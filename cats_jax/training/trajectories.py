@@ -20,7 +20,10 @@ from .collect import Decisions, load_decisions
 def load_rows(
     folder: pathlib.Path, config: learners.TrainConfig, prms: Sequence[str] | None = None
 ) -> tuple[search.Transition, Mapping[str, str]]:
-    """Transitions to learn from, and the digests of their questions' texts by id.
+    """Transitions to learn from, and digests of the texts of questions by id.
+
+    The questions are those that were asked, and those that the controllers among the behaviour
+    policies had been trained on.
 
     Args:
         folder: folder of trajectories.
@@ -69,7 +72,8 @@ def load_rows(
         )
     manifest = decisions.manifest
     digests = dict(zip(manifest["question_ids"], manifest["question_texts"], strict=True))
-    return rows, {str(name): digests[name] for name in decisions.columns["question"]}
+    asked = {str(name): digests[name] for name in decisions.columns["question"]}
+    return rows, {**manifest.get("behaviours_learned", {}), **asked}
 
 
 def _with_prms(folder: pathlib.Path, decisions: Decisions, prms: Sequence[str]) -> Decisions:

@@ -219,7 +219,8 @@ def test_on_policy_log_probs_are_the_networks(tmp_path):
         config.learner,
     )
     state = learner.init(jax.random.key(3))
-    path = checkpoint.save(tmp_path / "controller", state, config, info={})
+    info = {"questions": ["x", "y"], "texts": ["digest of x", "digest of y"]}
+    path = checkpoint.save(tmp_path / "controller", state, config, info=info)
     strategies = [
         {"name": "cats", "label": "explores", "checkpoint": str(path), "mode": "sample"},
         {"name": "cats", "label": "acts", "checkpoint": str(path)},
@@ -227,6 +228,8 @@ def test_on_policy_log_probs_are_the_networks(tmp_path):
     decisions = collect.load_decisions(
         collected(tmp_path, strategies=strategies, num_candidates=[4], calibration="none")
     )
+    learned = decisions.manifest["behaviours_learned"]
+    assert learned == {"x": "digest of x", "y": "digest of y"}
     columns = decisions.columns
     explores = columns["strategy"] == "explores"
     assert 0 < explores.sum() < explores.size

@@ -98,6 +98,15 @@ def test_refuses_another_action_table(monkeypatch, tmp_path):
         trajectories.load_rows(tmp_path, dataclasses.replace(OFFLINE, gae_lambda=0.9))
 
 
+def test_questions_that_a_behaviour_policy_learned_from_count_as_learned(monkeypatch, tmp_path):
+    made = _decisions()
+    manifest = {**made.manifest, "behaviours_learned": {"z": "of z", "a": "of a"}}
+    told = dataclasses.replace(made, manifest=manifest)
+    monkeypatch.setattr(trajectories, "load_decisions", lambda folder: told)
+    _, questions = trajectories.load_rows(tmp_path, OFFLINE)
+    assert questions == {"z": "of z", "a": "of a", "b": "of b"}
+
+
 def test_only_the_named_prms_are_learnt_from(monkeypatch, tmp_path):
     monkeypatch.setattr(trajectories, "load_decisions", lambda folder: _decisions())
     whole, _ = trajectories.load_rows(tmp_path, OFFLINE)
