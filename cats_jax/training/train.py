@@ -36,7 +36,7 @@ from .learning_curves import plot_learning_curves
 from .options import TrainingOptions
 from .questions import TrainingQuestions, bank_questions, simulator_questions
 from .rivals import Figures, compare
-from .trajectories import load_rows
+from .trajectories import load_rows, models_of
 
 _PARTS = 10
 """Most lines of progress for each seed."""
@@ -105,8 +105,8 @@ def run(options: TrainingOptions, *, report: Callable[[str], None] = print) -> l
         # In place of the bank's questions, which are only played on.
         learned = {"questions": list(taught), "texts": list(taught.values())}
         info |= {"source": "trajectories", **learned, "decisions": len(rows.weight_t)}
+        info |= models_of(options.trajectories, options.prms)
         del info["episodes"]
-        info.pop("models", None)  # those of the bank that the controllers are compared on
     info = checkpoint.with_questions_of(info, start)
     report(f"training {num_seeds} seeds of {config!r} ({info['source']}) ...")
     durable.hold(output).close()

@@ -6,6 +6,7 @@ import dataclasses
 import math
 import pathlib
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -14,7 +15,8 @@ import learners
 import search
 
 from ..errors import BadInputError, known_names
-from .collect import Decisions, load_decisions
+from ..storage.table_folder import read_manifest
+from .collect import KIND, Decisions, load_decisions
 
 
 def load_rows(
@@ -74,6 +76,25 @@ def load_rows(
     digests = dict(zip(manifest["question_ids"], manifest["question_texts"], strict=True))
     asked = {str(name): digests[name] for name in decisions.columns["question"]}
     return rows, {**manifest.get("behaviours_learned", {}), **asked}
+
+
+def models_of(folder: pathlib.Path, prms: Sequence[str] | None = None) -> dict[str, Any]:
+    """A checkpoint's entries on the policy and the PRMs of trajectories.
+
+    Args:
+        folder: folder of trajectories.
+        prms: labels of the PRMs that are learned from; default: all.
+    """
+    manifest = read_manifest(folder, KIND)
+    used = [spec["label"] for spec in manifest["config"]["prms"]]
+    used = [label for label in used if prms is None or label in prms]
+    names = ("policy", *(f"prm {label}" for label in used))
+    calibration = dict(manifest["config"]["calibration"] or ())
+    return {
+        "prms": used,
+        "models": {name: manifest["models"][name] for name in names},
+        "calibration": {label: calibration[label] for label in used if label in calibration},
+    }
 
 
 def _with_prms(folder: pathlib.Path, decisions: Decisions, prms: Sequence[str]) -> Decisions:

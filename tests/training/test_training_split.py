@@ -168,6 +168,8 @@ def test_a_controller_from_trajectories_is_not_asked_what_it_was_taught(files, c
     paths = train.run(options, report=lambda line: None)
     info = checkpoint.read_info(paths[0])
     assert info["source"] == "trajectories"
+    assert info["prms"] == ["good"]
+    assert list(info["models"]) == ["policy", "prm good"]
     assert len(info["texts"]) == len(info["questions"]) == QUESTIONS
     assert checkpoint.load(paths[0]).config.actions == search.ACTION_TABLES[actions]
     _check_refusals(files, paths[0])
