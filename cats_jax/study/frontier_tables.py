@@ -18,10 +18,10 @@ TOKEN_BUDGETS = tuple(10 ** (2 + step / 4) for step in range(9))
 """Nine budgets in tokens, evenly spaced in their logarithm from 100 to 10 000."""
 
 _SHIPPED = "cats"
-_CONTROLLERS = (_SHIPPED, "tokens0", "tokens1", "tokens2")
+_CONTROLLERS = (_SHIPPED, "clone0", "clone1", "clone2")
 """The controllers; the label of a configuration is a controller's name, or begins with it and -."""
 
-_SHIPPED_BUDGETS = (180, 200, 220, 240, 260, 320, 400, 700)
+_SHIPPED_BUDGETS = (180, 200, 220, 240, 260, 320, 400, 700, 1600)
 """Budgets in tokens at which other controllers are compared with the shipped one."""
 
 _COMPARISONS = {

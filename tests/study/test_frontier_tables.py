@@ -70,7 +70,7 @@ def test_another_controller_meets_mixtures_of_the_shipped_one(tmp_path):
     points = {  # right of 8 questions, tokens
         "cats": (2, 100),
         "cats-0": (6, 300),
-        "tokens0-1": (5, 200),
+        "clone0-1": (5, 200),
         "rule": (8, 50),
     }
     for name in ("weak-rivals-validation", "weak-rivals-test"):
