@@ -53,6 +53,27 @@ def _loop(strategy: str) -> tuple[str, ...]:
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
+        name="a PRM that the calibration trusts little is asked, too",
+        file="search/strategy/cats/policies.py",
+        original="        in_doubt &= seen[:, weight] >= params.least_weight\n",
+        mutated="",
+        tests=("tests/search/test_asking.py",),
+    ),
+    Mutant(
+        name="a node that asked the PRM goes on as if it had not",
+        file="search/strategy/cats/policies.py",
+        original="was_asked = seen[:, scored] > 0.0",
+        mutated="was_asked = seen[:, scored] > 1.0",
+        tests=("tests/search/test_asking.py",),
+    ),
+    Mutant(
+        name="a phase that samples nothing is not the last one of its step",
+        file="cats_jax/live/ticks.py",
+        original="state = state.replace(phase=jnp.where(is_quiet, last, state.phase))",
+        mutated="state = state.replace(phase=jnp.where(is_quiet, state.phase, state.phase))",
+        tests=("tests/live/test_driver.py", "-k", "sample_nothing_are_skipped"),
+    ),
+    Mutant(
         name="a greedy child is sampled again although its node has one",
         file="cats_jax/live/driver.py",
         original="copy=slot.greedy.get(parent) if step_request.temperature == 0.0 else None,",

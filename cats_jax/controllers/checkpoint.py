@@ -219,9 +219,14 @@ def make_strategy(checkpoint: Checkpoint, mode: str = "argmax") -> search.Strate
         checkpoint: checkpoint from `load`.
         mode: mode of the policy, "sample" or "argmax", see `learners.make_policy`.
     """
+    return search.cats(make_controller(checkpoint, mode), checkpoint.config)
+
+
+def make_controller(checkpoint: Checkpoint, mode: str = "argmax") -> search.Policy:
+    """The policy of a trained controller, see `make_strategy`."""
     hidden = checkpoint.train_config.actor_hidden
     actor = learners.make_actor(len(checkpoint.config.actions), hidden)
-    return search.cats(learners.make_policy(actor.apply, mode), checkpoint.config)
+    return learners.make_policy(actor.apply, mode)
 
 
 def read_info(path: str | pathlib.Path) -> dict[str, Any]:

@@ -164,10 +164,12 @@ def _cats(
     mode: Literal["argmax", "sample"] = "argmax",
     price: float | None = None,
     prm_rate: float | None = None,
+    ask_below: float | None = None,
+    least_weight: float = 0.5,
 ) -> SearchMethod:
     path = controller_folder(checkpoint)
     # Here, because it brings the learners along, which only a learned policy needs.
-    from .checkpoint import load, make_strategy
+    from .checkpoint import load, make_controller, make_strategy
 
     found = load(path)
     config = found.train_config
@@ -188,7 +190,10 @@ def _cats(
                 f"{name}={value:g}: this controller was trained at {name}s of {min(known):g} to "
                 f"{max(known):g}: stay in this range, or train another one"
             )
-    return SearchMethod(make_strategy(found, mode), found.actor, price, rate)
+    method = SearchMethod(make_strategy(found, mode), found.actor, price, rate)
+    if ask_below is None:
+        return method
+    return _asking(make_controller(found, mode), method, ask_below, least_weight)
 
 
 _RATE = "what a token costs that the PRM reads, in tokens of the policy"
@@ -251,6 +256,8 @@ def _cats_rule(
     sample: tuple[tuple[str, Any], ...],
     keep: int = 1,
     feature: str = "max",
+    ask_below: float | None = None,
+    least_weight: float = 0.5,
     config: str = "cats",
     price: float = 0.0,
     **changes: Any,
@@ -274,9 +281,37 @@ def _cats_rule(
     params = search.RuleParams(
         threshold=jnp.float32(threshold), sample=jnp.int32(sampling), stop=jnp.int32(stop)
     )
-    strategy = search.cats(search.sample_while_below(feature), settings)
     reads = feature in search.CALIBRATION_FEATURES
-    return SearchMethod(_reads_calibration(strategy, reads), params, _price(price))
+    policy = search.sample_while_below(feature)
+    method = SearchMethod(search.cats(policy, settings), params, _price(price))
+    if ask_below is not None:
+        method = _asking(policy, method, ask_below, least_weight)
+    return method._replace(strategy=_reads_calibration(method.strategy, reads))
+
+
+def _asking(
+    policy: search.Policy, method: SearchMethod, ask_below: float, least_weight: float
+) -> SearchMethod:
+    """The same search, in which the PRM is asked for unlikely base children only."""
+    config = method.strategy.config
+    if config.actions != search.action_table("narrow") or not config.calibrated:
+        raise BadInputError(
+            f"ask_below={ask_below!r}: only with config: tokens, or with a controller of that "
+            "configuration, such as cats-tokens: leave the option out, or take one of these"
+        )
+    config = dataclasses.replace(
+        config,
+        score_base=False,
+        rounds=config.rounds + 1,
+        actions=search.action_table("ask"),
+    )
+    params = search.AskParams(
+        threshold=jnp.float32(_number("ask_below", ask_below, "a probability")),
+        least_weight=jnp.float32(_number("least_weight", least_weight, "a share")),
+        stop=jnp.int32(0),
+        then=method.params,
+    )
+    return method._replace(strategy=search.cats(search.ask_in_doubt(policy), config), params=params)
 
 
 def _cats_config(name: str, changes: Mapping[str, Any]) -> search.CatsConfig:

@@ -18,11 +18,27 @@ TOKEN_BUDGETS = tuple(10 ** (2 + step / 4) for step in range(9))
 """Nine budgets in tokens, evenly spaced in their logarithm from 100 to 10 000."""
 
 _SHIPPED = "cats"
-_CONTROLLERS = (_SHIPPED, "clone0", "clone1", "clone2")
+_CONTROLLERS = (
+    _SHIPPED,
+    *(f"{kind}{seed}" for kind in ("clone", "asking") for seed in range(3)),
+    *("fifty2", "moved2"),  # the last one of "asking", with other calibrations
+)
 """The controllers; the label of a configuration is a controller's name, or begins with it and -."""
 
 _SHIPPED_BUDGETS = (180, 200, 220, 240, 260, 320, 400, 700, 1600)
 """Budgets in tokens at which other controllers are compared with the shipped one."""
+
+_TOKENS_RUNS = (
+    "rivals",
+    "rules",
+    "asking-rules",
+    "tokens",
+    "asking",
+    "fifty",
+    "moved",
+    "shipped",
+)
+"""Kinds of the runs of the comparison in which prices are those of tokens."""
 
 _COMPARISONS = {
     "frontier": (
@@ -30,11 +46,9 @@ _COMPARISONS = {
         (("frontier-validation-labels-only",), ("frontier-test-labels-only",)),
     ),
     "tokens": (
-        (
-            ("rivals-validation", "rules-validation", "tokens-validation", "shipped-validation"),
-            ("rivals-test", "rules-test", "tokens-test", "shipped-test"),
-        ),
+        tuple(tuple(f"{kind}-{part}" for kind in _TOKENS_RUNS) for part in ("validation", "test")),
     ),
+    "unseen": ((("unseen-validation",), ("unseen-test",)),),
 }
 """Name of the tables -> for each set of PRMs, the runs on validation and on test questions."""
 

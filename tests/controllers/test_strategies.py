@@ -3,6 +3,7 @@
 import dataclasses
 import math
 
+import chex
 import jax
 import pytest
 
@@ -78,3 +79,42 @@ def test_hand_made_policies_take_the_selective_configuration():
     )
     assert found.strategy.config == search.SELECTIVE
     assert search.SELECTIVE.actions.rows[int(found.params)][:3] == (1, 1, 0.0)
+
+
+RULE = {"name": "cats_rule", "threshold": 0.5, "sample": {"num_extra": 2}, "config": "tokens"}
+SHIPPED = {"name": "cats", "checkpoint": "cats-tokens", "price": 0.3}
+ASKING = {"ask_below": 0.8, "least_weight": 0.4}
+
+
+@pytest.mark.parametrize("spec", [RULE, SHIPPED], ids=["rule", "controller"])
+def test_asking_in_doubt_changes_what_the_prm_scores_and_nothing_else(spec):
+    plain = build_strategy(parse_strategy(spec))
+    asking = build_strategy(parse_strategy(spec | ASKING))
+    before, after = plain.strategy.config, asking.strategy.config
+    assert after == dataclasses.replace(
+        before, score_base=False, rounds=before.rounds + 1, actions=search.action_table("ask")
+    )
+    rows = after.actions.rows
+    assert rows[:-1] == before.actions.rows
+    assert rows[-1] == (1, 1, 0.0, 1.0, 0)
+    params = asking.params
+    assert (float(params.threshold), float(params.least_weight)) == pytest.approx((0.8, 0.4))
+    assert rows[int(params.stop)] == (0, 1, 1.0, 1.0, 0)
+    chex.assert_trees_all_equal(params.then, plain.params)
+    assert (asking.price, asking.prm_rate) == (plain.price, plain.prm_rate)
+    # An equal object spares a compilation.
+    assert asking.strategy == build_strategy(parse_strategy(spec | ASKING)).strategy
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"config": "cats"}, "ask_below=0.8: only with config: tokens"),
+        ({"config": "selective"}, "ask_below=0.8: only with config: tokens"),
+        ({"ask_below": "0.8"}, "ask_below='0.8': must be a number"),
+        ({"least_weight": -1}, "least_weight=-1: must be a number"),
+    ],
+)
+def test_a_rule_that_could_not_ask_is_refused(changes, message):
+    with pytest.raises(BadInputError, match=message):
+        build_strategy(parse_strategy(RULE | ASKING | changes))

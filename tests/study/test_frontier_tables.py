@@ -71,6 +71,7 @@ def test_another_controller_meets_mixtures_of_the_shipped_one(tmp_path):
         "cats": (2, 100),
         "cats-0": (6, 300),
         "clone0-1": (5, 200),
+        "asking2-1": (7, 200),
         "rule": (8, 50),
     }
     for name in ("weak-rivals-validation", "weak-rivals-test"):
@@ -85,7 +86,13 @@ def test_another_controller_meets_mixtures_of_the_shipped_one(tmp_path):
         write_run(tmp_path / name, [])
         keep_run(tmp_path / name, tmp_path)
     tables = {table.name: table.as_mappings() for table in frontier_tables(tmp_path, "weak")}
-    at = {line["budget, tokens"]: line for line in tables["tokens-weak-shipped"]}
+    found: dict[str, dict[str, dict[str, str]]] = {}
+    for line in tables["tokens-weak-shipped"]:
+        found.setdefault(line["controller"], {})[line["budget, tokens"]] = line
+    assert list(found) == ["clone0", "asking2"]
+    at, asking = found.values()
+    assert asking["200"]["accuracy (tokens)"] == ".875 (200)"
+    assert asking["200"]["rivals' (tokens)"] == ".500 (200)"
     assert at["180"]["accuracy (tokens)"] == ""
     assert at["200"]["rivals' (tokens)"] == ".500 (200)"
     assert numbers(at["200"]["lead, 95 % interval"])[0] == pytest.approx(1 / 8)

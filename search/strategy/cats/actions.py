@@ -105,18 +105,14 @@ class ActionTable:
         return tuple(dict.fromkeys(Sampling(*row[2:]) for row in self.rows if row[0] > 0))
 
 
+_NARROW = tuple((num_extra, 1, 1.0, 1.0, 0) for num_extra in (0, 1, 2, 4, 8))
+
 ACTION_TABLES: Mapping[str, ActionTable] = MappingProxyType(
     {
         "temperature": ActionTable.product(temperature=(0.6, 1.0), top_p=(1.0,)),
         "top-p": ActionTable.product(),
-        "narrow": ActionTable(tuple((extra, 1, 1.0, 1.0, 0) for extra in (0, 1, 2, 4, 8))),
-        "ask": ActionTable(
-            (
-                *((0, keep, 1.0, 1.0, 0) for keep in (1, 2, 4)),
-                *((1, keep, 0.0, 1.0, 0) for keep in (1, 2, 4)),
-                *itertools.product((2, 4, 8, 16), (1, 2, 4), (0.6, 1.0), (1.0,), (0,)),
-            )
-        ),
+        "narrow": ActionTable(_NARROW),
+        "ask": ActionTable((*_NARROW, (1, 1, 0.0, 1.0, 0))),
         "top-k": ActionTable(
             (
                 # What samples nothing has no sampling parameters: one row for each number kept.
@@ -132,14 +128,14 @@ ACTION_TABLES: Mapping[str, ActionTable] = MappingProxyType(
   controller `cats` have it, and the shipped bank recipes record its settings.
 - `narrow`: 5 rows. Temperature 1, and one child is kept. The configuration `CATS_TOKENS` and the
   shipped controller `cats-tokens` have it.
-- `ask`: 30 rows. One greedy child more, which a node without scores takes to ask the PRM for the
-  greedy child that it has; or 2, 4, 8 or 16 at temperature .6 or 1. For `score_base=False`.
+- `ask`: 6 rows. `narrow`, and at the end one greedy child more, which a node without scores takes
+  to ask the PRM for the greedy child that it has. For `score_base=False`.
 - `top-p`: 90 rows. Temperatures .6, 1 and 1.4; top-p .9 and 1. The configuration `PAPER` has it.
 - `top-k`: 99 rows. Temperatures .6 and 1; top-p .9 and 1; top-k 20 and off. All three sampling
   parameters that the paper names vary. It is meant for policies with a large vocabulary.
 
-Other than in `ask` an action samples 0, 1, 2, 4 or 8 more children; other than in `narrow` it keeps
-1, 2 or 4.
+An action samples 0, 1, 2, 4 or 8 more children. Other than in `narrow` and `ask` it keeps 1, 2 or
+4.
 """
 
 

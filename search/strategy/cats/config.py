@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
 from ...aggregation import aggregation
@@ -118,20 +119,14 @@ Paths are ranked by P(step right) from score and likelihood together, which need
 likelihood. The likelihood of the children, and so how much of the policy's probability they cover,
 is among the features."""
 
-SELECTIVE = CatsConfig(
-    rounds=4,
-    num_base=1,
-    base=Sampling(temperature=0.0),
+SELECTIVE = dataclasses.replace(
+    CATS_TOKENS,
+    rounds=CATS_TOKENS.rounds + 1,  # one to ask in
     score_base=False,
-    charge="tokens",
-    path_score="product",
-    vote="weighted",
-    excluded_features=(),
     actions=ACTION_TABLES["ask"],
-    calibrated=True,
 )
-"""`CATS` with the PRM as something to pay for.
+"""`CATS_TOKENS` with the PRM as something to pay for.
 
-The one greedy base child has no score; in up to four rounds a node accepts it, asks the PRM for it,
-or samples up to 16 more, which are scored. Everything is compared as P(step right), from the score
+The one greedy base child has no score. In up to 13 rounds a node accepts it, asks the PRM for it,
+or samples up to 8 more, which are scored. Everything is compared as P(step right), from the score
 and the likelihood under the policy, and the price is for tokens."""

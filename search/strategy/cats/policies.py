@@ -84,3 +84,49 @@ def sample_while_below(feature: str, features: FeatureSet = FEATURES) -> Policy:
         return action, jnp.zeros(action.shape, value.dtype)
 
     return policy
+
+
+class AskParams(struct.PyTreeNode):
+    """Parameters of `ask_in_doubt`."""
+
+    threshold: jax.Array  # f32[]
+    least_weight: jax.Array  # f32[]; of the PRM's score beside the likelihood
+    stop: jax.Array  # i32[]; row of the action table that accepts the child: num_extra is 0
+    then: Any  # parameters of the policy that decides when the PRM was asked
+
+
+@functools.cache
+def ask_in_doubt(then: Policy, features: FeatureSet = FEATURES) -> Policy:
+    """A policy that asks the PRM for unlikely children only, for `CatsConfig.score_base=False`.
+
+    The last row of the action table asks, as in the table "ask"; the other policy knows the rows
+    before it, so that a policy for the table "narrow" can be wrapped.
+
+    A node whose children have no score is accepted as it is, unless P(step right) of its best child
+    (feature "step_best", by the likelihood alone) is below a threshold. A PRM is never asked whose
+    calibration gives its score too little weight (feature "prm_weight"). Nodes with a scored child
+    are decided by another policy. The policy's parameters are `AskParams`.
+
+    Args:
+        then: policy for nodes with a scored child.
+        features: feature set of the search.
+
+    Raises:
+        ValueError: the feature set lacks "step_best", "scored_share" or "prm_weight".
+    """
+    best, scored = features.column("step_best"), features.column("scored_share")
+    weight = features.column("prm_weight")
+
+    def policy(
+        params: AskParams, key: jax.Array, observation: Observation
+    ) -> tuple[Int[Array, " N"], Float[Array, " N"]]:
+        seen = observation.features
+        ask = observation.legal.shape[0] - 1
+        in_doubt = (seen[:, best] < params.threshold) & observation.legal[ask]
+        in_doubt &= seen[:, weight] >= params.least_weight
+        first = jnp.where(in_doubt, ask, params.stop).astype(jnp.int32)
+        action, log_prob = then(params.then, key, observation.replace(legal=observation.legal[:-1]))
+        was_asked = seen[:, scored] > 0.0
+        return jnp.where(was_asked, action, first), jnp.where(was_asked, log_prob, 0.0)
+
+    return policy
