@@ -297,11 +297,12 @@ def _stack(columns: list[Float[Array, "*B"]]) -> Float[Array, "*B C"]:
 
 def _first_of_its_text(pool: Paths) -> Bool[Array, " N"]:
     """Valid rows without an earlier sibling of the same text."""
-    parent, text, valid = lax.optimization_barrier((pool.parent, pool.text, pool.valid))
+    parent = jnp.where(pool.valid, pool.parent, -1)
+    parent, text = lax.optimization_barrier((parent, pool.text))
     rows = jnp.arange(parent.shape[0], dtype=jnp.int32)
     same = (parent[None, :] == parent[:, None]) & (text[None, :] == text[:, None])
-    earlier = same & valid[None, :] & (rows[None, :] < rows[:, None])
-    return valid & (reduce_rows(jnp.sum, earlier) == 0)
+    earlier = same & (rows[None, :] < rows[:, None])
+    return pool.valid & (reduce_rows(jnp.sum, earlier) == 0)
 
 
 def _leading_share(finished: Paths, scores: Float[Array, " N"]) -> Float[Array, ""]:
