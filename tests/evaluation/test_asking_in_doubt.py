@@ -1,0 +1,66 @@
+"""The shipped controller on the embedded models, asking the PRM for unlikely steps only."""
+
+import pytest
+
+from cats_jax.evaluation import evaluate
+from cats_jax.models.source import ModelFolders
+from cats_jax.runs.folder import read_run
+from cats_jax.specs.recipe import parse_recipe
+
+COUNT = 12
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory):
+    """Rows by strategy, PRM and question."""
+    shipped = {"name": "cats", "checkpoint": "cats-tokens", "price": 0.3}
+    recipe = parse_recipe(
+        {
+            "name": "asking",
+            "strategies": [
+                "greedy",
+                {**shipped, "label": "looking"},
+                {**shipped, "label": "asking", "ask_below": 0.95},
+            ],
+            "num_candidates": [16],
+            "prms": ["exact", "labels-only"],
+            "calibration": "weak-likelihood",
+            "questions": {"world": "validation", "count": COUNT},
+            "policy": {"path": "weak", "max_step_tokens": 32, "max_answer_tokens": 64},
+            "in_flight": 16,
+            "trees": False,
+        }
+    )
+    folder, models = tmp_path_factory.mktemp("runs") / "asking", ModelFolders()
+    evaluate.evaluate(evaluate.prepare(recipe, models), models, folder)
+    found = {}
+    for row in read_run(folder).rows:
+        found.setdefault((row.strategy, row.prm), {})[row.question] = row
+    return found
+
+
+def test_a_prm_that_cannot_rank_costs_nothing(rows):
+    greedy, asking = rows["greedy", None], rows["asking", "labels-only"]
+    assert len(asking) == COUNT
+    for name, row in asking.items():
+        assert (row.answer, _tokens(row)) == (greedy[name].answer, _tokens(greedy[name]))
+    looked = sum(row.ledger.prm_computed for row in rows["looking", "labels-only"].values())
+    assert looked > sum(map(_tokens, greedy.values()))
+
+
+def test_a_prm_that_ranks_is_asked_for_fewer_steps(rows):
+    looking, asking, greedy = (
+        rows["looking", "exact"],
+        rows["asking", "exact"],
+        rows["greedy", None],
+    )
+    asked = [sum(row.ledger.prm_calls for row in found.values()) for found in (looking, asking)]
+    assert 0 < asked[1] < asked[0]
+    # A question whose steps are all likely is answered by greedy decoding.
+    accepted = [name for name, row in asking.items() if row.ledger.prm_computed == 0]
+    assert 0 < len(accepted) < COUNT
+    assert all(_tokens(asking[name]) == _tokens(greedy[name]) for name in accepted)
+
+
+def _tokens(row):
+    return row.ledger.generated + row.ledger.prm_computed
