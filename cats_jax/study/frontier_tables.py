@@ -18,10 +18,12 @@ TOKEN_BUDGETS = tuple(10 ** (2 + step / 4) for step in range(9))
 """Nine budgets in tokens, evenly spaced in their logarithm from 100 to 10 000."""
 
 _SHIPPED = "cats"
+_CLONES = ("clone0", "clone1", "clone2")
 _CONTROLLERS = (
     _SHIPPED,
-    *(f"{kind}{seed}" for kind in ("clone", "asking") for seed in range(3)),
-    *("fifty2", "moved2"),  # the last one of "asking", with other calibrations
+    *_CLONES,
+    *("asking0", "asking1", "asking2"),  # the clones, asking in doubt
+    *("fifty2", "moved2"),  # "asking2" with other calibrations
 )
 """The controllers; the label of a configuration is a controller's name, or begins with it and -."""
 
@@ -92,7 +94,8 @@ def _compare(name: str, known: Sequence[tuple[Searched, Searched]]) -> Iterator[
             for rivals, among in _RIVALS.items()
             if rivals == "all" or any(among(first) != first for first, _ in known)
         }
-        yield _by_budget(f"{name}-{cost}", compared["all"], cost)
+        shown = {key: found for key, found in compared["all"].items() if key[0] not in _CLONES}
+        yield _by_budget(f"{name}-{cost}", shown, cost)
         yield _leads(f"{name}-{cost}-leads", compared)
     against: dict[tuple[str, str], Comparison] = {}
     for validation, test in known:
@@ -134,7 +137,8 @@ def _compared(
 def _against_shipped(validation: Searched, test: Searched) -> dict[tuple[str, str], Comparison]:
     """The other controllers against mixtures of the shipped one's configurations."""
     families = _families(validation)
-    others = {name: labels for name, labels in families.items() if name != _SHIPPED and labels}
+    apart = (_SHIPPED, *_CLONES)
+    others = {name: labels for name, labels in families.items() if name not in apart and labels}
     if not others or not families[_SHIPPED]:
         return {}
     known = families[_SHIPPED].union(*others.values())

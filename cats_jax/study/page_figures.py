@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _POLICIES = ("weak", "strong")
-_DRAWN = ("cats", "clone2")  # of the controllers, the two that are shipped
+_DRAWN = ("cats", "asking2")  # of the controllers, the two that are shipped
 _SPEED_ROWS = {
     "majority": "majority voting",
     "beam": "beam search",
