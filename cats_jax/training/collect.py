@@ -297,27 +297,30 @@ def _behaviour(spec: StrategySpec) -> tuple[search.ActionTable, LogProbs | None]
     """A strategy's action table, and its policy's log-probabilities (None: deterministic)."""
     options = dict(spec.options)
     path = controller_of(spec)
-    if path is not None:
-        from ..controllers.checkpoint import load
-
-        checkpoint = load(path)
-        actions = checkpoint.config.actions
-        if options.get("mode", "argmax") == "argmax":
-            return actions, None
-        actor = learners.make_actor(len(actions), checkpoint.train_config.actor_hidden)
-
-        def log_probs(features: np.ndarray, legal: np.ndarray) -> np.ndarray:
-            logits = actor.apply(checkpoint.actor, jnp.asarray(features))
-            return np.asarray(legal_log_probs(logits, jnp.asarray(legal)))
-
-        return actions, log_probs
+    samples = options.get("mode") == "sample"
+    if samples and "ask_below" in options:
+        raise BadInputError(
+            f"strategy {spec.label!r}: mode 'sample' with ask_below: the log-probability of asking "
+            "is not known: leave out one of the two"
+        )
     config = build_strategy(spec).strategy.config
     if not isinstance(config, search.CatsConfig):
         raise BadInputError(
             f"strategy {spec.label!r} takes no decisions: collect with cats, cats_random, "
             "cats_constant or cats_rule"
         )
-    return config.actions, _uniform if spec.name == "cats_random" else None
+    if path is None or not samples:
+        return config.actions, _uniform if spec.name == "cats_random" else None
+    from ..controllers.checkpoint import load
+
+    checkpoint = load(path)
+    actor = learners.make_actor(len(config.actions), checkpoint.train_config.actor_hidden)
+
+    def log_probs(features: np.ndarray, legal: np.ndarray) -> np.ndarray:
+        logits = actor.apply(checkpoint.actor, jnp.asarray(features))
+        return np.asarray(legal_log_probs(logits, jnp.asarray(legal)))
+
+    return config.actions, log_probs
 
 
 def _uniform(features: np.ndarray, legal: np.ndarray) -> np.ndarray:

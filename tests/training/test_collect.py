@@ -21,7 +21,7 @@ from cats_jax.grading.boxed_integer import BoxedIntegerJudge
 from cats_jax.live import ticks
 from cats_jax.live.driver import Cohort
 from cats_jax.live.seeds import stable_seed
-from cats_jax.specs.recipe import parse_recipe
+from cats_jax.specs.recipe import parse_recipe, parse_strategy
 from cats_jax.training import collect
 
 QUESTIONS = 6
@@ -310,7 +310,17 @@ def test_going_on_gives_the_same_rows(tmp_path, decisions):
     assert models.loaded == []
 
 
+@pytest.mark.parametrize(("changes", "table"), [({}, "narrow"), ({"ask_below": 0.9}, "ask")])
+def test_actions_are_those_of_the_search(changes, table):
+    # A controller that asks in doubt has an action which its checkpoint does not know.
+    spec = parse_strategy({"name": "cats", "checkpoint": "cats-tokens", **changes})
+    assert collect._behaviour(spec) == (search.action_table(table), None)
+
+
 def test_bad_input(tmp_path, capsys):
+    asking = {"name": "cats", "checkpoint": "cats-tokens", "ask_below": 0.9, "mode": "sample"}
+    with pytest.raises(BadInputError, match="'cats': mode 'sample' with ask_below: the log-prob"):
+        collected(tmp_path, strategies=[asking])
     with pytest.raises(BadInputError, match="'beam' takes no decisions: collect with cats"):
         collected(tmp_path, strategies=["beam"])
     mixed = [PLAIN, {"name": "cats_random", "label": "p", "config": "paper"}]
