@@ -25,8 +25,8 @@ def make_policy(apply: Callable[[Any, jax.Array], jax.Array], mode: str = "sampl
 
     Args:
         apply: `Network.apply` of an actor, see `make_actor`. The params are the actor's.
-        mode: "sample" (training) draws the action; `log_prob` is its log-probability in nats.
-            "argmax" (use) takes the likeliest legal action; `log_prob` is 0: the choice is certain.
+        mode: "sample" (training) draws the action, "argmax" (use) takes the likeliest one. In both
+            modes `log_prob` is that of the action under the stochastic policy, in nats.
 
     Raises:
         ValueError: the mode is unknown.
@@ -39,11 +39,8 @@ def make_policy(apply: Callable[[Any, jax.Array], jax.Array], mode: str = "sampl
     ) -> tuple[Int[Array, " N"], Float[Array, " N"]]:
         logits = apply(params, observation.features)
         legal = jnp.broadcast_to(observation.legal[None, :], logits.shape)
-        if mode == "argmax":
-            action = _first_of_largest(jnp.where(legal, logits, ILLEGAL_LOGIT))
-            return action, jnp.zeros(action.shape, logits.dtype)
         log_probs = legal_log_probs(logits, legal)
-        action = _sample(key, log_probs)
+        action = _sample(key, log_probs) if mode == "sample" else _first_of_largest(log_probs)
         return action, log_prob_of(log_probs, action)
 
     return policy

@@ -18,17 +18,15 @@ def segment_ranks(
 ) -> Int[Array, " N"]:
     """Rank of each valid row among the valid rows of its segment: 0 is the best.
 
-    Higher scores come first; ties go to the lower row. Rows that are not valid get N. Segments of
-    valid rows are numbers of at least 0. All pairs are compared: for N <= 256 that is faster than
-    sorting on a CPU, and needs no sort on a GPU.
+    Higher scores come first; ties go to the lower row. Rows that are not valid get N. All pairs
+    are compared: for N <= 256 that is faster than sorting on a CPU, and needs no sort on a GPU.
     """
-    # Rows that are not valid have a segment of their own. Without the barrier XLA computes the
-    # inputs of a row anew for each of its pairs.
-    scores, segments = lax.optimization_barrier((scores, jnp.where(valid, segments, -1)))
+    # Without the barrier XLA computes a row's inputs anew for each of its pairs.
+    scores, segments, valid = lax.optimization_barrier((scores, segments, valid))
     rows = jnp.arange(scores.shape[0], dtype=jnp.int32)
     better = scores[None, :] > scores[:, None]
     tie = (scores[None, :] == scores[:, None]) & (rows[None, :] < rows[:, None])
-    rival = segments[None, :] == segments[:, None]
+    rival = valid[None, :] & (segments[None, :] == segments[:, None])
     ranks = reduce_rows(jnp.sum, (better | tie) & rival)
     return jnp.where(valid, ranks, jnp.int32(scores.shape[0]))
 

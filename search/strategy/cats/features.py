@@ -297,12 +297,11 @@ def _stack(columns: list[Float[Array, "*B"]]) -> Float[Array, "*B C"]:
 
 def _first_of_its_text(pool: Paths) -> Bool[Array, " N"]:
     """Valid rows without an earlier sibling of the same text."""
-    parent = jnp.where(pool.valid, pool.parent, -1)
-    parent, text = lax.optimization_barrier((parent, pool.text))
+    parent, text, valid = lax.optimization_barrier((pool.parent, pool.text, pool.valid))
     rows = jnp.arange(parent.shape[0], dtype=jnp.int32)
     same = (parent[None, :] == parent[:, None]) & (text[None, :] == text[:, None])
-    earlier = same & (rows[None, :] < rows[:, None])
-    return pool.valid & (reduce_rows(jnp.sum, earlier) == 0)
+    earlier = same & valid[None, :] & (rows[None, :] < rows[:, None])
+    return valid & (reduce_rows(jnp.sum, earlier) == 0)
 
 
 def _leading_share(finished: Paths, scores: Float[Array, " N"]) -> Float[Array, ""]:
