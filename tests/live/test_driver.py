@@ -398,7 +398,7 @@ def test_only_the_children_of_some_nodes_are_scored():
         assert result.status == "answered"
 
 
-ASK = 3
+ASK = len(search.SELECTIVE.actions) - 1  # one greedy child more
 """The action of the table `ask` that asks for one greedy child and keeps one."""
 
 
