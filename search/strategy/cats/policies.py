@@ -103,9 +103,10 @@ def ask_in_doubt(then: Policy, features: FeatureSet = FEATURES) -> Policy:
     before it, so that a policy for the table "narrow" can be wrapped.
 
     A node whose children have no score is accepted as it is, unless P(step right) of its best child
-    (feature "step_best", by the likelihood alone) is below a threshold. A PRM is never asked whose
-    calibration gives its score too little weight (feature "prm_weight"). Nodes with a scored child
-    are decided by another policy. The policy's parameters are `AskParams`.
+    (feature "step_best", by the likelihood alone) is below a threshold. A PRM whose calibration
+    gives its score too little weight (feature "prm_weight") is not asked about such children at
+    all. Nodes with a scored child are decided by another policy. The policy's parameters are
+    `AskParams`.
 
     Args:
         then: policy for nodes with a scored child.
