@@ -19,6 +19,7 @@ from cats_jax.compiled_programs import cache_environment
 from cats_jax.controllers import checkpoint
 from cats_jax.evaluation.evaluate import prepare
 from cats_jax.models import source
+from cats_jax.specs.calibrations import MissingCalibrationError
 from cats_jax.specs.recipe import PolicySpec, PrmSpec, load_recipe
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -516,8 +517,11 @@ def test_recipes_can_be_run(path):
     "path", sorted((ROOT / "recipes" / "study").glob("*.yaml")), ids=lambda p: p.name
 )
 def test_recipes_of_the_study_can_be_read(path):
-    """Some name controllers that are trained first."""
-    recipe = load_recipe(path)
+    """Some name controllers that are trained first, and calibrations that are fitted first."""
+    try:
+        recipe = load_recipe(path)
+    except MissingCalibrationError:
+        recipe = load_recipe(path, {"calibration": "none"})
     assert recipe.name == f"study-{path.stem}"
     assert f"recipes/study/{path.name}" in path.read_text()
 
