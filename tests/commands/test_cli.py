@@ -10,6 +10,7 @@ import sys
 import jax
 import pytest
 import scripted
+from unfitted_recipes import load_before_fitting
 
 import cats_jax
 import learners
@@ -19,7 +20,6 @@ from cats_jax.compiled_programs import cache_environment
 from cats_jax.controllers import checkpoint
 from cats_jax.evaluation.evaluate import prepare
 from cats_jax.models import source
-from cats_jax.specs.calibrations import MissingCalibrationError
 from cats_jax.specs.recipe import PolicySpec, PrmSpec, load_recipe
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -518,10 +518,7 @@ def test_recipes_can_be_run(path):
 )
 def test_recipes_of_the_study_can_be_read(path):
     """Some name controllers that are trained first, and calibrations that are fitted first."""
-    try:
-        recipe = load_recipe(path)
-    except MissingCalibrationError:
-        recipe = load_recipe(path, {"calibration": "none"})
+    recipe = load_before_fitting(path)
     assert recipe.name == f"study-{path.stem}"
     assert f"recipes/study/{path.name}" in path.read_text()
 

@@ -3,6 +3,7 @@
 import pathlib
 
 import pytest
+from unfitted_recipes import load_before_fitting
 
 import search
 from cats_jax import cli
@@ -10,7 +11,6 @@ from cats_jax.bank.recipe import load_bank_recipe
 from cats_jax.datasets import count_questions
 from cats_jax.errors import BadInputError
 from cats_jax.evaluation import cells, evaluate
-from cats_jax.specs.calibrations import MissingCalibrationError
 from cats_jax.specs.recipe import load_recipe, parse_recipe
 from cats_jax.training import ablations
 from theory import paper
@@ -159,10 +159,7 @@ _EVALUATED = [
 @pytest.mark.parametrize("path", _EVALUATED)
 def test_every_recipe_can_be_counted(path):
     """Also those whose controllers are trained first, and whose calibrations are fitted first."""
-    try:
-        recipe = load_recipe(path)
-    except MissingCalibrationError:
-        recipe = load_recipe(path, {"calibration": "none"})
+    recipe = load_before_fitting(path)
     counted, missing = evaluate.with_stand_ins(recipe)
     folders = [dict(spec.options).get("checkpoint", "") for spec in recipe.strategies]
     absent = [name for name in folders if name.startswith("runs/") and not (ROOT / name).is_dir()]
