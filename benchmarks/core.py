@@ -13,8 +13,8 @@ the tests, with the actor in numpy. Times are CPU seconds of the process (a shar
 wall time, not these), median over the repetitions.
 
 The second table has what a first search waits for: tracing and compiling the driver's `plan` and
-`commit`, in the base phase and in the later ones where a strategy has both. The strategies take
-turns.
+`commit`. The strategies take turns. Programs are compiled as the driver compiles them
+(`cats_jax.live.core_program`); XLA_FLAGS may name other options.
 """
 
 import dataclasses
@@ -42,6 +42,7 @@ import tyro  # noqa: E402
 import learners  # noqa: E402
 import search  # noqa: E402
 from cats_jax.live import ticks  # noqa: E402
+from cats_jax.live.core_program import compiler_options  # noqa: E402
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "tests" / "support"))
 import oracle  # noqa: E402
@@ -137,20 +138,17 @@ def _compilation_table(config: Config, console: rich.console.Console) -> rich.ta
     table = rich.table.Table(
         "strategy",
         "N",
-        "programs",
         "trace",
         "compile",
         "together",
-        title=f"CPU seconds until a first search begins, {QUESTIONS} questions",
+        title=f"CPU seconds for the two programs of a first search, {QUESTIONS} questions",
     )
     for num_candidates in config.candidates:
         seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in NAMES}
-        phases = {}
         for _ in range(config.compilations):
             for name in NAMES:
                 with console.status(f"compile {name}, N = {num_candidates}"):
                     strategy, _, params, _ = _strategy(name, config.seed)
-                    phases[name] = _base_phases(strategy)
                     seconds[name].append(_compile(strategy, params, num_candidates, config))
         for name, found in seconds.items():
             trace, compilation = (statistics.median(part) for part in zip(*found, strict=True))
@@ -158,7 +156,6 @@ def _compilation_table(config: Config, console: rich.console.Console) -> rich.ta
             table.add_row(
                 name,
                 str(num_candidates),
-                str(2 * len(phases[name])),
                 f"{trace:.2f}",
                 f"{compilation:.2f}",
                 f"[bold]{together:.2f}[/]",
@@ -249,7 +246,8 @@ def _time_core(
         one = functools.partial(search.plan, strategy=strategy, base_phase=base_phase)
         return jax.vmap(one, in_axes=(None, 0, 0))(params, keys, states)
 
-    plan = jax.jit(plan, static_argnames="base_phase")
+    options = compiler_options(jax.default_backend())
+    plan = jax.jit(plan, static_argnames="base_phase", compiler_options=options)
 
     def commit(states: Any, planned: Any, expansion: Any, base_phase: bool) -> Any:
         one = functools.partial(search.commit, strategy=strategy, base_phase=base_phase)
@@ -261,8 +259,9 @@ def _time_core(
         return after, jax.vmap(recorder.record)(memory, tick)
 
     recorder = _recorder(strategy)
-    record = jax.jit(record, static_argnames="base_phase", donate_argnums=(0, 1, 2))
-    commit_alone = jax.jit(commit, static_argnames="base_phase", donate_argnums=(0, 1))
+    jitted = functools.partial(jax.jit, static_argnames="base_phase", compiler_options=options)
+    record = jitted(record, donate_argnums=(0, 1, 2))
+    commit_alone = jitted(commit, donate_argnums=(0, 1))
     states = _first_states(strategy, num_candidates, config.seed)
     keys = jax.random.split(jax.random.key(config.seed), QUESTIONS)
     rng = np.random.default_rng(config.seed)
@@ -307,11 +306,6 @@ def _recorder(strategy: search.Strategy) -> search.Recorder:
 # Compilation
 
 
-def _base_phases(strategy: search.Strategy) -> tuple[bool | None, ...]:
-    """What the driver says of the phase: each has programs of its own."""
-    return (True, False) if strategy.num_phases > 1 else (None,)
-
-
 def _compile(
     strategy: search.Strategy, params: Any, num_candidates: int, config: Config
 ) -> tuple[float, float]:
@@ -321,23 +315,21 @@ def _compile(
     counts = jnp.zeros((QUESTIONS,), jnp.int32)
     nothing = jnp.zeros(states.frontier.valid.shape, jnp.int32)
     expansion = _expand(nothing, num_candidates, np.random.default_rng(config.seed))
-    phases = _base_phases(strategy)
-    planned = ticks.plan.eval_shape(
-        params, keys, counts, states, strategy=strategy, base_phase=phases[0]
-    )
+    # The driver promises no phase: its questions may be in different ones.
+    static = {"strategy": strategy, "base_phase": None}
+    planned = ticks.plan.jitted.eval_shape(params, keys, counts, states, **static)
     trace_seconds = compile_seconds = 0.0
     jax.clear_caches()
-    for base_phase in phases:
-        for program, arguments in (
-            (ticks.plan, (params, keys, counts, states)),
-            (ticks.commit, (params, states, planned, expansion)),
-        ):
-            start = time.process_time()
-            lowered = program.lower(*arguments, strategy=strategy, base_phase=base_phase)
-            traced = time.process_time()
-            lowered.compile()
-            trace_seconds += traced - start
-            compile_seconds += time.process_time() - traced
+    for program, arguments in (
+        (ticks.plan.jitted, (params, keys, counts, states)),
+        (ticks.commit.jitted, (params, states, planned, expansion)),
+    ):
+        start = time.process_time()
+        lowered = program.lower(*arguments, **static)
+        traced = time.process_time()
+        lowered.compile()
+        trace_seconds += traced - start
+        compile_seconds += time.process_time() - traced
     return trace_seconds, compile_seconds
 
 

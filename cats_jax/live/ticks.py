@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 import search
 
+from .core_program import core_program
 from .results import ROOT
 
 
@@ -29,9 +30,7 @@ class Terms(NamedTuple):
     key: Any
 
 
-@functools.partial(
-    jax.jit, static_argnames=("strategy", "max_depth", "capacity", "frontier_capacity")
-)
+@core_program("strategy", "max_depth", "capacity", "frontier_capacity")
 def first_states(terms: Terms, **shapes: Any) -> search.SearchState:
     """States of B searches before their first tick; `terms` has leaves with a leading axis B."""
 
@@ -47,7 +46,7 @@ def first_states(terms: Terms, **shapes: Any) -> search.SearchState:
     return jax.vmap(one)(terms)
 
 
-@functools.partial(jax.jit, static_argnames=("strategy", "base_phase"))
+@core_program("strategy", "base_phase")
 def plan(
     params: Any,
     keys: jax.Array,
@@ -74,7 +73,7 @@ def plan(
     return jax.vmap(one)(keys, ticks, state)
 
 
-@functools.partial(jax.jit, static_argnames=("strategy", "base_phase"))
+@core_program("strategy", "base_phase")
 def commit(
     params: Any,
     state: search.SearchState,
@@ -97,7 +96,7 @@ def commit(
     return state, _observe(params, plan, state, output, strategy)
 
 
-@functools.partial(jax.jit, static_argnames=("recorder",))
+@core_program("recorder")
 def record(memory: Any, tick: search.Tick, recorder: search.Recorder) -> tuple[Any, Any]:
     """The recorder's memories and records of B slots; the first tick of a search has a fresh one.
 
@@ -112,7 +111,7 @@ def record(memory: Any, tick: search.Tick, recorder: search.Recorder) -> tuple[A
     return jax.vmap(recorder.record)(memory, tick)
 
 
-@jax.jit
+@core_program()
 def where_slots(chosen: jax.Array, on_true: Any, on_false: Any) -> Any:
     """Leaves `[B, ...]` of `on_true` for the slots in `chosen`, bool[B], else of `on_false`."""
     return jax.vmap(_select)(chosen, on_true, on_false)

@@ -60,10 +60,10 @@ def test_all_n_of_a_capacity_and_all_prices_share_compiled_programs():
     strategy, params, price, _ = build_strategy(StrategySpec("cats"))
     run(strategy, params=params, price=price, num_candidates=9)
     programs: list[Any] = [ticks.first_states, ticks.plan, ticks.commit, ticks.where_slots]
-    sizes = [program._cache_size() for program in programs]
+    sizes = [program.jitted._cache_size() for program in programs]
     for num_candidates, other in ((5, price), (16, price), (9, 3.0)):
         run(strategy, params=params, price=other, num_candidates=num_candidates)
-    assert [program._cache_size() for program in programs] == sizes
+    assert [program.jitted._cache_size() for program in programs] == sizes
 
 
 def test_each_call_of_the_policy_serves_all_open_questions():

@@ -1,0 +1,61 @@
+"""`jax.jit` for the functions of the core, with less work for XLA's compiler on a CPU."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+import jax
+
+_R = TypeVar("_R")
+
+_QUICK: dict[str, bool | int] = {
+    "xla_cpu_use_fusion_emitters": False,
+    "xla_backend_optimization_level": 1,
+}
+"""Options of XLA for a CPU: programs compile in two thirds of the time and run about as fast.
+
+`docs/results/speed.md` has the figures. At level 0 they compile faster still and run 3 to 8 times
+slower.
+"""
+
+
+class CoreProgram(Generic[_R]):
+    """A jitted function; on a CPU it is compiled with `_QUICK`.
+
+    Options that the environment variable XLA_FLAGS names are left to it. `jax.jit` is called at the
+    first use, because importing a module must not start JAX's platform.
+    """
+
+    def __init__(self, function: Callable[..., _R], static_argnames: tuple[str, ...]) -> None:
+        self._function = function
+        self._static_argnames = static_argnames
+        functools.update_wrapper(self, function)
+
+    @functools.cached_property
+    def jitted(self) -> Any:
+        """The result of `jax.jit`, with its `lower` and the like."""
+        return jax.jit(
+            self._function,
+            static_argnames=self._static_argnames,
+            compiler_options=compiler_options(jax.default_backend()),
+        )
+
+    def __call__(self, *args: Any, **kwargs: Any) -> _R:
+        """Call the compiled function."""
+        return self.jitted(*args, **kwargs)
+
+
+def core_program(*static_argnames: str) -> Callable[[Callable[..., _R]], CoreProgram[_R]]:
+    """Decorator that makes a `CoreProgram` with these static arguments."""
+    return lambda function: CoreProgram(function, static_argnames)
+
+
+def compiler_options(platform: str) -> dict[str, bool | int]:
+    """Options of XLA for the core on this platform, without those that XLA_FLAGS names."""
+    if platform != "cpu":
+        return {}
+    flags = os.environ.get("XLA_FLAGS", "")
+    return {name: value for name, value in _QUICK.items() if name not in flags}
