@@ -17,7 +17,7 @@ _QUICK: dict[str, bool | int] = {
 }
 """Options of XLA for a CPU: programs compile in two thirds of the time and run about as fast.
 
-`docs/results/speed.md` has the figures. At level 0 they compile faster still and run 3 to 8 times
+`docs/results/speed.md` has the figures. At level 0 they compile faster still and run 2 to 10 times
 slower.
 """
 
