@@ -51,6 +51,12 @@ _COMPARISONS = {
         tuple(tuple(f"{kind}-{part}" for kind in _TOKENS_RUNS) for part in ("validation", "test")),
     ),
     "unseen": ((("unseen-validation",), ("unseen-test",)),),
+    "large": (
+        tuple(
+            tuple(f"large{kind}-{part}" for kind in ("", "-pilot", "-shipped"))
+            for part in ("validation", "test")
+        ),
+    ),
 }
 """Name of the tables -> for each set of PRMs, the runs on validation and on test questions."""
 
