@@ -74,6 +74,13 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/live/test_driver.py", "-k", "sample_nothing_are_skipped"),
     ),
     Mutant(
+        name="options of XLA that the user sets are overridden",
+        file="cats_jax/live/core_program.py",
+        original="for name, value in _QUICK.items() if name not in flags}",
+        mutated="for name, value in _QUICK.items()}",
+        tests=("tests/live/test_core_program.py", "-k", "left_alone"),
+    ),
+    Mutant(
         name="a greedy child is sampled again although its node has one",
         file="cats_jax/live/driver.py",
         original="copy=slot.greedy.get(parent) if step_request.temperature == 0.0 else None,",
