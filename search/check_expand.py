@@ -159,6 +159,7 @@ def _request(
         scored=jnp.ones((slots,), bool),
         to_end=jnp.full((slots,), to_end),
         depth=jnp.full((slots,), depth, jnp.int32),
+        used=jnp.int32(0),
         embedding=embedding,
     )
 

@@ -206,6 +206,7 @@ def request(
         scored=jnp.broadcast_to(jnp.asarray(scored, bool), slots),
         to_end=frontier.depth >= state.max_depth - 1,
         depth=frontier.depth,
+        used=state.used,
         embedding=frontier.embedding,
     )
 

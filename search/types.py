@@ -89,6 +89,7 @@ class Request(struct.PyTreeNode):
     scored: jax.Array  # bool[N]; ask the PRM for the children's scores
     to_end: jax.Array  # bool[N]; lift the step stop
     depth: jax.Array  # i32[N]; of the parent
+    used: jax.Array  # i32[]; candidates that earlier ticks of this step sampled
     embedding: Any  # E[N, ...]; of the parent
 
 

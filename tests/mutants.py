@@ -655,6 +655,13 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/evaluation/test_replay.py", "-k", "tick_by_tick"),
     ),
     Mutant(
+        name="every tick of a replay begins with the same draws",
+        file="search/bank/expansion.py",
+        original="number = request.used + sibling +",
+        mutated="number = sibling +",
+        tests=("tests/search/test_bank.py", "-k", "go_on_with_the_draws"),
+    ),
+    Mutant(
         name="a lost block of a bank ends it",
         file="cats_jax/bank/store.py",
         original="    if missing:\n        raise BadInputError(",

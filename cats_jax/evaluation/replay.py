@@ -275,15 +275,18 @@ def _search_blocks(
         )
 
     def block(numbers: jax.Array) -> tuple[jax.Array, ...]:
-        replayed = step_bank.Replay(bank, prm)
+        keys = jax.vmap(jax.random.fold_in, (None, 0))(key, numbers)
+        order_keys, play_keys = jnp.moveaxis(jax.vmap(jax.random.split)(keys), 1, 0)
+        axes = step_bank.Replay(None, None, 0)
+        replayed = step_bank.Replay(bank, prm, jax.vmap(jax.random.bits)(order_keys))
         end, costs = search.play(
             params,
             replayed,
-            jax.vmap(jax.random.fold_in, (None, 0))(key, numbers),
+            play_keys,
             jax.vmap(begin)(numbers),
             strategy=strategy,
             expand_fn=step_bank.expander(capacity),
-            expand_axes=None,
+            expand_axes=axes,
             recorder=recorder,
         )
         row = jax.vmap(lambda state: search.answer(params, state, strategy=strategy))(end)
@@ -294,7 +297,7 @@ def _search_blocks(
         prm_tokens = jnp.zeros(numbers.shape, jnp.int32)
         if strategy.uses_scores:
             nodes = jnp.moveaxis(costs.scored, 2, 0).reshape(numbers.shape[0], -1) - 1
-            tokens = jax.vmap(step_bank.scored_tokens, in_axes=(None, 0, 0))
+            tokens = jax.vmap(step_bank.scored_tokens, in_axes=(axes, 0, 0))
             prm_tokens = bank.prompt_tokens[numbers, prm] + tokens(replayed, nodes, nodes >= 0)
         generated = jnp.sum(costs.generated, axis=(0, 1), dtype=jnp.int32)
         taken = jnp.sum(costs.actions, axis=(0, 1), dtype=jnp.int32)

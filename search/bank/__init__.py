@@ -27,5 +27,5 @@ from .types import UNREADABLE as UNREADABLE
 from .types import Bank as Bank
 from .types import Replay as Replay
 
-ENVIRONMENT = Environment(reset=reset, expand=expander, axes=Replay(None, 0))
+ENVIRONMENT = Environment(reset=reset, expand=expander, axes=Replay(None, 0, 0))
 """The environment that draws questions from a bank; its tables are a `Bank`."""

@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from ..children import children_of
 from ..loop import ExpandFn
-from ..simulation.draws import absorb, branch, words
+from ..simulation.draws import absorb, branch
 from ..state import MAX_CANDIDATES
 from ..types import Expansion, Request
 from .types import UNREADABLE, Bank, Replay
@@ -52,33 +52,37 @@ def expand(
     A request's parameters are replaced by the nearest recorded sampling setting. Within a request,
     a node's recorded draws under a setting are taken without replacement, also when several slots
     hold the node: until all are taken, they are independent samples of the policy. After that
-    they are taken again. Every tick draws anew. Steps to the end use the same draws, since the
-    bank's last step was recorded to the end. A row is a function of the key, the node, the setting
-    and the row's number among the request's rows for that node and setting. No valid row depends
-    on a capacity.
+    they are taken again. A later tick of the step goes on where the step stands, as if each earlier
+    candidate had been this node's: a search of one path is given no draw twice before it was given
+    all. With several paths, later ticks may repeat some. Steps to the end use the same draws, since
+    the bank's last step was recorded to the end. A row is a function of the order, the node, the
+    setting, and the row's number: the candidates before this tick plus the rows for that node and
+    setting before it. No valid row depends on a capacity.
 
     Args:
-        params: `Replay` of a task from `reset` or `question`.
-        key: PRNG key; consumed.
+        params: `Replay` of a task from `reset` or `question`; its order has all randomness.
+        key: not used.
         request: request whose `embedding` is i32[S], the parents' rows in the bank.
         capacity: rows of the expansion, static; at least as many as are granted.
 
     Returns:
         The expansion. `num_tokens` counts invalid candidates too, since they were sampled.
     """
+    del key
     bank = params.bank
     parent, granted = children_of(request.num_samples, capacity)
     node = request.embedding
     cell = node * bank.temperature.shape[0] + _nearest_setting(bank, request)
     start = bank.first_draw[cell]
     count = jnp.maximum(bank.first_draw[cell + 1] - start, 1).astype(jnp.uint32)
-    state = absorb(jnp.full(node.shape, words(key)), cell.astype(jnp.uint32))
+    state = absorb(jnp.full(node.shape, params.order), cell.astype(jnp.uint32))
     offset = branch(state, 0) % count
     stride = jnp.asarray(_STRIDES)[branch(state, 1) % _STRIDES.size] % count
 
     first_row = jnp.cumsum(request.num_samples, dtype=jnp.int32) - request.num_samples
     sibling = jnp.arange(capacity, dtype=jnp.int32) - first_row[parent]
-    number = (sibling + _asked_before(cell, request.num_samples)[parent]).astype(jnp.uint32)
+    number = request.used + sibling + _asked_before(cell, request.num_samples)[parent]
+    number = number.astype(jnp.uint32)
     place = (offset[parent] + number * stride[parent]) % count[parent]
     child = bank.drawn[start[parent] + place.astype(jnp.int32)]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int
+from jaxtyping import Array, Int, UInt32
 
 from ..interface import Sampling
 from ..loop import Task
@@ -13,25 +13,31 @@ from .types import RIGHT_ANSWER, Bank, Replay
 
 
 def reset(bank: Bank, key: jax.Array) -> Task:
-    """A random question of the bank, scored by a random PRM of the bank; see `question`.
+    """A random question, scored by a random PRM of the bank, in a random order; see `question`.
 
     Args:
         bank: recorded trees of the questions.
         key: PRNG key; consumed.
     """
-    question_key, prm_key = jax.random.split(key)
+    question_key, prm_key, order_key = jax.random.split(key, 3)
     number = jax.random.randint(question_key, (), 0, bank.root.shape[0])
     prm = jax.random.randint(prm_key, (), 0, bank.score.shape[1])
-    return question(bank, number, prm)
+    return question(bank, number, prm, jax.random.bits(order_key))
 
 
-def question(bank: Bank, number: int | Int[Array, ""], prm: int | Int[Array, ""]) -> Task:
+def question(
+    bank: Bank,
+    number: int | Int[Array, ""],
+    prm: int | Int[Array, ""],
+    order: int | UInt32[Array, ""] = 0,
+) -> Task:
     """A question of the bank, scored by one of the bank's PRMs.
 
     Args:
         bank: recorded trees of the questions.
         number: index of the question.
         prm: index of the PRM.
+        order: random bits that order the draws of each node.
 
     Returns:
         The task; its `params` are a `Replay`.
@@ -40,7 +46,7 @@ def question(bank: Bank, number: int | Int[Array, ""], prm: int | Int[Array, ""]
     context = jax.tree.map(lambda leaf: leaf[prm], bank.context)
     right = jnp.int32(RIGHT_ANSWER)
     return Task(
-        Replay(bank, prm),
+        Replay(bank, prm, jnp.asarray(order, jnp.uint32)),
         bank.root[number],
         context,
         bank.max_depth,

@@ -47,7 +47,11 @@ class Bank(struct.PyTreeNode):
 
 
 class Replay(NamedTuple):
-    """The params of `expand`: the bank, and the index of the PRM whose scores are used."""
+    """The params of `expand`: the bank, the PRM whose scores are used, and the order of draws.
+
+    Searches with the same order are given the same draws of a node, one after another.
+    """
 
     bank: Any  # Bank
-    prm: Any  # i32[]
+    prm: Any  # i32[]; index of the PRM
+    order: Any  # u32[]; random bits that order the draws of each node

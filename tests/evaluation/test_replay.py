@@ -43,7 +43,8 @@ def _has_child(pool, expansion, row):
 
 def by_hand(tables, strategy, params, *, number, prm, num_candidates, capacity, seed):
     """One question, tick by tick, with plain sets and sums."""
-    task = step_bank.question(tables, number, prm)
+    order_key, key = jax.random.split(jax.random.fold_in(jax.random.key(seed), number))
+    task = step_bank.question(tables, number, prm, jax.random.bits(order_key))
     right = task.right_answer
     state = search.init(
         task.root,
@@ -53,7 +54,6 @@ def by_hand(tables, strategy, params, *, number, prm, num_candidates, capacity, 
         context=task.context,
         capacity=capacity,
     )
-    key = jax.random.fold_in(jax.random.key(seed), number)
     plan = jax.jit(functools.partial(search.plan, strategy=strategy))
     commit = jax.jit(functools.partial(search.commit, strategy=strategy))
     expand = jax.jit(step_bank.expander(capacity))

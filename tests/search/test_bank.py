@@ -29,7 +29,7 @@ def recorded(tables, node, setting):
     return np.asarray(tables.drawn)[first[cell] : first[cell + 1]].tolist()
 
 
-def request(num_samples, nodes, *, temperature=1.0, top_p=1.0, top_k=0, to_end=False):
+def request(num_samples, nodes, *, temperature=1.0, top_p=1.0, top_k=0, to_end=False, used=0):
     slots = len(num_samples)
     return search.Request(
         num_samples=jnp.asarray(num_samples, jnp.int32),
@@ -39,6 +39,7 @@ def request(num_samples, nodes, *, temperature=1.0, top_p=1.0, top_k=0, to_end=F
         scored=jnp.ones((slots,), bool),
         to_end=jnp.full((slots,), to_end),
         depth=jnp.zeros((slots,), jnp.int32),
+        used=jnp.int32(used),
         embedding=jnp.asarray(nodes, jnp.int32),
     )
 
@@ -90,6 +91,22 @@ def test_draws_are_taken_without_replacement_whichever_slots_ask(slots, setting,
         assert set(got) <= set(all_good)
 
 
+@given(order=st.integers(0, 2**32 - 1), ticks=st.lists(st.integers(0, 6), min_size=1, max_size=6))
+def test_the_ticks_of_a_step_go_on_with_the_draws_of_its_path(order, ticks):
+    tables = toy_bank(1)
+    root = int(tables.root[2])
+    params = bank.question(tables, 2, 0, jnp.uint32(order)).params
+    one = expand(params, jax.random.key(0), request([CAPACITY], [root]), capacity=CAPACITY)
+    used, rows = 0, []
+    for number, asked in enumerate(ticks):
+        asked = min(asked, CAPACITY - used)
+        ask = request([asked], [root], used=used)
+        out = expand(params, jax.random.key(number), ask, capacity=CAPACITY)
+        rows += np.asarray(out.embedding)[:asked].tolist()
+        used += asked
+    assert rows == np.asarray(one.embedding)[:used].tolist()
+
+
 def test_each_draw_is_first_equally_often(key):
     tables = toy_bank(1)
     params, root, *_ = bank.question(tables, 0, 0)
@@ -97,11 +114,11 @@ def test_each_draw_is_first_equally_often(key):
     assert len(set(draws)) > 1
     ask = request([2], [int(root)])
 
-    def pair(key):
-        out = expand(params, key, ask, capacity=2)
+    def pair(order):
+        out = expand(params._replace(order=order), key, ask, capacity=2)
         return jnp.where(out.valid, out.embedding, -1)
 
-    pairs = np.asarray(jax.vmap(pair)(jax.random.split(key, 4000)))
+    pairs = np.asarray(jax.vmap(pair)(jax.random.bits(key, (4000,))))
     invalid = np.asarray(tables.invalid)
     seen = [-1 if invalid[d] else d for d in draws]
     for child in set(seen):
@@ -137,13 +154,13 @@ def test_a_path_that_one_prm_cannot_read_is_invalid_for_it_alone(key):
     tables = toy_bank()
     asked = request([8], [0])
     children = {
-        prm: expand(bank.Replay(tables, jnp.int32(prm)), key, asked, capacity=CAPACITY)
+        prm: expand(bank.question(tables, 0, prm).params, key, asked, capacity=CAPACITY)
         for prm in (0, 1)
     }
     child = int(children[0].embedding[0])
     score = tables.score.at[child, 0].set(bank.UNREADABLE)
     for prm, before in children.items():
-        params = bank.Replay(tables.replace(score=score), jnp.int32(prm))
+        params = bank.question(tables.replace(score=score), 0, prm).params
         after = expand(params, key, asked, capacity=CAPACITY)
         dropped = before.valid & (before.embedding == child) & (prm == 0)
         np.testing.assert_array_equal(after.valid, before.valid & ~dropped)
@@ -163,10 +180,10 @@ def test_what_was_cut_is_paid_for(key):
 @given(seed=st.integers(0, 2**31 - 1), asked=st.lists(st.integers(0, 4), min_size=1, max_size=3))
 def test_no_row_depends_on_a_capacity(seed, asked):
     tables = toy_bank(3)
-    params, root, *_ = bank.question(tables, 0, 1)
+    params, root, *_ = bank.question(tables, 0, 1, jnp.uint32(seed))
     nodes = (int(root), *[d for d in recorded(tables, root, 2) if not tables.invalid[d]][:2])
     nodes = [nodes[i % len(nodes)] for i in range(len(asked))]
-    key = jax.random.key(seed)
+    key = jax.random.key(0)
     small = expand(params, key, request(asked, nodes), capacity=CAPACITY)
     wide = expand(
         params, key, request([*asked, 0, 0], [*nodes, nodes[0], 0]), capacity=2 * CAPACITY
@@ -194,6 +211,7 @@ def test_the_nearest_setting_answers(asked, setting, key):
 def test_reset_draws_every_question_with_every_prm(key):
     tables = toy_bank()
     tasks = bank.ENVIRONMENT.reset_many(tables, jax.random.split(key, 200))
+    assert len(set(np.asarray(tasks.params.order).tolist())) == 200
     prm = np.asarray(tasks.params.prm)
     pairs = set(zip(np.asarray(tasks.root).tolist(), prm.tolist(), strict=True))
     assert pairs == {(int(r), p) for r in tables.root for p in range(2)}

@@ -48,6 +48,7 @@ def make_request(
     """A request in which every slot holds the same latent."""
     slots = len(num_samples)
     return search.Request(
+        used=jnp.int32(0),
         num_samples=jnp.asarray(num_samples, jnp.int32),
         temperature=jnp.full((slots,), temperature, jnp.float32),
         top_p=jnp.full((slots,), top_p, jnp.float32),
