@@ -23,6 +23,7 @@ _CONTROLLERS = (
     _SHIPPED,
     *_CLONES,
     *("asking0", "asking1", "asking2"),  # the clones, asking in doubt
+    *("trained0", "trained1"),  # trained on a bank, asking in doubt
     *("fifty2", "moved2"),  # "asking2" with other calibrations
 )
 """The controllers; the label of a configuration is a controller's name, or begins with it and -."""
@@ -38,6 +39,7 @@ _TOKENS_RUNS = (
     "asking",
     "fifty",
     "moved",
+    "trained",
     "shipped",
 )
 """Kinds of the runs of the comparison in which prices are those of tokens."""
@@ -50,10 +52,15 @@ _COMPARISONS = {
     "tokens": (
         tuple(tuple(f"{kind}-{part}" for kind in _TOKENS_RUNS) for part in ("validation", "test")),
     ),
-    "unseen": ((("unseen-validation",), ("unseen-test",)),),
+    "unseen": (
+        tuple(
+            tuple(f"unseen{kind}-{part}" for kind in ("", "-trained"))
+            for part in ("validation", "test")
+        ),
+    ),
     "large": (
         tuple(
-            tuple(f"large{kind}-{part}" for kind in ("", "-pilot", "-shipped"))
+            tuple(f"large{kind}-{part}" for kind in ("", "-pilot", "-shipped", "-trained"))
             for part in ("validation", "test")
         ),
     ),

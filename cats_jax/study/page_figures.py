@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _POLICIES = ("weak", "strong")
-_DRAWN = ("cats", "asking2")  # of the controllers, the two that are shipped
+_DRAWN = ("asking2", "trained1")  # of the controllers, a clone and the one that is shipped
 _SPEED_ROWS = {
     "majority": "majority voting",
     "beam": "beam search",
@@ -116,7 +116,7 @@ def _chosen(results: pathlib.Path) -> Figure:
 def _leads(results: pathlib.Path) -> Figure:
     """CATS against the frontier of its rivals, budget by budget."""
     panels: dict[str, dict[str, list[Value]]] = {}
-    for line in _table(results, "tokens-weak-tokens").as_mappings():
+    for line in _table(results, "large-weak-tokens").as_mappings():
         if line["controller"] in _DRAWN and line["lead, 95 % interval"]:
             value, low, high = numbers(line["lead, 95 % interval"])
             series = panels.setdefault(f"PRM {line['PRM']}", {}).setdefault(line["controller"], [])
