@@ -169,10 +169,11 @@ def episodes_of(
 def _with_prompts(ticks: Episode, prompts: jax.Array, score_base: bool) -> Episode:
     """Add the cost of reading the question, f32[B], to the first tick that asks the PRM.
 
-    Without scores of the base children that is the first one with a decision to sample.
+    Without scores of the base children that is the first one after them in which anything is
+    sampled, because the PRM scores all that is.
     """
-    asks = jnp.any(ticks.decision.num_extra > 0, axis=-1)
-    asks = asks.at[0, 0].set(True) if score_base else asks
+    asks = ticks.cost > 0.0
+    asks = asks.at[:, 0].set(False).at[0, 0].set(score_base)
     so_far = jnp.cumsum(asks.reshape(-1, asks.shape[-1]), axis=0).reshape(asks.shape)
     return ticks.replace(cost=ticks.cost + jnp.where(asks & (so_far == 1), prompts, 0.0))
 

@@ -87,10 +87,8 @@ from .strategy.cats.features import PAPER_FEATURES as PAPER_FEATURES
 from .strategy.cats.features import SPARSITY_FEATURES as SPARSITY_FEATURES
 from .strategy.cats.features import FeatureSet as FeatureSet
 from .strategy.cats.features import extract as extract
-from .strategy.cats.policies import AskParams as AskParams
 from .strategy.cats.policies import Policy as Policy
 from .strategy.cats.policies import RuleParams as RuleParams
-from .strategy.cats.policies import ask_in_doubt as ask_in_doubt
 from .strategy.cats.policies import constant_policy as constant_policy
 from .strategy.cats.policies import random_policy as random_policy
 from .strategy.cats.policies import sample_while_below as sample_while_below

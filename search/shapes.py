@@ -27,7 +27,7 @@ REQUEST_DTYPES: Mapping[str, Any] = MappingProxyType(
         "depth": jnp.int32,
     }
 )
-"""Dtypes of the fields of `Request` other than `embedding`; one value per frontier slot."""
+"""Dtypes of the fields of `Request` with one value per frontier slot; `used` is one i32."""
 
 EXPANSION_DTYPES: Mapping[str, Any] = MappingProxyType(
     {
@@ -72,6 +72,8 @@ def check_request(request: Request, embedding: Any, num_slots: int) -> None:
         AssertionError: a field has another shape or dtype; the message names it.
     """
     _check_fields("request", request, REQUEST_DTYPES, num_slots)
+    chex.assert_shape(request.used, (), custom_message="request.used")
+    chex.assert_type(request.used, jnp.int32, custom_message="request.used")
     _check_embedding("request", request.embedding, embedding, num_slots)
 
 

@@ -54,16 +54,23 @@ def _loop(strategy: str) -> tuple[str, ...]:
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="a PRM that the calibration trusts little is asked, too",
-        file="search/strategy/cats/policies.py",
-        original="        in_doubt &= seen[:, weight] >= params.least_weight\n",
+        file="search/strategy/cats/search.py",
+        original=" & (found[:, weight] >= least_weight)",
         mutated="",
         tests=("tests/search/test_asking.py",),
     ),
     Mutant(
         name="a node that asked the PRM goes on as if it had not",
-        file="search/strategy/cats/policies.py",
-        original="was_asked = seen[:, scored] > 0.0",
-        mutated="was_asked = seen[:, scored] > 1.0",
+        file="search/strategy/cats/search.py",
+        original="return found[:, scored] == 0.0, in_doubt",
+        mutated="return found[:, scored] <= 1.0, in_doubt",
+        tests=("tests/search/test_asking.py",),
+    ),
+    Mutant(
+        name="accepting a child without a score is a decision",
+        file="search/strategy/cats/search.py",
+        original="deciding, stuck = is_open & ~childless & ~unscored",
+        mutated="deciding, stuck = is_open & ~childless",
         tests=("tests/search/test_asking.py",),
     ),
     Mutant(

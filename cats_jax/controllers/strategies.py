@@ -165,11 +165,11 @@ def _cats(
     price: float | None = None,
     prm_rate: float | None = None,
     ask_below: float | None = None,
-    least_weight: float = 0.5,
+    least_weight: float | None = None,
 ) -> SearchMethod:
     path = controller_folder(checkpoint)
     # Here, because it brings the learners along, which only a learned policy needs.
-    from .checkpoint import load, make_controller, make_strategy
+    from .checkpoint import load, make_controller
 
     found = load(path)
     config = found.train_config
@@ -190,10 +190,9 @@ def _cats(
                 f"{name}={value:g}: this controller was trained at {name}s of {min(known):g} to "
                 f"{max(known):g}: stay in this range, or train another one"
             )
-    method = SearchMethod(make_strategy(found, mode), found.actor, price, rate)
-    if ask_below is None:
-        return method
-    return _asking(make_controller(found, mode), method, ask_below, least_weight)
+    searched = _asking(found.config, ask_below, least_weight)
+    strategy = search.cats(make_controller(found, mode), searched)
+    return SearchMethod(strategy, found.actor, price, rate)
 
 
 _RATE = "what a token costs that the PRM reads, in tokens of the policy"
@@ -257,7 +256,7 @@ def _cats_rule(
     keep: int = 1,
     feature: str = "max",
     ask_below: float | None = None,
-    least_weight: float = 0.5,
+    least_weight: float | None = None,
     config: str = "cats",
     price: float = 0.0,
     **changes: Any,
@@ -283,35 +282,38 @@ def _cats_rule(
     )
     reads = feature in search.CALIBRATION_FEATURES
     policy = search.sample_while_below(feature)
-    method = SearchMethod(search.cats(policy, settings), params, _price(price))
-    if ask_below is not None:
-        method = _asking(policy, method, ask_below, least_weight)
-    return method._replace(strategy=_reads_calibration(method.strategy, reads))
+    strategy = search.cats(policy, _asking(settings, ask_below, least_weight))
+    return SearchMethod(_reads_calibration(strategy, reads), params, _price(price))
 
 
 def _asking(
-    policy: search.Policy, method: SearchMethod, ask_below: float, least_weight: float
-) -> SearchMethod:
-    """The same search, in which the PRM is asked for unlikely base children only."""
-    config = method.strategy.config
-    if config.actions != search.action_table("narrow") or not config.calibrated:
-        raise BadInputError(
-            f"ask_below={ask_below!r}: only with config: tokens, or with a controller of that "
-            "configuration, such as cats-tokens: leave the option out, or take one of these"
+    config: search.CatsConfig, ask_below: float | None, least_weight: float | None
+) -> search.CatsConfig:
+    """The configuration, asking in doubt as the options say; None is what the configuration says.
+
+    Raises:
+        BadInputError: a value is no number, or searches of the configuration can't ask in doubt.
+    """
+    given = {
+        name: _number(name, value, meaning)
+        for name, value, meaning in (
+            ("ask_below", ask_below, "a probability"),
+            ("least_weight", least_weight, "a share"),
         )
-    config = dataclasses.replace(
-        config,
-        score_base=False,
-        rounds=config.rounds + 1,
-        actions=search.action_table("ask"),
-    )
-    params = search.AskParams(
-        threshold=jnp.float32(_number("ask_below", ask_below, "a probability")),
-        least_weight=jnp.float32(_number("least_weight", least_weight, "a share")),
-        stop=jnp.int32(0),
-        then=method.params,
-    )
-    return method._replace(strategy=search.cats(search.ask_in_doubt(policy), config), params=params)
+        if value is not None
+    }
+    if not given:
+        return config
+    asks = config.ask_below is not None
+    if not asks and (not config.calibrated or not config.score_base):
+        values = ", ".join(f"{name}={value:g}" for name, value in given.items())
+        raise BadInputError(
+            f"{values}: only with config: tokens, or with a controller of that configuration, such "
+            "as cats-tokens: leave the option out, or take one of these"
+        )
+    if not asks and ask_below is None:
+        raise BadInputError(f"least_weight={least_weight} has no effect without ask_below: add it")
+    return dataclasses.replace(config, score_base=False, **given)
 
 
 def _cats_config(name: str, changes: Mapping[str, Any]) -> search.CatsConfig:

@@ -298,11 +298,6 @@ def _behaviour(spec: StrategySpec) -> tuple[search.ActionTable, LogProbs | None]
     options = dict(spec.options)
     path = controller_of(spec)
     samples = options.get("mode") == "sample"
-    if samples and "ask_below" in options:
-        raise BadInputError(
-            f"strategy {spec.label!r}: mode 'sample' with ask_below: the log-probability of asking "
-            "is not known: leave out one of the two"
-        )
     config = build_strategy(spec).strategy.config
     if not isinstance(config, search.CatsConfig):
         raise BadInputError(

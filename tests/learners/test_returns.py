@@ -275,13 +275,18 @@ def _with_prompt(tables, key):
     return task._replace(prompt_tokens=jnp.where(long, PROMPTS[1], PROMPTS[0]))
 
 
-@pytest.mark.parametrize("score_base", [False, True])
-def test_the_cost_in_tokens_equals_a_loop_over_the_search(score_base):
+@pytest.mark.parametrize(("score_base", "ask_below"), [(False, None), (True, None), (False, 0.9)])
+def test_the_cost_in_tokens_equals_a_loop_over_the_search(score_base, ask_below):
     """The question is read at the first tick that asks the PRM, and never without one."""
     config = dataclasses.replace(
-        search.SELECTIVE, rounds=ROUNDS, score_base=score_base, actions=ASKING
+        search.SELECTIVE,
+        rounds=ROUNDS,
+        score_base=score_base,
+        ask_below=ask_below,
+        actions=ASKING,
     )
     strategy = search.cats(_named, config)
+    num_phases = strategy.num_phases
     world = simulation.toy_params(max_depth=DEPTH)
     environment = search.Environment(_with_prompt, lambda capacity: _long_steps)
     play = make_episodes(strategy, environment, max_depth=DEPTH, capacity=CAPACITY)
@@ -319,7 +324,7 @@ def test_the_cost_in_tokens_equals_a_loop_over_the_search(score_base):
         task = _with_prompt(world, reset_key)
         ticks = jax.device_get(rollout(task, search_key, sizes[index]))
         loop, costs, was_asked = TokenLoop(slots=4), [], False
-        for time in range(DEPTH * (1 + ROUNDS)):
+        for time in range(DEPTH * num_phases):
             before, request, expansion, after = jax.tree.map(lambda leaf, t=time: leaf[t], ticks)
             sampled, read = loop.tick(before, request, expansion, after)
             if not was_asked and (request.scored & (request.num_samples > 0)).any():
@@ -329,8 +334,8 @@ def test_the_cost_in_tokens_equals_a_loop_over_the_search(score_base):
             costs.append((sampled + float(rates[index]) * read) / 1000)
         # The base children of a step belong to the last decision before them.
         expected = []
-        for time in range(DEPTH * (1 + ROUNDS)):
-            if time % (1 + ROUNDS):
+        for time in range(DEPTH * num_phases):
+            if time % num_phases:
                 expected.append(costs[time])
             elif expected:
                 expected[-1] += costs[time]
@@ -338,7 +343,17 @@ def test_the_cost_in_tokens_equals_a_loop_over_the_search(score_base):
         np.testing.assert_allclose(outcome.cost[index], sum(costs), rtol=1e-5)
         seen = episode.decision.features[index][episode.decision.valid[index], column]
         np.testing.assert_allclose(seen, np.log2(1 + rates[index]) / 4, rtol=1e-5)
-    assert first_ticks == {0} if score_base else len(first_ticks) > 2
+    if ask_below is not None:
+        # In phase 1, unless the child has no valid text.
+        assert first_ticks == {1}
+        scored = search.FEATURE_NAMES.index("scored_share")
+        decided = episode.decision.valid
+        assert decided.any()
+        assert (episode.decision.features[decided][:, scored] > 0).all()
+    elif score_base:
+        assert first_ticks == {0}
+    else:
+        assert len(first_ticks) > 2
 
 
 def test_rollouts_of_a_question_differ_in_their_draws_alone():

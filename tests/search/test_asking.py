@@ -1,4 +1,6 @@
-"""`search.ask_in_doubt`: which nodes ask the PRM, accept their child, or follow another policy."""
+"""`CatsConfig.ask_below`: which nodes ask the PRM, accept their child, or decide."""
+
+import dataclasses
 
 import jax.numpy as jnp
 import numpy as np
@@ -6,54 +8,108 @@ import pytest
 
 import search
 
-ACTIONS = search.SELECTIVE.actions
-STOP = ACTIONS.rows.index((0, 1, 1.0, 1.0, 0))
-ASK = ACTIONS.rows.index((1, 1, 0.0, 1.0, 0))
-MORE = ACTIONS.rows.index((4, 1, 1.0, 1.0, 0))
+CONFIG = dataclasses.replace(search.CATS_TOKENS, score_base=False, ask_below=0.8, least_weight=0.4)
+STOP = CONFIG.actions.rows.index((0, 1, 1.0, 1.0, 0))
+MORE = CONFIG.actions.rows.index((4, 1, 1.0, 1.0, 0))
 RULE = search.RuleParams(jnp.float32(0.5), jnp.int32(MORE), jnp.int32(STOP))
-PARAMS = search.AskParams(
-    threshold=jnp.float32(0.8),
-    least_weight=jnp.float32(0.4),
-    stop=jnp.int32(STOP),
-    then=RULE,
-)
-POLICY = search.ask_in_doubt(search.sample_while_below("step_best"))
+NAMES = search.FEATURES.names
+
+ACCEPTED, ASKED = (0, None), (1, 0.0)
+"""Children sampled, and their temperature where there are any."""
+
+
+def planned(key, features, left):
+    """The request and the decision of a node with one child and these features."""
+    row = np.zeros((1, len(NAMES)), np.float32)
+    for name, value in features.items():
+        row[0, NAMES.index(name)] = value
+    strategy = search.cats(
+        search.sample_while_below("step_best"),
+        CONFIG,
+        features=search.FeatureSet(NAMES, lambda state, aggregation: jnp.asarray(row)),
+    )
+    state = search.init(
+        {"text": jnp.int32(0)},
+        strategy=strategy,
+        num_candidates=9,
+        max_depth=2,
+        width=1,
+        capacity=16,
+        frontier_capacity=1,
+        depth_capacity=2,
+    )
+    pool = state.pool.replace(valid=state.pool.valid.at[0].set(True))
+    state = state.replace(pool=pool, phase=jnp.int32(1), used=9 - jnp.int32(left))
+    plan = search.plan(RULE, key, state, strategy=strategy)
+    return plan.request, plan.memory.decision
 
 
 @pytest.mark.parametrize(
-    ("step_best", "scored_share", "weight", "left", "expected"),
+    ("step_best", "weight", "left", "expected"),
     [
-        pytest.param(0.9, 0.0, 0.7, 8, STOP, id="likely"),
-        pytest.param(0.8, 0.0, 0.7, 8, STOP, id="at the threshold"),
-        pytest.param(0.7, 0.0, 0.7, 8, ASK, id="in doubt"),
-        pytest.param(0.1, 0.0, 0.7, 8, ASK, id="asked before more is sampled"),
-        pytest.param(0.1, 0.0, 0.7, 0, STOP, id="nothing left to ask with"),
-        pytest.param(0.1, 0.0, 0.4, 8, ASK, id="just enough weight"),
-        pytest.param(0.1, 0.0, 0.3, 8, STOP, id="a PRM that is never asked"),
-        pytest.param(0.1, 0.0, -0.3, 8, STOP, id="a PRM that ranks the wrong way"),
-        pytest.param(0.4, 1.0, 0.7, 8, MORE, id="asked, still below"),
-        pytest.param(0.6, 1.0, 0.7, 8, STOP, id="asked, and good enough"),
-        pytest.param(0.4, 0.5, 0.3, 8, MORE, id="scored, so that the weight does not count"),
+        pytest.param(0.9, 0.7, 8, ACCEPTED, id="likely"),
+        pytest.param(0.8, 0.7, 8, ACCEPTED, id="at the threshold"),
+        pytest.param(0.7, 0.7, 8, ASKED, id="in doubt"),
+        pytest.param(0.1, 0.7, 8, ASKED, id="asked before more is sampled"),
+        pytest.param(0.1, 0.7, 0, ACCEPTED, id="nothing left to ask with"),
+        pytest.param(0.1, 0.4, 8, ASKED, id="just enough weight"),
+        pytest.param(0.1, 0.3, 8, ACCEPTED, id="a PRM that is never asked"),
+        pytest.param(0.1, -0.7, 8, ACCEPTED, id="a PRM that ranks the wrong way"),
     ],
 )
-def test_what_a_node_does(key, step_best, scored_share, weight, left, expected):
-    names = search.FEATURES.names
-    features = np.zeros((1, len(names)), np.float32)
-    values = {"step_best": step_best, "scored_share": scored_share, "prm_weight": weight}
-    for name, value in values.items():
-        features[0, names.index(name)] = value
-    observation = search.Observation(
-        features=jnp.asarray(features),
-        legal=ACTIONS.legal(jnp.int32(left)),
-        deciding=jnp.ones(1, bool),
-        state=None,
-    )
-    action, log_prob = POLICY(PARAMS, key, observation)
-    assert action.dtype == jnp.int32
-    assert (int(action[0]), float(log_prob[0])) == (expected, 0.0)
+def test_a_node_without_scores_does_not_decide(key, step_best, weight, left, expected):
+    request, decision = planned(key, {"step_best": step_best, "prm_weight": weight}, left)
+    number, temperature = expected
+    assert int(request.num_samples[0]) == number
+    assert bool(request.scored[0])
+    if number:
+        assert float(request.temperature[0]) == temperature
+    assert not bool(decision.valid[0])
+    assert not np.asarray(decision.features).any()
+
+
+@pytest.mark.parametrize(
+    ("step_best", "share", "weight", "expected"),
+    [
+        pytest.param(0.4, 1.0, 0.7, (4, 1.0), id="asked, still below"),
+        pytest.param(0.6, 1.0, 0.7, (0, None), id="asked, and good enough"),
+        pytest.param(0.4, 0.5, 0.3, (4, 1.0), id="scored, so that the weight does not count"),
+    ],
+)
+def test_a_node_with_a_score_decides(key, step_best, share, weight, expected):
+    features = {"step_best": step_best, "scored_share": share, "prm_weight": weight}
+    request, decision = planned(key, features, 8)
+    number, temperature = expected
+    assert int(request.num_samples[0]) == int(decision.num_extra[0]) == number
+    if number:
+        assert float(request.temperature[0]) == temperature
+    assert bool(decision.valid[0])
+    assert int(decision.action[0]) == (MORE if number else STOP)
+
+
+def test_a_step_has_one_round_more_to_ask_in():
+    plain = search.cats(search.random_policy, search.CATS_TOKENS)
+    asking = search.cats(search.random_policy, CONFIG)
+    assert asking.num_phases == plain.num_phases + 1
+    assert asking.needs_log_probs
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"score_base": True}, "ask_below=0.8 needs score_base=False"),
+        ({"base": search.Sampling()}, "ask_below=0.8 needs greedy base children"),
+        ({"ask_below": 1.5}, r"ask_below must be in \[0, 1\], got 1.5"),
+        ({"ask_below": -0.1}, r"ask_below must be in \[0, 1\], got -0.1"),
+        ({"least_weight": 1.5}, r"least_weight must be in \[0, 1\], got 1.5"),
+    ],
+)
+def test_a_configuration_that_could_not_ask_is_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        dataclasses.replace(CONFIG, **changes)
 
 
 def test_a_feature_set_without_what_it_reads_is_refused():
     features = search.FeatureSet(("step_best",), search.FEATURES.extract)
     with pytest.raises(ValueError, match=r"unknown features \['scored_share'\]"):
-        search.ask_in_doubt(search.random_policy, features)
+        search.cats(search.random_policy, CONFIG, features=features)

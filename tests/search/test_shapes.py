@@ -88,6 +88,8 @@ def _plan(strategy):
         ("temperature", jnp.float32(1.0), r"request\.temperature"),
         ("top_k", jnp.zeros(SLOTS + 1, jnp.int32), r"request\.top_k"),
         ("scored", jnp.ones(SLOTS), r"float32 but expected bool.*request\.scored"),
+        ("used", jnp.zeros(SLOTS, jnp.int32), r"request\.used"),
+        ("used", jnp.float32(0.0), r"float32 but expected int32.*request\.used"),
         ("embedding", jnp.zeros(SLOTS), "tree structs equality"),
         (
             "embedding",

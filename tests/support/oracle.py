@@ -29,6 +29,8 @@ class Rules:
         weights: of cost, margin and best score in the reward.
         calibrated: scores of the pool are seen as P(step right).
         score_base: base children have a score.
+        ask_below: P(step right) below which a node asks for a score of its base child, in a round
+            of its own; least_weight: and only of a PRM whose calibration trusts it so much.
         enough: confidence of adaptive consistency, path score that ends sequential best-of-N.
         abort: path score below which sequential best-of-N gives a path up.
     """
@@ -46,6 +48,8 @@ class Rules:
     exploration: float = 1.0
     calibrated: bool = False
     score_base: bool = True
+    ask_below: float | None = None
+    least_weight: float = 0.0
     enough: float = 0.0
     abort: float = 0.0
 
@@ -58,7 +62,8 @@ class Rules:
 
     @property
     def num_phases(self) -> int:
-        return 1 + self.rounds if self.kind == "cats" else 1
+        asking = 0 if self.ask_below is None else 1
+        return 1 + asking + self.rounds if self.kind == "cats" else 1
 
     def width(self, num_candidates: int) -> int:
         if self.kind == "greedy":
@@ -94,6 +99,7 @@ class Tick:
     scored: bool  # whether the PRM is asked for the children
     decisions: list[dict[str, Any] | None]  # per slot; None where none was taken
     decided: list[bool]
+    asks: list[bool]  # per slot; whether it asks for a score of its base child
     reward: list[float]
     path_scores: list[float]  # per pool row, before the end of a step empties the pool
     transitions: list[dict[str, Any]]
@@ -190,14 +196,17 @@ def tick(rules: Rules, world: World, index: int, before: dict[str, Any]) -> Tick
     slots = len(before["frontier"])
     if ended(before):
         nothing = [False] * slots
-        return Tick(before, [0] * slots, [], True, [], nothing, [0.0] * slots, [], [], active=False)
+        return Tick(
+            before, [0] * slots, [], True, [], nothing, nothing, [0.0] * slots, [], [], active=False
+        )
     state = _copy(before)
     deciding_phase = rules.kind == "cats" and state["phase"] > 0
 
     # Plan: what every slot wants, and who gets it.
     decisions: list[dict[str, Any] | None] = [None] * slots
+    asks = [False] * slots
     if deciding_phase:
-        wanted = _decide(rules, world, index, state, _judged(rules, state), decisions)
+        wanted = _decide(rules, world, index, state, _judged(rules, state), decisions, asks)
     else:
         wanted = _wanted(rules, world, index, state)
         if rules.kind == "cats":
@@ -272,6 +281,7 @@ def tick(rules: Rules, world: World, index: int, before: dict[str, Any]) -> Tick
         scored,
         decisions,
         decided,
+        asks,
         reward,
         scores,
         transitions,
@@ -425,6 +435,7 @@ def _decide(
     state: dict[str, Any],
     judged: dict[str, Any],
     decisions: list[dict[str, Any] | None],
+    asks: list[bool],
 ) -> list[int]:
     left = min(state["num_candidates"] - state["used"], state["budget"] - state["spent"])
     legal = [action[0] <= max(left, 0) for action in rules.actions]
@@ -439,6 +450,13 @@ def _decide(
             state["open"][slot] = wanted[-1] > 0
             continue
         features = node_features(rules, judged, slot)
+        if rules.ask_below is not None and features["scored_share"] == 0.0:
+            doubt = features["step_best"] < rules.ask_below
+            trusted = features["prm_weight"] >= rules.least_weight
+            asks[slot] = doubt and trusted and left > 0
+            wanted.append(int(asks[slot]))
+            state["open"][slot] = asks[slot]
+            continue
         for name in rules.excluded:
             features[name] = 0.0
         index, log_prob = world.action(tick, slot, legal, features)

@@ -23,7 +23,7 @@ import search
 
 CAPACITY = 16
 DEPTH_CAPACITY = 5
-MAX_ROUNDS = 3
+MAX_ROUNDS = 3  # and of those with one more to ask in, two
 SCRIPTED_TICKS = (1 + MAX_ROUNDS) * DEPTH_CAPACITY
 MAX_TICKS = CAPACITY * DEPTH_CAPACITY  # of methods that write one path after the other
 ROOT = {"id": np.int32(5), "latent": np.zeros((2,), np.float32)}
@@ -37,6 +37,8 @@ ACTIONS = (
     (4, 2, 1.0, 0.75, 0),
     (8, 4, 1.5, 1.0, 5),
 )
+RETRY = ACTIONS[3]  # of a node without a valid child
+COPY = (1, 1, 0.0, 1.0, 0)  # of the greedy child that the PRM is asked for
 
 
 class Script(NamedTuple):
@@ -331,6 +333,8 @@ def _cats(
         excluded=config.excluded_features,
         calibrated=config.calibrated,
         score_base=config.score_base,
+        ask_below=config.ask_below,
+        least_weight=config.least_weight,
     )
     return search.cats(policy, config), rules
 
@@ -379,6 +383,17 @@ PRODUCT: dict[str, tuple[search.Strategy, oracle.Rules]] = {
     "cats_calibrated": _cats(2, "product", excluded_features=(), calibrated=True),
     "cats_selective": _cats(
         2, "product", num_base=1, excluded_features=(), calibrated=True, score_base=False
+    ),
+    "cats_in_doubt": _cats(
+        2,
+        "product",
+        num_base=1,
+        base=search.Sampling(temperature=0.0),
+        excluded_features=("scored_share", "step_best"),
+        calibrated=True,
+        score_base=False,
+        ask_below=0.6,
+        least_weight=0.7,
     ),
     "beam_calibrated": (
         search.beam(path_score="product", calibrated=True),
@@ -607,8 +622,8 @@ def _assert_decisions(record: Record, request: search.Request, tick: oracle.Tick
             _assert_decision("decision", decision, slot, expected)
             assert_equal("last_reward", decisions.last_reward[slot], expected["reward"])
             _assert_sampling(request, slot, ACTIONS[expected["action"]])
-        elif tick.num_samples[slot] and tick.state["phase"] != 1:  # a retry, not a base child
-            _assert_sampling(request, slot, ACTIONS[3])
+        elif tick.num_samples[slot] and tick.state["phase"] != 1:  # no base child
+            _assert_sampling(request, slot, COPY if tick.asks[slot] else RETRY)
     assert_transitions(decisions.transition, tick.transitions)
     _assert_pending(decisions.pending, tick.state["pending"])
 

@@ -310,17 +310,13 @@ def test_going_on_gives_the_same_rows(tmp_path, decisions):
     assert models.loaded == []
 
 
-@pytest.mark.parametrize(("changes", "table"), [({}, "narrow"), ({"ask_below": 0.9}, "ask")])
-def test_actions_are_those_of_the_search(changes, table):
-    # A controller that asks in doubt has an action which its checkpoint does not know.
+@pytest.mark.parametrize("changes", [{}, {"ask_below": 0.9}])
+def test_asking_in_doubt_is_no_action_of_a_controller(changes):
     spec = parse_strategy({"name": "cats", "checkpoint": "cats-tokens", **changes})
-    assert collect._behaviour(spec) == (search.action_table(table), None)
+    assert collect._behaviour(spec) == (search.action_table("narrow"), None)
 
 
 def test_bad_input(tmp_path, capsys):
-    asking = {"name": "cats", "checkpoint": "cats-tokens", "ask_below": 0.9, "mode": "sample"}
-    with pytest.raises(BadInputError, match="'cats': mode 'sample' with ask_below: the log-prob"):
-        collected(tmp_path, strategies=[asking])
     with pytest.raises(BadInputError, match="'beam' takes no decisions: collect with cats"):
         collected(tmp_path, strategies=["beam"])
     mixed = [PLAIN, {"name": "cats_random", "label": "p", "config": "paper"}]

@@ -24,6 +24,13 @@ class CatsConfig:
         score_base: whether the PRM is asked for these children. If not, a child stands for P(step
             right) by its likelihood under the policy, until its node asks for more; this needs
             `calibrated`, and a policy with log-probabilities.
+        ask_below: with `score_base=False`, when the PRM is asked for the greedy base child: if its
+            P(step right) is below this number, in [0, 1]. Otherwise the child is accepted. Both
+            happen in a round before the R others and are no decisions: the policy decides for nodes
+            with a scored child. None: there is no such round, and the policy decides for all nodes.
+        least_weight: with `ask_below`, the weight of the score beside the likelihood in the PRM's
+            calibration, slope / (|slope| + |likelihood|), below which a PRM is never asked for a
+            base child; in [0, 1].
         charge: what the price is for: "candidates" (per 100) or "tokens" (per 1000 of the policy;
             those that the PRM reads cost `Context.prm_rate` times as much). The search does not
             read it, training does.
@@ -44,6 +51,8 @@ class CatsConfig:
     num_base: int = 2
     base: Sampling = Sampling()
     score_base: bool = True
+    ask_below: float | None = None
+    least_weight: float = 0.5
     charge: str = "candidates"
     factor: int = 4
     path_score: str = "min"
@@ -63,6 +72,7 @@ class CatsConfig:
                 "score_base=False needs calibrated=True: a child without a score is compared by "
                 "its P(step right)"
             )
+        self._check_asking()
         if self.charge not in ("candidates", "tokens"):
             raise ValueError(f"charge must be 'candidates' or 'tokens', got {self.charge!r}")
         FEATURES.check(self.excluded_features)
@@ -70,6 +80,29 @@ class CatsConfig:
         answer_rule(self.vote)
         aggregation(self.path_score)
         share_of_candidates(self.factor)
+
+    def _check_asking(self) -> None:
+        if not 0.0 <= self.least_weight <= 1.0:
+            raise ValueError(f"least_weight must be in [0, 1], got {self.least_weight}")
+        if self.ask_below is None:
+            return
+        if not 0.0 <= self.ask_below <= 1.0:
+            raise ValueError(f"ask_below must be in [0, 1], got {self.ask_below}")
+        if self.score_base:
+            raise ValueError(
+                f"ask_below={self.ask_below} needs score_base=False: base children that have a "
+                "score need not be asked for"
+            )
+        if self.base.temperature > 0.0:
+            raise ValueError(
+                f"ask_below={self.ask_below} needs greedy base children, whose copies are scored, "
+                f"got a temperature of {self.base.temperature}"
+            )
+
+    @property
+    def num_rounds(self) -> int:
+        """Phases of a step after the base children: R, and the one in which the PRM is asked."""
+        return self.rounds + (self.ask_below is not None)
 
     @property
     def sampling(self) -> tuple[Sampling, ...]:

@@ -9,6 +9,10 @@ decide again in the next round. In the paper a node decides once.
 A node without a valid child has nothing to decide on. In each round it samples as few more children
 as the action table allows (`ActionTable.retry`) until one is valid. Without this rule a question is
 lost as soon as its one greedy child loops until the limit of tokens; the paper leaves it open.
+
+With `CatsConfig.ask_below` a node whose children have no score does not decide, either. If its best
+child is unlikely to be right by its likelihood, the node samples that greedy child once more, which
+costs the policy nothing, so that the PRM scores it. Otherwise the node accepts the child.
 """
 
 from __future__ import annotations
@@ -19,13 +23,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool
+from jaxtyping import Array, Bool, Float
 
 from ...aggregation import Aggregation, aggregation, path_keys, path_scores
 from ...answers import answer_rule
 from ...interface import Strategy, request, share_of_candidates
 from ...ranking import retain
-from ...state import candidates_left
+from ...state import candidates_left, where_rows
 from ...types import Plan, Request, SearchState
 from .config import CATS, CatsConfig
 from .features import (
@@ -37,7 +41,7 @@ from .features import (
 )
 from .policies import Policy
 from .reward import RewardFn, step_reward
-from .types import CatsMemory, Decision, Observation
+from .types import Action, CatsMemory, Decision, Observation
 
 
 @functools.cache
@@ -61,7 +65,7 @@ def cats(
     aggregated = aggregation(config.path_score)
     return Strategy(
         name="cats",
-        num_phases=1 + config.rounds,
+        num_phases=1 + config.num_rounds,
         quiet_ends_step=True,
         width=share_of_candidates(config.factor),
         aggregation=aggregated,
@@ -97,17 +101,23 @@ def _make_base(
 def _make_plan(
     policy: Policy, config: CatsConfig, aggregated: Aggregation, features: FeatureSet
 ) -> Callable[[Any, jax.Array, SearchState], tuple[Request, CatsMemory]]:
+    asks = _make_asks(config, features)
+
     def plan(params: Any, key: jax.Array, state: SearchState) -> tuple[Request, CatsMemory]:
         mask = features.mask(config.excluded_features)
-        seen = features.extract(state, aggregated) * mask[None, :]
+        found = features.extract(state, aggregated)
+        seen = found * mask[None, :]
         available = candidates_left(state)
         is_open = state.frontier.valid & state.memory.is_open
         childless = num_children(state) == 0
-        deciding, stuck = is_open & ~childless, is_open & childless
+        unscored, in_doubt = asks(found)
+        unscored &= ~childless
+        deciding, stuck = is_open & ~childless & ~unscored, is_open & childless
         legal = config.actions.legal(available)
         observation = Observation(features=seen, legal=legal, deciding=deciding, state=state)
         index, log_prob = policy(params, key, observation)
         chosen = config.actions.lookup(jnp.where(stuck, config.actions.retry, index))
+        chosen = where_rows(unscored, _copies(in_doubt & (available > 0)), chosen)
         num_extra = jnp.where(deciding, chosen.num_extra, 0)
         num_retain = jnp.where(deciding, chosen.num_retain, state.memory.num_retain)
         decision = Decision(
@@ -127,6 +137,38 @@ def _make_plan(
         return wanted, CatsMemory(is_open=is_open, num_retain=num_retain, decision=decision)
 
     return plan
+
+
+def _make_asks(
+    config: CatsConfig, features: FeatureSet
+) -> Callable[[Float[Array, "N F"]], tuple[Bool[Array, " N"], Bool[Array, " N"]]]:
+    """The function from features to whether a node's children lack scores, and are in doubt.
+
+    Without `CatsConfig.ask_below` no node is in either state: the policy decides for all.
+    """
+    if config.ask_below is None:
+        return lambda found: (jnp.zeros(found.shape[0], bool), jnp.zeros(found.shape[0], bool))
+    threshold, least_weight = jnp.float32(config.ask_below), jnp.float32(config.least_weight)
+    best, scored = features.column("step_best"), features.column("scored_share")
+    weight = features.column("prm_weight")
+
+    def asks(found: Float[Array, "N F"]) -> tuple[Bool[Array, " N"], Bool[Array, " N"]]:
+        in_doubt = (found[:, best] < threshold) & (found[:, weight] >= least_weight)
+        return found[:, scored] == 0.0, in_doubt
+
+    return asks
+
+
+def _copies(asks: Bool[Array, " N"]) -> Action:
+    """One greedy child more where the PRM is asked, nothing elsewhere."""
+    one = asks.astype(jnp.int32)
+    return Action(
+        num_extra=one,
+        num_retain=jnp.ones_like(one),
+        temperature=jnp.zeros(asks.shape, jnp.float32),
+        top_p=jnp.ones(asks.shape, jnp.float32),
+        top_k=jnp.zeros_like(one),
+    )
 
 
 def _make_report(
