@@ -24,9 +24,13 @@ _CONTROLLERS = (
     *_CLONES,
     *("asking0", "asking1", "asking2"),  # the clones, asking in doubt
     *("trained0", "trained1"),  # trained on a bank, asking in doubt
+    *("loop2", "loop3"),  # trained on a bank in the loop that asks in doubt
     *("fifty2", "moved2"),  # "asking2" with other calibrations
 )
 """The controllers; the label of a configuration is a controller's name, or begins with it and -."""
+
+_MEANS_ONLY = (*_CLONES, "trained0", "loop2", "loop3")
+"""Controllers that are in the tables of means, not in those of every budget."""
 
 _SHIPPED_BUDGETS = (180, 200, 220, 240, 260, 320, 400, 700, 1600)
 """Budgets in tokens at which other controllers are compared with the shipped one."""
@@ -60,7 +64,7 @@ _COMPARISONS = {
     ),
     "large": (
         tuple(
-            tuple(f"large{kind}-{part}" for kind in ("", "-pilot", "-shipped", "-trained"))
+            tuple(f"large{kind}-{part}" for kind in ("", "-pilot", "-shipped", "-trained", "-loop"))
             for part in ("validation", "test")
         ),
     ),
@@ -107,7 +111,7 @@ def _compare(name: str, known: Sequence[tuple[Searched, Searched]]) -> Iterator[
             for rivals, among in _RIVALS.items()
             if rivals == "all" or any(among(first) != first for first, _ in known)
         }
-        shown = {key: found for key, found in compared["all"].items() if key[0] not in _CLONES}
+        shown = {key: found for key, found in compared["all"].items() if key[0] not in _MEANS_ONLY}
         yield _by_budget(f"{name}-{cost}", shown, cost)
         yield _leads(f"{name}-{cost}-leads", compared)
     against: dict[tuple[str, str], Comparison] = {}
@@ -150,7 +154,7 @@ def _compared(
 def _against_shipped(validation: Searched, test: Searched) -> dict[tuple[str, str], Comparison]:
     """The other controllers against mixtures of the shipped one's configurations."""
     families = _families(validation)
-    apart = (_SHIPPED, *_CLONES)
+    apart = (_SHIPPED, *_MEANS_ONLY)
     others = {name: labels for name, labels in families.items() if name not in apart and labels}
     if not others or not families[_SHIPPED]:
         return {}
