@@ -4,7 +4,8 @@ The weak policy of the embedded world, all questions in flight at once. "Bare ge
 of `vllm.LLM.generate` for N whole answers to each question, with the settings of the searches.
 "Bare generate, classify" adds the seconds of one call of `vllm.LLM.classify` on the PRM's engine
 for the same answers; best-of-N with its PRM on that engine is compared with this, the other rows
-with bare generate. CATS is the shipped controller.
+with bare generate. CATS is the shipped controller. "Requests alone" sends the policy's requests of
+the search in the row above again, without PRM and driver: no driver could make that search faster.
 
 All rows take turns in each round, with the prefix caches of the engines emptied before each. The
 first round, which compiles, is left out. "hf" and "vllm" say where the PRM runs. Processor time is
@@ -35,6 +36,7 @@ os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
 os.environ.setdefault("TQDM_DISABLE", "1")  # search-and-learn has a bar for every question
 
 import psutil
+from engines.requests_alone import Recorder
 from peers.search_and_learn import BeamSearch
 from peers.text_scorer import SEPARATOR, TextScorer
 from rich.table import Table
@@ -71,6 +73,10 @@ SEARCHES = {
 }
 """Rows of the table: strategy, back end of its PRM, and the row that it is compared with."""
 
+REPEATED = ("beam, hf", "cats, hf")
+"""Searches whose requests are sent again alone."""
+
+ALONE = "requests alone"
 PEER = "search-and-learn, hf"
 
 
@@ -97,10 +103,12 @@ def main() -> None:
     options = parser.parse_args()
     asked = datasets.world_questions("validation", options.questions)
     samplers: list[VLLMSampler] = []
+    recorders: list[Recorder] = []
 
-    def start(context: int) -> VLLMSampler:
+    def start(context: int) -> Recorder:
         samplers.append(VLLMSampler(world.policy_path(POLICY), context=context))
-        return samplers[0]
+        recorders.append(Recorder(samplers[0]))
+        return recorders[0]
 
     policy = EngineGenerator(
         world.policy_path(POLICY),
@@ -117,7 +125,9 @@ def main() -> None:
             search = searcher(
                 name, policy, scorers[backend], options.num_candidates, options.questions
             )
-            rows[label] = whole_search(search, asked)
+            rows[label] = whole_search(search, asked, recorders[0])
+            if label in REPEATED:
+                rows[f"{label}: {ALONE}"] = alone(recorders[0])
     if options.search_and_learn is None:
         print("no row for search-and-learn: --search-and-learn FOLDER names a checkout of it")
     else:
@@ -250,10 +260,13 @@ def searcher(
     )
 
 
-def whole_search(search: Searcher, asked: QuestionSet) -> Callable[[], Measured]:
-    """The row of a strategy."""
+def whole_search(
+    search: Searcher, asked: QuestionSet, recorder: Recorder
+) -> Callable[[], Measured]:
+    """The row of a strategy; the recorder then has its requests and no others."""
 
     def measure() -> Measured:
+        recorder.forget()
         with meter() as used:
             results = search.run(asked.questions)
         ledgers = [result.ledger for result in results]
@@ -263,6 +276,17 @@ def whole_search(search: Searcher, asked: QuestionSet) -> Callable[[], Measured]
             sum(result.answer == asked.answers[result.question.id] for result in results),
             *used,
         )
+
+    return measure
+
+
+def alone(recorder: Recorder) -> Callable[[], Measured]:
+    """The row of the requests that the recorder has."""
+
+    def measure() -> Measured:
+        with meter() as used:
+            tokens = recorder.send_again()
+        return Measured(tokens, 0, 0, *used)
 
     return measure
 
@@ -330,6 +354,7 @@ def table(found: dict[str, list[Measured]], num_questions: int, num_candidates: 
     references = {label: reference for label, (_, _, reference) in SEARCHES.items()}
     for name, measured in found.items():
         is_bare = name in (BARE, BARE_SCORED)
+        answers = not is_bare and not name.endswith(ALONE)
         reference = found[name if is_bare else references.get(name, BARE)]
         pairs = list(zip(measured, reference, strict=True))
         shares = [
@@ -344,7 +369,7 @@ def table(found: dict[str, list[Measured]], num_questions: int, num_candidates: 
             "" if is_bare else shares[1],
             spread([60 * num_questions / each.seconds for each in measured], ".0f"),
             f"{sum(m.prm_tokens for m in measured) / sum(m.tokens for m in measured):.2f}",
-            "" if is_bare else f"{statistics.mean(m.right for m in measured):.1f}",
+            f"{statistics.mean(m.right for m in measured):.1f}" if answers else "",
         )
     return shown
 

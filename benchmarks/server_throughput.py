@@ -2,7 +2,9 @@
 
 The weak policy of the embedded world is served by a server that is started here; the PRM runs on
 transformers in this process. All strategies take turns in each round; the first round, which
-compiles, is left out. The server's prefix cache is emptied before each.
+compiles, is left out. The server's prefix cache is emptied before each. "Requests alone" sends the
+requests of the search in the row above again, without PRM and driver: no driver could make that
+search faster.
 
     .venv-vllm/bin/python benchmarks/server_throughput.py [--questions 64] [--num-candidates 16]
 
@@ -31,6 +33,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
 
 import httpx
+from engines.requests_alone import Recorder
 from peers.its_hub import ItsHub
 from peers.text_scorer import TextScorer
 from rich.table import Table
@@ -41,9 +44,10 @@ from cats_jax.controllers.strategies import build_strategy
 from cats_jax.datasets.question_set import QuestionSet
 from cats_jax.grading.boxed_integer import BoxedIntegerJudge
 from cats_jax.live.searcher import Searcher
+from cats_jax.models.serving.generator import EngineGenerator
+from cats_jax.models.serving.http_engine import HTTPSampler, Server
 from cats_jax.models.source import ModelFolders
 from cats_jax.protocols import StepGenerator, StepScorer
-from cats_jax.specs.models import PolicySpec
 from cats_jax.specs.recipe import PrmSpec, StrategySpec
 
 POLICY, PRM = "weak", world.PRM_NAMES[0]
@@ -51,6 +55,10 @@ MAX_DEPTH, MAX_STEP_TOKENS = 10, 32
 MAX_ANSWER_TOKENS = 160  # one request is enough for most answers, and fits in the context
 FACTOR = 4  # M of beam search
 STRATEGIES = ("majority", "best_of_n", "beam", "particle_filtering")
+REPEATED = ("beam", "particle_filtering")
+"""Searches whose requests are sent again alone."""
+
+ALONE = "requests alone"
 PEER = "its_hub"
 READY_SECONDS = 240
 
@@ -67,14 +75,19 @@ def main() -> None:
     asked = datasets.world_questions("validation", options.questions)
     scorer = ModelFolders().prm(PrmSpec(PRM))
     with serving() as url:
-        policy = ModelFolders().policy(
-            PolicySpec(
-                POLICY,
-                backend=url,
-                max_step_tokens=MAX_STEP_TOKENS,
-                max_answer_tokens=MAX_ANSWER_TOKENS,
-                log_probs=False,  # nor does the peer ask for them
-            )
+        recorders: list[Recorder] = []
+
+        def start(context: int) -> Recorder:
+            # The peer asks for no log-probabilities, either.
+            sampler = HTTPSampler(Server(url, context=context), log_probs=False)
+            recorders.append(Recorder(sampler))
+            return recorders[0]
+
+        policy = EngineGenerator(
+            world.policy_path(POLICY),
+            start,
+            max_step_tokens=MAX_STEP_TOKENS,
+            max_answer_tokens=MAX_ANSWER_TOKENS,
         )
         peer = None
         if options.its_hub is None:
@@ -84,7 +97,9 @@ def main() -> None:
         rows: dict[tuple[str, str], Callable[[], int]] = {}
         for name in options.strategies:
             search = searcher(name, policy, scorer, options.num_candidates, options.in_flight)
-            rows[name, "cats-jax"] = whole_search(search, asked)
+            rows[name, "cats-jax"] = whole_search(search, asked, recorders[0])
+            if name in REPEATED:
+                rows[name, ALONE] = alone(recorders[0])
             if peer is not None:
                 rows[name, PEER] = published(peer, name, asked, options.in_flight)
         found = rounds(rows, url, options.repeats)
@@ -129,12 +144,26 @@ def searcher(
     )
 
 
-def whole_search(search: Searcher, asked: QuestionSet) -> Callable[[], int]:
-    """A search of this package; returns the number of right answers."""
+def whole_search(search: Searcher, asked: QuestionSet, recorder: Recorder) -> Callable[[], int]:
+    """A search of this package; returns the number of right answers.
+
+    The recorder then has its requests and no others.
+    """
 
     def run() -> int:
+        recorder.forget()
         results = search.run(asked.questions)
         return sum(result.answer == asked.answers[result.question.id] for result in results)
+
+    return run
+
+
+def alone(recorder: Recorder) -> Callable[[], int]:
+    """The requests that the recorder has, which answer no question."""
+
+    def run() -> int:
+        recorder.send_again()
+        return 0
 
     return run
 
@@ -233,7 +262,7 @@ def table(
     for (name, library), measured in found.items():
         peer = found.get((name, PEER))
         ratios = []
-        if peer is not None and library != PEER:
+        if peer is not None and library == "cats-jax":
             pairs = zip(measured, peer, strict=True)
             ratios = [other / one for (one, _), (other, _) in pairs]
         shown.add_row(
@@ -241,7 +270,7 @@ def table(
             library,
             spread([60 * num_questions / seconds for seconds, _ in measured], ".0f"),
             spread(ratios, ".2f") if ratios else "",
-            f"{statistics.mean(right for _, right in measured):.1f}",
+            "" if library == ALONE else f"{statistics.mean(right for _, right in measured):.1f}",
         )
     return shown
 

@@ -1,0 +1,1 @@
+"""Helpers of the benchmarks on serving engines."""

@@ -1,0 +1,54 @@
+"""The requests of a search without the search, which bound how fast any driver could make it.
+
+A search waits for its engine, and its engine waits for the search. Sent again, the same requests
+need what the engine and its client need: no PRM, no core, no trees. The requests of a question
+still follow one another, because each continues samples of the one before.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from cats_jax.models.serving.token_engine import Sampled, Sampler, SampleRequest
+
+
+class Recorder:
+    """A `Sampler` that passes calls on to another one and remembers them.
+
+    Args:
+        sampler: the engine's; it must be concurrent, so that each call is of one question.
+    """
+
+    def __init__(self, sampler: Sampler):
+        assert sampler.concurrent
+        self.concurrent = True
+        self._sampler = sampler
+        self._lock = threading.Lock()
+        self._calls: list[Sequence[SampleRequest]] = []
+
+    def forget(self) -> None:
+        """Forget all calls."""
+        self._calls.clear()
+
+    def sample(self, requests: Sequence[SampleRequest]) -> list[list[Sampled]]:
+        """The samples of the other sampler."""
+        with self._lock:
+            self._calls.append(requests)
+        return self._sampler.sample(requests)
+
+    def send_again(self) -> int:
+        """Send the calls again, all questions at once; return the number of tokens sampled."""
+        chains: dict[tuple[int, ...], list[Sequence[SampleRequest]]] = {}
+        for requests in self._calls:
+            prompt = requests[0].prompt
+            # The first call of a question has the question alone as its prompt.
+            question = next((each for each in chains if prompt[: len(each)] == each), prompt)
+            chains.setdefault(question, []).append(requests)
+        with ThreadPoolExecutor(len(chains)) as pool:
+            return sum(pool.map(self._send, chains.values()))
+
+    def _send(self, calls: Sequence[Sequence[SampleRequest]]) -> int:
+        answers = [answer for requests in calls for answer in self._sampler.sample(requests)]
+        return sum(len(sampled.ids) for answer in answers for sampled in answer)
