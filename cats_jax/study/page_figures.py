@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from theory.estimators import Estimate, Reliability
 
+from ..reporting.accuracy_figures import TOKENS
 from ..reporting.appearance import Appearance, appearances
-from ..reporting.drawing import drawing, frame, make_panels, save_figure
+from ..reporting.drawing import drawing, frame, label_log_axis, make_panels, save_figure
 from ..reporting.groups import SIMILAR_COMPUTE
 from ..reporting.point_labels import DrawnSeries, place_labels
 from ..scoring.quality_report import draw_calibration
@@ -28,6 +29,19 @@ if TYPE_CHECKING:
 
 _POLICIES = ("weak", "strong")
 _DRAWN = ("asking2", "trained1")  # of the controllers, a clone and the one that is shipped
+_AT_PRICES = {
+    "greedy": ("greedy",),
+    "cats": ("trained1",),
+    "CATS with a price of candidates": ("cats",),
+    "rules: +1, +2, +4 or +8 below a threshold": (
+        "ask0.95+1",
+        "ask0.95+2",
+        "ask0.95+4",
+        "ask0.95+8",
+    ),
+}
+"""Series, and what the labels of their configurations begin with, before a price or a threshold."""
+
 _SPEED_ROWS = {
     "majority": "majority voting",
     "beam": "beam search",
@@ -51,6 +65,7 @@ def make_page_figures(results: pathlib.Path) -> list[pathlib.Path]:
         figures / "differences.png": _differences,
         figures / "chosen.png": _chosen,
         figures / "leads.png": _leads,
+        figures / "prices.png": _at_prices,
         figures / "ablations.png": _ablations,
         figures / "sparsity.png": _sparsity,
         figures / "bank.png": _bank,
@@ -128,6 +143,45 @@ def _leads(results: pathlib.Path) -> Figure:
         x_title="accuracy of CATS minus accuracy of the best mixture of rivals",
         zero=0.0,
     )
+
+
+def _at_prices(results: pathlib.Path) -> Figure:
+    """Accuracy against tokens of two controllers at several prices, and of rules."""
+    table = _table(results, "large-weak-searched")
+    prms = table.header[2:]
+    looks = appearances(_AT_PRICES)
+    figure, panels = make_panels(len(prms), height=3.6)
+    series: list[list[DrawnSeries]] = []
+    for axes, prm in zip(panels, prms, strict=True):
+        drawn: list[DrawnSeries] = []
+        for name, families in _AT_PRICES.items():
+            found: list[tuple[float, float, str]] = []
+            for line in table.as_mappings():
+                family, _, setting = line["strategy"].partition("-")
+                if family in families and line[prm]:
+                    accuracy, tokens = numbers(line[prm])
+                    found.append((tokens, accuracy, setting if name == "cats" else ""))
+            if found:
+                x, y, labels = zip(*sorted(found), strict=True)
+                _draw_line(axes, dict(zip(x, y, strict=True)), looks[name], looks[name].title)
+                points = list(zip(x, y, y, y, strict=True))
+                drawn.append(DrawnSeries(points, labels, looks[name].color))
+        series.append(drawn)
+        axes.set_title(f"PRM {prm}")
+        axes.set_xscale("log")
+        label_log_axis(axes.xaxis)
+    frame(
+        figure,
+        panels,
+        "CATS at seven prices, and hand-written rules",
+        "policy weak, test questions; numbers at points: price per 1000 tokens",
+        TOKENS.title,
+        "accuracy (share of questions)",
+    )
+    figure.draw_without_rendering()
+    for axes, drawn in zip(panels, series, strict=True):
+        place_labels(axes, drawn)
+    return figure
 
 
 def _ablations(results: pathlib.Path) -> Figure:

@@ -424,6 +424,22 @@ def test_a_figure_shows_its_tables_numbers():
     assert len(right.containers) == len(left.containers) == 4
 
 
+def test_the_figure_of_prices_joins_the_configurations_of_a_family():
+    with drawing():
+        panels = page_figures._at_prices(RESULTS).axes
+    table = markdown.read_table((RESULTS / "tables/large-weak-searched.md").read_text())
+    for axes, prm in zip(panels, ("exact", "on-policy", "strong-errors"), strict=True):
+        assert axes.get_title() == f"PRM {prm}"
+        cells = [line[prm] for line in table.as_mappings() if "trained1-" in line["strategy"]]
+        expected = sorted((float(cell[6:-1]), float(cell[:4])) for cell in cells)
+        (drawn,) = [line for line in axes.lines if line.get_label() == "CATS"]
+        assert [tuple(point) for point in points_of(drawn)] == expected
+        labels = {text.get_text() for text in axes.texts}
+        assert {"3", "0.1", "0.03"} <= labels <= {"3", "1", "0.3", "0.1", "0.03", "0.01", "0"}
+    by_name = [{line.get_label() for line in axes.lines} for axes in panels]
+    assert ["CATS with a price of candidates" in names for names in by_name] == [True, False, False]
+
+
 def test_the_command_keeps_runs_and_makes_what_their_rows_allow(tmp_path, capsys):
     results = tmp_path / "results"
     with pytest.raises(BadInputError, match="has no folder 'rows': start the command"):
