@@ -29,7 +29,7 @@ VLLM_KEYS = (
 
 _HONOURED = {
     "hf": ("device", "dtype", *HF_KEYS),
-    "vllm": ("device", "dtype", "max_model_len", *VLLM_KEYS),
+    "vllm": ("device", "dtype", "max_model_len", "log_probs", *VLLM_KEYS),
     "a server": ("max_model_len", "log_probs"),
 }
 _COUNTS = (
@@ -156,8 +156,9 @@ class PolicySpec(ModelSpec):
         seed_per: "sample" (default), a seed of its own for every sample, or "request", one seed for
             all samples of a node, from which those of the samples follow, as in a request to a
             server. For "vllm"; a server always gets one per request.
-        log_probs: whether a server is asked for the log-probability of each token. No strategy of
-            this package reads them; trees list them and banks keep them. Default: True.
+        log_probs: whether the engine is asked for the log-probability of each token. Searches that
+            ask in doubt read them, trees list them and banks keep them. For "vllm" and servers.
+            Default: True.
     """
 
     path: str = "weak"

@@ -104,7 +104,7 @@ GIVEN = {
 def test_a_setting_that_the_backend_can_t_honour_is_refused(kind, name):
     honoured = {
         "hf": {"device", "dtype", *HF_KEYS},
-        "vllm": {"device", "dtype", "max_model_len", *VLLM_KEYS},
+        "vllm": {"device", "dtype", "max_model_len", "log_probs", *VLLM_KEYS},
         SERVER: {"max_model_len", "log_probs"},
     }[kind]
     if name in honoured:
@@ -359,25 +359,29 @@ class FakeEngine:
             completion = types.SimpleNamespace(
                 token_ids=[*prompt["prompt_token_ids"], seed],
                 finish_reason="stop",
-                logprobs=[{token: types.SimpleNamespace(logprob=-0.5)} for token in (5, 6, seed)],
+                logprobs=None
+                if asked.logprobs is None
+                else [{token: types.SimpleNamespace(logprob=-0.5)} for token in (5, 6, seed)],
             )
             yield types.SimpleNamespace(outputs=[completion], num_cached_tokens=None)
 
 
 @pytest.mark.usefixtures("fake_vllm")
+@pytest.mark.parametrize("log_probs", [True, False])
 @pytest.mark.parametrize(
     ("together", "number", "seeds"), [(False, 5, [10, 20, 30]), (True, 4, [10, 11, 12])]
 )
-def test_seeds_of_the_samples_of_a_node(together, number, seeds):
+def test_seeds_of_the_samples_of_a_node(together, number, seeds, log_probs):
     sampler = VLLMSampler.__new__(VLLMSampler)
     sampler.engine, sampler._together, sampler._queue = FakeEngine(), together, None
+    sampler._log_probs = log_probs
     sampled = SampleRequest((5, 6), (20, 40, 60), 1.0, 1.0, 0, 8, (2,))  # theirs are half of ours
     greedy = dataclasses.replace(sampled, seeds=(2, 4), temperature=0.0)
     answers = sampler.sample([sampled, greedy])
     assert sampler.engine.number == number
     assert [one.ids for one in answers[0]] == [(5, 6, seed) for seed in seeds]
     assert [one.ids for one in answers[1]] == [(5, 6, None)] * 2
-    assert answers[0][0].log_probs == (-0.5,) * 3
+    assert answers[0][0].log_probs == ((-0.5,) * 3 if log_probs else None)
 
 
 # --- manifests ---

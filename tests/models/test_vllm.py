@@ -50,7 +50,7 @@ from cats_jax.reporting.statistics import wilson
 from cats_jax.server.offer import Loaded, Offer
 from cats_jax.specs.models import PolicySpec
 from cats_jax.specs.recipe import parse_recipe
-from search import best_of_n, greedy, majority
+from search import beam, best_of_n, greedy, majority
 
 pytestmark = pytest.mark.vllm
 
@@ -363,6 +363,31 @@ def test_the_queue_of_an_engine_gives_what_its_public_methods_give(
         assert ours == pytest.approx(theirs, abs=1e-5)
 
 
+def test_samples_are_the_same_without_log_probabilities(
+    backend, policy, scorer, questions, monkeypatch
+):
+    if backend == "http":
+        return
+    asked = [request(q, seeds=range(7)) for q in questions.questions[:6]]
+    asked += [request(q, temperature=0.0) for q in questions.questions[:6]]
+
+    def samples():
+        return [sample for each in policy.generate(asked).samples for sample in each]
+
+    known = samples()
+    assert all(sample.log_prob <= 0.0 for sample in known)
+    monkeypatch.setattr(policy._engine, "_log_probs", False)
+    without = samples()
+    assert [(s.step, s.finish) for s in without] == [(s.step, s.finish) for s in known]
+    assert [sample.log_prob for sample in without] == [None] * len(known)
+    monkeypatch.setattr(policy._engine, "_queue", None)
+    assert samples() == without
+    results = Searcher(policy=policy, scorer=scorer, strategy=beam(), num_candidates=4).run(
+        questions.questions[:2]
+    )
+    assert all(c.log_prob is None for result in results for c in result.candidates)
+
+
 def test_whole_answers_have_the_steps_and_scores_of_searches_step_by_step(
     policy, scorer, hf_policy, hf_scorer, questions
 ):
@@ -390,6 +415,7 @@ def test_settings_of_an_engine_as_a_recipe_gives_them(questions):
         "weak",
         backend="vllm",
         seed_per="request",
+        log_probs=False,
         max_num_seqs=64,
         engine_args={"max_num_batched_tokens": 4096},
         **LIMITS,
@@ -411,6 +437,7 @@ def test_settings_of_an_engine_as_a_recipe_gives_them(questions):
     (greedy,) = policy.generate([request(question, seeds=range(3), temperature=0.0)]).samples
     assert len(greedy) == 3
     assert greedy[0] == greedy[2]
+    assert greedy[0].log_prob is None
 
 
 @pytest.mark.parametrize(

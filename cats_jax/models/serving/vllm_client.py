@@ -28,7 +28,8 @@ class Output:
 
     Attributes:
         ids: sampled token ids.
-        log_probs: their log-probabilities at temperature 1, untruncated, in nats.
+        log_probs: their log-probabilities at temperature 1, untruncated, in nats; none if the
+            request did not ask for them.
         cached: number of prompt tokens that were read from the prefix cache.
         finish: why the request ended, in vLLM's words; None while it runs.
         pooled: values of a pooling request.
@@ -209,13 +210,13 @@ def generate(engine: Any, requests: Sequence[tuple[list[int], Any]]) -> list[Out
     for each in found:
         (completion,) = each.outputs
         ids = list(completion.token_ids)
+        known = completion.logprobs  # None if the request did not ask for them
         outputs.append(
             Output(
                 ids=ids,
-                log_probs=[
-                    known[token].logprob
-                    for known, token in zip(completion.logprobs, ids, strict=True)
-                ],
+                log_probs=[]
+                if known is None
+                else [at[token].logprob for at, token in zip(known, ids, strict=True)],
                 cached=each.num_cached_tokens or 0,
                 finish=completion.finish_reason,
             )

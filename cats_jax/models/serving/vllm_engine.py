@@ -71,7 +71,9 @@ class VLLMSampler:
         context: int,
         settings: ModelSpec = _DEFAULTS,
     ):
-        self._together = isinstance(settings, PolicySpec) and settings.seed_per == "request"
+        spec = settings if isinstance(settings, PolicySpec) else PolicySpec()
+        self._together = spec.seed_per == "request"
+        self._log_probs = spec.log_probs is not False
         self.engine = _start(path, context, settings, skip_tokenizer_init=True)
         self._queue = QueueClient(self.engine) if QueueClient.knows(self.engine) else None
         self.concurrent = self._queue is not None and self._queue.concurrent
@@ -81,14 +83,16 @@ class VLLMSampler:
         asked = [
             single
             for request in requests
-            for single in single_samples(request, together=self._together)
+            for single in single_samples(
+                request, together=self._together, log_probs=self._log_probs
+            )
         ]
         with _stops_if_it_dies():
             if self._queue is not None:
                 outputs = self._queue.run(asked)
             else:
                 outputs = generate(self.engine, asked)
-        found = map(_sampled, outputs)
+        found = (_sampled(output, self._log_probs) for output in outputs)
         answers = []
         for request in requests:
             # One greedy sample stands for all: they are the same.
@@ -100,7 +104,7 @@ class VLLMSampler:
 
 
 def single_samples(
-    request: SampleRequest, *, together: bool = False
+    request: SampleRequest, *, together: bool = False, log_probs: bool = True
 ) -> Iterator[tuple[list[int], Any]]:
     """Prompt and `vllm.SamplingParams` of each sample.
 
@@ -108,6 +112,7 @@ def single_samples(
         request: what to sample.
         together: whether the seeds follow from the first one, as those of one request to vLLM with
             n samples; a greedy request is then one sample.
+        log_probs: whether the engine is asked for the log-probability of each token.
     """
     from vllm import SamplingParams  # pyright: ignore[reportMissingImports]
 
@@ -119,7 +124,7 @@ def single_samples(
         stop_token_ids=list(request.stop_ids),
         ignore_eos=True,  # the stops are all there
         detokenize=False,
-        logprobs=0,
+        logprobs=0 if log_probs else None,
         skip_clone=True,  # nobody else has them
     )
     prompt = list(request.prompt)
@@ -375,8 +380,9 @@ def _wake_when_it_dies(engine: Any) -> None:
     threading.Thread(target=watch, daemon=True, name="engine-watch").start()
 
 
-def _sampled(output: Output) -> Sampled:
+def _sampled(output: Output, log_probs: bool) -> Sampled:
     if output.finish not in ("stop", "length"):
         raise RuntimeError(f"vLLM ended a sample with {output.finish!r}")
     stopped = output.finish == "stop"
-    return Sampled(tuple(output.ids), stopped, tuple(output.log_probs), output.cached)
+    known = tuple(output.log_probs) if log_probs else None
+    return Sampled(tuple(output.ids), stopped, known, output.cached)
