@@ -81,6 +81,11 @@ def grid(recipe: Recipe) -> tuple[Cell, ...]:
             strategy = method.strategy
             if strategy.uses_scores != (prm is not None):
                 continue
+            if strategy.needs_log_probs and recipe.policy.log_probs is False:
+                raise BadInputError(
+                    f"strategy {spec.label!r} reads the policy's log-probabilities, which "
+                    "log_probs: false leaves out: leave out that key, or take another strategy"
+                )
             calibration = IDENTITY
             if prm is not None:
                 required = strategy.needs_calibration

@@ -157,8 +157,8 @@ class PolicySpec(ModelSpec):
             all samples of a node, from which those of the samples follow, as in a request to a
             server. For "vllm"; a server always gets one per request.
         log_probs: whether the engine is asked for the log-probability of each token. Searches that
-            ask in doubt read them, trees list them and banks keep them. For "vllm" and servers.
-            Default: True.
+            ask in doubt and controllers of the configuration "tokens" read them, trees list them
+            and banks keep them. For "vllm" and servers. Default: True.
     """
 
     path: str = "weak"

@@ -2,7 +2,9 @@
 
 import pytest
 
+from cats_jax.errors import BadInputError
 from cats_jax.evaluation import evaluate
+from cats_jax.evaluation.cells import grid
 from cats_jax.models.source import ModelFolders
 from cats_jax.runs.folder import read_run
 from cats_jax.specs.recipe import parse_recipe
@@ -64,3 +66,22 @@ def test_a_prm_that_ranks_is_asked_for_fewer_steps(rows):
 
 def _tokens(row):
     return row.ledger.generated + row.ledger.prm_computed
+
+
+def test_a_recipe_without_log_probabilities_is_refused():
+    document = {
+        "name": "asking",
+        "strategies": [{"name": "cats", "checkpoint": "cats-tokens", "label": "asking"}],
+        "num_candidates": [4],
+        "prms": ["exact"],
+        "calibration": "weak-likelihood",
+        "questions": {"world": "validation", "count": COUNT},
+        "policy": {"path": "weak", "backend": "http://localhost:1", "log_probs": False},
+    }
+    with pytest.raises(BadInputError, match="'asking' reads the policy's log-probabilities"):
+        grid(parse_recipe(document))
+    document["policy"]["log_probs"] = True
+    assert len(grid(parse_recipe(document))) == 1
+    document["policy"]["log_probs"] = False
+    document["strategies"] = ["beam", "cats"]
+    assert len(grid(parse_recipe(document))) == 2
