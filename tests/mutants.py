@@ -53,6 +53,20 @@ def _loop(strategy: str) -> tuple[str, ...]:
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
+        name="a sample without log-probabilities has a probability of 1",
+        file="cats_jax/models/serving/vllm_engine.py",
+        original="tuple(output.log_probs) if log_probs else None",
+        mutated="tuple(output.log_probs)",
+        tests=("tests/models/test_engine_settings.py", "-k", "seeds_of_the_samples"),
+    ),
+    Mutant(
+        name="a recipe may leave out the log-probabilities that a strategy reads",
+        file="cats_jax/evaluation/cells.py",
+        original="if strategy.needs_log_probs and recipe.policy.log_probs is False",
+        mutated="if recipe.policy.log_probs is False and not strategy",
+        tests=("tests/evaluation/test_asking_in_doubt.py", "-k", "without_log_prob"),
+    ),
+    Mutant(
         name="a PRM that the calibration trusts little is asked, too",
         file="search/strategy/cats/search.py",
         original=" & (found[:, weight] >= least_weight)",
