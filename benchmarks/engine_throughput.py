@@ -4,10 +4,11 @@ The weak policy of the embedded world, all questions in flight at once. "Bare ge
 of `vllm.LLM.generate` for N whole answers to each question, with the settings of the searches.
 "Bare generate, classify" adds the seconds of one call of `vllm.LLM.classify` on the PRM's engine
 for the same answers; best-of-N with its PRM on that engine is compared with this, the other rows
-with bare generate. CATS is the shipped controller. "Requests alone" sends the policy's requests of
-the search in the row above again, without PRM and driver: no driver could make that search faster.
+with bare generate. CATS is the controller `cats`. "Requests alone" sends the policy's requests of
+the search in the row above again, in the same calls, without PRM and driver.
 
-All rows take turns in each round, with the prefix caches of the engines emptied before each. The
+All rows take turns in each round, with the prefix caches of the engines emptied before each but
+"bare generate, classify", which scores the answers of the row before. The
 first round, which compiles, is left out. "hf" and "vllm" say where the PRM runs. Processor time is
 that of this process and of the engines' processes. PRM tokens are those that the ledgers call
 computed, per token that the policy sampled; a PRM on transformers computes each new token once.

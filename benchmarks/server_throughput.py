@@ -3,8 +3,7 @@
 The weak policy of the embedded world is served by a server that is started here; the PRM runs on
 transformers in this process. All strategies take turns in each round; the first round, which
 compiles, is left out. The server's prefix cache is emptied before each. "Requests alone" sends the
-requests of the search in the row above again, without PRM and driver: no driver could make that
-search faster.
+requests of the search in the row above again, in the same calls, without PRM and driver.
 
     .venv-vllm/bin/python benchmarks/server_throughput.py [--questions 64] [--num-candidates 16]
 

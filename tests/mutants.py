@@ -62,8 +62,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="a recipe may leave out the log-probabilities that a strategy reads",
         file="cats_jax/evaluation/cells.py",
-        original="if strategy.needs_log_probs and recipe.policy.log_probs is False",
-        mutated="if recipe.policy.log_probs is False and not strategy",
+        original="strategy.needs_log_probs or by_likelihood",
+        mutated="by_likelihood",
         tests=("tests/evaluation/test_asking_in_doubt.py", "-k", "without_log_prob"),
     ),
     Mutant(

@@ -1,4 +1,4 @@
-"""The requests of a search without the search, which bound how fast any driver could make it.
+"""The requests of a search without the search: how fast a driver that makes them could be.
 
 A search waits for its engine, and its engine waits for the search. Sent again, the same requests
 need what the engine and its client need: no PRM, no core, no trees. The requests of a question

@@ -11,6 +11,7 @@ from ..controllers.strategies import build_strategy, check_width
 from ..errors import BadInputError
 from ..runs.folder import row_key
 from ..specs.calibrations import IDENTITY, CalibrationValues, calibration_of
+from ..specs.models import PolicySpec
 from ..specs.recipe import PrmSpec, Recipe, StrategySpec
 
 
@@ -81,15 +82,11 @@ def grid(recipe: Recipe) -> tuple[Cell, ...]:
             strategy = method.strategy
             if strategy.uses_scores != (prm is not None):
                 continue
-            if strategy.needs_log_probs and recipe.policy.log_probs is False:
-                raise BadInputError(
-                    f"strategy {spec.label!r} reads the policy's log-probabilities, which "
-                    "log_probs: false leaves out: leave out that key, or take another strategy"
-                )
             calibration = IDENTITY
             if prm is not None:
                 required = strategy.needs_calibration
                 calibration = calibration_of(prm.label, recipe.calibration, required=required)
+            check_log_probs(f"strategy {spec.label!r}", strategy, calibration, recipe.policy)
             once = strategy.ignores_num_candidates
             values = (1,) if once else recipe.num_candidates
             if strategy.keeps_all_paths:
@@ -116,3 +113,15 @@ def grid(recipe: Recipe) -> tuple[Cell, ...]:
                 f"strategy {spec.label!r} reads PRM scores, but the recipe has no PRM: add 'prms'"
             )
     return tuple(cells)
+
+
+def check_log_probs(
+    name: str, strategy: search.Strategy, calibration: CalibrationValues, policy: PolicySpec
+) -> None:
+    """Raise BadInputError if a search reads log-probabilities that its policy leaves out."""
+    by_likelihood = strategy.calibrated and search.Calibration(*calibration).likelihood != 0.0
+    if policy.log_probs is False and (strategy.needs_log_probs or by_likelihood):
+        raise BadInputError(
+            f"{name} reads the policy's log-probabilities, which log_probs: false leaves out: "
+            "leave that key out, or take another strategy or calibration"
+        )

@@ -47,9 +47,10 @@ from .timings import Stopwatch, Timings
 from .tree import SearchTree
 
 _PATIENCE, _MOST_SECONDS = 2, 0.25
-"""Least time between ticks while models work, as a multiple of the time that a tick took.
+"""Least time that the driver waits for models, and the limit of it in seconds.
 
-A tick that compiled took seconds, so there is a limit.
+It is a multiple of the driver's own work in the last tick, without calls and waiting. A tick that
+compiled took seconds, so there is a limit.
 """
 
 _GATHER = 8
@@ -303,8 +304,9 @@ class Cohort:
         """Wait until an eighth of the questions have their candidates and scores.
 
         A call of the PRM is for the samples of as many questions, or for all that are awaited. If
-        there is something to wait for, the driver waits for several times as long as its last tick
-        took: models that answer faster get all questions at once, in place of many small calls.
+        there is something to wait for, the driver waits at least twice as long as its own work in
+        the last tick took: models that answer fast get all questions at once, in place of many
+        small calls.
         """
         enough = -(-sum(slot is not None for slot in self._slots) // _GATHER)
         least = time.perf_counter() + min(_PATIENCE * self._own_seconds, _MOST_SECONDS)

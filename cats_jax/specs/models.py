@@ -156,9 +156,9 @@ class PolicySpec(ModelSpec):
         seed_per: "sample" (default), a seed of its own for every sample, or "request", one seed for
             all samples of a node, from which those of the samples follow, as in a request to a
             server. For "vllm"; a server always gets one per request.
-        log_probs: whether the engine is asked for the log-probability of each token. Searches that
-            ask in doubt and controllers of the configuration "tokens" read them, trees list them
-            and banks keep them. For "vllm" and servers. Default: True.
+        log_probs: whether the engine is asked for the log-probability of each token. Trees list
+            them, banks keep them, and some searches read them, which are refused without. For
+            "vllm" and servers. Default: True.
     """
 
     path: str = "weak"

@@ -25,6 +25,7 @@ from ..controllers import checkpoint
 from ..datasets import QuestionSet, load_questions
 from ..datasets.digests import text_digest
 from ..errors import BadInputError, known_names
+from ..evaluation.cells import check_log_probs
 from ..evaluation.evaluate import check_grading
 from ..grading.verdict import default_judge
 from ..models.backend import check_there
@@ -83,11 +84,15 @@ def train_online(
     checkpoint.check_start(start, config)
     recipe = _recipe(path, prms)
     config = dataclasses.replace(config, max_depth=recipe.max_depth)
-    needs = learners.make_trainer(config).strategy.needs_calibration
+    strategy = learners.make_trainer(config).strategy
     calibrations = {
-        spec.label: calibration_of(spec.label, recipe.calibration, required=needs)
+        spec.label: calibration_of(
+            spec.label, recipe.calibration, required=strategy.needs_calibration
+        )
         for spec in recipe.prms
     }
+    for calibration in calibrations.values():
+        check_log_probs("the controller", strategy, calibration, recipe.policy)
     check_grading(recipe.questions)
     questions = load_questions(recipe.questions)
     policy, specs = settle(recipe.policy, recipe.prms, questions.questions, recipe.max_depth)

@@ -85,3 +85,9 @@ def test_a_recipe_without_log_probabilities_is_refused():
     document["policy"]["log_probs"] = False
     document["strategies"] = ["beam", "cats"]
     assert len(grid(parse_recipe(document))) == 2
+    # A calibration may read what the strategy itself does not.
+    document["strategies"] = [{"name": "beam", "calibrated": True}]
+    with pytest.raises(BadInputError, match="'beam' reads the policy's log-probabilities"):
+        grid(parse_recipe(document))
+    document["calibration"] = "weak"
+    assert len(grid(parse_recipe(document))) == 1
