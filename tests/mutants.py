@@ -67,6 +67,13 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/evaluation/test_asking_in_doubt.py", "-k", "without_log_prob"),
     ),
     Mutant(
+        name="a recipe may leave out the log-probabilities that a calibration reads",
+        file="cats_jax/evaluation/cells.py",
+        original="strategy.needs_log_probs or by_likelihood",
+        mutated="strategy.needs_log_probs",
+        tests=("tests/evaluation/test_asking_in_doubt.py", "-k", "without_log_prob"),
+    ),
+    Mutant(
         name="a PRM that the calibration trusts little is asked, too",
         file="search/strategy/cats/search.py",
         original=" & (found[:, weight] >= least_weight)",

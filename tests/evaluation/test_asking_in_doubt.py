@@ -91,3 +91,7 @@ def test_a_recipe_without_log_probabilities_is_refused():
         grid(parse_recipe(document))
     document["calibration"] = "weak"
     assert len(grid(parse_recipe(document))) == 1
+    # And a controller may see what its calibration does not read.
+    document["strategies"] = [{"name": "cats", "checkpoint": "cats-tokens"}]
+    with pytest.raises(BadInputError, match="'cats' reads the policy's log-probabilities"):
+        grid(parse_recipe(document))
