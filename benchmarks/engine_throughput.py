@@ -37,7 +37,7 @@ os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
 os.environ.setdefault("TQDM_DISABLE", "1")  # search-and-learn has a bar for every question
 
 import psutil
-from engines.requests_alone import Recorder
+from engines.requests_alone import Recorder, recorded_policy
 from peers.search_and_learn import BeamSearch
 from peers.text_scorer import SEPARATOR, TextScorer
 from rich.table import Table
@@ -103,32 +103,24 @@ def main() -> None:
     parser.add_argument("--search-and-learn", type=pathlib.Path, metavar="FOLDER")
     options = parser.parse_args()
     asked = datasets.world_questions("validation", options.questions)
-    samplers: list[VLLMSampler] = []
-    recorders: list[Recorder] = []
-
-    def start(context: int) -> Recorder:
-        samplers.append(VLLMSampler(world.policy_path(POLICY), context=context))
-        recorders.append(Recorder(samplers[0]))
-        return recorders[0]
-
-    policy = EngineGenerator(
+    policy, recorder = recorded_policy(
         world.policy_path(POLICY),
-        start,
+        lambda context: VLLMSampler(world.policy_path(POLICY), context=context),
         max_step_tokens=MAX_STEP_TOKENS,
         max_answer_tokens=MAX_ANSWER_TOKENS,
     )
     scorer: Any = ModelFolders().prm(PrmSpec(PRM, backend="vllm"))
     scorers: dict[str, StepScorer] = {"hf": ModelFolders().prm(PrmSpec(PRM)), "vllm": scorer}
-    bare = Bare(samplers[0].engine, scorer.engine.engine, asked, options.num_candidates)
+    bare = Bare(recorder.sampler.engine, scorer.engine.engine, asked, options.num_candidates)
     rows: dict[str, Callable[[], Measured]] = {BARE: bare.generate, BARE_SCORED: bare.classify}
     for label, (name, backend, _) in SEARCHES.items():
         if name in options.strategies:
             search = searcher(
                 name, policy, scorers[backend], options.num_candidates, options.questions
             )
-            rows[label] = whole_search(search, asked, recorders[0])
+            rows[label] = whole_search(search, asked, recorder)
             if label in REPEATED:
-                rows[f"{label}: {ALONE}"] = alone(recorders[0])
+                rows[f"{label}: {ALONE}"] = alone(recorder)
     if options.search_and_learn is None:
         print("no row for search-and-learn: --search-and-learn FOLDER names a checkout of it")
     else:

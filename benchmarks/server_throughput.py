@@ -32,7 +32,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
 
 import httpx
-from engines.requests_alone import Recorder
+from engines.requests_alone import Recorder, recorded_policy
 from peers.its_hub import ItsHub
 from peers.text_scorer import TextScorer
 from rich.table import Table
@@ -43,7 +43,6 @@ from cats_jax.controllers.strategies import build_strategy
 from cats_jax.datasets.question_set import QuestionSet
 from cats_jax.grading.boxed_integer import BoxedIntegerJudge
 from cats_jax.live.searcher import Searcher
-from cats_jax.models.serving.generator import EngineGenerator
 from cats_jax.models.serving.http_engine import HTTPSampler, Server
 from cats_jax.models.source import ModelFolders
 from cats_jax.protocols import StepGenerator, StepScorer
@@ -74,17 +73,10 @@ def main() -> None:
     asked = datasets.world_questions("validation", options.questions)
     scorer = ModelFolders().prm(PrmSpec(PRM))
     with serving() as url:
-        recorders: list[Recorder] = []
-
-        def start(context: int) -> Recorder:
-            # The peer asks for no log-probabilities, either.
-            sampler = HTTPSampler(Server(url, context=context), log_probs=False)
-            recorders.append(Recorder(sampler))
-            return recorders[0]
-
-        policy = EngineGenerator(
+        policy, recorder = recorded_policy(
             world.policy_path(POLICY),
-            start,
+            # The peer asks for no log-probabilities, either.
+            lambda context: HTTPSampler(Server(url, context=context), log_probs=False),
             max_step_tokens=MAX_STEP_TOKENS,
             max_answer_tokens=MAX_ANSWER_TOKENS,
         )
@@ -96,9 +88,9 @@ def main() -> None:
         rows: dict[tuple[str, str], Callable[[], int]] = {}
         for name in options.strategies:
             search = searcher(name, policy, scorer, options.num_candidates, options.in_flight)
-            rows[name, "cats-jax"] = whole_search(search, asked, recorders[0])
+            rows[name, "cats-jax"] = whole_search(search, asked, recorder)
             if name in REPEATED:
-                rows[name, ALONE] = alone(recorders[0])
+                rows[name, ALONE] = alone(recorder)
             if peer is not None:
                 rows[name, PEER] = published(peer, name, asked, options.in_flight)
         found = rounds(rows, url, options.repeats)

@@ -7,10 +7,13 @@ still follow one another, because each continues samples of the one before.
 
 from __future__ import annotations
 
+import pathlib
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
+from cats_jax.models.serving.generator import EngineGenerator
 from cats_jax.models.serving.token_engine import Sampled, Sampler, SampleRequest
 
 
@@ -21,10 +24,10 @@ class Recorder:
         sampler: the engine's; it must be concurrent, so that each call is of one question.
     """
 
-    def __init__(self, sampler: Sampler):
+    def __init__(self, sampler: Any):
         assert sampler.concurrent
         self.concurrent = True
-        self._sampler = sampler
+        self.sampler = sampler
         self._lock = threading.Lock()
         self._calls: list[Sequence[SampleRequest]] = []
 
@@ -36,7 +39,7 @@ class Recorder:
         """The samples of the other sampler."""
         with self._lock:
             self._calls.append(requests)
-        return self._sampler.sample(requests)
+        return self.sampler.sample(requests)
 
     def send_again(self) -> int:
         """Send the calls again, all questions at once; return the number of tokens sampled."""
@@ -50,5 +53,19 @@ class Recorder:
             return sum(pool.map(self._send, chains.values()))
 
     def _send(self, calls: Sequence[Sequence[SampleRequest]]) -> int:
-        answers = [answer for requests in calls for answer in self._sampler.sample(requests)]
+        answers = [answer for requests in calls for answer in self.sampler.sample(requests)]
         return sum(len(sampled.ids) for answer in answers for sampled in answer)
+
+
+def recorded_policy(
+    path: pathlib.Path, start: Callable[[int], Sampler], **asked: Any
+) -> tuple[EngineGenerator, Recorder]:
+    """An `EngineGenerator` of these arguments, and the recorder of its requests."""
+    recorders: list[Recorder] = []
+
+    def start_recorded(context: int) -> Recorder:
+        recorders.append(Recorder(start(context)))
+        return recorders[0]
+
+    policy = EngineGenerator(path, start_recorded, **asked)
+    return policy, recorders[0]

@@ -40,7 +40,10 @@ _AT_PRICES = {
         "ask0.95+8",
     ),
 }
-"""Series, and what the labels of their configurations begin with, before a price or a threshold."""
+"""Series, and what the labels of their configurations begin with, before a price or a threshold.
+
+Two names are those of strategies, for their looks: "cats" stands for `cats-tokens`.
+"""
 
 _SPEED_ROWS = {
     "majority": "majority voting",

@@ -539,6 +539,14 @@ def test_refuses_options_without_meaning(tmp_path, options, message):
     assert not (tmp_path / "out").exists()
 
 
+def test_refuses_a_policy_without_the_log_probabilities_that_it_reads(tmp_path):
+    policy = {"path": "weak", "backend": "http://localhost:1", "log_probs": False}
+    models = Source()
+    with pytest.raises(BadInputError, match="the controller reads the policy's log-probabilities"):
+        _train(tmp_path, learners.CATS_TOKENS, models=models, policy=policy)
+    assert not models.num_loaded
+
+
 def test_a_training_in_the_graph_keeps_off_its_folder(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         _train(tmp_path, models=Source(stop_at=1))
