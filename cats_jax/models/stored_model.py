@@ -40,7 +40,7 @@ def check_complete(folder: pathlib.Path, config: Any, head: Sequence[str] = ()) 
         if not name.startswith(own)
     }
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config)
+        model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
     expected = {
         name.removeprefix("model."): tuple(parameter.shape)
         for name, parameter in model.named_parameters()

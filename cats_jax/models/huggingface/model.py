@@ -36,6 +36,7 @@ from transformers.utils import logging as transformers_logging
 
 from ...errors import BadInputError
 from ...protocols import Question
+from ..local_files import LOCAL_FILES, reason_of
 from ..prompts.policy_encoder import PromptEncoder
 from ..prompts.policy_format import AUTO, choose_format
 from .prefix_cache import PrefixCache, Segment, cache_bytes
@@ -114,7 +115,7 @@ class CausalModel:
         self.name = folder.name
         with _reading(folder):
             self.tokenizer: Any = _load_tokenizer(folder)
-            config: Any = AutoConfig.from_pretrained(folder, local_files_only=True)
+            config: Any = AutoConfig.from_pretrained(folder, **LOCAL_FILES)
         self._prompts: PromptEncoder | None = None
         if format is not None:
             self.format = choose_format(format, self.tokenizer.get_vocab())
@@ -169,9 +170,9 @@ class CausalModel:
                 config=self.config,
                 dtype=self.dtype,
                 attn_implementation=_ATTENTION,
-                local_files_only=True,
                 use_safetensors=True,
                 output_loading_info=True,
+                **LOCAL_FILES,
             )
         self.model, info = loaded
         if info["missing_keys"]:
@@ -555,7 +556,7 @@ def _load_tokenizer(folder: pathlib.Path) -> Any:
     saved_class = json.loads(file.read_text()).get("tokenizer_class") if file.is_file() else None
     if saved_class in ("TokenizersBackend", "PreTrainedTokenizerFast"):
         return PreTrainedTokenizerFast.from_pretrained(folder, local_files_only=True)
-    tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    tokenizer: Any = AutoTokenizer.from_pretrained(folder, **LOCAL_FILES)
     pieces = folder / "tokenizer.model"
     if pieces.is_file() and not (folder / "tokenizer.json").is_file():
         _merge_by_score(tokenizer.backend_tokenizer, pieces)
@@ -630,8 +631,9 @@ def _reading(folder: pathlib.Path) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError, KeyError, SafetensorError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise BadInputError(f"{str(folder)!r} can't be read as a model: {reason}") from error
+        raise BadInputError(
+            f"{str(folder)!r} can't be read as a model: {reason_of(error)}"
+        ) from error
     finally:
         if shown:
             transformers_logging.enable_progress_bar()

@@ -9,6 +9,7 @@ from typing import Any
 from ... import world
 from ...errors import BadInputError
 from ...storage.yaml_file import checked_fields, load_mapping
+from ..local_files import LOCAL_FILES, reason_of
 from ..weights import stored_tensors
 from .format import PRM_FORMATS, Head, PRMFormat, TokenPair, prm_format
 
@@ -119,13 +120,10 @@ def _vocabulary(folder: pathlib.Path) -> set[str]:
     from transformers import AutoTokenizer
 
     try:
-        tokenizer: Any = AutoTokenizer.from_pretrained(
-            folder, local_files_only=True, trust_remote_code=False
-        )
+        tokenizer: Any = AutoTokenizer.from_pretrained(folder, **LOCAL_FILES)
     except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
-        reason = str(error).strip().splitlines()[0]
         raise BadInputError(
-            f"{str(folder)!r} has no tokenizer that can be read ({reason}): copy the release's "
-            "tokenizer files there"
+            f"{str(folder)!r} has no tokenizer that can be read ({reason_of(error)}): copy the "
+            "release's tokenizer files there"
         ) from error
     return set(tokenizer.get_vocab())
