@@ -332,8 +332,7 @@ class RunWriter:
             durable.replace(results, lines)
         if trees.exists():
             end = max((sum(row.tree) for row, _ in kept if row.tree is not None), default=0)
-            with trees.open("r+b") as file:
-                file.truncate(end)
+            durable.truncate(trees, end)
         return {row.key for row, _ in kept}
 
 
