@@ -109,9 +109,14 @@ def parse_json(text: str | bytes) -> Any:
     return value
 
 
-def _integer(digits: str) -> int:
+def parse_integer(digits: str) -> int:
+    """An integer of at most 64 bits from its digits; with the prefix 0x or 0o, of another base.
+
+    Raises:
+        ValueError: it has more bits.
+    """
     # The comparison of lengths comes first: Python refuses to convert thousands of digits.
-    if len(digits) > 20 or not -_MAX_INTEGER <= (value := int(digits)) < _MAX_INTEGER:
+    if len(digits) > 24 or not -_MAX_INTEGER <= (value := int(digits, 0)) < _MAX_INTEGER:
         raise ValueError(f"the number {digits[:20]}... has more than 64 bits")
     return value
 
@@ -119,7 +124,7 @@ def _integer(digits: str) -> int:
 _ZEROS = bytes.maketrans(b"123456789", b"000000000")
 _LONG = b"0" * 19
 _PLAIN = json.JSONDecoder()
-_EXACT = json.JSONDecoder(parse_int=_integer)
+_EXACT = json.JSONDecoder(parse_int=parse_integer)
 
 
 def _check_depth(value: Any) -> None:
