@@ -41,10 +41,16 @@ class PathTooLongError(ScorerContractError):
     """A path has more tokens than the PRM can read."""
 
 
+def quoted(value: object) -> str:
+    """A value as a message quotes it: its `repr`, with the middle left out of a long one."""
+    text = repr(value)
+    return text if len(text) <= 120 else f"{text[:80]}...{text[-20:]}"
+
+
 def known_names(name: object, known: Iterable[str]) -> str:
     """Hint for a misspelt name: the nearest valid name, if one is near, and all valid names."""
     names = list(known)
-    return f"{_hint(str(name), names)}known are {', '.join(names)}"
+    return f"{_hint(str(name)[:100], names)}known are {', '.join(names)}"
 
 
 def misspelt(name: str, known: Iterable[str]) -> str:

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import json
 import pathlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,6 +32,7 @@ from search.calibration import MIN_PROBABILITY, MIN_SCORE
 
 from ..errors import BadInputError
 from ..specs.calibrations import IDENTITY, NAMES, CalibrationValues
+from ..storage.durable import replace_json
 from .layout import LoadedBank, check_disjoint
 from .siblings import Candidates, Pairs, discordant_pairs, sample_candidates
 
@@ -125,7 +125,7 @@ def write_calibration(path: str | pathlib.Path, content: dict[str, Any]) -> None
         BadInputError: it can't be written.
     """
     try:
-        pathlib.Path(path).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        replace_json(pathlib.Path(path), content, indent=1)
     except OSError as error:
         raise BadInputError(
             f"{str(path)!r} can't be written ({error.strerror}): choose another --output"

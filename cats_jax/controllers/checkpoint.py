@@ -23,6 +23,7 @@ import learners
 import search
 
 from ..errors import BadInputError
+from ..storage import durable
 from .checkpoint_migration import excluding_new_features, from_format_2, with_new_features
 
 FORMAT_VERSION = 3
@@ -83,6 +84,7 @@ def save(
     # The JSON goes last: a folder without it is no checkpoint, so a killed save leaves none.
     (path / JSON_NAME).unlink(missing_ok=True)
     table = np.asarray(actions.rows, np.float32)
+    durable.refuse_link(path / _PARAMS_NAME)
     ocp.save(str(path / _PARAMS_NAME), {**params, "actions": table}, overwrite=True)
     # It only names the folder it was written to, on this machine; a shipped checkpoint moves.
     (path / _PARAMS_NAME / "commit_success.txt").unlink(missing_ok=True)
@@ -92,10 +94,7 @@ def save(
         "train_config": config_document(train_config),
         "info": info or {},
     }
-    text = json.dumps(document, indent=1) + "\n"
-    part = path / (JSON_NAME + ".part")
-    part.write_text(text, encoding="utf-8")
-    part.replace(path / JSON_NAME)
+    durable.replace_json(path / JSON_NAME, document, indent=1)
     return path
 
 

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from ..errors import BadInputError
 from ..runs.folder import Row
+from ..storage.durable import refuse_link
 
 FOLDER = "tensorboard"
 """Name of the folder of event files in a run folder; `tensorboard --logdir runs` shows all runs."""
@@ -91,6 +92,7 @@ class TensorBoard:
         from tensorboardX.event_file_writer import EventsWriter
 
         # Written in this thread: one of its own would end with a traceback when it can't write.
+        refuse_link(folder / FOLDER)
         (folder / FOLDER).mkdir(exist_ok=True)
         self._writer: EventsWriter | None = EventsWriter(str(folder / FOLDER / "events"))
         self._flushed = time.monotonic()

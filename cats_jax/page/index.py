@@ -156,7 +156,7 @@ def _facts(run: Run) -> list[list[str]]:
     manifest = run.manifest
     questions = manifest["questions"]
     facts = {
-        "policy": manifest["models"]["policy"].get("name", ""),
+        "policy": manifest["models"].get("policy", {}).get("name", ""),
         "PRMs": ", ".join(dict.fromkeys(row.prm for row in run.rows if row.prm is not None)),
         "questions": f"{questions.get('source', '')}, {questions.get('count', '')} questions",
         "started": manifest["created"],

@@ -13,51 +13,104 @@ them, and the writer removes them when the run is continued.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import gzip
-import json
-import math
 import os
 import pathlib
 import queue
 import threading
 import time
-import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 from ..errors import BadInputError
 from ..live.ledger import Ledger
 from ..live.results import SearchResult, Status
 from ..storage import durable
 from ..storage.manifest import MANIFEST, SCHEMA, begin_folder, with_current_names
+from ..storage.reading import (
+    bounded_lines,
+    inflated_lines,
+    parse_json,
+    read_json,
+    reading,
+    reason,
+)
+from ..storage.rules import (
+    AMOUNT,
+    COUNT,
+    INTEGER,
+    MAPPING,
+    NUMBER,
+    TEXT,
+    TRUTH,
+    Rule,
+    check_entries,
+    list_of,
+    mapping_with,
+    one_of,
+    optional,
+)
 from .stored_trees import json_line, tree_from_lines, tree_to_lines
 
 RESULTS = "results.jsonl"
 TREES = "trees.jsonl.gz"
 SUMMARY = "summary.json"
 
-_DAMAGE = (OSError, EOFError, ValueError, IndexError, KeyError, TypeError, zlib.error)
-"""What reading a damaged tree raises."""
-
 _LEDGER_FIELDS = tuple(field.name for field in dataclasses.fields(Ledger))
-_KINDS = {
-    **dict.fromkeys(
-        ("key", "question", "strategy", "gold", "status", "reason", "dataset"), (str, "a text")
+_MAX_MEMBER = 1 << 26  # bytes of a compressed tree
+
+_ROW = {
+    **dict.fromkeys(("key", "question", "strategy", "gold", "reason", "dataset"), TEXT),
+    **dict.fromkeys(("prm", "answer"), optional(TEXT)),
+    "status": one_of(*get_args(Status)),
+    "num_candidates": COUNT,
+    "seed": INTEGER,
+    "steps": COUNT,
+    "tolerance": optional(NUMBER),
+    "meta": MAPPING,
+    "correct": TRUTH,
+    "covered": TRUTH,
+    # The time that is left over is a difference, which may be a little below 0.
+    **{name: NUMBER if name.endswith("seconds") else AMOUNT for name in _LEDGER_FIELDS},
+    "actions": list_of(
+        Rule("a list of six numbers", lambda action: _fits(action, (COUNT, COUNT, *[NUMBER] * 4)))
     ),
-    "prm": (str | None, "a text or null"),
-    "answer": (str | None, "a text or null"),
-    "num_candidates": (int, "a whole number"),
-    "seed": (int, "a whole number"),
-    "steps": (int, "a whole number"),
-    "tolerance": (int | float | None, "a number or null"),
-    "meta": (dict, "a mapping"),
-    "correct": (bool, "true or false"),
-    "covered": (bool, "true or false"),
-    **dict.fromkeys(_LEDGER_FIELDS, (int | float, "a number")),
+    "tree": optional(
+        Rule(
+            "two whole numbers, offset and length",
+            lambda tree: _fits(tree, (COUNT, COUNT)) and 0 < tree[1] <= _MAX_MEMBER,
+        )
+    ),
 }
-"""Type of the values of a row, but for `actions` and `tree`, and the type in words."""
+
+_MANIFEST = {
+    "created": TEXT,
+    "versions": MAPPING,
+    "seeds": list_of(INTEGER),
+    "models": MAPPING,
+    "questions": MAPPING,
+    "config": MAPPING,
+}
+_CONFIG = {
+    "name": TEXT,
+    "policy": MAPPING,
+    "strategies": list_of(MAPPING),
+    "prms": list_of(MAPPING),
+    "questions": Rule(
+        "a mapping or a list of mappings",
+        lambda specs: MAPPING.holds(specs) or list_of(MAPPING).holds(specs),
+    ),
+}
+_LIMITS = {"max_depth": COUNT, "budget": optional(COUNT)}
+_DESCRIBED = _CONFIG | {
+    "strategies": list_of(mapping_with(name=TEXT, label=TEXT)),
+    "prms": list_of(mapping_with(label=TEXT)),
+}
+_MODELS = {"policy": MAPPING}
+_QUESTIONS = {"source": TEXT}
 
 # What a resumed run must share with its beginning; versions and times may differ.
 _IDENTITY = ("schema", "config", "models", "questions")
@@ -129,20 +182,10 @@ class Row:
         refused failed its question then.
 
         Raises:
-            KeyError: a value is missing.
-            ValueError: a value is of another type.
+            ValueError: a value is missing, is of another type, or is out of range.
         """
         row = {"prm_flops": 0.0, "prm_refused": 0, **row}
-        for name, (kind, what) in _KINDS.items():
-            # A truth value is a number in Python.
-            if not isinstance(row[name], kind) or isinstance(row[name], bool) != (kind is bool):
-                raise ValueError(f"{name!r} must be {what}")
-            if isinstance(row[name], float) and not math.isfinite(row[name]):
-                raise ValueError(f"{name!r} must be {what}, and finite")
-        if not all(_are_numbers(action, 6) for action in row["actions"]):
-            raise ValueError("'actions' must be lists of six numbers")
-        if row["tree"] is not None and not _are_numbers(row["tree"], 2):
-            raise ValueError("'tree' must be two numbers or null")
+        check_entries(row, _ROW)
         names = {field.name for field in dataclasses.fields(cls)} - {"ledger", "actions", "tree"}
         return cls(
             **{name: row[name] for name in names},
@@ -152,11 +195,11 @@ class Row:
         )
 
 
-def _are_numbers(value: Any, count: int) -> bool:
+def _fits(value: Any, rules: Sequence[Rule]) -> bool:
     return (
         isinstance(value, list | tuple)
-        and len(value) == count
-        and all(isinstance(number, int | float) and math.isfinite(number) for number in value)
+        and len(value) == len(rules)
+        and all(rule.holds(item) for rule, item in zip(rules, value, strict=True))
     )
 
 
@@ -193,25 +236,21 @@ class Run:
         if row.tree is None:
             raise BadInputError(f"row {row.key!r} of {str(folder)!r} has no tree")
         offset, length = row.tree
-        with (folder / TREES).open("rb") as file:
-            file.seek(offset)
-            member = file.read(length)
-        try:
-            lines = [json.loads(line) for line in gzip.decompress(member).splitlines()]
-            if lines[0]["key"] != row.key:
-                raise ValueError(f"it holds {lines[0]['key']!r}")
+        way_out = f"delete the row in {RESULTS}; its question will be searched again"
+        what = f"is damaged at the tree of {row.key!r:.200}"
+        with reading(repr(str(folder / TREES)), way_out, what):
+            with (folder / TREES).open("rb") as file:
+                file.seek(offset)
+                member = file.read(length)
             return tree_from_lines(
-                lines,
+                row.key,
+                map(parse_json, inflated_lines(member)),
                 answer=row.answer,
                 status=row.status,
                 reason=row.reason,
                 steps=row.steps,
                 ledger=row.ledger,
             )
-        except _DAMAGE as error:
-            raise BadInputError(
-                f"{str(folder / TREES)!r} is damaged at the tree of {row.key!r}: {error}"
-            ) from error
 
 
 def read_run(folder: str | pathlib.Path) -> Run:
@@ -224,6 +263,7 @@ def read_run(folder: str | pathlib.Path) -> Run:
     manifest = _read_manifest(folder)
     if manifest is None:
         raise BadInputError(f"{str(folder)!r} is no run folder: it has no {MANIFEST}")
+    _check_manifest(folder, manifest)
     rows = [row for row, _ in _complete_rows(folder)]
     return Run(folder, manifest, tuple(_in_order(rows, manifest["config"])))
 
@@ -239,6 +279,39 @@ def _in_order(rows: Sequence[Row], config: object) -> list[Row]:
         return *cell, datasets[row.dataset], row.question
 
     return sorted(rows, key=place)
+
+
+def check_described(run: Run) -> None:
+    """Raise BadInputError unless the manifest has all that tables and merging read."""
+    config, models = run.manifest["config"], run.manifest["models"]
+    with _reading_manifest(run.folder):
+        check_entries(config, _DESCRIBED, "config.")
+        check_entries(models, _MODELS, "models.")
+        check_entries(run.manifest["questions"], _QUESTIONS, "questions.")
+
+
+def _check_manifest(folder: pathlib.Path, manifest: Mapping[str, Any]) -> None:
+    """Raise BadInputError if an entry that readers know is of another type; some may be missing."""
+    with _reading_manifest(folder):
+        check_entries(manifest, _MANIFEST)
+        for name, rules in {
+            "config": _CONFIG | _LIMITS,
+            "models": _MODELS,
+            "questions": _QUESTIONS,
+        }.items():
+            known = {entry: rule for entry, rule in rules.items() if entry in manifest[name]}
+            check_entries(manifest[name], known, f"{name}.")
+
+
+@contextlib.contextmanager
+def _reading_manifest(folder: pathlib.Path) -> Iterator[None]:
+    try:
+        yield
+    except ValueError as error:
+        raise BadInputError(
+            f"{str(folder)!r} is no run folder: its {MANIFEST} is that of something else, or "
+            f"damaged ({reason(error)}): copy it anew"
+        ) from error
 
 
 def _places(labels: Iterable[str | None]) -> dict[str | None, int]:
@@ -332,8 +405,7 @@ class RunWriter:
             durable.replace(results, lines)
         if trees.exists():
             end = max((sum(row.tree) for row, _ in kept if row.tree is not None), default=0)
-            with trees.open("r+b") as file:
-                file.truncate(end)
+            durable.truncate(trees, end)
         return {row.key for row, _ in kept}
 
 
@@ -345,15 +417,16 @@ def _complete_rows(folder: pathlib.Path) -> list[tuple[Row, bytes]]:
     tree_bytes = trees.stat().st_size if trees.exists() else 0
     rows: list[tuple[Row, bytes]] = []
     keys: set[str] = set()
-    for number, line in enumerate(path.read_bytes().splitlines(keepends=True), 1):
+    for number, line in enumerate(_lines(path), 1):
         if not line.endswith(b"\n"):
             break  # cut off by a kill
         try:
-            row = Row.from_dict(json.loads(line))
-        except (ValueError, KeyError, TypeError) as error:
+            row = Row.from_dict(parse_json(line))
+        # RecursionError: a line of brackets.
+        except (ValueError, TypeError, RecursionError) as error:
             raise BadInputError(
-                f"{path}:{number}: a damaged result row ({error}): delete the line; its question "
-                "will be searched again"
+                f"{path}:{number}: a damaged result row ({reason(error)}): delete the line; its "
+                "question will be searched again"
             ) from error
         if row.key in keys:
             raise BadInputError(f"{path}:{number}: row {row.key!r} occurs twice: delete one")
@@ -363,15 +436,22 @@ def _complete_rows(folder: pathlib.Path) -> list[tuple[Row, bytes]]:
     return rows
 
 
+def _lines(path: pathlib.Path) -> Iterator[bytes]:
+    with reading(repr(str(path))):
+        yield from bounded_lines(path)
+
+
 def _read_manifest(folder: pathlib.Path) -> dict[str, Any] | None:
     path = folder / MANIFEST
     if not path.is_file():
         return None
     try:
-        manifest = with_current_names(json.loads(path.read_text()))
+        manifest = with_current_names(read_json(path))
         schema, _ = manifest["schema"], manifest["config"]["name"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise BadInputError(f"{str(path)!r} is no manifest of a run ({error})") from error
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise BadInputError(
+            f"{str(path)!r} is no manifest of a run ({reason(error)}): copy it anew"
+        ) from error
     if schema != SCHEMA:
         raise BadInputError(
             f"{str(path)!r} has schema {schema!r:.80}, this version reads {SCHEMA}: use the "

@@ -6,8 +6,7 @@ import pathlib
 from collections.abc import Sequence
 
 from ..errors import BadInputError
-from ..storage.manifest import MANIFEST
-from .folder import Run, read_run
+from .folder import Run, check_described, read_run
 
 
 def read_runs(folders: Sequence[pathlib.Path]) -> tuple[list[Run], list[str]]:
@@ -41,26 +40,7 @@ def _read(folder: pathlib.Path) -> Run:
         run = read_run(folder)
     except OSError as error:
         raise BadInputError(f"{str(folder)!r} can't be read ({error.strerror})") from error
-    if not _describes_a_run(run):
-        raise BadInputError(
-            f"{str(folder)!r} is no run folder: its {MANIFEST} is that of something else"
-        )
+    check_described(run)
     if not run.rows:
         raise BadInputError(f"{str(folder)!r} has no rows yet: run `cats-jax evaluate` first")
     return run
-
-
-def _describes_a_run(run: Run) -> bool:
-    """Whether the manifest has what tables and merging read."""
-    try:
-        config, models = run.manifest["config"], run.manifest["models"]
-        specs = [*config["strategies"], *config["prms"]]
-        texts = [config["name"], run.manifest["questions"]["source"]]
-        texts += [spec["label"] for spec in specs]
-        texts += [spec["name"] for spec in config["strategies"]]
-        mappings = [config["policy"], models["policy"], *config["questions"], *specs]
-    except (KeyError, TypeError):
-        return False
-    return all(isinstance(text, str) for text in texts) and all(
-        isinstance(mapping, dict) for mapping in mappings
-    )

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import math
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..live.ledger import Ledger
@@ -20,6 +20,17 @@ from ..live.results import (
     path_of,
 )
 from ..protocols import Question
+from ..storage.rules import (
+    COUNT,
+    FINITE,
+    NUMBER,
+    TEXT,
+    TRUTH,
+    check_entries,
+    list_of,
+    one_of,
+    optional,
+)
 
 
 def tree_to_lines(key: str, result: SearchResult) -> bytes:
@@ -54,7 +65,8 @@ def tree_to_lines(key: str, result: SearchResult) -> bytes:
 
 
 def tree_from_lines(
-    lines: Sequence[Mapping[str, Any]],
+    key: str,
+    lines: Iterable[Mapping[str, Any]],
     *,
     answer: str | None,
     status: Status,
@@ -64,24 +76,36 @@ def tree_from_lines(
 ) -> SearchResult:
     """The inverse of `tree_to_lines`, without token ids; other arguments are not in the lines.
 
+    The lines are read one by one, and the first that is none of a tree ends the reading.
+
     Raises:
-        ValueError, KeyError, IndexError or TypeError: the lines are no tree.
+        ValueError: the lines are no tree.
     """
-    head = lines[0]
-    candidates = []
+    lines = iter(lines)
+    head = next(lines, None)
+    check_entries(head, _HEAD_RULES)
+    if head["key"] != key:
+        raise ValueError(f"it holds {head['key']!r:.80}")
+    candidates: list[Candidate] = []
+    decisions: list[DecisionRow] = []
     for line in lines:
-        if line["kind"] == "candidate":
+        if line.get("kind") == "candidate":
+            check_entries(line, _CANDIDATE_RULES)
             fields = {name: line[name] for name in _CANDIDATE}
             candidate = Candidate(**fields, token_ids=())
             # Readers walk from a candidate to the root, and find candidates by their ids.
             if candidate.id != len(candidates) + 1 or not ROOT <= candidate.parent < candidate.id:
                 raise ValueError(f"candidate {candidate.id!r} is out of order")
             candidates.append(candidate)
-    decisions = []
-    for line in lines:
-        if line["kind"] == "decision":
+        else:
+            check_entries(line, _DECISION_RULES)
             fields = {name: line[name] for name in _DECISION}
             decisions.append(DecisionRow(**{**fields, "features": tuple(line["features"])}))
+    paths = [nodes for nodes in head["paths"] if nodes]
+    if len(paths) > len(candidates):
+        raise ValueError("it has more paths than candidates")
+    if head["chosen"] is not None and head["chosen"] >= len(head["paths"]):
+        raise ValueError("'chosen' is no path")
     return SearchResult(
         question=Question(head["question"], head["text"]),
         answer=answer,
@@ -90,7 +114,7 @@ def tree_from_lines(
         reason=reason,
         steps=steps,
         # Earlier versions wrote replays of a bank, whose right path has no steps.
-        paths=[_path(nodes, candidates) for nodes in head["paths"] if nodes],
+        paths=[_path(nodes, candidates) for nodes in paths],
         candidates=candidates,
         decisions=decisions,
         ledger=ledger,
@@ -98,8 +122,10 @@ def tree_from_lines(
 
 
 def _path(nodes: Sequence[int], candidates: Sequence[Candidate]) -> SearchPath:
+    if not ROOT < min(nodes) <= max(nodes) <= len(candidates):
+        raise ValueError("a path has a node that is no candidate")
     parents = [candidates[node - 1].parent for node in nodes]
-    if min(nodes) <= ROOT or parents != [ROOT, *nodes[:-1]]:
+    if parents != [ROOT, *nodes[:-1]]:
         raise ValueError(f"{list(nodes)[:20]} is no path of the tree")
     return path_of(nodes, candidates)
 
@@ -108,6 +134,26 @@ _CANDIDATE = tuple(
     field.name for field in dataclasses.fields(Candidate) if field.name != "token_ids"
 )
 _DECISION = tuple(field.name for field in dataclasses.fields(DecisionRow))
+_HEAD_RULES = {
+    "kind": one_of("search"),
+    **dict.fromkeys(("key", "question", "text"), TEXT),
+    "chosen": optional(COUNT),
+    "paths": list_of(list_of(COUNT)),
+}
+_CANDIDATE_RULES = {
+    **dict.fromkeys(("id", "parent", "step", "phase", "pool_row", "num_tokens"), COUNT),
+    "text": TEXT,
+    **dict.fromkeys(("log_prob", "score", "path_score"), optional(NUMBER)),
+    **dict.fromkeys(("invalid", "answer"), optional(TEXT)),
+    **dict.fromkeys(("done", "kept"), TRUTH),
+}
+_DECISION_RULES = {
+    "kind": one_of("decision"),
+    **dict.fromkeys(("step", "phase", "node", "action", "num_extra", "num_retain"), COUNT),
+    **dict.fromkeys(("temperature", "top_p", "reward"), NUMBER),
+    **dict.fromkeys(("top_k", "granted"), COUNT),
+    "features": list_of(FINITE),
+}
 _of_candidate = operator.attrgetter(*_CANDIDATE)
 _of_decision = operator.attrgetter(*_DECISION)
 # Made once: `json.dumps` with any setting makes a new one for every line.

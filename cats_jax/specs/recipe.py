@@ -8,21 +8,36 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import yaml
-
-from ..errors import BadInputError, known_names
+from ..errors import BadInputError, known_names, quoted
+from ..storage.yaml_file import load_mapping
 from .calibrations import Calibrations, load_calibrations
 from .models import PolicySpec, PrmSpec
 
 MAX_CANDIDATES = 256
 """Largest N, equal to `search.MAX_CANDIDATES`. A copy, because importing `search` loads JAX."""
 
+MAX_QUESTIONS = 1_000_000
+"""Most questions of the embedded world that a recipe may ask for: its sets are endless."""
+
+MAX_SEEDS = 1000
+"""Most run seeds of a recipe."""
+
 MAX_TREE_CANDIDATES = 64
 """Largest N for which trees are written by default."""
+
+
+_PATHS = ("path", "label", "format", "backend", "dataset", "file", "split")
+"""Keys whose values are or may be paths, or names of files."""
+
+_MAX_LIMIT = (1 << 31) - 1
+
+# It names a folder, and other folders are named after it.
+_NAME = re.compile(r"(?![.])[^/\x00-\x1f\x7f\ud800-\udfff]{1,100}")
 
 
 @dataclass(frozen=True)
@@ -159,15 +174,7 @@ def load_recipe(path: str | pathlib.Path, overrides: Mapping[str, Any] | None = 
             value breaks its rule.
     """
     path = pathlib.Path(path)
-    if path.is_dir():
-        raise BadInputError(f"recipe {str(path)!r} is a folder: name one of the .yaml files in it")
-    if not path.is_file():
-        raise BadInputError(f"recipe {str(path)!r} does not exist: check the path")
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        reason = " ".join(str(error).split())
-        raise BadInputError(f"recipe {str(path)!r} is not valid YAML: {reason}") from error
+    content = load_mapping(path, "recipe")
     if not isinstance(content, dict):
         raise BadInputError(f"recipe {str(path)!r} must be a mapping of keys to values")
     merged = {"name": path.stem, **content, **(overrides or {})}
@@ -207,6 +214,7 @@ def parse_recipe(content: Mapping[str, Any]) -> Recipe:
         values.pop("calibration", None)
     else:
         labels = [spec.label for spec in values.get("prms", ())]
+        check_path_text(values["calibration"], "calibration")
         values["calibration"] = load_calibrations(values["calibration"], labels)
     return Recipe(**values)
 
@@ -221,10 +229,14 @@ def parse_strategy(entry: Any) -> StrategySpec:
         return StrategySpec(entry)
     if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
         raise BadInputError(
-            f"strategies: {entry!r} must be a name, or a mapping with 'name' and options"
+            f"strategies: {quoted(entry)} must be a name, or a mapping with 'name' and options"
         )
+    for key in entry:
+        if not isinstance(key, str):
+            raise BadInputError(f"strategies: key {quoted(key)} must be a text")
     options = {key: _frozen(value) for key, value in entry.items() if key not in ("name", "label")}
     label = str(entry.get("label", ""))
+    check_path_text(label, "strategies: label")
     return StrategySpec(entry["name"], label, tuple(sorted(options.items())))
 
 
@@ -235,38 +247,56 @@ def _parse_questions(entry: Any) -> QuestionSpec:
     return dataclasses.replace(spec, levels=tuple(_items(spec.levels, "questions.levels")))
 
 
+def check_path_text(value: Any, where: str) -> None:
+    """Raise BadInputError if a value is neither None nor a text that can be a path."""
+    if value is None:
+        return
+    parts = value.split("/") if isinstance(value, str) else None
+    if parts is None or "\0" in value or len(value) > 4000 or max(map(len, parts)) > 200:
+        raise BadInputError(f"{where}={quoted(value)}: must be a name or a path")
+
+
 def check_num_candidates(value: Any) -> None:
     """Raise BadInputError unless `value` is an integer in 1..`MAX_CANDIDATES`."""
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_CANDIDATES:
         raise BadInputError(
-            f"num_candidates={value!r}: N must be an integer from 1 to {MAX_CANDIDATES}"
+            f"num_candidates={quoted(value)}: N must be an integer from 1 to {MAX_CANDIDATES}"
         )
 
 
 def _check(recipe: Recipe) -> None:
-    if not isinstance(recipe.name, str) or not recipe.name or "/" in recipe.name:
-        raise BadInputError(f"name={recipe.name!r}: must be a text without '/': it names a folder")
+    if not isinstance(recipe.name, str) or not _NAME.fullmatch(recipe.name):
+        raise BadInputError(
+            f"name={quoted(recipe.name)}: must be a text of 1 to 100 characters without '/', which "
+            "does not begin with '.': it names a folder"
+        )
     if not recipe.strategies:
         raise BadInputError("strategies is empty: name at least one")
     _check_distinct([spec.label for spec in recipe.strategies], "strategies", "label")
     _check_distinct([spec.label for spec in recipe.prms], "prms", "label")
     for name in ("num_candidates", "seeds"):
-        values = getattr(recipe, name)
-        if not values:
+        if not getattr(recipe, name):
             raise BadInputError(f"{name} is empty: give at least one value")
-        _check_distinct(values, name, "value")
     for value in recipe.num_candidates:
         check_num_candidates(value)
     for seed in recipe.seeds:
         if isinstance(seed, bool) or not isinstance(seed, int):
-            raise BadInputError(f"seeds: {seed!r} must be an integer")
+            raise BadInputError(f"seeds: {quoted(seed)} must be an integer")
+    for name in ("num_candidates", "seeds"):
+        _check_distinct(getattr(recipe, name), name, "value")
+    if len(recipe.seeds) > MAX_SEEDS:
+        raise BadInputError(f"seeds: {len(recipe.seeds)} are too many: give at most {MAX_SEEDS}")
     for name in ("max_depth", "budget", "max_tokens", "in_flight"):
         value = getattr(recipe, name)
-        if value is not None and (not isinstance(value, int) or value < 1):
-            raise BadInputError(f"{name}={value!r}: must be an integer of at least 1")
+        if value is not None and (type(value) is not int or not 1 <= value <= _MAX_LIMIT):
+            raise BadInputError(
+                f"{name}={quoted(value)}: must be an integer from 1 to {_MAX_LIMIT}"
+            )
     seconds = recipe.max_seconds
-    if seconds is not None and (not isinstance(seconds, int | float) or not seconds > 0):
-        raise BadInputError(f"max_seconds={seconds!r}: must be a number above 0")
+    if seconds is not None and (type(seconds) not in (int, float) or not 0 < seconds <= 1e9):
+        raise BadInputError(f"max_seconds={quoted(seconds)}: must be a number above 0, up to 1e9")
+    if recipe.trees is not None and not isinstance(recipe.trees, bool):
+        raise BadInputError(f"trees={quoted(recipe.trees)}: must be true or false")
     if not recipe.questions:
         raise BadInputError("questions is empty: name at least one data set")
     _check_distinct([spec.label for spec in recipe.questions], "questions", "label")
@@ -283,7 +313,11 @@ def _check_questions(spec: QuestionSpec) -> None:
             "set's name)"
         )
     if spec.count is not None and (not isinstance(spec.count, int) or spec.count < 1):
-        raise BadInputError(f"questions: count={spec.count!r}: must be at least 1")
+        raise BadInputError(f"questions: count={quoted(spec.count)}: must be at least 1")
+    if spec.world is not None and spec.count is not None and spec.count > MAX_QUESTIONS:
+        raise BadInputError(
+            f"questions: count={spec.count}: the embedded world gives at most {MAX_QUESTIONS}"
+        )
     if spec.start < 0:
         raise BadInputError(f"questions: start={spec.start!r}: must be at least 0")
     if spec.world is not None and spec.count is None:
@@ -298,9 +332,11 @@ def _check_questions(spec: QuestionSpec) -> None:
 
 
 def _check_distinct(values: Sequence[Any], name: str, noun: str) -> None:
+    seen = set()
     for value in values:
-        if values.count(value) > 1:
-            raise BadInputError(f"{name}: {noun} {value!r} occurs twice: make them distinct")
+        if value in seen:
+            raise BadInputError(f"{name}: {noun} {quoted(value)} occurs twice: make them distinct")
+        seen.add(value)
 
 
 def _nested(value: Any, kind: type, where: str, short: str | None = None) -> Any:
@@ -319,8 +355,13 @@ def _nested(value: Any, kind: type, where: str, short: str | None = None) -> Any
         # The annotations here are the few simple types a YAML scalar can have.
         kinds = {"int": int, "str": str}.get(str(field.type).removesuffix(" | None"))
         given = values.get(field.name)
-        if kinds and given is not None and (not isinstance(given, kinds) or given is True):
-            raise BadInputError(f"{where}: {field.name}={given!r} must be of type {field.type}")
+        # A truth value is a number in Python.
+        if kinds and given is not None and type(given) is not kinds:
+            raise BadInputError(
+                f"{where}: {field.name}={quoted(given)} must be of type {field.type}"
+            )
+        if field.name in _PATHS:
+            check_path_text(given, f"{where}: {field.name}")
     return kind(**values)
 
 
@@ -334,7 +375,7 @@ def _known(value: Any, kind: type, where: str) -> dict[str, Any]:
             known = known_names(key, names)
             if (where, key) == ("policy", "recipe"):
                 known = "it is now 'format'"
-            raise BadInputError(f"{where}: unknown key {key!r}: {known}")
+            raise BadInputError(f"{where}: unknown key {quoted(key)}: {known}")
     return dict(value)
 
 
@@ -348,7 +389,8 @@ def _items(value: Any, name: str) -> list[Any]:
 def _frozen(value: Any) -> Any:
     """A YAML value made hashable: mappings and lists become tuples."""
     if isinstance(value, dict):
-        return tuple(sorted((key, _frozen(entry)) for key, entry in value.items()))
+        items = sorted(value.items(), key=lambda item: str(item[0]))
+        return tuple((key, _frozen(entry)) for key, entry in items)
     if isinstance(value, list):
         return tuple(_frozen(entry) for entry in value)
     return value

@@ -1,12 +1,18 @@
-"""Files that stay whole if the process is killed, and locks on output folders."""
+"""Files that stay whole if the process is killed, and locks on output folders.
+
+A folder may come from a stranger. No file in it is written through a symbolic link or a hard link,
+which would change a file elsewhere.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
 import pathlib
+import stat
 from collections.abc import Iterator, Mapping
 from typing import Any, TextIO
 
@@ -19,14 +25,15 @@ def hold(folder: pathlib.Path) -> TextIO:
     """Create a folder if needed and lock it until the returned file is closed.
 
     Raises:
-        BadInputError: the folder is a file, is locked by another process, or can't be written.
+        BadInputError: the folder is a file, is locked by another process, can't be written, or its
+            lock is a link.
     """
     if folder.exists() and not folder.is_dir():
         raise BadInputError(f"{str(folder)!r} is a file: choose another output folder")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         # The kernel frees the lock when the process dies, however it dies.
-        lock = (folder / LOCK).open("w")
+        lock = os.fdopen(open_unlinked(folder / LOCK, os.O_RDWR | os.O_CREAT), "r+")
     except OSError as error:
         raise unwritable(folder, error) from error
     try:
@@ -39,19 +46,62 @@ def hold(folder: pathlib.Path) -> TextIO:
     return lock
 
 
+def open_unlinked(path: pathlib.Path, flags: int) -> int:
+    """Open a file of an output folder for writing, and return its descriptor.
+
+    Raises:
+        BadInputError: the path is a link to a file elsewhere, or something other than a file.
+        OSError: the file can't be opened.
+    """
+    try:
+        # Without O_NONBLOCK, a named pipe would wait for a reader.
+        flags |= os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        descriptor = os.open(path, flags, 0o644)
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.ENXIO):
+            raise
+        raise _linked(path) from error
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
+        os.close(descriptor)
+        raise _linked(path)
+    return descriptor
+
+
+def _linked(path: pathlib.Path) -> BadInputError:
+    return BadInputError(
+        f"{str(path)!r} is a link or no plain file, and to write it would change something "
+        "elsewhere: delete it, or choose another output folder"
+    )
+
+
+def refuse_link(path: pathlib.Path) -> None:
+    """Raise BadInputError if a path in an output folder is a symbolic link."""
+    if path.is_symlink():
+        raise _linked(path)
+
+
+def _open_new(path: pathlib.Path) -> tuple[pathlib.Path, int]:
+    """A new file beside `path` that is to replace it, and its descriptor."""
+    new = path.with_name(path.name + ".new")
+    # What a killed process, or a stranger, left there.
+    new.unlink(missing_ok=True)
+    return new, open_unlinked(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+
+
 def replace(path: pathlib.Path, data: bytes) -> None:
     """Replace a file atomically: readers see the old content or the new one, never a part."""
-    new = path.with_name(path.name + ".new")
-    with new.open("wb") as file:
+    new, descriptor = _open_new(path)
+    with os.fdopen(descriptor, "wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
     new.replace(path)
 
 
-def replace_json(path: pathlib.Path, value: Mapping[str, Any]) -> None:
+def replace_json(path: pathlib.Path, value: Mapping[str, Any], indent: int = 2) -> None:
     """Replace a file atomically with `value` as indented JSON."""
-    replace(path, json.dumps(value, indent=2).encode() + b"\n")
+    replace(path, json.dumps(value, indent=indent).encode() + b"\n")
 
 
 def check_output(option: str, path: pathlib.Path) -> None:
@@ -79,7 +129,7 @@ def whole_text(path: pathlib.Path) -> Iterator[TextIO]:
     """
     new = path.with_name(path.name + ".new")
     try:
-        with new.open("w", encoding="utf-8") as file:
+        with os.fdopen(_open_new(path)[1], "w", encoding="utf-8") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -94,7 +144,16 @@ def whole_text(path: pathlib.Path) -> Iterator[TextIO]:
 
 def open_to_append(path: pathlib.Path) -> int:
     """Open a file for `append`, creating it if needed, and return its descriptor."""
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    return open_unlinked(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+
+def truncate(path: pathlib.Path, size: int) -> None:
+    """Cut a file to a number of bytes."""
+    descriptor = open_unlinked(path, os.O_WRONLY)
+    try:
+        os.ftruncate(descriptor, size)
+    finally:
+        os.close(descriptor)
 
 
 def append(descriptor: int, data: bytes | bytearray) -> None:

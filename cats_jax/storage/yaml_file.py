@@ -6,9 +6,8 @@ import dataclasses
 import pathlib
 from typing import Any
 
-import yaml
-
-from ..errors import BadInputError, known_names
+from ..errors import BadInputError, known_names, quoted
+from .yaml_reading import load_yaml
 
 
 def load_mapping(path: str | pathlib.Path, what: str) -> Any:
@@ -19,16 +18,9 @@ def load_mapping(path: str | pathlib.Path, what: str) -> Any:
         what: name of the kind of file, for messages.
 
     Raises:
-        BadInputError: no such file, or no YAML.
+        BadInputError: no such file, or no YAML within the limits of `yaml_reading`.
     """
-    path = pathlib.Path(path)
-    if not path.is_file():
-        raise BadInputError(f"{what} file {str(path)!r} does not exist: check the path")
-    try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        reason = " ".join(str(error).split())
-        raise BadInputError(f"{what} file {str(path)!r} is no YAML: {reason}") from error
+    return load_yaml(pathlib.Path(path), what)
 
 
 def checked_fields(where: str, content: Any, kind: type) -> dict[str, Any]:
@@ -46,7 +38,9 @@ def checked_fields(where: str, content: Any, kind: type) -> dict[str, Any]:
         raise BadInputError(f"{where}: must be a mapping with the keys {', '.join(fields)}")
     for key in content:
         if key not in fields:
-            raise BadInputError(f"{where}: key {key!r} is unknown: {known_names(key, fields)}")
+            raise BadInputError(
+                f"{where}: key {quoted(key)} is unknown: {known_names(key, fields)}"
+            )
     for name, field in fields.items():
         if name != "name" and field.default is dataclasses.MISSING and name not in content:
             raise BadInputError(f"{where}: key {name!r} is missing: add it")
@@ -62,12 +56,12 @@ def _checked(where: str, annotation: str, value: Any) -> Any:
     kind = annotation.removesuffix(" | None")
     if kind == "tuple[str, ...]":
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-            raise BadInputError(f"{where}: {value!r} must be a list of texts")
+            raise BadInputError(f"{where}: {quoted(value)} must be a list of texts")
         return tuple(value)
     if kind == "str" and not isinstance(value, str):
-        raise BadInputError(f"{where}: {value!r} must be a text: write it in quotes")
+        raise BadInputError(f"{where}: {quoted(value)} must be a text: write it in quotes")
     if kind == "bool" and not isinstance(value, bool):
-        raise BadInputError(f"{where}: {value!r} must be true or false")
+        raise BadInputError(f"{where}: {quoted(value)} must be true or false")
     if kind == "int" and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
-        raise BadInputError(f"{where}: {value!r} must be a number, 0 or more")
+        raise BadInputError(f"{where}: {quoted(value)} must be a number, 0 or more")
     return value

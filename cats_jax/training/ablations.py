@@ -17,7 +17,6 @@ from typing import Any
 
 import jax
 import numpy as np
-import yaml
 
 import learners
 
@@ -25,6 +24,7 @@ from ..controllers import checkpoint
 from ..errors import BadInputError, known_names
 from ..reporting.statistics import Interval, mean_of_seeds
 from ..storage import durable
+from ..storage.yaml_file import load_mapping
 from .questions import TrainingQuestions, bank_questions
 from .rivals import play_controllers
 from .train import check_calibration, configure, seed_keys, train_seeds
@@ -68,11 +68,7 @@ def load_ablations(path: pathlib.Path = ABLATIONS_FILE) -> dict[str, tuple[Row, 
     Raises:
         BadInputError: there is no such file, or a row is not a training.
     """
-    try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        said = " ".join(str(error).split())
-        raise BadInputError(f"{str(path)!r} is not YAML, or not there: {said}") from error
+    document = load_mapping(path, "file of ablations")
     tables = {}
     for name, rows in (document if isinstance(document, dict) else {}).items():
         if not isinstance(rows, dict):

@@ -12,7 +12,6 @@ import contextlib
 import dataclasses
 import functools
 import io
-import json
 import pathlib
 import re
 import time
@@ -156,7 +155,7 @@ def run(options: TrainingOptions, *, report: Callable[[str], None] = print) -> l
         "collapsed": (greedy | collapsed_at_the_end).tolist(),
         "rivals": comparison.best_rivals(),
     }
-    (output / "summary.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
+    durable.replace_json(output / "summary.json", summary, indent=1)
     report(f"checkpoints: {', '.join(str(path) for path in paths)}")
     return paths
 

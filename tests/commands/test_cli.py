@@ -193,7 +193,7 @@ def test_python_callers_keep_programs_there_unless_jax_is_told_otherwise(
         ("max_depth: 6", "max_deph: 6", r"'max_deph': did you mean 'max_depth'\? known are"),
         ("max_depth: 6", "max_depth: 0", r"max_depth=0: must be an integer of at least 1"),
         ("max_depth: 6", "seeds: [a]", r"seeds: 'a' must be an integer"),
-        ("max_depth: 6", "max_depth: [", r"is not valid YAML"),
+        ("max_depth: 6", "max_depth: [", r"is no YAML"),
         ("{file: QUESTIONS}", "{file: /no/such.jsonl}", r"'/no/such\.jsonl' does not exist"),
         ("{file: QUESTIONS}", "{world: tests, count: 3}", r"embedded world: .*tests"),
         ("{file: QUESTIONS}", "{world: test}", r"are endless: give 'count'"),

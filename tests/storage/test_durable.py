@@ -1,0 +1,66 @@
+"""Output folders of strangers: nothing outside of them is written, whatever lies in them."""
+
+import os
+import pathlib
+
+import pytest
+from made_runs import manifest, row, write_run
+
+from cats_jax import cli
+from cats_jax.errors import BadInputError
+from cats_jax.evaluation.tracking import FOLDER, TensorBoard
+from cats_jax.runs.folder import RESULTS, SUMMARY, TREES, RunWriter, write_summary
+from cats_jax.storage import durable
+from cats_jax.storage.manifest import MANIFEST
+
+LINKS = {"symbolic": os.symlink, "hard": os.link}
+
+
+@pytest.fixture
+def precious(tmp_path) -> pathlib.Path:
+    """A file outside of the folder, which must keep its content."""
+    path = tmp_path / "precious"
+    path.write_text("keep me")
+    return path
+
+
+@pytest.mark.parametrize("kind", LINKS)
+@pytest.mark.parametrize("name", [durable.LOCK, RESULTS, TREES])
+def test_a_link_that_is_to_be_written_is_refused_by_name(tmp_path, precious, name, kind):
+    folder = write_run(tmp_path / "run", []).folder
+    (folder / name).unlink(missing_ok=True)
+    LINKS[kind](precious, folder / name)
+    # An empty file is a run's file as it stands at the beginning.
+    precious.write_text("")
+    with pytest.raises(BadInputError, match=rf"/{name}' is a link or no plain file, .*: delete it"):
+        RunWriter(folder, manifest())
+    assert precious.read_text() == ""
+
+
+def test_what_waits_under_a_new_files_name_is_replaced(tmp_path, precious):
+    folder = write_run(tmp_path / "run", [row()]).folder
+    for name, link in zip(
+        (SUMMARY, "page.html", RESULTS, MANIFEST), [*LINKS.values()] * 2, strict=True
+    ):
+        link(precious, folder / f"{name}.new")
+    (folder / RESULTS).write_bytes((folder / RESULTS).read_bytes() + b'{"cut off')
+    RunWriter(folder, manifest()).close()
+    write_summary(folder, {"accuracy": 1.0})
+    durable.replace(folder / MANIFEST, (folder / MANIFEST).read_bytes())
+    assert cli.run(["page", str(folder)]) == 0
+    assert precious.read_text() == "keep me"
+    assert not list(folder.glob("*.new"))
+
+
+def test_a_named_pipe_in_the_place_of_a_lock_is_refused_at_once(tmp_path):
+    os.mkfifo(tmp_path / durable.LOCK)
+    with pytest.raises(BadInputError, match="no plain file"):
+        durable.hold(tmp_path)
+
+
+def test_a_folder_for_curves_that_is_a_link_is_refused(tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / FOLDER).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(BadInputError, match="is a link"):
+        TensorBoard(tmp_path)
+    assert not list((tmp_path / "elsewhere").iterdir())
