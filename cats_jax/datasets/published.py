@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from ..grading.boxed_integer import extract_boxed
+from ..grading.boxes import extract_boxed
 from ..grading.extraction import hash_answer
 from .digests import math500_ids, text_digest
 from .layout import BadRowError, Gold, Layout, Row, answer_text, column

@@ -1,36 +1,17 @@
-"""Extraction of boxed answers, and comparison of integers.
+"""The judge of answers that are integers in a box.
 
 Text written by a language model is untrusted. It is only scanned and compared here, never run.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
+
+from .boxes import extract_boxed
+from .thinking import without_thinking
 
 _MAX_INTEGER_DIGITS = 100
 """Longer digit strings are compared as text, because their conversion takes quadratic time."""
-
-_BOX = re.compile(r"\\(?:boxed|fbox|framebox)\s*\{")
-# `\{` and `\}` are characters of a set, `\\` is a line break: none opens or closes a group.
-_BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
-
-
-def extract_boxed(text: str) -> str | None:
-    r"""Content of the last closed `\boxed{...}`, nested braces included, or None.
-
-    An unclosed `\boxed{` is no answer. The scan is linear in the length of the text.
-    """
-    end = len(text)
-    for box in reversed(list(_BOX.finditer(text))):
-        depth = 1
-        for brace in _BRACE.finditer(text, box.end(), end):
-            depth += {"{": 1, "}": -1}.get(brace.group(), 0)
-            if depth == 0:
-                return text[box.end() : brace.start()].strip()
-        # An unclosed last box hides the text behind it; look at the one before, up to it.
-        end = box.start()
-    return None
 
 
 class BoxedIntegerJudge:
@@ -40,8 +21,8 @@ class BoxedIntegerJudge:
     """
 
     def extract(self, steps: Sequence[str]) -> str | None:
-        r"""The last closed `\boxed{}` of the newest step, or None."""
-        return extract_boxed(steps[-1]) if steps else None
+        r"""The last closed `\boxed{}` of the newest step that no thought holds, or None."""
+        return extract_boxed(without_thinking(steps))
 
     def equivalent(self, first: str, second: str) -> bool:
         """Whether both are the same integer, or the same text."""

@@ -60,6 +60,12 @@ _THOUSANDS_BRACES = re.compile(r"\{\s*,\s*\}")
 _SPACED_THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?: \d{3})+(?![\d])")
 _SINGLE_BRACES = re.compile(r"([\^_])\s*\{\s*([0-9a-zA-Z])\s*\}")
 _AND_OR = re.compile(rf",?\s*(?:{_TEXT_COMMAND}\s*\{{\s*(?:and|or)\s*\}}|\b(?:and|or)\b)\s*")
+# 4m for any integer m; k pi, k in Z
+_QUALIFIED = re.compile(
+    rf"(?<=\S)(?:,?\s*{_TEXT_COMMAND}\s*\{{,?|,|(?<=[\s\d)}}]))\s*(?:(?:for|where|with)\s(?:any|all|every|"
+    r"each|some)\b|(?:for|where|with)\s\$?[a-zA-Z]\$?\}?\s(?:is\s)?(?:\\text\s*\{\s*)?(?:is\s)?(?:an?\s|any\s)|"
+    r"(?:(?:for|where|with)\s)?\$?[a-zA-Z]\s?\\in\s?\\mathbb\s?\{?[A-Z]).*$"
+)
 _TRAILING_TEXT = re.compile(
     rf"(?<=\S)\s*{_TEXT_COMMAND}\s*\{{[^{{}}]*\}}(?:\s*/\s*{_TEXT_COMMAND}\s*\{{[^{{}}]*\}})?"
     r"\s*(?:\^\s*\{?\s*-?\d\s*\}?)?\s*$"
@@ -125,7 +131,8 @@ def _one_round(text: str) -> str:
     text = _FRACTIONS.sub(r"\\frac", text)
     text = _THOUSANDS_BRACES.sub(",", text)
     text = _BASE_IN_WORDS.sub(_base, text)
-    text = _AND_OR.sub(",", text) if _has_list_word(text) else text
+    text = _QUALIFIED.sub("", text)
+    text = _AND_OR.sub(";", text) if _has_list_word(text) else text
     text = _DEGREES.sub("", text)
     text = _CURRENCY.sub("", text)
     text = _PERCENT.sub("", text)

@@ -15,7 +15,6 @@ math-verify is lenient in ways that could pass a wrong answer. The rules here ar
 
 from __future__ import annotations
 
-import hashlib
 import re
 from dataclasses import dataclass
 from fractions import Fraction
@@ -27,12 +26,10 @@ from latex2sympy2_extended.latex2sympy2 import ConversionConfig
 from math_verify import verify
 
 from .canonical import is_word
-from .plain_numbers import BasedNumber, plain_number
+from .exact_numbers import UnprovenError
+from .exact_values import UnknownError, fixed_point, fixed_value, same_value, within
+from .plain_numbers import BasedNumber, is_numeral, plain_number
 from .structure import structure
-
-_DIGITS = 30
-_NEGLIGIBLE = sympy.Float("1e-25")
-_ZERO = sympy.Float("1e-60")
 
 _NORMALISATION = NormalizationConfig(
     basic_latex=True,
@@ -43,7 +40,12 @@ _NORMALISATION = NormalizationConfig(
     equations=False,
 )
 _CONVERSION = ConversionConfig(lowercase_symbols=False)
-_IMAGINARY = re.compile(r"(?<![a-zA-Z\\])i(?![a-zA-Z])")
+_CLOSE = 1e-4
+"""Numbers that math-verify may take for equal are closer than this."""
+
+_APART = 1e-9
+"""Relative difference of values, known to 15 digits, above which two formulas are not equal."""
+
 _RELATION = re.compile(r"[<>]|\\(?:le|ge|leq|geq|lt|gt|leqslant|geqslant)(?![a-zA-Z])")
 _EQUATION = re.compile(r"([^=<>]+)=([^=<>]+)")
 _NAME = re.compile(r"\\?[a-zA-Z]+(?:_(?:\{[^{}]*\}|\w))?(?:\([a-zA-Z, ]*\))?")
@@ -55,13 +57,13 @@ class Comparison:
 
     Attributes:
         equal: whether the answers are the same.
-        values: for each answer, real and imaginary part of its value at one fixed choice of its
-            variables, or None if it has no value. Equal expressions have equal values, so a vote
-            need not compare answers whose values differ.
+        values: for each answer, its value at one fixed choice of its variables, or None if it has
+            none. Equal formulas have equal values, so a vote need not compare answers whose values
+            differ.
     """
 
     equal: bool
-    values: tuple[tuple[float, float] | None, ...] = (None, None)
+    values: tuple[complex | None, complex | None] = (None, None)
 
 
 def compare(first: str, second: str, tolerance: float | None = None) -> Comparison:
@@ -98,6 +100,10 @@ def _same(first: str, second: str, tolerance: float | None) -> bool:
 
 
 def _same_in_any_order(ones: list[str], twos: list[str], tolerance: float | None) -> bool:
+    for same in [one for one in ones if one in twos]:
+        if same in twos:
+            ones.remove(same)
+            twos.remove(same)
     for one in ones:
         match = next((two for two in twos if _same(one, two, tolerance)), None)
         if match is None:
@@ -117,22 +123,26 @@ def _compare_one(first: str, second: str, tolerance: float | None) -> Comparison
     if is_word(first) or is_word(second):
         return Comparison(False)
     first, second = _same_form(first, second)
-    imaginary = any(_IMAGINARY.search(text) for text in (first, second))
-    one, two = _parse(first, imaginary), _parse(second, imaginary)
+    one, two = parse(first), parse(second)
     if one is None or two is None:
         return Comparison(first == second)
-    values = _value(one), _value(two)
-    parts = tuple(None if value is None else _parts(value) for value in values)
-    if values[0] is not None and values[1] is not None:
-        if not _near(*values, tolerance):
-            return Comparison(False, parts)
-        if not one.free_symbols and not two.free_symbols:
-            return Comparison(True, parts)
-    same = _verified(one, two) and _verified(two, one)
-    if not same and values[0] is not None and values[1] is not None:
-        # math-verify compares a variable alone with an expression by their texts.
-        same = sympy.simplify(one - two) == 0
-    return Comparison(same, parts)
+    exact = isinstance(one, sympy.Expr) and isinstance(two, sympy.Expr)
+    if exact and tolerance is not None and (is_numeral(first) or is_numeral(second)):
+        try:
+            # A tolerance is a decimal too: 4.3 is within 0.1 of 4.2.
+            return Comparison(within(one, two, Fraction(str(tolerance))))
+        except UnknownError:
+            pass
+    values = (fixed_value(one), fixed_value(two)) if exact else (None, None)
+    try:
+        same = _decided(one, two)
+        if same is None:
+            same = _simplified(first, second) if exact else _verified(first, second)
+    except UnprovenError:
+        if not _simplified(first, second):
+            raise
+        same = True
+    return Comparison(same, values)
 
 
 def _same_form(first: str, second: str) -> tuple[str, str]:
@@ -147,65 +157,120 @@ def _same_form(first: str, second: str) -> tuple[str, str]:
     return first, second
 
 
-def _parse(text: str, imaginary: bool) -> Any | None:
-    """A sympy object, or None if the text is no mathematics the grammar knows."""
-    number = plain_number(text)
-    if isinstance(number, Fraction):
-        return sympy.Rational(number.numerator, number.denominator)
+def _decided(one: Any, two: Any) -> bool | None:
+    """Whether two parsed answers are equal; None where no exact rule knows them."""
+    if isinstance(one, sympy.MatrixBase) and isinstance(two, sympy.MatrixBase):
+        if one.shape != two.shape:
+            return False
+        entries = [_decided(*pair) for pair in zip(one.flat(), two.flat(), strict=True)]
+        return False if False in entries else None if None in entries else True
+    if not (isinstance(one, sympy.Expr) and isinstance(two, sympy.Expr)):
+        return None
     try:
-        parsed = latex2sympy(
-            text,
-            is_real=not imaginary,
-            normalization_config=_NORMALISATION,
-            conversion_config=_CONVERSION,
-        )
-        return _exact(parsed)
-    except (MemoryError, RecursionError):
-        raise
-    except Exception:  # the grammar raises whatever it pleases
+        return same_value(one, two)
+    except UnknownError:
         return None
 
 
-def _exact(parsed: Any) -> Any:
-    """A parsed expression with its decimals replaced by exact fractions."""
-    floats = {number: sympy.Rational(str(number)) for number in parsed.atoms(sympy.Float)}
-    return parsed.xreplace(floats) if floats else parsed
-
-
-def _value(parsed: Any) -> Any | None:
-    """Value of an expression if each variable has a value derived from its name; None without."""
-    if not isinstance(parsed, sympy.Expr):
-        return None
+def _simplified(first: str, second: str) -> bool:
+    """Whether sympy's rules make the same of two formulas that have functions unknown here."""
+    one, two = parse(first, evaluate=True), parse(second, evaluate=True)
+    if one is None or two is None:
+        return False
     try:
-        point = [(symbol, _coordinate(symbol)) for symbol in parsed.free_symbols]
-        value = sympy.N(parsed.subs(point) if point else parsed, _DIGITS)
+        values = [complex(sympy.N(_at_fixed_point(formula), 15)) for formula in (one, two)]
     except (MemoryError, RecursionError):
         raise
     except Exception:  # evaluating an odd formula raises whatever it pleases
-        return None
-    parts = value.as_real_imag() if value.is_number and value.is_finite else ()
-    return value if parts and all(part.is_Float or part.is_Rational for part in parts) else None
+        pass
+    else:
+        if abs(values[0] - values[1]) > _APART * max(map(abs, values)):
+            return False
+    return bool(sympy.simplify(one.doit() - two.doit()) == 0)
 
 
-def _parts(value: Any) -> tuple[float, float]:
-    real, imaginary = value.as_real_imag()
-    return float(real), float(imaginary)
+def _at_fixed_point(formula: Any) -> Any:
+    return formula.subs(
+        {
+            symbol: sympy.Rational(*value.as_integer_ratio())
+            for symbol, value in fixed_point(formula).items()
+        }
+    )
 
 
-def _coordinate(symbol: Any) -> Any:
-    digest = hashlib.blake2b(str(symbol).encode(), digest_size=4).digest()
-    return 1 + sympy.Rational(1 + int.from_bytes(digest, "little") % 9973, 9973)
+def parse(text: str, *, evaluate: bool = False) -> Any | None:
+    """A sympy object, or None if the text is no mathematics the grammar knows.
+
+    Without `evaluate` sympy computes nothing, so that a huge power stays a power.
+    """
+    number = plain_number(text)
+    if isinstance(number, Fraction):
+        return sympy.Rational(number.numerator, number.denominator)
+    with sympy.evaluate(evaluate):
+        try:
+            parsed = latex2sympy(
+                text, normalization_config=_NORMALISATION, conversion_config=_CONVERSION
+            )
+            return _with_imaginary_unit(parsed)
+        except MemoryError:
+            raise
+        except Exception as error:  # the grammar raises whatever it pleases
+            if evaluate:
+                if isinstance(error, RecursionError):
+                    raise
+                return None
+    # Some intervals and sets have no form that sympy has not evaluated.
+    return parse(text, evaluate=True)
 
 
-def _near(first: Any, second: Any, tolerance: float | None) -> bool:
-    difference = abs(first - second)
-    if tolerance is not None:
-        # The tolerance is a decimal too: 4.3 is within 0.1 of 4.2.
-        return bool(difference <= sympy.Rational(str(tolerance)) * (1 + _NEGLIGIBLE))
-    size = max(abs(first), abs(second))
-    return bool(size < _ZERO or difference <= _NEGLIGIBLE * size)
+def _with_imaginary_unit(parsed: Any) -> Any:
+    """The same with `i` as the imaginary unit, unless a sum counts with it."""
+    units = {symbol for symbol in parsed.free_symbols if symbol.name == "i"}
+    counted = parsed.has(sympy.Sum, sympy.Product)
+    return parsed.xreplace(dict.fromkeys(units, sympy.I)) if units and not counted else parsed
 
 
-def _verified(gold: Any, target: Any) -> bool:
-    # No limit of its own: math-verify's is a signal, which works in a main thread only.
-    return verify(gold, target, allow_set_relation_comp=True, timeout_seconds=None)
+def _verified(first: str, second: str) -> bool:
+    """Whether math-verify finds two relations, intervals or sets equal, and no number is near only.
+
+    It has no limit of its own: math-verify's is a signal, which works in a main thread only.
+    """
+    one: Any = parse(first, evaluate=True)
+    two: Any = parse(second, evaluate=True)
+    return all(
+        verify(*pair, allow_set_relation_comp=True, timeout_seconds=None)
+        for pair in ((one, two), (two, one))
+    ) and not _nearly(one, two)
+
+
+def _nearly(one: Any, two: Any) -> bool:
+    """Whether a number of one answer is close to one of the other, and none there is equal to it.
+
+    math-verify takes such numbers for equal.
+    """
+    ones, twos = _constants(one), _constants(two)
+    return any(
+        any(_close(number, other) for other in others)
+        and not any(_decided(number, other) for other in others)
+        for numbers, others in ((ones, twos), (twos, ones))
+        for number in numbers
+    )
+
+
+def _constants(parsed: Any) -> set[Any]:
+    """The largest parts of an answer that are numbers."""
+    if isinstance(parsed, sympy.Expr) and not parsed.free_symbols:
+        return {parsed}
+    parts = list(parsed.args) if isinstance(parsed, sympy.Basic) else list(parsed)
+    found = {part for part in parts if isinstance(part, sympy.Expr) and not part.free_symbols}
+    if isinstance(parsed, sympy.Add | sympy.Mul) and len(found) > 1:
+        with sympy.evaluate(False):
+            own = {parsed.func(*found)}
+    else:
+        own = found
+    return own.union(*(_constants(part) for part in parts if part not in found))
+
+
+def _close(one: Any, two: Any) -> bool:
+    a, b = fixed_value(one), fixed_value(two)
+    return a is not None and b is not None and abs(a - b) <= _CLOSE * max(1.0, abs(a), abs(b))

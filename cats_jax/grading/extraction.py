@@ -1,61 +1,102 @@
-r"""Extraction of the final answer of a text: a box, "final answer is", or GSM8K's `####`."""
+r"""Extraction of the final answer of a text: boxes, "final answer is", or GSM8K's `####`."""
 
 from __future__ import annotations
 
 import re
 from collections import deque
 
-from .boxed_integer import extract_boxed
+from .boxes import boxed_answer
+from .thinking import without_thinking
 
 MAX_BARE_CHARS = 2000
 """Longest text without any mark that is taken for an answer."""
 
-_FINAL = re.compile(r"\bfinal answer(?: is\b|\s*:)", re.IGNORECASE)
-_ANSWER = re.compile(r"\banswer(?: is\b|\s*:)", re.IGNORECASE)
-_HASHES = re.compile(r"^####[ \t]*(\S[^\n]{0,60})$", re.MULTILINE)
-# The same mark begins a heading in Markdown, so it must be a number.
-_NUMBER = re.compile(r"[-+]?\$?-?[\d.,]{1,50}\s?%?")
-_LEAD = re.compile(r"[\s:*_]*(?:(?:is|equals)\b)?[\s:*_]*")
+_IS = r"(?:is|are|was|equals?|becomes|(?:will|would|must|should) be)\b|:|="
+# What follows says something about the answer, and not what it is.
+_REMARK = r"(?![\s*_:]*(?:correct|incorrect|wrong|right|clear|obvious|reasonable|below|above)\b)"
+_ANSWERS = rf"answers?[*_]*\s*(?:(?:to|of|for)\s[^.:\n]{{1,60}}?\s)?(?:{_IS}){_REMARK}"
+_FINAL = re.compile(rf"\bfinal\s+{_ANSWERS}", re.IGNORECASE)
+_ANSWER = re.compile(rf"\b{_ANSWERS}", re.IGNORECASE)
+_LEAD = re.compile(
+    r"(?:[\s:*_=≈,]|\\approx(?![a-zA-Z])|(?:is|are|be|equals?|equal to|therefore|thus|hence|then|"
+    r"so|simply|just|approximately|approx\.?|about|around|roughly|exactly|clearly|indeed|actually|"
+    r"now|given by|option|choice)\b)*",
+    re.IGNORECASE,
+)
 _FORMULAS = (
     ("$$", re.compile(r"\$\$")),
     ("$", re.compile(r"(?<!\\)\$")),
     (r"\(", re.compile(r"\\\)")),
     (r"\[", re.compile(r"\\\]")),
 )
+_NEXT_FORMULA = re.compile(r"\s*(?:,|;|,?\s*\b(?:and|or)\b)\s*(?=\$|\\\(|\\\[)")
 # A full stop ends the sentence unless a digit follows, as in 3.5.
-_SENTENCE_END = re.compile(r"\.(?=\s|$)|\*\*")
+_SENTENCE_END = re.compile(r"\.(?=\s|$)|\*\*|[?](?=\s|$)")
+_REASON = re.compile(
+    r"(?:\s*[,;:]|\s)\s*\(?(?:which|because|since|as|so|where|when|whereas|while|after|if|but|"
+    r"not|rather|instead|making|giving|leaving|given|by|using|for|with|that|in total|in all|"
+    r"altogether|as well|and\s+(?:the|so|it|its|we|this|that|these|hence|therefore|thus|not))\b"
+    r"|\s+(?:[—–]|--?(?=\s+[a-zA-Z]{2}))\s.*"
+    r"|\s+\((?=[a-zA-Z]{2,}[\s,])"
+)
+_OPENING, _CLOSING = "([{", ")]}"
+
+_HASHES = re.compile(r"(?:^|(?<=\s))####(?!#)[ \t]*(\S[^\n]{0,200})$", re.MULTILINE)
+# The same mark begins a heading in Markdown: words may follow a number as its unit only.
+_COUNT = re.compile(
+    r"[-+−]?\s?[$€£¥]?\s?[-−]?(?:\d[\d.,]*\d|\d)(?:\s?/\s?\d+|\s\d+/\d+)?"
+    r"\s?(?:[%°]|USD\b)?(?:\s[a-z°][a-z/²³^\d]*){0,6}"
+)
+_WORD = re.compile(r"(?<![a-zA-Z\\])[a-zA-Z]{2,}")
+_FUNCTIONS = frozenset((
+    "sin", "cos", "tan", "cot", "sec", "csc", "log", "ln", "exp", "sqrt", "pi", "min", "max", "gcd",
+    "lcm", "mod", "and", "or", "base",
+))  # fmt: skip
+_TEXT = re.compile(r"\\(?:text(?:bf|it|rm)?|mathrm|mathbf|mbox)\s*\{[^{}]*\}")
+_COMMAND = re.compile(r"\\[a-zA-Z]+")
+_CALCULATION = re.compile(
+    r"(?:[\d\s.,+\-−*/×÷·()^{}$%]|\\(?:times|cdot|div|frac|dfrac|left|right))+"
+)
 
 
 def final_answer(text: str) -> str | None:
     r"""The answer that a text marks as final, or None.
 
-    The last closed box takes precedence over the last "final answer is ...", which takes precedence
-    over the last line of the form `#### 42`. The time is linear in the length of the text.
+    Closed boxes take precedence over the last "final answer is ...", which takes precedence over
+    the last line of the form `#### 42`. Thinking between tags holds no answer. The time is linear
+    in the length of the text.
     """
-    boxed = extract_boxed(text)
-    if boxed is not None:
-        return boxed or None
-    return _announced(text, _FINAL) or hash_answer(text)
+    return _final(without_thinking([text]))
 
 
 def given_answer(text: str) -> str | None:
     """The answer of a text that is a whole solution or a bare answer, or None.
 
     The result is that of `final_answer`, otherwise the last "answer is ...", otherwise the text
-    itself if it is one line of at most `MAX_BARE_CHARS` characters.
+    itself if it is one line of at most `MAX_BARE_CHARS` characters, otherwise the last line if it
+    is a number or a formula without words.
     """
-    found = final_answer(text) or _announced(text, _ANSWER)
+    text = without_thinking([text])
+    found = _final(text) or _announced(text, _ANSWER)
     if found is not None:
         return found
     bare = text.strip()
-    return bare if bare and "\n" not in bare and len(bare) <= MAX_BARE_CHARS else None
+    if "\n" not in bare:
+        return bare if bare and len(bare) <= MAX_BARE_CHARS else None
+    return _value(bare[bare.rfind("\n") + 1 :])
 
 
 def hash_answer(text: str) -> str | None:
-    """The number in the last line of the form `#### NUMBER`, or None."""
+    """The value in the last line of the form `#### VALUE`, or None."""
     match = _last(_HASHES, text)
-    number = match.group(1).strip() if match else ""
-    return number if _NUMBER.fullmatch(number) else None
+    return _value(match[1]) if match else None
+
+
+def _final(text: str) -> str | None:
+    boxed = boxed_answer(text)
+    if boxed is not None:
+        return boxed or None
+    return _announced(text, _FINAL) or hash_answer(text)
 
 
 def _announced(text: str, announcement: re.Pattern[str]) -> str | None:
@@ -65,17 +106,80 @@ def _announced(text: str, announcement: re.Pattern[str]) -> str | None:
         return None
     lead = _LEAD.match(text, found.end())
     start = lead.end() if lead else found.end()
+    formula = _formula(text, start)
+    if formula is not None:
+        formulas, end = [formula[0]], formula[1]
+        # The roots are $2$ and $-3$.
+        while (gap := _NEXT_FORMULA.match(text, end)) and (more := _formula(text, gap.end())):
+            formulas.append(more[0])
+            end = more[1]
+        return _result("; ".join(formulas))
+    stop = text.find("\n", start)
+    line = text[start:] if stop < 0 else text[start:stop]
+    line = line[:MAX_BARE_CHARS]
+    end_of_sentence = _SENTENCE_END.search(line)
+    return _result(_without_prose(line[: end_of_sentence.start()] if end_of_sentence else line))
+
+
+def _formula(text: str, start: int) -> tuple[str, int] | None:
+    """The formula in delimiters that begins at `start`, and where it ends."""
     for opening, closing in _FORMULAS:
         if text.startswith(opening, start):
             inside = start + len(opening)
             end = closing.search(text, inside)
             # One dollar alone is a price.
             if end and "\n\n" not in (formula := text[inside : end.start()]) and formula.strip():
-                return formula.strip()
-    stop = text.find("\n", start)
-    line = text[start:] if stop < 0 else text[start:stop]
-    end_of_sentence = _SENTENCE_END.search(line)
-    return (line[: end_of_sentence.start()] if end_of_sentence else line).strip() or None
+                return formula.strip(), end.end()
+    return None
+
+
+def _without_prose(sentence: str) -> str:
+    """The answer at the beginning of a sentence: `84` of `84, in total, which is even`."""
+    reason = _REASON.search(sentence, 1)
+    answer = sentence[: reason.start()] if reason else sentence
+    level = 0
+    for position, character in enumerate(answer):
+        level += (character in _OPENING) - (character in _CLOSING)
+        if (
+            character in ",;"
+            and level == 0
+            and _is_prose(answer[:position], answer[position + 1 :])
+        ):
+            return answer[:position].strip()
+    return answer.strip()
+
+
+def _is_prose(answer: str, rest: str) -> bool:
+    """Whether what follows a comma is no further item of an answer."""
+    item = re.sub(r"^\s*(?:and|or)\s", "", rest).strip()
+    words = _WORD.findall(item.split(",")[0])
+    if words and not _has_words(answer):
+        return words[0] not in _FUNCTIONS and bool(re.match(r"(?:[aA]\s+)?[a-zA-Z]{2}", item))
+    # A list of names goes on with names.
+    return len(words) > 2 or (len(words) == 1 and words[0].islower() and answer[:1].isupper())
+
+
+def _has_words(text: str) -> bool:
+    return not _FUNCTIONS.issuperset(_WORD.findall(_TEXT.sub("", text)))
+
+
+def _value(line: str) -> str | None:
+    """The answer that a line alone is: a count with its unit, or a formula without words."""
+    line = line.strip().strip("*_`= \t").rstrip(".,;:").rstrip("*_` \t").strip()
+    if _COUNT.fullmatch(line):
+        return line
+    plain = _COMMAND.sub(" ", _TEXT.sub("", line))
+    if _has_words(plain) or not re.search(r"[\w∞π]", line) or len(line) > MAX_BARE_CHARS:
+        return None
+    return _result(line)
+
+
+def _result(text: str) -> str | None:
+    """What a calculation in numbers alone comes to: `56` of `7*8 = 56`."""
+    before, _, after = text.rpartition("=")
+    if after.strip() and all(_CALCULATION.fullmatch(part) for part in before.split("=")):
+        text = after
+    return text.strip() or None
 
 
 def _last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:

@@ -14,6 +14,7 @@ from .canonical import canonical
 from .extraction import final_answer, given_answer
 from .plain_numbers import BasedNumber, PlainNumber, plain_number
 from .structure import depth
+from .thinking import without_thinking
 from .workers import WorkerFailure, WorkerPool
 
 MAX_ANSWER_CHARS = 2000
@@ -86,8 +87,8 @@ class MathJudge:
         self._pool.close()
 
     def extract(self, steps: Sequence[str]) -> str | None:
-        """The answer that the newest step marks as final, or None."""
-        return final_answer(steps[-1]) if steps else None
+        """The answer that the newest step marks as final outside of any thought, or None."""
+        return final_answer(without_thinking(steps))
 
     def equivalent(self, first: str, second: str) -> bool:
         """Whether two answers are the same; False if the comparison hit a limit."""

@@ -11,6 +11,7 @@ MAX_DIGITS = 1000
 
 _UNSIGNED = r"(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d*)?|\.\d+"
 _DECIMAL = re.compile(rf"([+-]?)({_UNSIGNED})")
+_SCIENTIFIC = re.compile(r"([+-]?)(\d+(?:\.\d*)?)[eE]([+-]?\d{1,3})")
 _QUOTIENT = re.compile(
     rf"([+-]?)(?:\\frac\{{([+-]?(?:{_UNSIGNED}))\}}\{{([+-]?(?:{_UNSIGNED}))\}}"
     rf"|({_UNSIGNED})/({_UNSIGNED}))"
@@ -33,13 +34,15 @@ PlainNumber = Fraction | BasedNumber
 def plain_number(text: str) -> PlainNumber | None:
     r"""The exact number that a canonical text is, or None.
 
-    Numbers are integers with or without thousands separators, decimals, `a/b`, `\frac{a}{b}`,
-    mixed numbers, and digits with a base as subscript.
+    Numbers are integers with or without thousands separators, decimals, `5e3`, `a/b`,
+    `\frac{a}{b}`, mixed numbers, and digits with a base as subscript.
     """
     if len(text) > MAX_DIGITS:
         return None
     if match := _DECIMAL.fullmatch(text):
         return _signed(match[1], _fraction(match[2]))
+    if match := _SCIENTIFIC.fullmatch(text):
+        return _signed(match[1], _fraction(match[2]) * Fraction(10) ** int(match[3]))
     if match := _MIXED.fullmatch(text):
         above, below = match[3] or match[5], match[4] or match[6]
         if not int(below):
@@ -51,6 +54,11 @@ def plain_number(text: str) -> PlainNumber | None:
     if match := _BASED.fullmatch(text):
         return BasedNumber(match[1].strip("+") + match[2].upper(), int(match[3] or match[4]))
     return None
+
+
+def is_numeral(text: str) -> bool:
+    """Whether a canonical text is a number in digits, such as 42 or -1,234.5, and no formula."""
+    return len(text) <= MAX_DIGITS and _DECIMAL.fullmatch(text) is not None
 
 
 def _signed(sign: str, value: Fraction) -> Fraction:

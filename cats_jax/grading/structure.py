@@ -38,7 +38,7 @@ def structure(text: str, *, separators: bool = True) -> Structure:
     """
     if plain_number(text) is not None and (separators or "," not in text):
         return Structure("one", (text,))
-    items = _split(text)
+    items = _split(text, separators=separators)
     if len(items) > 1:
         return _list(items)
     if text.startswith(r"\{") and text.endswith(r"\}") and _encloses(text, 1):
@@ -79,15 +79,29 @@ def _list(items: list[str]) -> Structure:
     return Structure("list" if len(found) != 1 else "one", found)
 
 
-def _split(text: str) -> list[str]:
-    """Parts between the commas and semicolons that no bracket encloses."""
+def _split(text: str, *, separators: bool = False) -> list[str]:
+    """Parts between the commas and semicolons that no bracket encloses.
+
+    With `separators`, a part between semicolons that is a number with thousands is one.
+    """
+    parts = _between(text, ";")
+    if separators and len(parts) > 1:
+        return [
+            item
+            for part in parts
+            for item in ([part] if plain_number(part) is not None else _between(part, ","))
+        ]
+    return _between(text, ",;")
+
+
+def _between(text: str, marks: str) -> list[str]:
     parts, level, start = [], 0, 0
     for position, character in enumerate(text):
         if character in _OPENING:
             level += 1
         elif character in _CLOSING:
             level -= 1
-        elif character in ",;" and level == 0:
+        elif character in marks and level == 0:
             parts.append(text[start:position].strip())
             start = position + 1
     return [*parts, text[start:].strip()]

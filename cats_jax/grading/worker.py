@@ -33,6 +33,7 @@ def main() -> None:
     from sympy.parsing import sympy_parser
 
     from .comparison import compare
+    from .exact_numbers import UndecidedError
 
     sympy_parser.parse_expr = _number
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
@@ -46,7 +47,12 @@ def main() -> None:
         sympy.core.random.seed(0)
         try:
             result = compare(request["first"], request["second"], request["tolerance"])
-            reply: dict[str, Any] = {"equal": result.equal, "values": result.values}
+            values = [
+                value if value is None else (value.real, value.imag) for value in result.values
+            ]
+            reply: dict[str, Any] = {"equal": result.equal, "values": values}
+        except UndecidedError as error:
+            reply = {"error": str(error)}
         except MemoryError:
             reply = {"error": MEMORY}
         except RecursionError:
@@ -64,7 +70,8 @@ def _number(text: str, *_: object, **__: object) -> Any:
 
     if not _NUMBER.fullmatch(text):
         raise ValueError("text is never evaluated as Python")
-    return sympy.Float(text) if "." in text else sympy.Integer(text)
+    # A decimal is exactly the number it says.
+    return sympy.Rational(text)
 
 
 if __name__ == "__main__":

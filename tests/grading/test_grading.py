@@ -194,8 +194,8 @@ def test_hostile_answers(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("answer", "limit"),
     [
-        ("9^{9^{9^{9^{9}}}}", "takes more than 0.5 s"),
-        ("10^{10^{10}}!", "needs more than 256 MiB|takes more than"),
+        ("9^{9^{9^{9^{9}}}}", "too many digits"),
+        (r"\int_0^1 e^{e^{e^x}} dx", "takes more than 0.5 s"),
         ("x+" * 1001, "2002 characters: at most 2000"),
         ("{" * 60 + "x" + "}" * 60, "nested 60 deep: at most 50"),
     ],

@@ -1,0 +1,92 @@
+r"""Answers in boxes: `\boxed{...}`, with braces and without, alone and in a list."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+_BOX = re.compile(r"\\(?:boxed|fbox|framebox)(?![a-zA-Z])\s*(\{)?")
+# `\{` and `\}` are characters of a set, `\\` is a line break: none opens or closes a group.
+_BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
+# What TeX would box is the next character; what people mean is the number or the formula.
+_UNBRACED = re.compile(
+    r"[-+−]?\\?\$?(?:\d[\d.,/]*(?:\\?%)?|[a-zA-Z](?![a-zA-Z])|\\(?:[dt]?frac|sqrt|text|pi)(?![a-zA-Z]))"
+    r"[^\s$]{0,200}"
+)
+_FORMULA_END = re.compile(r"\\[)\]]|\$")
+_MARKS = r"(?:\s|\$|\\[()\[\]]|\\[,;: ]|\\q?quad(?![a-zA-Z]))*"
+_WORD = r"(?:\\text\s*\{\s*(?:and|or)\s*\}|(?:and|or)\b)"
+_BETWEEN = re.compile(
+    rf"{_MARKS}(?:[,;&]{_MARKS}{_WORD}?|{_WORD}){_MARKS}(?:([a-zA-Z](?:_\w)?)\s*={_MARKS})?"
+)
+_NAME = re.compile(r"(?<![a-zA-Z\\])([a-zA-Z](?:_\w)?)\s*=[\s$]*$")
+
+
+class _Box(NamedTuple):
+    start: int
+    end: int
+    content: str
+
+
+def extract_boxed(text: str) -> str | None:
+    r"""Content of the last closed `\boxed{...}`, nested braces included, or None.
+
+    An unclosed `\boxed{` is no answer. The scan is linear in the length of the text.
+    """
+    box = _last_before(text, list(_BOX.finditer(text)), len(text))
+    return box.content if box else None
+
+
+def boxed_answer(text: str) -> str | None:
+    r"""The answer in the last boxes of a text, or None.
+
+    Boxes that stand in one list, such as `\boxed{4}, \boxed{6} and \boxed{10}`, are one answer of
+    several items.
+    """
+    openings = list(_BOX.finditer(text))
+    box = _last_before(text, openings, len(text))
+    if box is None:
+        return None
+    boxes = [box]
+    while openings:
+        before = _last_before(text, openings, boxes[0].start)
+        gap = _BETWEEN.fullmatch(text, before.end, boxes[0].start) if before else None
+        if before is None or gap is None or not before.content or boxes[0].start - before.end > 99:
+            break
+        named = _NAME.search(text[max(0, before.start - 20) : before.start])
+        if gap[1] and (named is None or named[1] != gap[1]):
+            break  # x = 1, y = 2 is no list of values
+        boxes.insert(0, before)
+    contents = list(dict.fromkeys(box.content for box in boxes if box.content))
+    return "; ".join(contents)
+
+
+def _last_before(text: str, openings: list[re.Match[str]], end: int) -> _Box | None:
+    """The last closed box before `end`; `openings` loses it and all that follow it."""
+    while openings:
+        opening = openings.pop()
+        if opening.end() > end:
+            continue
+        content = _content(text, opening, end)
+        if content is not None:
+            return content
+        # An unclosed box hides the text behind it; look at the one before, up to it.
+        end = opening.start()
+    return None
+
+
+def _content(text: str, opening: re.Match[str], end: int) -> _Box | None:
+    if opening[1] is None:
+        bare = _UNBRACED.match(text, opening.end(), end)
+        if bare is None:
+            return None
+        content = bare[0]
+        stop = _FORMULA_END.search(content, 2)
+        content = (content[: stop.start()] if stop else content).rstrip(".,;:!?)*")
+        return _Box(opening.start(), opening.end() + len(content), content)
+    depth = 1
+    for brace in _BRACE.finditer(text, opening.end(), end):
+        depth += {"{": 1, "}": -1}.get(brace.group(), 0)
+        if depth == 0:
+            return _Box(opening.start(), brace.end(), text[opening.end() : brace.start()].strip())
+    return None

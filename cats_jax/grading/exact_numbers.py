@@ -1,0 +1,428 @@
+r"""Exact arithmetic: rationals, and numbers made of them by roots, roots of unity and constants.
+
+A rational is a `Fraction`. Any other number is a `Node`: intervals that hold it at every precision,
+and a separation bound. An interval without zero shows that a number is not zero. An interval that
+lies below the bound shows that it is zero. So neither answer is ever a rounding.
+
+The bound is that of Burnikel, Funke, Mehlhorn, Schirra and Schmitt, "A separation bound for real
+algebraic expressions" (Algorithmica 55, 2009): a number U / L of two algebraic integers whose
+conjugates are at most u and l, in a field of degree D, is zero or at least 1 / (u^(D-1) l).
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+import mpmath
+
+iv: Any = mpmath.iv
+"""Arithmetic of intervals, which its types describe in part."""
+
+MAX_BITS = 1 << 18
+"""Longest numerator or denominator, in bits. Greatest common divisors of longer ones are slow."""
+
+MAX_PRECISION = 1 << 14
+"""Precision of intervals, in bits, at which a number that may be zero is given up."""
+
+_CONSTANT_PRECISION = 1 << 11
+"""The same for numbers with transcendental constants, whose zero intervals can't show."""
+
+_MAX_DEGREE = 1 << 12
+_SMALL_PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47)
+
+
+class UndecidedError(ArithmeticError):
+    """A number is too long, or its sign can't be decided within the limits."""
+
+
+class UnprovenError(UndecidedError):
+    """Two numbers agree to many digits, and no rule proves that they are equal."""
+
+
+class UndefinedError(ArithmeticError):
+    """A number does not exist, such as 1/0."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Node:
+    """A number that is not known to be rational.
+
+    Attributes:
+        enclose: an interval that holds the number, at the current precision of `mpmath.iv`.
+        upper, lower: logarithms to base 2 of the bounds u and l; infinite for a transcendental
+            number, which can be shown to differ from zero and never to be zero.
+        roots: generators of a field that holds the number, with the degree that each one adds.
+        real: whether the number is real.
+    """
+
+    enclose: Callable[[], Any]
+    upper: float
+    lower: float
+    roots: frozenset[tuple[Any, int]]
+    real: bool = True
+    seen: dict[int, Any] = field(default_factory=dict)
+
+    def interval(self) -> Any:
+        """An interval that holds the number, remembered for each precision."""
+        if iv.prec not in self.seen:
+            self.seen[iv.prec] = self.enclose()
+        return self.seen[iv.prec]
+
+
+Number = Fraction | Node
+
+
+def checked(value: Fraction) -> Fraction:
+    """The same rational, if it is short enough."""
+    if max(value.numerator.bit_length(), value.denominator.bit_length()) > MAX_BITS:
+        raise UndecidedError("a number has too many digits")
+    return value
+
+
+def node(number: Number) -> Node:
+    """A number as a node."""
+    if isinstance(number, Node):
+        return number
+    above, below = number.numerator, number.denominator
+    return Node(
+        lambda: iv.mpf(above) / below,
+        math.log2(max(1, abs(above))),
+        math.log2(below),
+        frozenset(),
+    )
+
+
+def constant(enclose: Callable[[], Any]) -> Node:
+    """A real transcendental number."""
+    return Node(enclose, math.inf, math.inf, frozenset())
+
+
+def add(one: Number, two: Number) -> Number:
+    """The sum."""
+    if isinstance(one, Fraction) and isinstance(two, Fraction):
+        return checked(one + two)
+    a, b = node(one), node(two)
+    return Node(
+        lambda: a.interval() + b.interval(),
+        max(a.upper + b.lower, a.lower + b.upper) + 1,
+        a.lower + b.lower,
+        a.roots | b.roots,
+        a.real and b.real,
+    )
+
+
+def multiply(one: Number, two: Number) -> Number:
+    """The product."""
+    if isinstance(one, Fraction) and isinstance(two, Fraction):
+        _bits(one, two)
+        return one * two
+    if one == 0 or two == 0:
+        return Fraction(0)
+    a, b = node(one), node(two)
+    return Node(
+        lambda: a.interval() * b.interval(),
+        a.upper + b.upper,
+        a.lower + b.lower,
+        a.roots | b.roots,
+        a.real and b.real,
+    )
+
+
+def total(numbers: Iterable[Number]) -> Number:
+    """The sum of several."""
+    return functools.reduce(add, numbers, Fraction(0))
+
+
+def product(numbers: Iterable[Number]) -> Number:
+    """The product of several."""
+    return functools.reduce(multiply, numbers, Fraction(1))
+
+
+def logarithm(number: Node) -> Any:
+    """An interval that holds the natural logarithm of a positive number."""
+    interval = number.interval()
+    if not interval.a > 0:
+        raise UndecidedError("an interval holds zero")
+    return iv.log(interval)
+
+
+def invert(number: Number) -> Number:
+    """The reciprocal."""
+    if is_zero(number):
+        raise UndefinedError("a division by zero")
+    if isinstance(number, Fraction):
+        return 1 / number
+    return Node(
+        lambda: 1 / _nonzero(number.interval()),
+        number.lower,
+        number.upper,
+        number.roots,
+        number.real,
+    )
+
+
+def integer_power(base: Number, exponent: int) -> Number:
+    """The base to an integer power; 0^0 does not exist."""
+    if isinstance(base, Fraction):
+        if base == 0:
+            if exponent <= 0:
+                raise UndefinedError("a power of zero")
+            return base
+        length = max(base.numerator.bit_length(), base.denominator.bit_length())
+        if abs(base) != 1 and (length - 1 or 1) * abs(exponent) > MAX_BITS:
+            raise UndecidedError("a power has too many digits")
+        return checked(base**exponent) if abs(base) != 1 else base ** (exponent % 2)
+    if exponent < 0:
+        return invert(integer_power(base, -exponent))
+    result: Number = Fraction(1)
+    while exponent:
+        if exponent % 2:
+            result = multiply(result, base)
+        exponent //= 2
+        if exponent:
+            base = multiply(base, base)
+    return result
+
+
+def root(number: Number, degree: int, identity: Any) -> Number:
+    """The root that answers mean: odd roots of negative numbers are negative, others principal.
+
+    Args:
+        number: the radicand.
+        degree: at least 2.
+        identity: equal for radicands that are known to be equal.
+    """
+    if degree > _MAX_DEGREE:
+        raise UndecidedError("a root of high degree")
+    if is_zero(number):
+        return Fraction(0)
+    if is_real(number) and sign(number) < 0:
+        positive = root(multiply(Fraction(-1), number), degree, ("-", identity))
+        if degree % 2:
+            return multiply(Fraction(-1), positive)
+        return multiply(positive, unity(Fraction(1, 2 * degree)))
+    if isinstance(number, Fraction):
+        outside, inside = _taken_out(number, degree)
+        if inside == 1:
+            return outside
+        return multiply(outside, _root(node(Fraction(inside)), degree, inside))
+    return _root(number, degree, identity)
+
+
+def unity(turns: Fraction) -> Number:
+    """The number of length 1 at an angle, in turns from 0."""
+    turns %= 1
+    if turns.denominator <= 2:
+        return Fraction(-1 if turns else 1)
+    order = turns.denominator
+    if order > _MAX_DEGREE:
+        raise UndecidedError("a root of unity of high order")
+    if order == 4:
+        sine = 1 if turns == Fraction(1, 4) else -1
+        return Node(lambda: iv.mpc(0, sine), 0, 0, frozenset({(("unity", 4), 2)}), real=False)
+
+    def enclose() -> Any:
+        angle = 2 * iv.pi * turns.numerator / order
+        return iv.mpc(iv.cos(angle), iv.sin(angle))
+
+    return Node(enclose, 0, 0, frozenset({(("unity", order), _totient(order))}), real=False)
+
+
+def cosine(turns: Fraction) -> Number:
+    """The cosine of an angle, in turns."""
+    turns %= 1
+    order = turns.denominator
+    known = {1: 1, 2: -1, 3: Fraction(-1, 2), 4: 0, 6: Fraction(1, 2)}
+    if order in known:
+        return Fraction(known[order])
+    if order > _MAX_DEGREE:
+        raise UndecidedError("an angle of high order")
+    if order in (8, 12):  # so that they share the root with an answer that writes it
+        value = multiply(root(Fraction(2 if order == 8 else 3), 2, 0), Fraction(1, 2))
+        positive = turns < Fraction(1, 4) or turns > Fraction(3, 4)
+        return value if positive else multiply(Fraction(-1), value)
+    return Node(
+        lambda: iv.cos(2 * iv.pi * turns.numerator / order),
+        1,  # the sum of two roots of unity, halved
+        1,
+        frozenset({(("unity", order), _totient(order))}),
+    )
+
+
+def is_real(number: Number) -> bool:
+    """Whether a number is known to be real."""
+    return isinstance(number, Fraction) or number.real
+
+
+def is_zero(number: Number) -> bool:
+    """Whether a number is zero.
+
+    Raises:
+        UndecidedError: the intervals are not small enough at the largest precision.
+    """
+    if isinstance(number, Fraction):
+        return number == 0
+    degree = math.prod(added for _, added in number.roots)
+    bound = number.upper * (degree - 1) + number.lower if degree > 1 else number.lower
+    limit = MAX_PRECISION if math.isfinite(bound) else _CONSTANT_PRECISION
+    precision = 64
+    while precision <= limit:
+        size = _size(number, precision)
+        if size is not None:
+            low, high = size
+            if low > 0:
+                return False
+            if math.isfinite(bound) and high < iv.ldexp(iv.mpf(1), -math.ceil(bound) - 1):
+                return True
+        precision *= 2
+    raise UnprovenError("equal to hundreds of digits, and no rule proves that they are equal")
+
+
+def sign(number: Number) -> int:
+    """Sign of a real number: -1, 0 or 1."""
+    if isinstance(number, Fraction):
+        return (number > 0) - (number < 0)
+    if is_zero(number):
+        return 0
+    precision = 64
+    while precision <= MAX_PRECISION:
+        interval = _at(number, precision)
+        if interval is not None and interval.a > 0:
+            return 1
+        if interval is not None and interval.b < 0:
+            return -1
+        precision *= 2
+    raise UndecidedError("a sign can't be decided")
+
+
+def floor(number: Number) -> Fraction:
+    """The largest integer that is not above a real number."""
+    if isinstance(number, Fraction):
+        return Fraction(math.floor(number))
+    precision = 64
+    while precision <= MAX_PRECISION:
+        interval = _at(number, precision)
+        if interval is not None and interval.delta < 0.5:
+            guess = Fraction(round(float(interval.mid))) if abs(interval).b < 2**50 else None
+            if guess is None:
+                break
+            above = sign(add(number, -guess)) >= 0
+            return guess if above else guess - 1
+        precision *= 2
+    raise UndecidedError("a floor can't be decided")
+
+
+def approximation(number: Number) -> complex | None:
+    """A number to at least twelve digits; None if that takes too long or leaves floats' range."""
+    if isinstance(number, Fraction):
+        if not number:
+            return 0j
+        number = node(number)
+    for precision in (64, 256, 1024):
+        interval = _at(number, precision)
+        size = _size(number, precision)
+        if interval is None or size is None or not size[0] > 0:
+            continue
+        real, imaginary = (interval, iv.mpf(0)) if number.real else (interval.real, interval.imag)
+        if max(real.delta, imaginary.delta) < size[0] * iv.mpf(1e-13):
+            value = complex(float(real.mid), float(imaginary.mid))
+            return value if 1e-300 < abs(value) < 1e300 else None
+    return None
+
+
+def _root(number: Node, degree: int, identity: Any) -> Node:
+    """The principal root of a number that is not zero and not a negative real."""
+    upper, lower = number.upper, number.lower
+    if upper >= lower:
+        upper = (upper + (degree - 1) * lower) / degree
+    else:
+        lower = ((degree - 1) * upper + lower) / degree
+
+    def enclose() -> Any:
+        radicand = number.interval()
+        if not number.real:
+            imaginary = radicand.imag
+            if not (imaginary.a > 0 or imaginary.b < 0 or radicand.real.a > 0):
+                raise UndecidedError("an interval lies across the cut of a root")
+            return iv.exp(iv.log(radicand) / degree)
+        if not radicand.a > 0:
+            raise UndecidedError("an interval holds zero")
+        return iv.sqrt(radicand) if degree == 2 else iv.exp(iv.log(radicand) / degree)
+
+    roots = number.roots | {(("root", degree, identity), degree)}
+    return Node(enclose, upper, lower, roots, number.real)
+
+
+def _taken_out(number: Fraction, degree: int) -> tuple[Fraction, int]:
+    """A positive rational as (outside, inside): the root is outside times the root of inside."""
+    _bits(*[number] * degree)
+    inside = number.numerator * number.denominator ** (degree - 1)
+    outside = 1
+    whole = integer_root(inside, degree)
+    if whole**degree == inside:
+        return Fraction(whole, number.denominator), 1
+    for prime in _SMALL_PRIMES:
+        while inside % prime**degree == 0:
+            inside //= prime**degree
+            outside *= prime
+    return Fraction(outside, number.denominator), inside
+
+
+def integer_root(number: int, degree: int) -> int:
+    """The largest integer whose power is at most a positive integer."""
+    if degree == 2:
+        return math.isqrt(number)
+    if number.bit_length() <= degree:
+        return 1
+    guess = 1 << -(-number.bit_length() // degree)
+    while True:  # Newton's method, from above
+        better = ((degree - 1) * guess + number // guess ** (degree - 1)) // degree
+        if better >= guess:
+            return guess
+        guess = better
+
+
+def _bits(*numbers: Fraction) -> None:
+    length = sum(max(n.numerator.bit_length(), n.denominator.bit_length()) for n in numbers)
+    if length > MAX_BITS:
+        raise UndecidedError("a number has too many digits")
+
+
+def _at(number: Node, precision: int) -> Any | None:
+    """The interval at a precision, or None where it is too wide to be formed."""
+    before, iv.prec = iv.prec, precision
+    try:
+        return number.interval()
+    except (UndecidedError, ZeroDivisionError):
+        return None
+    finally:
+        iv.prec = before
+
+
+def _size(number: Node, precision: int) -> tuple[Any, Any] | None:
+    """Bounds of the absolute value at a precision."""
+    interval = _at(number, precision)
+    if interval is None:
+        return None
+    before, iv.prec = iv.prec, precision
+    try:
+        size = abs(interval)
+    finally:
+        iv.prec = before
+    return size.a, size.b
+
+
+def _nonzero(interval: Any) -> Any:
+    size = abs(interval)
+    if not size.a > 0:
+        raise UndecidedError("an interval holds zero")
+    return interval
+
+
+def _totient(number: int) -> int:
+    return sum(math.gcd(number, other) == 1 for other in range(1, number + 1))

@@ -1,0 +1,504 @@
+r"""Whether two formulas have the same value, decided exactly.
+
+A formula is a tree of sympy as the grammar parsed it, without any evaluation by sympy. It is
+evaluated here at points: each variable is a rational number there. At each point the difference of
+two formulas is an exact number (`exact_numbers`), whose zero is decided and never rounded.
+
+Constants such as pi, e, ln 2 or sin 1 are treated in two ways:
+
+- formally, as rational numbers close to their values: if the difference is zero for these, the
+  formulas are equal whatever the constants are;
+- truly, as numbers that intervals enclose: if no interval of the difference holds zero, the
+  formulas differ.
+
+Variables are real, and a point at which one of the formulas has no real value is outside its
+domain. So the square root of x^2 is not x, and the square root of 1/m is 1 by the square root of m.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from typing import Any
+
+import sympy
+
+from . import exact_numbers as numbers
+from .exact_numbers import Node, Number, UndecidedError, UndefinedError, UnprovenError, iv
+
+_MAX_TERMS = 2000
+"""Most terms of a sum or a product that are taken one by one."""
+
+_MAX_FACTOR = 1 << 10
+"""Largest number whose multiples are split off a number of which the logarithm is taken."""
+
+_MAX_ROOT = 24
+"""Largest degree of a root of a constant, such as e^(1/24), that is related to the constant."""
+
+_POINTS = 6
+_WHOLE = (7, 4, 11, 3, 18, 5, 26)
+"""Values of a variable in an exponent or a factorial, where other numbers have no exact value."""
+
+Point = Mapping[Any, Fraction]
+
+
+class UnknownError(ArithmeticError):
+    """A formula holds something whose exact value is not known here."""
+
+
+def same_value(one: Any, two: Any) -> bool:
+    """Whether two formulas are equal at every point at which both are defined.
+
+    Raises:
+        UnknownError: a formula holds something unknown, or no point is in both domains.
+        UndecidedError: the values agree to many digits, and no rule proves that they are equal.
+    """
+    symbols = one.free_symbols | two.free_symbols
+    whole = _in_exponents(one) | _in_exponents(two)
+    real = not (one.has(sympy.I) or two.has(sympy.I))
+    proven = False
+    for number, point in enumerate(_points(symbols, whole)):
+        formal = Evaluation(point, shift=number + 1)
+        try:
+            difference = _difference(one, two, formal, real=real and bool(symbols))
+            if difference is None:
+                continue
+            if numbers.is_zero(difference):
+                proven = True
+                if not (symbols or formal.has_constants):
+                    return True
+                continue
+            if not formal.has_constants:
+                return False
+            failure: ArithmeticError = UnprovenError(
+                "equal to hundreds of digits, and no rule proves that they are equal"
+            )
+        except UndefinedError:
+            if not symbols:
+                return False
+            continue
+        except (UnknownError, UndecidedError) as error:
+            failure = error
+        if _differ_truly(one, two, point, real=real and bool(symbols)):
+            return False
+        raise failure
+    if whole and any(_differ_truly(one, two, at, real=real) for at in _points(symbols, set())):
+        return False
+    if not proven:
+        raise UnknownError("no point at which both have a value")
+    return True
+
+
+def within(one: Any, two: Any, tolerance: Fraction) -> bool:
+    """Whether two constants differ by at most a tolerance.
+
+    Raises:
+        UnknownError: one has variables, no value or one that is unknown here.
+        UndecidedError: the difference is too close to the tolerance.
+    """
+    if one.free_symbols or two.free_symbols:
+        raise UnknownError("variables have no tolerance")
+    try:
+        difference = _difference(one, two, Evaluation({}), real=False)
+        if difference is None or not numbers.is_real(difference):
+            raise UnknownError("a tolerance of a number that is not real")
+        size = difference if numbers.sign(difference) >= 0 else _negative(difference)
+        return numbers.sign(numbers.add(_negative(size), tolerance)) >= 0
+    except UndefinedError as error:
+        raise UnknownError(str(error)) from error
+
+
+def fixed_point(formula: Any) -> Point:
+    """A positive value for each variable, which follows from its name."""
+    return next(_points(formula.free_symbols, set()))
+
+
+def fixed_value(formula: Any) -> complex | None:
+    """Value of a formula at the fixed point; None if it has none that is known."""
+    try:
+        value = Evaluation(fixed_point(formula)).value(formula)
+        if formula.free_symbols and not (numbers.is_real(value) or formula.has(sympy.I)):
+            return None
+        return numbers.approximation(value)
+    except ArithmeticError:
+        return None
+
+
+def _differ_truly(one: Any, two: Any, point: Point, *, real: bool) -> bool:
+    """Whether intervals show that two formulas differ at a point."""
+    try:
+        difference = _difference(one, two, Evaluation(point), real=real)
+        return difference is not None and not numbers.is_zero(difference)
+    except ArithmeticError:
+        return False
+
+
+def _difference(one: Any, two: Any, evaluation: Evaluation, *, real: bool) -> Number | None:
+    """The difference of two formulas at a point, or None outside their domains."""
+    values = evaluation.value(one), evaluation.value(two)
+    if real and not all(map(numbers.is_real, values)):
+        return None
+    return numbers.add(values[0], _negative(values[1]))
+
+
+def _points(symbols: set[Any], whole: set[Any]) -> Iterator[Point]:
+    """Points at which formulas are compared; in the first one all variables are positive."""
+    ordered = sorted(symbols, key=str)
+    for number in range(len(_WHOLE) if whole else _POINTS if symbols else 2):
+        point = {}
+        for symbol in ordered:
+            drawn = _hash(f"{number} {symbol}")
+            if symbol in whole:
+                value = Fraction(_WHOLE[(number + drawn) % len(_WHOLE)])
+            else:
+                value = _coordinate(number, drawn)
+            point[symbol] = value
+        yield point
+
+
+def _coordinate(number: int, drawn: int) -> Fraction:
+    """Value of a variable: between 1 and 2 at the first point; of all signs and sizes later."""
+    part, sign = Fraction(1 + drawn % 9973, 9974), 1 if drawn >> 40 & 1 else -1
+    large = drawn >> 20 & 0xFFFFFF
+    kinds = (1 + part, Fraction(large), -large - part, sign * part, Fraction(sign * large), part)
+    return kinds[number]
+
+
+def _in_exponents(formula: Any) -> set[Any]:
+    """Variables in exponents and factorials."""
+    found: set[Any] = set()
+    for part in sympy.preorder_traversal(formula):
+        if isinstance(part, sympy.Pow):
+            found |= part.exp.free_symbols
+        elif isinstance(
+            part, sympy.exp | sympy.factorial | sympy.binomial | sympy.Sum | sympy.Product
+        ):
+            found |= part.free_symbols
+    return found
+
+
+class Evaluation:
+    """Exact values of formulas at one point.
+
+    Args:
+        point: value of each variable.
+        shift: 0 for the constants' true values; otherwise they are rational numbers close to these,
+            others for each shift.
+
+    Attributes:
+        has_constants: whether a value depended on a constant.
+    """
+
+    def __init__(self, point: Point, shift: int = 0) -> None:
+        """Start without values."""
+        self._point = dict(point)
+        self._shift = shift
+        self._seen: dict[Any, Number] = {}
+        self.has_constants = False
+
+    def value(self, formula: Any) -> Number:
+        """Exact value of a formula.
+
+        Raises:
+            UnknownError: it holds something unknown.
+            UndecidedError: a number is too long, or a sign can't be decided.
+            UndefinedError: it has no value, as 1/0.
+        """
+        if formula not in self._seen:
+            self._seen[formula] = self._computed(formula)
+        return self._seen[formula]
+
+    def _computed(self, formula: Any) -> Number:
+        if formula.is_Rational:
+            return numbers.checked(Fraction(int(formula.p), int(formula.q)))
+        if formula.is_Symbol and formula in self._point:
+            return self._point[formula]
+        rule = _RULES.get(type(formula))
+        if rule is None:
+            raise UnknownError(f"no exact value of {type(formula).__name__} is known")
+        return rule(self, *formula.args)
+
+    def constant(self, key: Any, enclose: Any) -> Number:
+        """A transcendental constant, named by `key`."""
+        self.has_constants = True
+        if not self._shift:
+            return numbers.constant(enclose)
+        before, iv.prec = iv.prec, 80
+        try:
+            near = enclose()
+            if not near.delta < 1e-9 * max(1, abs(near).a):
+                raise UndecidedError("a constant is known to few digits")
+            middle = Fraction(int((near.mid * 2**60).a), 2**60)
+        finally:
+            iv.prec = before
+        drawn = _hash(f"{self._shift} {key}")
+        return middle * (1 + Fraction(drawn, 2**64) / 1000) if middle else Fraction(drawn, 2**80)
+
+    def sum(self, *terms: Any) -> Number:
+        """A sum."""
+        total: Number = Fraction(0)
+        for term in terms:
+            total = numbers.add(total, self.value(term))
+        return total
+
+    def product(self, *factors: Any) -> Number:
+        """A product."""
+        total: Number = Fraction(1)
+        for factor in factors:
+            total = numbers.multiply(total, self.value(factor))
+        return total
+
+    def power(self, base: Any, exponent: Any) -> Number:
+        """A power."""
+        if base is sympy.E:
+            return self.exponential(exponent)
+        above, below = self.value(exponent), self.value(base)
+        if isinstance(above, Fraction):
+            if above.denominator == 1:
+                return numbers.integer_power(below, int(above))
+            if self._shift or above.denominator <= _MAX_ROOT:
+                if isinstance(below, Fraction) and below == 0 and above < 0:
+                    raise UndefinedError("a power of zero")
+                taken = numbers.root(below, above.denominator, id(below))
+                return numbers.integer_power(taken, above.numerator)
+        if not numbers.is_real(below) or not numbers.is_real(above) or numbers.sign(below) <= 0:
+            raise UnknownError("a power of a number that is not positive")
+        first, second = numbers.node(below), numbers.node(above)
+        key = ("power", base, exponent)
+        return self.constant(key, lambda: iv.exp(numbers.logarithm(first) * second.interval()))
+
+    def exponential(self, exponent: Any) -> Number:
+        """A power of e."""
+        if isinstance(exponent, sympy.Add):
+            return numbers.product(self.exponential(term) for term in exponent.args)
+        factors = _flat(exponent)
+        logarithms = [part for part in factors if isinstance(part, sympy.log) and _natural(part)]
+        if len(logarithms) == 1:
+            factors.remove(logarithms[0])
+            return self.power(logarithms[0].args[0], sympy.Mul(*factors, evaluate=False))
+        half_turns = self._multiple(exponent, (sympy.pi, sympy.I))
+        if half_turns is not None:
+            return numbers.unity(half_turns / 2)
+        value = self.value(exponent)
+        if not numbers.is_real(value):
+            raise UnknownError("a power of e that is not real")
+        if isinstance(value, Fraction) and value.denominator <= _MAX_ROOT:
+            e = self.constant("e", lambda: iv.exp(iv.mpf(1)))
+            if value.denominator > 1:
+                e = numbers.root(e, value.denominator, "e")
+            return numbers.integer_power(e, value.numerator) if value else Fraction(1)
+        power = numbers.node(value)
+        key = value if isinstance(value, Fraction) else exponent
+        return self.constant(("exp", key), lambda: iv.exp(power.interval()))
+
+    def logarithm(self, formula: Any, base: Any = sympy.E) -> Number:
+        """A logarithm."""
+        if base != sympy.E and base != _E:
+            values = self.value(formula), self.value(base)
+            if all(isinstance(value, Fraction) and value > 0 for value in values):
+                whole = _whole_logarithm(*values)  # pyright: ignore[reportArgumentType]
+                if whole is not None:
+                    return whole
+            below = self.logarithm(base)
+            return numbers.multiply(self.logarithm(formula), numbers.invert(below))
+        if isinstance(formula, sympy.exp) and numbers.is_real(self.value(formula.args[0])):
+            return self.value(formula.args[0])
+        value = self.value(formula)
+        if not numbers.is_real(value):
+            raise UnknownError("a logarithm of a number that is not real")
+        if numbers.sign(value) <= 0:
+            raise UndefinedError("a logarithm of a number that is not positive")
+        if isinstance(formula, sympy.Pow) and numbers.sign(self.value(formula.base)) > 0:
+            return numbers.multiply(self.value(formula.exp), self.logarithm(formula.base))
+        if isinstance(value, Node):
+            return self.constant(("log", formula), lambda: numbers.logarithm(value))
+        total: Number = Fraction(0)
+        for number, exponent in _factors(value).items():
+            one = self.constant(("log", number), lambda number=number: iv.log(iv.mpf(number)))
+            total = numbers.add(total, numbers.multiply(one, Fraction(exponent)))
+        return total
+
+    def cosine(self, angle: Any) -> Number:
+        """A cosine."""
+        half_turns = self._multiple(angle, (sympy.pi,))
+        if half_turns is not None:
+            return numbers.cosine(half_turns / 2)
+        return self._wave("cos", iv.cos, angle)
+
+    def sine(self, angle: Any) -> Number:
+        """A sine."""
+        half_turns = self._multiple(angle, (sympy.pi,))
+        if half_turns is not None:
+            return numbers.cosine(half_turns / 2 - Fraction(1, 4))
+        return self._wave("sin", iv.sin, angle)
+
+    def _wave(self, name: str, enclose: Any, angle: Any) -> Number:
+        value = self.value(angle)
+        if not numbers.is_real(value):
+            raise UnknownError("an angle that is not real")
+        inside = numbers.node(value)
+        key = value if isinstance(value, Fraction) else angle
+        return self.constant((name, key), lambda: enclose(inside.interval()))
+
+    def absolute(self, formula: Any) -> Number:
+        """An absolute value."""
+        value = self.value(formula)
+        if not numbers.is_real(value):
+            raise UnknownError("an absolute value of a number that is not real")
+        return value if numbers.sign(value) >= 0 else _negative(value)
+
+    def floor(self, formula: Any) -> Number:
+        """The largest integer that is not above the formula."""
+        value = self.value(formula)
+        if not numbers.is_real(value):
+            raise UnknownError("a floor of a number that is not real")
+        return numbers.floor(value)
+
+    def ceiling(self, formula: Any) -> Number:
+        """The smallest integer that is not below the formula."""
+        return -numbers.floor(_negative(self.value(formula)))
+
+    def factorial(self, formula: Any) -> Number:
+        """A factorial of an integer from 0."""
+        value = self._natural(formula)
+        if value * max(1, value.bit_length() - 1) > numbers.MAX_BITS:
+            raise UndecidedError("a factorial has too many digits")
+        return Fraction(math.factorial(value))
+
+    def binomial(self, above: Any, below: Any) -> Number:
+        """A binomial coefficient of integers from 0."""
+        n, k = self._natural(above), self._natural(below)
+        if min(k, max(0, n - k)) * n.bit_length() > numbers.MAX_BITS:
+            raise UndecidedError("a binomial coefficient has too many digits")
+        return Fraction(math.comb(n, k))
+
+    def repeated(self, kind: Any, term: Any, *limits: Any) -> Number:
+        """A sum or product over integers."""
+        (variable, first, last), *others = (tuple(limit) for limit in limits)
+        if others:
+            raise UnknownError("a sum over several variables")
+        start, end = self.value(first), self.value(last)
+        if not (isinstance(start, Fraction) and isinstance(end, Fraction)):
+            raise UnknownError("limits that are not integers")
+        if start.denominator * end.denominator != 1 or end - start >= _MAX_TERMS:
+            raise UnknownError("a sum of too many terms")
+        values = []
+        for index in range(int(start), int(end) + 1):
+            inner = Evaluation({**self._point, variable: Fraction(index)}, self._shift)
+            values.append(inner.value(term))
+            self.has_constants |= inner.has_constants
+        return kind(values)
+
+    def _natural(self, formula: Any) -> int:
+        value = self.value(formula)
+        if not isinstance(value, Fraction) or value.denominator != 1 or value < 0:
+            raise UnknownError("a factorial of a number that is no integer from 0")
+        return int(value)
+
+    def _multiple(self, formula: Any, units: tuple[Any, ...]) -> Fraction | None:
+        """The rational that, times the units, is the formula; None if there is none."""
+        if isinstance(formula, sympy.Add):
+            parts = [self._multiple(part, units) for part in formula.args]
+            return None if None in parts else sum(parts, Fraction(0))  # pyright: ignore
+        factors = _flat(formula)
+        for unit in units:
+            if unit not in factors:
+                break
+            factors.remove(unit)
+        else:
+            value = self.product(*factors)
+            return value if isinstance(value, Fraction) else None
+        # Zero is a multiple of everything.
+        return Fraction(0) if formula == 0 else None
+
+
+def _flat(formula: Any) -> list[Any]:
+    if isinstance(formula, sympy.Mul):
+        return [factor for part in formula.args for factor in _flat(part)]
+    return [formula]
+
+
+def _natural(logarithm: Any) -> bool:
+    return len(logarithm.args) == 1 or logarithm.args[1] in (sympy.E, _E)
+
+
+def _negative(number: Number) -> Number:
+    return numbers.multiply(Fraction(-1), number)
+
+
+def _reciprocal(of: Any) -> Any:
+    return lambda evaluation, angle: numbers.invert(of(evaluation, angle))
+
+
+def _ratio(above: Any, below: Any) -> Any:
+    return lambda evaluation, angle: numbers.multiply(
+        above(evaluation, angle), numbers.invert(below(evaluation, angle))
+    )
+
+
+def _extreme(sign: int) -> Any:
+    def choose(evaluation: Evaluation, *formulas: Any) -> Number:
+        best, *others = map(evaluation.value, formulas)
+        for other in others:
+            if numbers.sign(numbers.add(other, _negative(best))) == sign:
+                best = other
+        return best
+
+    return choose
+
+
+def _whole_logarithm(value: Fraction, base: Fraction) -> Fraction | None:
+    """The logarithm if it is rational, as that of 8 to base 4."""
+    ones, twos = _factors(value), _factors(base)
+    if not twos or ones.keys() - twos.keys():
+        return None
+    ratios = {Fraction(ones.get(prime, 0), exponent) for prime, exponent in twos.items()}
+    return ratios.pop() if len(ratios) == 1 else None
+
+
+def _factors(value: Fraction) -> dict[int, int]:
+    """Exponents of the factors of a positive rational; the last factor may be no prime."""
+    exponents: dict[int, int] = {}
+    for number, step in ((value.numerator, 1), (value.denominator, -1)):
+        for divisor in range(2, _MAX_FACTOR):
+            while number % divisor == 0:
+                number //= divisor
+                exponents[divisor] = exponents.get(divisor, 0) + step
+        if number > 1:
+            exponents[number] = exponents.get(number, 0) + step
+    return {factor: exponent for factor, exponent in exponents.items() if exponent}
+
+
+def _hash(text: str) -> int:
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
+
+
+_E = sympy.exp(1, evaluate=False)
+_RULES: dict[Any, Any] = {
+    type(sympy.pi): lambda evaluation: evaluation.constant("pi", lambda: +iv.pi),
+    type(sympy.E): lambda evaluation: evaluation.exponential(sympy.Integer(1)),
+    type(sympy.I): lambda evaluation: numbers.unity(Fraction(1, 4)),
+    sympy.Add: Evaluation.sum,
+    sympy.Mul: Evaluation.product,
+    sympy.Pow: Evaluation.power,
+    sympy.exp: Evaluation.exponential,
+    sympy.log: Evaluation.logarithm,
+    sympy.cos: Evaluation.cosine,
+    sympy.sin: Evaluation.sine,
+    sympy.tan: _ratio(Evaluation.sine, Evaluation.cosine),
+    sympy.cot: _ratio(Evaluation.cosine, Evaluation.sine),
+    sympy.sec: _reciprocal(Evaluation.cosine),
+    sympy.csc: _reciprocal(Evaluation.sine),
+    sympy.Abs: Evaluation.absolute,
+    sympy.floor: Evaluation.floor,
+    sympy.ceiling: Evaluation.ceiling,
+    sympy.factorial: Evaluation.factorial,
+    sympy.binomial: Evaluation.binomial,
+    sympy.Max: _extreme(1),
+    sympy.Min: _extreme(-1),
+    sympy.Sum: lambda evaluation, *args: evaluation.repeated(numbers.total, *args),
+    sympy.Product: lambda evaluation, *args: evaluation.repeated(numbers.product, *args),
+    sympy.UnevaluatedExpr: Evaluation.value,
+}
