@@ -109,6 +109,13 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/live/test_core_program.py", "-k", "left_alone"),
     ),
     Mutant(
+        name="an option of XLA that this JAX lacks ends the search",
+        file="cats_jax/live/core_program.py",
+        original="for name, value in wanted.items() if _is_known(name, value)}",
+        mutated="for name, value in wanted.items()}",
+        tests=("tests/live/test_core_program.py", "-k", "does_not_have"),
+    ),
+    Mutant(
         name="a greedy child is sampled again although its node has one",
         file="cats_jax/live/driver.py",
         original="copy=slot.greedy.get(parent) if step_request.temperature == 0.0 else None,",
