@@ -62,7 +62,8 @@ _ENVIRONMENT = {
     # The search core is small: on a GPU it would wait for transfers, and JAX would take most of
     # the memory that the models need.
     "JAX_PLATFORMS": "cpu",
-    # One thread per process is fastest for tiny models, by far so on a shared machine.
+    # For numpy and the processes that a command starts, whose work is small. A model's threads are
+    # its setting `num_threads`, see `models.threads`.
     "OMP_NUM_THREADS": "1",
     "TOKENIZERS_PARALLELISM": "false",
 }

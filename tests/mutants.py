@@ -109,6 +109,27 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/live/test_core_program.py", "-k", "left_alone"),
     ),
     Mutant(
+        name="an option of XLA that this JAX lacks ends the search",
+        file="cats_jax/live/core_program.py",
+        original="for name, value in wanted.items() if _is_known(name, value)}",
+        mutated="for name, value in wanted.items()}",
+        tests=("tests/live/test_core_program.py", "-k", "does_not_have"),
+    ),
+    Mutant(
+        name="a large model on the CPU computes with one thread",
+        file="cats_jax/models/threads.py",
+        original="return 1 if parameters < _SMALL else available_cpus()",
+        mutated="return 1",
+        tests=("tests/models/test_threads.py", "-k", "size_decides"),
+    ),
+    Mutant(
+        name="the threads of the last model that was loaded are those of all",
+        file="cats_jax/models/huggingface/model.py",
+        original="if self._num_threads is not None and torch.get_num_threads() != self._num_threads:",
+        mutated="if self.seconds == 0.0:",
+        tests=("tests/models/test_threads.py", "-k", "its_own_number"),
+    ),
+    Mutant(
         name="a greedy child is sampled again although its node has one",
         file="cats_jax/live/driver.py",
         original="copy=slot.greedy.get(parent) if step_request.temperature == 0.0 else None,",

@@ -47,6 +47,8 @@ def show_bounds(
     table.add_row("all", *(f"{total:,}" for total in totals))
     show_table(console, table)
     _show_memory(console, found)
+    if threads := _threads(recipe):
+        console.print(threads, markup=False, soft_wrap=True)
     files = [
         f"question file {spec.file!r}"
         for spec in recipe.questions
@@ -81,6 +83,24 @@ def _footprints(recipe: Recipe, models: ModelSource) -> tuple[list[Footprint | N
     return found, absent
 
 
+def _threads(recipe: Recipe) -> str:
+    """The threads of each model on the CPU in one line; empty if there is no such model."""
+    from ..models.backend import choose_backend, gpu_numbers
+    from ..models.settle import choose_threads
+    from ..models.threads import available_cpus
+    from ..specs.functions import is_function_name
+
+    parts = []
+    for spec in (recipe.policy, *recipe.prms):
+        spec = choose_threads(choose_backend(spec))
+        if spec.num_threads and not gpu_numbers(spec) and not is_function_name(spec.path):
+            kind = "policy" if spec.where == "policy" else "PRM"
+            parts.append(f"{kind} {pathlib.Path(spec.path).name!r} {spec.num_threads}")
+    if not parts:
+        return ""
+    return f"threads (num_threads), of {available_cpus()} CPUs: {', '.join(parts)}"
+
+
 def _show_memory(console: Console, found: Sequence[Footprint | None]) -> None:
     """Print what each model needs on its device, and whether the policy fits beside each PRM."""
     from ..models.footprint import PROMPT_TOKENS, device_memory
@@ -112,11 +132,11 @@ def _show_memory(console: Console, found: Sequence[Footprint | None]) -> None:
 def _as_settled(spec: PolicySpec | PrmSpec, work: Work) -> PolicySpec | PrmSpec:
     """The model with about the context that `settle` gives its engine; questions are not read."""
     from ..models.backend import choose_backend
-    from ..models.settle import prm_context
+    from ..models.settle import choose_threads, prm_context
     from ..specs.functions import is_function_name
     from ..specs.models import PrmSpec
 
-    spec = choose_backend(spec)
+    spec = choose_threads(choose_backend(spec))
     if spec.backend != "vllm" or spec.max_model_len is not None or is_function_name(spec.path):
         return spec
     tokens = work.path_tokens(sys.maxsize)

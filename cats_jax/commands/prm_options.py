@@ -29,7 +29,8 @@ class PrmOptions:
             in memory. Default: 32768.
         kv_cache_gib: size of the cache of keys and values in GiB; for the back end hf. Default: a
             quarter of the memory that is free after loading.
-        num_threads: threads of torch; for the back end hf.
+        num_threads: threads on a CPU, without a server. Default: one for a model of less than 2**25
+            parameters, otherwise all CPUs.
         max_model_len: largest number of tokens of a solution; on an engine. Default: the model's.
         gpu_memory_utilization: share of a GPU's memory for the engine of the back end vllm.
     """
@@ -40,7 +41,7 @@ class PrmOptions:
     dtype: str = "float32"
     batch_tokens: int | None = None
     kv_cache_gib: float | None = None
-    num_threads: int = 1
+    num_threads: int | None = None
     max_model_len: int | None = None
     gpu_memory_utilization: float = 0.45
 

@@ -84,6 +84,7 @@ class RayRunner:
             raise BadInputError(
                 f"--ray: {self.num_workers} workers, but the cluster has room for {room}: each "
                 f"needs {cpus} CPU(s) and {gpus:g} GPU(s) on one node"
+                + ("; set num_threads of the models for fewer CPUs" if cpus > 1 else "")
             )
         actor = ray.remote(
             num_cpus=cpus,
@@ -162,7 +163,7 @@ class RayRunner:
 def needs(recipe: Recipe) -> tuple[int, float]:
     """(CPUs, GPUs) that one worker reserves; it holds the policy and one PRM at a time.
 
-    A model of the backend "hf" takes `num_threads` CPUs on the device "cpu". Models that need the
+    A model on the device "cpu" takes `num_threads` CPUs. Models that need the
     GPUs up to number K, by `device` or `tensor_parallel_size`, take K + 1 whole GPUs, and so does
     one of "hf" on the first GPU. vLLM engines on the first GPU alone take a part of it, the sum of
     the policy's and the largest PRM's `gpu_memory_utilization`; several workers may share that GPU.
@@ -170,7 +171,7 @@ def needs(recipe: Recipe) -> tuple[int, float]:
     """
     specs = (recipe.policy, *recipe.prms)
     local = [spec for spec in specs if spec.backend == "hf"]
-    cpus = max((spec.num_threads for spec in local if not gpu_numbers(spec)), default=1)
+    cpus = max((spec.num_threads or 1 for spec in specs if not gpu_numbers(spec)), default=1)
     whole = max((gpu_numbers(spec).stop for spec in specs), default=0)
     if whole > 1 or any(gpu_numbers(spec) for spec in local):
         return cpus, float(whole)

@@ -54,8 +54,27 @@ def core_program(*static_argnames: str) -> Callable[[Callable[..., _R]], CorePro
 
 
 def compiler_options(platform: str) -> dict[str, bool | int]:
-    """Options of XLA for the core on this platform, without those that XLA_FLAGS names."""
+    """Options of XLA for the core on this platform, for `jax.jit`.
+
+    Options that XLA_FLAGS names are left out, and so are those that this release of JAX lacks
+    (0.11 dropped `xla_cpu_use_fusion_emitters`): an option is only there for speed.
+    """
     if platform != "cpu":
         return {}
     flags = os.environ.get("XLA_FLAGS", "")
-    return {name: value for name, value in _QUICK.items() if name not in flags}
+    wanted = {name: value for name, value in _QUICK.items() if name not in flags}
+    return {name: value for name, value in wanted.items() if _is_known(name, value)}
+
+
+@functools.cache
+def _is_known(name: str, value: bool | int) -> bool:
+    """Whether JAX compiles with an option, found once per process with a program of one constant.
+
+    Nothing but the option can be wrong with that program, so any error counts. What is wrong with
+    JAX itself shows when the core's own programs are compiled.
+    """
+    try:
+        jax.jit(lambda: 0, compiler_options={name: value}).lower().compile()
+    except Exception:
+        return False
+    return True

@@ -12,6 +12,7 @@ from ..specs.functions import is_function_name
 from ..specs.models import ModelSpec, PolicySpec, PrmSpec
 from .backend import choose_backend, gpu_numbers, has_vllm
 from .source import model_folder, silence_transformers
+from .threads import default_threads
 
 if TYPE_CHECKING:
     from .huggingface.model import CausalModel
@@ -30,8 +31,9 @@ def settle(
 ) -> tuple[PolicySpec, tuple[PrmSpec, ...]]:
     """The models as this machine will run them; what they settle on belongs into the manifest.
 
-    Backends and devices are chosen, see `choose_backend`. An engine of vLLM without
-    `max_model_len` gets what the run can need, at most the model's own. The policy's engine gets
+    Backends and devices are chosen, see `choose_backend`, and threads, see `choose_threads`. An
+    engine of vLLM without `max_model_len` gets what the run can need, at most the model's own. The
+    policy's engine gets
 
         longest prompt + (max_depth - 1) max_step_tokens + max(max_step_tokens, max_answer_tokens)
 
@@ -49,7 +51,8 @@ def settle(
             (known where vLLM is installed), or a context longer than the model's or too short for a
             question; or there is no such model.
     """
-    policy, prms = choose_backend(policy), tuple(map(choose_backend, prms))
+    policy = choose_threads(choose_backend(policy))
+    prms = tuple(choose_threads(choose_backend(spec)) for spec in prms)
     _check_names((policy, *prms))
     if not any(map(_has_own_engine, (policy, *prms))):
         return policy, prms
@@ -62,6 +65,28 @@ def settle(
 def prm_context(path_tokens: int, max_depth: int) -> int:
     """Context that a PRM gets for paths of some tokens of the policy, prompt included."""
     return _PRM_FACTOR * path_tokens + _TAG_TOKENS * max_depth
+
+
+def choose_threads(spec: Spec) -> Spec:
+    """A spec with the number of threads that its model gets, see `default_threads`.
+
+    A function reads 1, and a model behind a server has none. A model that can't be read keeps None:
+    whoever loads it says what is wrong.
+
+    Args:
+        spec: spec whose backend and device are chosen.
+    """
+    if spec.num_threads is not None:
+        return spec
+    if is_function_name(spec.path):
+        return dataclasses.replace(spec, num_threads=1)
+    if spec.backend not in ("hf", "vllm"):
+        return spec
+    try:
+        threads = default_threads(model_folder(spec), str(spec.device))
+    except BadInputError:
+        return spec
+    return dataclasses.replace(spec, num_threads=threads)
 
 
 def _has_own_engine(spec: ModelSpec) -> bool:

@@ -13,7 +13,7 @@ from ..errors import BadInputError
 from .functions import is_function_name
 
 HF_KEYS = ("batch_tokens", "kv_cache_gib", "num_threads")
-"""Settings of the backend "hf" alone."""
+"""Settings of the backend "hf" that servers do not have."""
 
 VLLM_KEYS = (
     "tensor_parallel_size",
@@ -24,8 +24,9 @@ VLLM_KEYS = (
     "block_size",
     "engine_args",
     "seed_per",
+    "num_threads",
 )
-"""Settings of the backend "vllm" alone."""
+"""Settings of the backend "vllm" that servers do not have."""
 
 _HONOURED = {
     "hf": ("device", "dtype", *HF_KEYS),
@@ -87,7 +88,10 @@ class ModelSpec:
             `tensor_parallel_size` K takes the GPUs N..N + K - 1. Default: "cpu" for "hf", "auto"
             for "vllm" and for the backend "auto". For "hf" and "vllm".
         dtype: "float32" or "bfloat16", for "vllm" also "float16"; a server has its own.
-        batch_tokens, kv_cache_gib, num_threads: see `HuggingFaceGenerator`; for "hf".
+        batch_tokens, kv_cache_gib: see `HuggingFaceGenerator`; for "hf".
+        num_threads: threads of the CPU that a model computes with. Default: one for a small model
+            and on a GPU, otherwise all CPUs of the process, see `models.threads`. For "hf", and for
+            "vllm" on a CPU.
         max_model_len: largest number of tokens in a sequence, at most the model's own. Default:
             what the run can need for "vllm", see `models.source.settle`, the model's own for a
             server. For "vllm" and servers.
@@ -110,7 +114,7 @@ class ModelSpec:
     dtype: str = "float32"
     batch_tokens: int = 1 << 16
     kv_cache_gib: float | None = None
-    num_threads: int = 1
+    num_threads: int | None = None
     max_model_len: int | None = None
     gpu_memory_utilization: float = 0.45
     tensor_parallel_size: int | None = None

@@ -97,7 +97,8 @@ def begin_folder(
 def with_current_names(value: Any, parent: str = "") -> Any:
     """The entries of a manifest of an earlier version, as they are now.
 
-    A policy's `recipe` is now `format`, and a model behind a server has no `device`. An entry that
+    A policy's `recipe` is now `format`, and a model behind a server has no `device` and no
+    `num_threads`. An entry that
     is missing reads as null, see `differences`.
 
     Args:
@@ -109,7 +110,7 @@ def with_current_names(value: Any, parent: str = "") -> Any:
     if not isinstance(value, dict):
         return value
     if parent in ("policy", "prms") and str(value.get("backend")).startswith("http"):
-        value = {**value, "device": None}
+        value = {**value, "device": None, "num_threads": None}
     names = {name: "format" if (parent, name) == ("policy", "recipe") else name for name in value}
     return {names[name]: with_current_names(entry, name) for name, entry in value.items()}
 

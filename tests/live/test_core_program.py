@@ -8,9 +8,18 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from cats_jax.live import core_program as module
 from cats_jax.live.core_program import compiler_options, core_program
 
-QUICK = {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": 1}
+QUICK = {
+    name: value
+    for name, value in {
+        "xla_cpu_use_fusion_emitters": False,
+        "xla_backend_optimization_level": 1,
+    }.items()
+    if name == "xla_backend_optimization_level" or jax.__version_info__ < (0, 11)
+}
+"""Options for quick compilation that this release of JAX has."""
 
 
 def test_a_cpu_gets_options_for_quick_compilation_and_other_platforms_none(monkeypatch):
@@ -27,6 +36,7 @@ def test_options_that_the_user_sets_are_left_alone(monkeypatch, name):
 
 def test_a_program_is_jitted_once_with_the_options_of_its_platform(monkeypatch):
     monkeypatch.delenv("XLA_FLAGS", raising=False)
+    assert compiler_options("cpu") == QUICK  # what JAX knows is found before calls are counted
     made = []
     jit = jax.jit
     monkeypatch.setattr(
@@ -42,6 +52,22 @@ def test_a_program_is_jitted_once_with_the_options_of_its_platform(monkeypatch):
     assert raised(jnp.float32(2), power=3) == 8
     assert made == [{"static_argnames": ("power",), "compiler_options": QUICK}]
     assert raised.jitted._cache_size() == 2
+
+
+def test_an_option_that_jax_does_not_have_is_left_out(monkeypatch):
+    monkeypatch.delenv("XLA_FLAGS", raising=False)
+    known = {"xla_backend_optimization_level": 1}
+    monkeypatch.setattr(module, "_QUICK", {"xla_cpu_invented": True, **known})
+    assert compiler_options("cpu") == known
+
+    @core_program()
+    def doubled(x):
+        return 2 * x
+
+    assert doubled(jnp.float32(3)) == 6
+    # JAX is asked once per process for each option.
+    monkeypatch.setattr(jax, "jit", lambda *_, **__: pytest.fail("asked again"))
+    assert compiler_options("cpu") == known
 
 
 def test_importing_the_programs_chooses_no_platform():

@@ -61,7 +61,7 @@ class HuggingFaceGenerator(StepPolicy):
         dtype: "float32" or "bfloat16".
         batch_tokens: tokens (rows x width) of one micro-batch; halved when memory runs out.
         kv_cache_gib: bound of the cache, see `CausalModel`. It changes no sample and no usage.
-        num_threads: torch's threads, for the whole process (see `CausalModel`).
+        num_threads: torch's threads (see `CausalModel`); default: by the model's size.
         asked: `format`, `step_separator`, `max_step_tokens` and `max_answer_tokens`, see
             `StepPolicy`.
 
@@ -81,7 +81,7 @@ class HuggingFaceGenerator(StepPolicy):
         dtype: str = "float32",
         batch_tokens: int = 1 << 15,
         kv_cache_gib: float | None = None,
-        num_threads: int = 1,
+        num_threads: int | None = None,
         **asked: Any,
     ):
         check_positive(batch_tokens=batch_tokens)

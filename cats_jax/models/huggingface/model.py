@@ -39,6 +39,7 @@ from ...protocols import Question
 from ..local_files import LOCAL_FILES, reason_of
 from ..prompts.policy_encoder import PromptEncoder
 from ..prompts.policy_format import AUTO, choose_format
+from ..threads import default_threads
 from .prefix_cache import PrefixCache, Segment, cache_bytes
 
 WIDTH = 32
@@ -72,9 +73,8 @@ class CausalModel:
         path: a local model folder with safetensors weights; nothing is ever downloaded.
         device: "cpu", "cuda" or "cuda:N".
         dtype: "float32" or "bfloat16", of weights and cached keys and values.
-        num_threads: torch's threads for work inside an operator, set for the whole process. More
-            than one slows tiny models down on a shared machine, and bitwise equality is only known
-            for one.
+        num_threads: torch's threads for work inside an operator; None takes `default_threads`.
+            Bitwise equality is only known for one.
         kv_cache_gib: largest size of the cache of keys and values in GiB (2**30 bytes), > 0; None
             takes `footprint.FREE_SHARE`, a quarter, of the memory that is free when the cache is
             made, after the weights. On a CPU that is the kernel's MemAvailable, or all memory where
@@ -103,7 +103,7 @@ class CausalModel:
         *,
         device: str,
         dtype: str,
-        num_threads: int,
+        num_threads: int | None,
         kv_cache_gib: float | None = None,
         format: str | None = AUTO,
     ):
@@ -163,7 +163,8 @@ class CausalModel:
         Raises:
             BadInputError: a tensor of the model is missing.
         """
-        torch.set_num_threads(self._num_threads)
+        if self._num_threads is None:
+            self._num_threads = default_threads(self._folder, self.device.type)
         with _reading(self._folder):
             loaded: Any = auto_class.from_pretrained(
                 self._folder,
@@ -244,8 +245,13 @@ class CausalModel:
 
     @contextlib.contextmanager
     def timed(self) -> Iterator[None]:
-        """Adds the block's duration to `seconds`; on a GPU, waits until its work is done."""
+        """Adds the block's duration to `seconds`; on a GPU, waits until its work is done.
+
+        The block has this model's number of threads, whatever another one had before it.
+        """
         start = time.perf_counter()
+        if self._num_threads is not None and torch.get_num_threads() != self._num_threads:
+            torch.set_num_threads(self._num_threads)
         yield
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)

@@ -42,7 +42,7 @@ class RewardModel(CausalModel):
         *,
         device: str,
         dtype: str,
-        num_threads: int,
+        num_threads: int | None,
         kv_cache_gib: float | None = None,
     ):
         super().__init__(

@@ -40,7 +40,7 @@ class HuggingFaceScorer:
         dtype: "float32" or "bfloat16".
         batch_tokens: tokens (rows x width) of one micro-batch; halved when memory runs out.
         kv_cache_gib: bound of the cache, see `CausalModel`. It changes no score and no usage.
-        num_threads: torch's threads, for the whole process (see `CausalModel`).
+        num_threads: torch's threads (see `CausalModel`); default: by the model's size.
 
     Attributes:
         recomputed: number of tokens computed again because their keys and values had been put
@@ -59,7 +59,7 @@ class HuggingFaceScorer:
         dtype: str = "float32",
         batch_tokens: int = 1 << 15,
         kv_cache_gib: float | None = None,
-        num_threads: int = 1,
+        num_threads: int | None = None,
     ):
         self._model = RewardModel(
             path,

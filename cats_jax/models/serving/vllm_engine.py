@@ -24,6 +24,7 @@ from ...protocols import TokenUsage
 from ...specs.models import ModelSpec, PolicySpec
 from ..backend import choose_backend, gpu_numbers
 from ..prm.format import Head, TokenPair
+from ..threads import default_threads
 from . import vllm_head
 from .token_engine import Classified, ClassifiedSteps, Sampled, SampleRequest, by_beginnings
 from .vllm_client import Output, QueueClient, classify, generate
@@ -33,6 +34,9 @@ _CPU_BLOCK_SIZE = 32
 
 _CPU_BATCHED_TOKENS = 8192
 """Largest number of tokens in a forward pass on a CPU, unless the context is longer."""
+
+_BIND = "VLLM_CPU_OMP_THREADS_BIND"
+"""Environment variable of vLLM: the cores of a CPU engine's threads, "auto" or "nobind"."""
 
 _DEFAULTS = ModelSpec("", backend="vllm")
 
@@ -326,17 +330,19 @@ def _start(path: str | pathlib.Path, context: int, settings: ModelSpec, **task: 
             f"{'the CPU' if on_cpu else 'GPUs'}: set device: {'cpu' if on_cpu else 'cuda'}, or "
             "install the other build"
         )
+    threads = settings.num_threads or default_threads(path, str(settings.device))
     try:
-        engine = LLM(
-            model=str(path),
-            disable_log_stats=True,
-            use_tqdm_on_load=False,
-            load_format="safetensors",
-            trust_remote_code=False,
-            worker_extension_cls=f"{vllm_head.__name__}.{vllm_head.DeviceOf.__name__}",
-            **engine_arguments(settings, context=context, on_cpu=on_cpu),
-            **task,
-        )
+        with _environment(_thread_variables(threads) if on_cpu else {}):
+            engine = LLM(
+                model=str(path),
+                disable_log_stats=True,
+                use_tqdm_on_load=False,
+                load_format="safetensors",
+                trust_remote_code=False,
+                worker_extension_cls=f"{vllm_head.__name__}.{vllm_head.DeviceOf.__name__}",
+                **engine_arguments(settings, context=context, on_cpu=on_cpu),
+                **task,
+            )
     except (RuntimeError, ValueError, TypeError) as error:
         reason = str(error).strip().splitlines()[-1]
         raise BadInputError(
@@ -348,6 +354,32 @@ def _start(path: str | pathlib.Path, context: int, settings: ModelSpec, **task: 
     _check_devices(engine, settings)
     _wake_when_it_dies(engine)
     return engine
+
+
+def _thread_variables(threads: int) -> dict[str, str]:
+    """Environment variables that give an engine on a CPU its threads.
+
+    By itself vLLM binds threads to all cores but one, the same ones for every engine. Who sets
+    VLLM_CPU_OMP_THREADS_BIND to other than "nobind" chooses cores, and that decides.
+    """
+    if os.environ.get(_BIND, "nobind") != "nobind":
+        return {}
+    return {_BIND: "nobind", "OMP_NUM_THREADS": str(threads)}
+
+
+@contextlib.contextmanager
+def _environment(variables: dict[str, str]) -> Iterator[None]:
+    """Sets environment variables in the block, which processes that it starts keep."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def _check_devices(engine: Any, settings: ModelSpec) -> None:

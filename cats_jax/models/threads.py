@@ -1,0 +1,42 @@
+"""How many threads of the CPU a model gets where its `num_threads` says nothing."""
+
+from __future__ import annotations
+
+import math
+import os
+import pathlib
+
+from .weights import stored_tensors
+
+_SMALL = 1 << 25
+"""Parameters below which more than one thread does not pay.
+
+The embedded models have less than a million. Bitwise equality is known for one thread only.
+"""
+
+
+def default_threads(folder: str | pathlib.Path, device: str) -> int:
+    """Threads of a model, by its number of parameters in the headers of its safetensors files.
+
+    Args:
+        folder: the model's folder.
+        device: "cpu", or a GPU, for which one thread is enough.
+
+    Returns:
+        1 for a model of fewer than 2**25 parameters and on a GPU, otherwise the number of CPUs that
+        this process may use.
+
+    Raises:
+        BadInputError: a safetensors file is missing or broken.
+    """
+    if device != "cpu":
+        return 1
+    parameters = sum(math.prod(tensor.shape) for tensor in stored_tensors(folder).values())
+    return 1 if parameters < _SMALL else available_cpus()
+
+
+def available_cpus() -> int:
+    """Number of CPUs that this process may use."""
+    if hasattr(os, "sched_getaffinity"):  # not on macOS
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
