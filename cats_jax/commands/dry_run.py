@@ -63,7 +63,8 @@ def _footprints(recipe: Recipe, models: ModelSource) -> tuple[list[Footprint | N
         BadInputError: a name or format is unknown, or a model does not fit its format.
     """
     from ..evaluation.runners import largest_work
-    from ..models.source import MissingModelError, check_format_name
+    from ..models.folders import MissingModelError
+    from ..models.source import check_format_name
     from ..specs.functions import is_function_name
 
     work = largest_work(recipe)
