@@ -11,7 +11,8 @@ from ..protocols import Question
 from ..specs.functions import is_function_name
 from ..specs.models import ModelSpec, PolicySpec, PrmSpec
 from .backend import choose_backend, gpu_numbers, has_vllm
-from .source import model_folder, silence_transformers
+from .folders import MissingModelError
+from .source import format_name, model_folder, silence_transformers
 
 if TYPE_CHECKING:
     from .huggingface.model import CausalModel
@@ -30,7 +31,8 @@ def settle(
 ) -> tuple[PolicySpec, tuple[PrmSpec, ...]]:
     """The models as this machine will run them; what they settle on belongs into the manifest.
 
-    Backends and devices are chosen, see `choose_backend`. An engine of vLLM without
+    Backends and devices are chosen, see `choose_backend`, and the format "auto" becomes the name of
+    the one that it chooses. An engine of vLLM without
     `max_model_len` gets what the run can need, at most the model's own. The policy's engine gets
 
         longest prompt + (max_depth - 1) max_step_tokens + max(max_step_tokens, max_answer_tokens)
@@ -50,6 +52,7 @@ def settle(
             question; or there is no such model.
     """
     policy, prms = choose_backend(policy), tuple(map(choose_backend, prms))
+    policy, prms = _with_format(policy), tuple(map(_with_format, prms))
     _check_names((policy, *prms))
     if not any(map(_has_own_engine, (policy, *prms))):
         return policy, prms
@@ -62,6 +65,15 @@ def settle(
 def prm_context(path_tokens: int, max_depth: int) -> int:
     """Context that a PRM gets for paths of some tokens of the policy, prompt included."""
     return _PRM_FACTOR * path_tokens + _TAG_TOKENS * max_depth
+
+
+def _with_format(spec: Spec) -> Spec:
+    try:
+        return dataclasses.replace(spec, format=format_name(spec))
+    except (
+        MissingModelError
+    ):  # the models are not folders, but from a `ModelSource` of another kind
+        return spec
 
 
 def _has_own_engine(spec: ModelSpec) -> bool:

@@ -6,7 +6,6 @@ format on transformers or on a serving engine, whose libraries are imported when
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import pathlib
 from collections.abc import Sequence
@@ -100,7 +99,6 @@ def check_models(
         check_fit([footprint for footprint in found if footprint is not None])
 
 
-@functools.lru_cache(maxsize=64)  # a run is checked twice, and real vocabularies take seconds
 def _check_files(folder: pathlib.Path, format: str, *, reward: bool, here: bool) -> str:
     """Check tokenizer, configuration and format of a policy or a reward model.
 
@@ -147,9 +145,19 @@ def format_name(spec: PolicySpec | PrmSpec) -> str:
     return _check_spec(spec)
 
 
+_CHECKED: dict[tuple[Any, ...], str] = {}
+"""Names of formats by what was checked: a run is checked twice, and vocabularies take seconds."""
+
+
 def _check_spec(spec: PolicySpec | PrmSpec) -> str:
-    reward, here = isinstance(spec, PrmSpec), choose_backend(spec).backend == "hf"
-    return _check_files(model_folder(spec), spec.format, reward=reward, here=here)
+    folder, reward = model_folder(spec), isinstance(spec, PrmSpec)
+    here = choose_backend(spec).backend == "hf"
+    if (name := _CHECKED.get((folder, spec.format, reward, here))) is None:
+        name = _check_files(folder, spec.format, reward=reward, here=here)
+        _CHECKED[folder, spec.format, reward, here] = name
+        if spec.format == AUTO:  # the second time it has its name
+            _CHECKED[folder, name, reward, here] = name
+    return name
 
 
 class ModelFolders:
@@ -257,6 +265,11 @@ def _settings(spec: ModelSpec, *names: str) -> dict[str, Any]:
     return {name: getattr(spec, name) for name in names}
 
 
+def _of_server(spec: ModelSpec) -> dict[str, Any]:
+    """The settings of a spec that a connection to a server has."""
+    return {"model": spec.served_name, "api_key_env": spec.api_key_env}
+
+
 def _own_model(spec: PolicySpec | PrmSpec, protocol: type) -> Any:
     """The model that the user's function returns for the spec, checked against the protocol."""
     model = load_function(spec.path)(spec)
@@ -280,7 +293,7 @@ def _engine_policy(spec: PolicySpec, folder: pathlib.Path) -> StepGenerator:
             return VLLMSampler(folder, context=context, settings=spec)
         from .serving.http_engine import HTTPSampler, Server
 
-        server = Server(spec.backend, context=context)
+        server = Server(spec.backend, context=context, **_of_server(spec))
         return HTTPSampler(server, log_probs=spec.log_probs is not False)
 
     return EngineGenerator(folder, start, **_settings(spec, "max_model_len", *_ASKED))
@@ -301,7 +314,8 @@ def _engine_prm(spec: PrmSpec, folder: pathlib.Path) -> EngineScorer:
             return VLLMClassifier(folder, context=model.context, overrides=overrides, settings=spec)
         from .serving.http_engine import HTTPClassifier, Server
 
-        return HTTPClassifier(Server(spec.backend, context=model.context), overrides)
+        server = Server(spec.backend, context=model.context, **_of_server(spec))
+        return HTTPClassifier(server, overrides)
 
     return EngineScorer(folder, prm_format, start, max_model_len=spec.max_model_len)
 
@@ -340,7 +354,7 @@ def check_format_name(spec: PolicySpec | PrmSpec) -> None:
     if isinstance(spec, PrmSpec):
         choose_format(spec.format, spec.path)
     else:
-        choose_policy_format(spec.format, ())
+        choose_policy_format(spec.format, None)
 
 
 def is_world_policy(spec: PolicySpec) -> bool:
