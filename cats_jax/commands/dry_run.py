@@ -34,7 +34,7 @@ def show_bounds(
     from ..reporting.tables import new_table
     from .terminal import show_table
 
-    found, absent = _footprints(recipe, models)
+    found, absent, formats = _footprints(recipe, models)
     count = sum(map(count_questions, recipe.questions))
     recipe, controllers = with_stand_ins(recipe)
 
@@ -49,6 +49,8 @@ def show_bounds(
     _show_memory(console, found)
     if threads := _threads(recipe):
         console.print(threads, markup=False, soft_wrap=True)
+    for line in formats:
+        console.print(line, markup=False, soft_wrap=True)
     files = [
         f"question file {spec.file!r}"
         for spec in recipe.questions
@@ -58,29 +60,42 @@ def show_bounds(
         console.print(f"not there yet: {line}", markup=False, soft_wrap=True)
 
 
-def _footprints(recipe: Recipe, models: ModelSource) -> tuple[list[Footprint | None], list[str]]:
-    """Memory of the policy and of each PRM, and a line for each model that is not there yet.
+def _footprints(
+    recipe: Recipe, models: ModelSource
+) -> tuple[list[Footprint | None], list[str], list[str]]:
+    """Memory of the policy and of each PRM, and two kinds of lines.
+
+    The first are on models that are not there yet, the second say in which format each other model
+    is asked.
 
     Raises:
         BadInputError: a name or format is unknown, or a model does not fit its format.
     """
     from ..evaluation.runners import largest_work
-    from ..models.source import MissingModelError, check_format_name
+    from ..models.folders import MissingModelError
+    from ..models.prompts.policy_format import AUTO
+    from ..models.source import check_format_name, format_name
     from ..specs.functions import is_function_name
 
     work = largest_work(recipe)
     found: list[Footprint | None] = []
     absent: list[str] = []
+    formats: list[str] = []
     for spec in (recipe.policy, *recipe.prms):
         if not is_function_name(spec.path):
             check_format_name(spec)
         try:
             models.check(spec)
             found.append(models.footprint(_as_settled(spec, work), work))
+            if not is_function_name(spec.path):
+                kind = "policy" if spec is recipe.policy else "PRM"
+                chosen = f"{spec.format}: " if spec.format == AUTO else ""
+                name = pathlib.Path(spec.path).name
+                formats.append(f"format of the {kind} {name!r}: {chosen}{format_name(spec)}")
         except MissingModelError as error:
             found.append(None)
             absent.append(str(error))
-    return found, absent
+    return found, absent, formats
 
 
 def _threads(recipe: Recipe) -> str:

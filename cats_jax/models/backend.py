@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+import os
 from collections.abc import Sequence
 from typing import TypeVar
 
@@ -40,10 +41,15 @@ def check_there(specs: Sequence[ModelSpec]) -> None:
     """Check that the devices and the engine of models are on this machine, before one is loaded.
 
     Raises:
-        BadInputError: vLLM is not installed, or a GPU is not there.
+        BadInputError: vLLM is not installed, a GPU is not there, or the variable of a server's API
+            key is not set.
     """
     for spec in map(choose_backend, specs):
-        if is_function_name(spec.path) or _is_served(spec):
+        if is_function_name(spec.path):
+            continue
+        if _is_served(spec):
+            if spec.api_key_env is not None:
+                read_api_key(spec.api_key_env)
             continue
         if spec.backend == "vllm" and not has_vllm():
             raise BadInputError(
@@ -57,6 +63,26 @@ def check_there(specs: Sequence[ModelSpec]) -> None:
                 f"{spec.where}: device {spec.device!r}{tensors} is not there: torch sees {count} "
                 "GPUs; take a lower number, or 'cpu'"
             )
+
+
+def read_api_key(variable: str) -> str:
+    """The API key in an environment variable, without white space at its ends.
+
+    Raises:
+        BadInputError: the variable is not set, or holds what can't be sent; the message has no key.
+    """
+    key = os.environ.get(variable, "").strip()
+    if not key:
+        raise BadInputError(
+            f"api_key_env: the environment variable {variable} is not set or empty: set it to the "
+            "server's API key, or leave api_key_env out"
+        )
+    if not key.isascii() or not key.isprintable() or " " in key:
+        raise BadInputError(
+            f"api_key_env: the environment variable {variable} must hold one key of visible ASCII "
+            "characters"
+        )
+    return key
 
 
 def gpu_numbers(spec: ModelSpec) -> range:

@@ -134,14 +134,13 @@ def model_shape(folder: pathlib.Path, head: Sequence[str] | None = None) -> Mode
         BadInputError: a safetensors file is missing or broken.
     """
     try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        whole = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        config = {**whole, **whole.get("text_config", {})}  # nested beside images
         heads = int(config["num_attention_heads"])
         hidden = int(config["hidden_size"])
         vocabulary = int(config["vocab_size"])
-        limits = [int(config["max_position_embeddings"])]
-        if config.get("sliding_window") is not None and config.get("use_sliding_window", True):
-            limits.append(int(config["sliding_window"]))
         sizes = {
+            "context": int(config["max_position_embeddings"]),
             "layers": int(config["num_hidden_layers"]),
             "kv_heads": int(config.get("num_key_value_heads") or heads),
             "head_dim": int(config.get("head_dim") or hidden // heads),
@@ -163,7 +162,6 @@ def model_shape(folder: pathlib.Path, head: Sequence[str] | None = None) -> Mode
         heads=heads,
         hidden=hidden,
         outputs=vocabulary if head is None else 1,
-        context=min(limits),
         **sizes,
     )
 

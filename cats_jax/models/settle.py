@@ -11,7 +11,8 @@ from ..protocols import Question
 from ..specs.functions import is_function_name
 from ..specs.models import ModelSpec, PolicySpec, PrmSpec
 from .backend import choose_backend, gpu_numbers, has_vllm
-from .source import model_folder, silence_transformers
+from .folders import MissingModelError
+from .source import format_name, model_folder, silence_transformers
 from .threads import default_threads
 
 if TYPE_CHECKING:
@@ -31,9 +32,9 @@ def settle(
 ) -> tuple[PolicySpec, tuple[PrmSpec, ...]]:
     """The models as this machine will run them; what they settle on belongs into the manifest.
 
-    Backends and devices are chosen, see `choose_backend`, and threads, see `choose_threads`. An
-    engine of vLLM without `max_model_len` gets what the run can need, at most the model's own. The
-    policy's engine gets
+    Backends and devices are chosen, see `choose_backend`, and threads, see `choose_threads`. The
+    format "auto" becomes the name of the one that it chooses. An engine of vLLM without
+    `max_model_len` gets what the run can need, at most the model's own. The policy's engine gets
 
         longest prompt + (max_depth - 1) max_step_tokens + max(max_step_tokens, max_answer_tokens)
 
@@ -51,8 +52,8 @@ def settle(
             (known where vLLM is installed), or a context longer than the model's or too short for a
             question; or there is no such model.
     """
-    policy = choose_threads(choose_backend(policy))
-    prms = tuple(choose_threads(choose_backend(spec)) for spec in prms)
+    policy = _with_format(choose_threads(choose_backend(policy)))
+    prms = tuple(_with_format(choose_threads(choose_backend(spec))) for spec in prms)
     _check_names((policy, *prms))
     if not any(map(_has_own_engine, (policy, *prms))):
         return policy, prms
@@ -87,6 +88,15 @@ def choose_threads(spec: Spec) -> Spec:
     except BadInputError:
         return spec
     return dataclasses.replace(spec, num_threads=threads)
+
+
+def _with_format(spec: Spec) -> Spec:
+    try:
+        return dataclasses.replace(spec, format=format_name(spec))
+    except (
+        MissingModelError
+    ):  # the models are not folders, but from a `ModelSource` of another kind
+        return spec
 
 
 def _has_own_engine(spec: ModelSpec) -> bool:

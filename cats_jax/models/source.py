@@ -6,7 +6,6 @@ format on transformers or on a serving engine, whose libraries are imported when
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import pathlib
 from collections.abc import Sequence
@@ -18,6 +17,7 @@ from ..protocols import StepGenerator, StepScorer
 from ..specs.functions import is_function_name, load_function
 from ..specs.models import ModelSpec, PolicySpec, PrmSpec
 from .backend import choose_backend
+from .folders import check_model_folder
 from .footprint import (
     Footprint,
     Work,
@@ -28,17 +28,13 @@ from .footprint import (
     vllm_footprint,
 )
 from .prm.family import choose_format
-from .prm.format import Head
-from .prompts.policy_format import AUTO
+from .prm.format import WORLD, Head
+from .prompts.policy_format import AUTO, PLAIN
 from .prompts.policy_format import choose_format as choose_policy_format
 
 if TYPE_CHECKING:
     from .huggingface.scorer import HuggingFaceScorer
     from .serving.scorer import EngineScorer
-
-
-class MissingModelError(BadInputError):
-    """There is no model at the path of a spec."""
 
 
 class ModelSource(Protocol):
@@ -103,18 +99,65 @@ def check_models(
         check_fit([footprint for footprint in found if footprint is not None])
 
 
-@functools.lru_cache(maxsize=64)  # a run is checked twice, and real vocabularies take seconds
-def _check_files(folder: pathlib.Path, format: str, *, reward: bool) -> None:
-    """Read tokenizer, configuration and format of a policy or a reward model."""
+def _check_files(folder: pathlib.Path, format: str, *, reward: bool, here: bool) -> str:
+    """Check tokenizer, configuration and format of a policy or a reward model.
+
+    Args:
+        folder: the model's folder.
+        format: the format that was asked for.
+        reward: whether it is a reward model.
+        here: whether this package computes the model, not an engine.
+
+    Returns:
+        The name of the format.
+    """
     silence_transformers()
     from .huggingface.model import CausalModel
     from .huggingface.prm import RewardModel
 
     plain: Any = {"device": "cpu", "dtype": "float32", "num_threads": 1}
     if reward:
-        RewardModel(folder, choose_format(format, folder), **plain)
+        prm_format = choose_format(format, folder)
+        model, name = RewardModel(folder, prm_format, **plain), prm_format.name
     else:
-        CausalModel(folder, format=format, **plain)
+        model = CausalModel(folder, format=format, **plain)
+        name = model.format.name
+    if here:
+        model.check_computable()
+    return name
+
+
+def format_name(spec: PolicySpec | PrmSpec) -> str:
+    """The name of the format in which a model is asked; "auto" is what it chooses by the folder.
+
+    A file of a format, and the format of a user's own model, are as the spec has them.
+
+    Raises:
+        BadInputError: there is no such model, or it does not fit the format.
+    """
+    if spec.format != AUTO or is_function_name(spec.path):
+        return spec.format
+    # The embedded world's models have one format each, and need not be read for it.
+    if isinstance(spec, PolicySpec) and spec.path in world.POLICY_NAMES:
+        return PLAIN.name
+    if isinstance(spec, PrmSpec) and spec.path in world.PRM_NAMES:
+        return WORLD.name
+    return _check_spec(spec)
+
+
+_CHECKED: dict[tuple[Any, ...], str] = {}
+"""Names of formats by what was checked: a run is checked twice, and vocabularies take seconds."""
+
+
+def _check_spec(spec: PolicySpec | PrmSpec) -> str:
+    folder, reward = model_folder(spec), isinstance(spec, PrmSpec)
+    here = choose_backend(spec).backend == "hf"
+    if (name := _CHECKED.get((folder, spec.format, reward, here))) is None:
+        name = _check_files(folder, spec.format, reward=reward, here=here)
+        _CHECKED[folder, spec.format, reward, here] = name
+        if spec.format == AUTO:  # the second time it has its name
+            _CHECKED[folder, name, reward, here] = name
+    return name
 
 
 class ModelFolders:
@@ -183,7 +226,7 @@ class ModelFolders:
             load_function(spec.path)
             return
         check_format_name(spec)
-        _check_files(model_folder(spec), spec.format, reward=isinstance(spec, PrmSpec))
+        _check_spec(spec)
 
     def policy(self, spec: PolicySpec) -> StepGenerator:
         """Load a policy, or start its engine."""
@@ -222,6 +265,11 @@ def _settings(spec: ModelSpec, *names: str) -> dict[str, Any]:
     return {name: getattr(spec, name) for name in names}
 
 
+def _of_server(spec: ModelSpec) -> dict[str, Any]:
+    """The settings of a spec that a connection to a server has."""
+    return {"model": spec.served_name, "api_key_env": spec.api_key_env}
+
+
 def _own_model(spec: PolicySpec | PrmSpec, protocol: type) -> Any:
     """The model that the user's function returns for the spec, checked against the protocol."""
     model = load_function(spec.path)(spec)
@@ -245,7 +293,7 @@ def _engine_policy(spec: PolicySpec, folder: pathlib.Path) -> StepGenerator:
             return VLLMSampler(folder, context=context, settings=spec)
         from .serving.http_engine import HTTPSampler, Server
 
-        server = Server(spec.backend, context=context)
+        server = Server(spec.backend, context=context, **_of_server(spec))
         return HTTPSampler(server, log_probs=spec.log_probs is not False)
 
     return EngineGenerator(folder, start, **_settings(spec, "max_model_len", *_ASKED))
@@ -266,7 +314,8 @@ def _engine_prm(spec: PrmSpec, folder: pathlib.Path) -> EngineScorer:
             return VLLMClassifier(folder, context=model.context, overrides=overrides, settings=spec)
         from .serving.http_engine import HTTPClassifier, Server
 
-        return HTTPClassifier(Server(spec.backend, context=model.context), overrides)
+        server = Server(spec.backend, context=model.context, **_of_server(spec))
+        return HTTPClassifier(server, overrides)
 
     return EngineScorer(folder, prm_format, start, max_model_len=spec.max_model_len)
 
@@ -275,7 +324,7 @@ def model_folder(spec: PolicySpec | PrmSpec) -> pathlib.Path:
     """The folder of a model, by path or by its name in the embedded world.
 
     Raises:
-        MissingModelError: there is no such folder, or it has no config.json or no safetensors file.
+        MissingModelError: see `check_model_folder`.
         BadInputError: the path is a misspelt name of the embedded world.
     """
     kind = "policy" if isinstance(spec, PolicySpec) else "PRM"
@@ -286,19 +335,13 @@ def model_folder(spec: PolicySpec | PrmSpec) -> pathlib.Path:
             return find(spec.path)
         except FileNotFoundError as error:
             raise BadInputError(str(error)) from error
-    folder = pathlib.Path(spec.path)
-    if not folder.is_dir():
-        hint = misspelt(spec.path, names)
-        raise (BadInputError if hint else MissingModelError)(
-            f"{kind} folder {spec.path!r} does not exist: {hint}give a local model folder, one of "
-            f"the embedded world's ({', '.join(names)}), or a function as module:function"
+    ways = f", one of the embedded world's ({', '.join(names)}), or a function as module:function"
+    hint = misspelt(spec.path, names)
+    if hint and not pathlib.Path(spec.path).exists():
+        raise BadInputError(
+            f"{kind} folder {spec.path!r} does not exist: {hint}give a local model folder{ways}"
         )
-    if not (folder / "config.json").is_file() or not any(folder.glob("*.safetensors")):
-        raise MissingModelError(
-            f"{kind} folder {spec.path!r} holds no model: it needs config.json and *.safetensors, "
-            f"which `cats-jax convert {spec.path} OUT` makes from .bin files"
-        )
-    return folder
+    return check_model_folder(spec.path, kind, ways)
 
 
 def check_format_name(spec: PolicySpec | PrmSpec) -> None:
@@ -311,7 +354,7 @@ def check_format_name(spec: PolicySpec | PrmSpec) -> None:
     if isinstance(spec, PrmSpec):
         choose_format(spec.format, spec.path)
     else:
-        choose_policy_format(spec.format, ())
+        choose_policy_format(spec.format, None)
 
 
 def is_world_policy(spec: PolicySpec) -> bool:

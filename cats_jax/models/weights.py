@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from safetensors import SafetensorError, safe_open
 
 from ..errors import BadInputError
+from .folders import MissingModelError, existing_folder, what_is_lacking
 
 _FLOATS = ("F64", "F32", "F16", "BF16")
 
@@ -66,18 +67,14 @@ def weight_files(folder: pathlib.Path) -> list[pathlib.Path]:
     Raises:
         BadInputError: there is no file, or the index names a file that does not exist.
     """
-    if not folder.is_dir():
-        raise BadInputError(f"model folder {str(folder)!r} does not exist: give a local folder")
+    existing_folder(folder)
     index = folder / "model.safetensors.index.json"
     if index.is_file():
         return [folder / name for name in shard_names(index)]
     single = folder / "model.safetensors"
     files = [single] if single.is_file() else sorted(folder.glob("*.safetensors"))
     if not files:
-        raise BadInputError(
-            f"{str(folder)!r} has no *.safetensors file, and no other format is read: "
-            f"`cats-jax convert {folder} OUT` makes one from .bin files"
-        )
+        raise MissingModelError(f"model folder {str(folder)!r} {what_is_lacking(folder)}")
     return files
 
 

@@ -28,10 +28,13 @@ VLLM_KEYS = (
 )
 """Settings of the backend "vllm" that servers do not have."""
 
+SERVER_KEYS = ("served_name", "api_key_env")
+"""Settings of servers alone."""
+
 _HONOURED = {
     "hf": ("device", "dtype", *HF_KEYS),
     "vllm": ("device", "dtype", "max_model_len", "log_probs", *VLLM_KEYS),
-    "a server": ("max_model_len", "log_probs"),
+    "a server": ("max_model_len", "log_probs", *SERVER_KEYS),
 }
 _COUNTS = (
     "max_model_len",
@@ -42,6 +45,7 @@ _COUNTS = (
     "num_threads",
 )
 _DTYPES = {"hf": ("float32", "bfloat16"), "vllm": ("float32", "bfloat16", "float16")}
+_VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]{0,63}")
 _DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
 
 # Engine arguments that this package sets itself, and what a recipe says instead.
@@ -103,6 +107,10 @@ class ModelSpec:
         max_num_seqs: largest number of sequences that the engine works on at once.
         block_size: tokens in a block of the prefix cache; 32 on a CPU by default.
         engine_args: any other arguments of `vllm.EngineArgs`, by name.
+        served_name: which of a server's models this is, by the name in its /v1/models. Default: the
+            only one. For servers.
+        api_key_env: name of the environment variable that holds a server's API key. The key itself
+            stands in no recipe, manifest or log. For servers.
     """
 
     # A key that is added later needs the default None: manifests made before do not have it, and
@@ -124,6 +132,8 @@ class ModelSpec:
     block_size: int | None = None
     # Not part of the hash: a mapping has none.
     engine_args: Mapping[str, Any] | None = field(default=None, hash=False)
+    served_name: str | None = None
+    api_key_env: str | None = None
 
     where: ClassVar[str] = "model"
     """Key of a recipe under which such a model stands, for messages."""
@@ -226,6 +236,12 @@ def _check_backend(spec: ModelSpec) -> None:
             f"{spec.where}: backend={backend!r}: must be hf, vllm, auto, or a server's address "
             "such as http://localhost:8000"
         )
+    if "@" in backend.partition("://")[2].partition("/")[0]:
+        # Not quoted: it holds a secret, which would also stand in manifests.
+        raise BadInputError(
+            f"{spec.where}: backend: an address must not hold a user or password: name the "
+            "environment variable of the server's API key by api_key_env"
+        )
 
 
 def _check_values(spec: ModelSpec) -> None:
@@ -246,6 +262,18 @@ def _check_values(spec: ModelSpec) -> None:
         raise BadInputError(f"{spec.where}: kv_cache_gib={room!r}: must be a number of GiB")
     if room is not None and not 0 < room < float("inf"):
         raise BadInputError(f"{spec.where}: kv_cache_gib={room!r}: must be above 0")
+    if spec.served_name is not None and (
+        not isinstance(spec.served_name, str) or not spec.served_name
+    ):
+        raise BadInputError(f"{spec.where}: served_name={spec.served_name!r}: must be a name")
+    if spec.api_key_env is not None and not (
+        isinstance(spec.api_key_env, str) and _VARIABLE.fullmatch(spec.api_key_env)
+    ):
+        # Not quoted: it may be the key itself.
+        raise BadInputError(
+            f"{spec.where}: api_key_env: must be the name of an environment variable in capital "
+            "letters, such as MY_SERVER_KEY, not the key itself"
+        )
     if spec.enforce_eager is not None and not isinstance(spec.enforce_eager, bool):
         raise BadInputError(
             f"{spec.where}: enforce_eager={spec.enforce_eager!r}: must be true or false"

@@ -155,9 +155,12 @@ class Recipe:
 
 
 def without_memory(config: dict[str, Any]) -> dict[str, Any]:
-    """A manifest's settings without the models' `kv_cache_gib`, which changes no result."""
+    """A manifest's settings without those of the models that change no result.
+
+    These are `kv_cache_gib`, and the name of the variable that holds a server's API key.
+    """
     for model in (config["policy"], *config["prms"]):
-        del model["kv_cache_gib"]
+        del model["kv_cache_gib"], model["api_key_env"]
     return config
 
 

@@ -21,7 +21,7 @@ from cats_jax.models.settle import check_shares, settle
 from cats_jax.models.source import ModelFolders
 from cats_jax.runs.folder import MANIFEST, RunWriter, read_run
 from cats_jax.runs.merge import merge_runs
-from cats_jax.specs.models import HF_KEYS, VLLM_KEYS, ModelSpec, PolicySpec, PrmSpec
+from cats_jax.specs.models import HF_KEYS, SERVER_KEYS, VLLM_KEYS, ModelSpec, PolicySpec, PrmSpec
 from cats_jax.specs.recipe import parse_recipe
 
 SERVER = "http://localhost:8000"
@@ -70,6 +70,11 @@ def recipe(**changes):
         ({"seed_per": "node"}, "seed_per='node': must be sample or request"),
         ({"backend": SERVER, "log_probs": "no"}, "log_probs='no': must be true or false"),
         ({"backend": SERVER, "log_probs": 0}, "log_probs=0: must be true or false"),
+        ({"backend": SERVER, "served_name": 3}, "policy: served_name=3 must be of type str"),
+        ({"backend": SERVER, "served_name": ""}, "served_name='': must be a name"),
+        ({"backend": SERVER, "api_key_env": "sk-1"}, "capital letters.*, not the key itself$"),
+        ({"backend": SERVER, "api_key_env": "hf_aBc"}, "capital letters.*, not the key itself$"),
+        ({"backend": "http://u:pw@host"}, "backend: an address must not hold a user or password"),
         ({"engine_args": [1]}, r"engine_args=\[1\]: must be a mapping"),
         ({"engine_args": {"max_model_len": 9}}, "set it by the key 'max_model_len'"),
         ({"engine_args": {"device_ids": [1]}}, "set it by the key 'device'"),
@@ -96,6 +101,8 @@ GIVEN = {
     "engine_args": {"seed": 1},
     "seed_per": "sample",
     "log_probs": False,
+    "served_name": "m",
+    "api_key_env": "A_KEY",
 }
 
 
@@ -105,7 +112,7 @@ def test_a_setting_that_the_backend_can_t_honour_is_refused(kind, name):
     honoured = {
         "hf": {"device", "dtype", *HF_KEYS},
         "vllm": {"device", "dtype", "max_model_len", "log_probs", *VLLM_KEYS},
-        SERVER: {"max_model_len", "log_probs"},
+        SERVER: {"max_model_len", "log_probs", *SERVER_KEYS},
     }[kind]
     if name in honoured:
         assert getattr(PolicySpec("weak", backend=kind, **{name: GIVEN[name]}), name) == GIVEN[name]
@@ -186,6 +193,18 @@ def test_a_gpu_that_is_not_there(machine, spec, message):
     check_there([PolicySpec("weak", device="cuda:1"), PolicySpec("weak", backend=SERVER)])
     with pytest.raises(BadInputError, match=message):
         check_there([PolicySpec("weak"), spec])
+
+
+def test_a_run_looks_for_a_server_s_key_before_it_loads_a_model(monkeypatch):
+    monkeypatch.setenv("A_KEY", "secret")
+    check_there([PolicySpec("weak", backend=SERVER, api_key_env="A_KEY")])
+    spec = PrmSpec("exact", backend=SERVER, api_key_env="NO_KEY")
+    with pytest.raises(BadInputError, match="environment variable NO_KEY is not set"):
+        check_there([PolicySpec("weak"), spec])
+    asked = recipe(policy={"path": "weak", "backend": SERVER, "api_key_env": "A_KEY"})
+    config = json.dumps(asked.as_config())
+    assert "A_KEY" not in config
+    assert "secret" not in config
 
 
 def test_a_run_looks_for_the_prm_s_engine_before_it_loads_the_policy(machine, tmp_path):
@@ -407,7 +426,7 @@ def test_the_manifest_says_what_was_taken_and_another_backend_is_refused(machine
 
 
 NEW = ("max_model_len", "tensor_parallel_size", "quantization", "enforce_eager", "max_num_seqs")
-NEW += ("block_size", "engine_args", "seed_per", "log_probs")
+NEW += ("block_size", "engine_args", "seed_per", "log_probs", "served_name")
 
 
 @pytest.mark.parametrize("kind", ["hf", SERVER])
@@ -429,4 +448,5 @@ def test_every_later_setting_has_no_default_that_a_manifest_would_lack():
     """`differences` reads a missing entry as null, and so must the spec."""
     defaults = {entry.name: entry.default for entry in dataclasses.fields(PolicySpec)}
     assert {name: defaults[name] for name in NEW} == dict.fromkeys(NEW)
+    assert defaults["api_key_env"] is None
     assert ModelSpec("weak").device == "cpu"

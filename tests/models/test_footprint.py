@@ -144,9 +144,12 @@ def test_a_prm_has_its_head_in_place_of_the_language_model_head(tmp_path):
     assert found.title == "PRM 'prm'"
 
 
-def test_a_sliding_window_that_is_used_is_the_context(tmp_path):
+def test_a_sliding_window_is_not_the_context(tmp_path):
     config = {**_QWEN_HALF_B, "use_sliding_window": True, "sliding_window": 4096}
-    assert _shape(_folder(tmp_path / "m", config)).context == 4096
+    expected = _shape(_folder(tmp_path / "m", config))
+    assert expected.context == config["max_position_embeddings"]
+    # A model of text and images has the sizes of its language model nested.
+    assert _shape(_folder(tmp_path / "n", {"text_config": config})) == expected
 
 
 def test_sizes_under_other_names_are_not_guessed(tmp_path):

@@ -31,7 +31,7 @@ def answer(path, body):
     choices = []
     for index in range(body["n"]):
         digest = hashlib.sha256(json.dumps([body["prompt"], body["seed"], index]).encode()).digest()
-        ids = [*digest[: 1 + digest[0] % 3], 7]
+        ids = [10 + byte for byte in digest[: 1 + digest[0] % 3]] + [7]
         choices.append(
             {
                 "index": index,
@@ -179,13 +179,114 @@ def test_what_one_call_found_out_is_true_for_those_that_wait(connect):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"model": "other"}, "does not serve 'other': it has m"),
+        ({"model": "other"}, "does not serve 'other': it has m; served_name"),
         ({"context": 200}, "context of 128 tokens.*--max-model-len 200"),
     ],
 )
 def test_a_server_that_does_not_fit_is_refused(connect, options, words):
     with serving() as server, pytest.raises(BadInputError, match=words):
         connect(server, **options)
+
+
+def test_of_several_models_one_is_named(connect):
+    with serving() as server:
+        server.models = ["m", "n"]
+        assert connect(server, model="n").model == "n"
+        with pytest.raises(BadInputError, match=r"serves 2 models, m, n: name .* by served_name"):
+            connect(server)
+        with pytest.raises(BadInputError, match="does not serve 'o': it has m, n; served_name"):
+            connect(server, model="o")
+        server.models = [str(number) for number in range(99)]
+        with pytest.raises(BadInputError, match=r"8, 9, \.\.\.: name"):
+            connect(server)
+        server.models = []
+        with pytest.raises(BadInputError, match="it has none"):
+            connect(server)
+
+
+def test_an_address_may_end_as_those_of_openai_s_clients_do(connect):
+    with serving() as server:
+        client = Server(f"{server.url}/v1/", context=100)
+        assert client.url == server.url
+        client.close()
+
+
+SECRET = "sk-0123456789"
+
+
+def test_an_api_key_is_sent_and_never_shown(connect, monkeypatch):
+    monkeypatch.setenv("A_KEY", f" {SECRET}\n")
+    monkeypatch.setenv("BAD_KEY", "two words")
+    with serving() as server:
+        server.key = SECRET
+        sampler = HTTPSampler(connect(server, api_key_env="A_KEY"))
+        assert len(sampler.sample(REQUESTS[:1])) == 1
+        server.key = "another"
+        for call in (
+            lambda: sampler.sample(REQUESTS[:1]),
+            lambda: connect(server, api_key_env="A_KEY"),
+        ):
+            with pytest.raises(
+                BadInputError, match=r"status 401.*check the API key .* A_KEY"
+            ) as no:
+                call()
+            assert SECRET not in str(no.value)
+        with pytest.raises(BadInputError, match="status 401: set api_key_env"):
+            connect(server)
+        with pytest.raises(BadInputError, match="variable NO_KEY is not set"):
+            connect(server, api_key_env="NO_KEY")
+        with pytest.raises(BadInputError, match="BAD_KEY must hold one key of visible"):
+            connect(server, api_key_env="BAD_KEY")
+        assert len(server.bodies) == 1
+
+
+def of_another_kind(**changes):
+    """A server whose samples have other values; None takes the entry away."""
+
+    def changed(path, body):
+        reply = answer(path, body)
+        if changes.get("n") is not None:
+            return {"choices": [c for c in reply["choices"] if c["index"] < changes["n"]]}
+        for choice in reply["choices"]:
+            choice |= {name: value for name, value in changes.items() if name != "n"}
+            for name in [name for name, value in changes.items() if value is None]:
+                del choice[name]
+        return reply
+
+    return changed
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"token_ids": None}, "gives no 'token_ids'.*vLLM 0.10.2 or later.*return_token_ids"),
+        ({"n": 1}, "gives 1 sample where 3 were asked for.*vLLM 0.10.2 or later"),
+        ({"logprobs": None}, "no log-probabilities.*log_probs: false"),
+        ({"token_ids": [3, 7, 4]}, "beyond max_tokens or stop_token_ids.*vLLM 0.10.2"),
+        ({"token_ids": [3] * 9}, "beyond max_tokens"),
+    ],
+)
+def test_a_server_of_another_kind_is_refused_at_its_first_reply(connect, changes, words):
+    with faulty_server.serving(of_another_kind(**changes)) as server:
+        with pytest.raises(BadInputError, match=words):
+            HTTPSampler(connect(server)).sample(REQUESTS[:1])
+        assert len(server.bodies) == 1
+
+
+def test_a_classifier_without_probabilities_is_refused_at_its_first_reply(connect):
+    embeddings = {"data": [{"index": 0, "embedding": [0.5]}]}
+    with faulty_server.serving(lambda path, body: embeddings) as server:
+        with pytest.raises(BadInputError, match=r"no 'probs' to /classify: .*--runner pooling"):
+            HTTPClassifier(connect(server), OVERRIDES).classify([(1, 2)])
+        assert len(server.bodies) == 1
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 501])
+def test_what_another_try_would_not_change_is_refused_at_once(connect, status):
+    with serving([status] * 50) as server:
+        with pytest.raises(BadInputError, match=f"/v1/completions with status {status}"):
+            HTTPSampler(connect(server)).sample(REQUESTS[:1])
+        assert len(server.bodies) == 1
 
 
 def test_an_unreachable_server_is_named():

@@ -1,23 +1,34 @@
 """Policy formats: prompts, continued turns and stop tokens as ids."""
 
+import copy
 import dataclasses
 
 import prm_families
 import pytest
+import tiny_models
 import torch
 from transformers import AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerFast
 
+from cats_jax.commands.dry_run import show_bounds
+from cats_jax.commands.terminal import make_console
 from cats_jax.errors import BadInputError
 from cats_jax.models.huggingface.generator import HuggingFaceGenerator
+from cats_jax.models.huggingface.model import CausalModel
 from cats_jax.models.prompts.policy_encoder import PromptEncoder
 from cats_jax.models.prompts.policy_format import (
+    CHAT,
     LLAMA_3,
     PLAIN,
     POLICY_FORMATS,
     PolicyFormat,
     choose_format,
 )
+from cats_jax.models.settle import settle
+from cats_jax.models.source import ModelFolders
 from cats_jax.protocols import Question, StepRequest
+from cats_jax.specs.recipe import parse_recipe
+from cats_jax.storage.manifest import with_current_names
+from cats_jax.world import POLICY_NAMES, PRM_NAMES
 from cats_jax.world_build import tokenizer as world
 
 QUESTION = "What is $\\frac{1}{2}$ of 14?\nSay how."
@@ -138,6 +149,7 @@ def test_formats_are_found_by_name_and_by_tokens(tokenizers):
     for name, tokenizer in tokenizers.items():
         assert choose_format("auto", tokenizer.get_vocab()) is POLICY_FORMATS[name]
     assert choose_format("auto", world.build_tokenizer().get_vocab()) is PLAIN
+    assert choose_format("auto", {"<start_of_turn>", "\n\n", "+", "-"}) is CHAT
     with pytest.raises(BadInputError, match=r"'lama-3' is unknown: did you mean 'llama-3'\?"):
         choose_format("lama-3", ())
 
@@ -146,7 +158,12 @@ def test_a_format_is_read_from_yaml(tmp_path):
     file = tmp_path / "mine.yaml"
     file.write_text('system: Be brief.\nend_tokens: ["<|im_end|>"]\nstep_separator: "\\n"\n')
     expected = PolicyFormat("mine", "Be brief.", step_separator="\n", end_tokens=("<|im_end|>",))
-    assert choose_format(str(file), ()) == expected
+    assert choose_format(str(file), None) == expected
+    assert choose_format(str(file), {"a", "<|im_end|>"}) == expected
+    with pytest.raises(
+        BadInputError, match=r"end_tokens: '<\|im_end\|>' is no token.*mean '<im_end>'"
+    ):
+        choose_format(str(file), {"a", "<im_end>"})
     for text, match in [
         ("sistem: x", "key 'sistem' is unknown: did you mean 'system'"),
         ("end_tokens: x", "end_tokens: 'x' must be a list of texts"),
@@ -154,7 +171,32 @@ def test_a_format_is_read_from_yaml(tmp_path):
     ]:
         file.write_text(text)
         with pytest.raises(BadInputError, match=match):
-            choose_format(str(file), ())
+            choose_format(str(file), None)
+
+
+# The system role as templates have it: Gemma 2's refuses it, others leave it out.
+NO_SYSTEM = (
+    "{% if messages[0]['role'] == 'system' %}{{ raise_exception('System role not supported') }}"
+    "{% endif %}",
+    "",
+)
+
+
+@pytest.mark.parametrize("refusal", NO_SYSTEM)
+def test_a_system_message_without_a_place_stands_in_the_user_s_message(tokenizers, refusal):
+    tokenizer = copy.deepcopy(tokenizers["qwen2.5"])
+    turns = (
+        "{% for m in messages if m['role'] != 'system' %}<|im_start|>{{ m['content'] }}{% endfor %}"
+    )
+    tokenizer.chat_template = refusal + turns + "<|im_end|>"
+    encoder = PromptEncoder(CHAT, tokenizer)
+    expected = f"<|im_start|>{CHAT.system}\n\n{QUESTION}<|im_end|>"
+    assert tokenizer.decode(encoder.prompt_ids(QUESTION)) == expected
+    assert "reason step by step" in CHAT.system
+    assert "\\boxed{}" in CHAT.system
+    # A question's own is refused as before: it would be lost.
+    with pytest.raises(BadInputError, match=r"system message|refuses these turns"):
+        encoder.prompt_ids(QUESTION, "Be brief.")
 
 
 def test_formats_that_break_a_rule_are_refused():
@@ -228,3 +270,43 @@ def test_a_policy_s_steps_and_answers_end_as_its_format_says(policy, tmp_path):
     assert not ends <= set(changed.ends)
     with pytest.raises(BadInputError, match="'lama' is unknown"):
         HuggingFaceGenerator(policy, format="lama")
+
+
+def test_answers_end_at_all_tokens_that_the_model_names(tmp_path):
+    folder = tiny_models.save_model(tmp_path / "m", eos_token_id=7)
+    (folder / "generation_config.json").write_text('{"eos_token_id": [8, 9]}')
+    model = CausalModel(folder, device="cpu", dtype="float32", num_threads=1, format="plain")
+    # Those of the configuration, the generation configuration and the tokenizer.
+    assert model.end_ids() == sorted({7, 8, 9, world.EOS_ID})
+
+
+def test_auto_has_a_name_in_the_manifest_and_in_a_dry_run(policy, capsys):
+    recipe = parse_recipe(
+        {
+            "name": "t",
+            "policy": str(policy),
+            "prms": ["exact", {"path": str(policy), "label": "chat"}],
+            "strategies": ["best_of_n"],
+            "num_candidates": [2],
+            "questions": {"world": "test", "count": 1},
+        }
+    )
+    found, prms = settle(recipe.policy, recipe.prms, [], 4)
+    assert [spec.format for spec in (found, *prms)] == ["llama-3", "world", "rlhflow"]
+    assert settle(found, prms, [], 4) == (found, prms)
+    show_bounds(make_console(), recipe, ModelFolders())
+    out = capsys.readouterr().out
+    assert "format of the policy 'tiny-llama': auto: llama-3" in out
+    assert "format of the PRM 'exact': auto: world" in out
+    assert "format of the PRM 'tiny-llama': auto: rlhflow" in out
+
+
+@pytest.mark.parametrize("key", ["format", "recipe"])
+def test_auto_of_the_embedded_world_s_models_is_read_in_older_manifests(key):
+    models = {"policy": POLICY_NAMES, "prms": PRM_NAMES}
+    for kind, chosen in (("policy", "plain"), ("prms", "world")):
+        for name in models[kind]:
+            old = {kind: [{"path": name, key if kind == "policy" else "format": "auto"}]}
+            assert with_current_names(old) == {kind: [{"path": name, "format": chosen}]}
+    other = {"policy": {"path": "models/weak", "format": "auto"}}
+    assert with_current_names(other) == other

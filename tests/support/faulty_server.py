@@ -22,6 +22,8 @@ class FaultyServer(http.server.ThreadingHTTPServer):
 
     Attributes:
         bodies: of all calls so far.
+        models: names of the models that it serves.
+        key: the API key that every call must have, if any.
     """
 
     daemon_threads = True
@@ -33,6 +35,8 @@ class FaultyServer(http.server.ThreadingHTTPServer):
         self.lock = threading.Lock()
         self.bodies: list[dict[str, Any]] = []
         self.faults = itertools.chain(faults, itertools.repeat(None))
+        self.models = ["m"]
+        self.key: str | None = None
         self.dead = threading.Event()
         self._connections: list[socket.socket] = []
 
@@ -66,16 +70,20 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         pass
 
     def do_GET(self) -> None:
-        models = {"data": [{"id": "m", "max_model_len": self.faulty.context}]}
-        self._reply(200, json.dumps(models))
+        if self._refuses_the_key():
+            return
+        data = [{"id": name, "max_model_len": self.faulty.context} for name in self.faulty.models]
+        self._reply(200, json.dumps({"data": data}))
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if self._refuses_the_key():
+            return
         with self.faulty.lock:
             self.faulty.bodies.append(body)
             fault = next(self.faulty.faults)
         whole = json.dumps(self.faulty.answer(self.path, body))
-        assert fault is None or fault in FAULTS or fault == 404
+        assert fault is None or fault in FAULTS or fault in (400, 401, 403, 404, 501)
         if fault is None:
             self._reply(200, whole)
         elif isinstance(fault, int):
@@ -93,6 +101,14 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             reply = json.loads(whole)
             next(value for value in reply.values() if isinstance(value, list)).pop()
             self._reply(200, json.dumps(reply))
+
+    def _refuses_the_key(self) -> bool:
+        """Whether the call has no right key; the reply then quotes what it has."""
+        given = self.headers.get("Authorization", "")
+        if self.faulty.key is None or given == f"Bearer {self.faulty.key}":
+            return False
+        self._reply(401, json.dumps({"error": f"wrong key: {given}"}))
+        return True
 
     def _reply(self, status: int, text: str) -> None:
         with contextlib.suppress(OSError):  # nobody waits any more

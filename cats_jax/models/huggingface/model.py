@@ -3,8 +3,9 @@
 The forward pass is the transformers model's own, so any architecture with a plain key-value cache
 works. Three things are added through transformers' extension points: a cache whose layers write
 into one preallocated buffer, an attention function that does not copy the keys of grouped-query
-models, and masks given ready-made. The widths of all tensors follow from a row's own length, never
-from its neighbours'; with that, fp32 results on a CPU are bitwise the same in any batch.
+models, and masks given ready-made, those of layers with a sliding window among them. The widths of
+all tensors follow from a row's own length, never from its neighbours'; with that, fp32 results on a
+CPU are bitwise the same in any batch.
 """
 
 from __future__ import annotations
@@ -36,10 +37,12 @@ from transformers.utils import logging as transformers_logging
 
 from ...errors import BadInputError
 from ...protocols import Question
+from ..folders import check_model_folder
 from ..local_files import LOCAL_FILES, reason_of
 from ..prompts.policy_encoder import PromptEncoder
 from ..prompts.policy_format import AUTO, choose_format
 from ..threads import default_threads
+from .attention import check_computable, layer_masks
 from .prefix_cache import PrefixCache, Segment, cache_bytes
 
 WIDTH = 32
@@ -58,6 +61,16 @@ _MIN_CPU_ROWS = 16
 _CPU_ROWS_MULTIPLE = 4
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+_SIZES = (
+    "max_position_embeddings",
+    "vocab_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "hidden_size",
+)
+"""What a configuration must name."""
+
 _ATTENTION = "cats_jax_grouped_query"
 
 
@@ -87,6 +100,8 @@ class CausalModel:
         name: name of the folder.
         format: the `PolicyFormat` that was chosen; not set if the argument is None.
         num_parameters: number of parameters, a tied tensor counted once; set by `load_weights`.
+        config: the transformers configuration, of a model of text and images that of the whole.
+        text_config: the configuration of the language model in it.
         own_context: largest number of tokens in a sequence that the model allows.
         context: the largest number that is used, `own_context` unless `limit_context` lowers it.
         vocab_size: width of the logits.
@@ -107,7 +122,8 @@ class CausalModel:
         kv_cache_gib: float | None = None,
         format: str | None = AUTO,
     ):
-        folder = _check_folder(pathlib.Path(path))
+        # `from_pretrained` would take a wrong path for the id of a model on the hub.
+        folder = check_model_folder(path).resolve()
         self.device = _check_device(device)
         if dtype not in _DTYPES:
             raise BadInputError(f"dtype {dtype!r} is unknown: use one of {', '.join(_DTYPES)}")
@@ -121,7 +137,8 @@ class CausalModel:
             self.format = choose_format(format, self.tokenizer.get_vocab())
             self._prompts = PromptEncoder(self.format, self.tokenizer)
         self.config = config
-        self.context = self.own_context = _context(config)
+        self.text_config = config = _text_config(folder, config)
+        self.context = self.own_context = int(config.max_position_embeddings)
         self.vocab_size = int(config.vocab_size)
         self.seconds = 0.0
         on_cpu = self.device.type == "cpu"
@@ -153,6 +170,10 @@ class CausalModel:
             )
         self.context = max_model_len
 
+    def check_computable(self) -> None:
+        """Raises BadInputError if a layer attends in a way that `forward` does not compute."""
+        check_computable(self.text_config, self._folder)
+
     def load_weights(self, auto_class: Any = AutoModelForCausalLM) -> None:
         """Reads the weights; a separate method, so that callers can check their input first.
 
@@ -161,10 +182,12 @@ class CausalModel:
                 language-model head out.
 
         Raises:
-            BadInputError: a tensor of the model is missing.
+            BadInputError: a tensor of the model is missing, or see `check_computable`.
         """
+        self.check_computable()
         if self._num_threads is None:
             self._num_threads = default_threads(self._folder, self.device.type)
+        torch.set_num_threads(self._num_threads)
         with _reading(self._folder):
             loaded: Any = auto_class.from_pretrained(
                 self._folder,
@@ -233,9 +256,9 @@ class CausalModel:
         return self.tokenizer.decode(list(ids), clean_up_tokenization_spaces=False)
 
     def end_ids(self) -> list[int]:
-        """Ids that end an answer, from the format, the generation config and the config; sorted."""
+        """Ids that end an answer, ascending: of format, tokenizer, config and generation config."""
         found: set[int] = set() if self._prompts is None else set(self._prompts.end_ids)
-        sources = [self.config]
+        sources = [self.tokenizer, self.config, self.text_config]
         if (self._folder / "generation_config.json").is_file():
             sources.append(GenerationConfig.from_pretrained(self._folder, local_files_only=True))
         for source in sources:
@@ -267,7 +290,7 @@ class CausalModel:
             column: column of the first new token.
             tokens, positions: i64[B, Q], the new tokens and their positions in the sequence.
             mask: [B, 1, Q, W] in the model's dtype, 0 where a token is seen and -inf elsewhere;
-                every row must see a token.
+                every row must see a token. Layers with a sliding window see the last of these.
             keep: number of last columns whose logits are returned.
 
         Returns:
@@ -280,7 +303,7 @@ class CausalModel:
             return self.model(
                 input_ids=tokens,
                 position_ids=positions,
-                attention_mask=mask,
+                attention_mask=layer_masks(mask, self.text_config),
                 past_key_values=Cache(layers=layers),
                 use_cache=True,
                 logits_to_keep=keep,
@@ -532,25 +555,6 @@ def _grouped_query_attention(
 AttentionInterface.register(_ATTENTION, _grouped_query_attention)
 
 
-def _check_folder(path: pathlib.Path) -> pathlib.Path:
-    """The folder, if it can hold a model; from_pretrained would take a wrong path for a hub id."""
-    if not path.is_dir():
-        raise BadInputError(
-            f"model folder {str(path)!r} does not exist: give the path of a local folder, "
-            f"nothing is downloaded"
-        )
-    if not (path / "config.json").is_file():
-        raise BadInputError(
-            f"{str(path)!r} has no config.json: give a folder in Hugging Face format"
-        )
-    if not any(path.glob("*.safetensors")):
-        raise BadInputError(
-            f"{str(path)!r} has no *.safetensors file, and no other format is read: "
-            f"`cats-jax convert {path} OUT` makes one from .bin files"
-        )
-    return path.resolve()
-
-
 def _load_tokenizer(folder: pathlib.Path) -> Any:
     """The tokenizer as it was saved.
 
@@ -620,13 +624,16 @@ def _check_bound(kv_cache_gib: float | None, bytes_per_token: int) -> None:
         )
 
 
-def _context(config: Any) -> int:
-    """Tokens a sequence may have: within a sliding window, such a model attends to everything."""
-    limits = [int(config.max_position_embeddings)]
-    window = getattr(config, "sliding_window", None)
-    if window is not None and getattr(config, "use_sliding_window", True):
-        limits.append(int(window))
-    return min(limits)
+def _text_config(folder: pathlib.Path, config: Any) -> Any:
+    """The configuration of the language model, which those of text and images have nested."""
+    found = config.get_text_config(decoder=True)
+    for name in _SIZES:
+        if getattr(found, name, None) is None:
+            raise BadInputError(
+                f"{str(folder)!r}: config.json of the model type {config.model_type!r} has no "
+                f"{name}: give a causal language model that transformers implements"
+            )
+    return found
 
 
 @contextlib.contextmanager

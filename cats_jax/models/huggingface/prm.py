@@ -64,7 +64,9 @@ class RewardModel(CausalModel):
         self._head = prm_format.read_out if isinstance(prm_format.read_out, Head) else None
         self._layers: list[tuple[StoredTensor, StoredTensor | None]] = []
         if self._head is not None:
-            self._layers = _head_layers(self._folder, self._head, tensors, self.config.hidden_size)
+            self._layers = _head_layers(
+                self._folder, self._head, tensors, self.text_config.hidden_size
+            )
         apart = [tensor.name for layer in self._layers for tensor in layer if tensor is not None]
         check_one_dtype(tensors.values(), apart=apart)
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...errors import BadInputError
+from ..folders import existing_folder
 from ..weights import shard_names
 
 RECORD = "conversion.json"
@@ -105,8 +106,7 @@ def convert_checkpoint(
 
 
 def _bin_files(source: pathlib.Path) -> list[str]:
-    if not source.is_dir():
-        raise BadInputError(f"model folder {str(source)!r} does not exist: give a local folder")
+    existing_folder(source)
     if any(source.glob("*.safetensors")):
         raise BadInputError(f"{str(source)!r} has safetensors files already: use it as it is")
     if (source / _INDEX).is_file():

@@ -9,6 +9,7 @@ from typing import Any
 from ... import world
 from ...errors import BadInputError
 from ...storage.yaml_file import checked_fields, load_mapping
+from ..folders import check_model_folder, existing_folder
 from ..local_files import LOCAL_FILES, reason_of
 from ..weights import stored_tensors
 from .format import PRM_FORMATS, Head, PRMFormat, TokenPair, prm_format
@@ -43,13 +44,8 @@ def prm_folder(path: str | pathlib.Path) -> pathlib.Path:
     """
     if str(path) in world.PRM_NAMES:
         return world.prm_path(str(path))
-    folder = pathlib.Path(path)
-    if not folder.is_dir():
-        raise BadInputError(
-            f"PRM folder {str(path)!r} does not exist: give a local model folder, or one of the "
-            f"embedded world's: {', '.join(world.PRM_NAMES)}"
-        )
-    return folder
+    ways = f", or one of the embedded world's: {', '.join(world.PRM_NAMES)}"
+    return existing_folder(path, "PRM", ways)
 
 
 def detect_format(folder: pathlib.Path) -> PRMFormat:
@@ -62,11 +58,7 @@ def detect_format(folder: pathlib.Path) -> PRMFormat:
     Raises:
         BadInputError: no family fits, or more than one.
     """
-    file = folder / "config.json"
-    if not file.is_file():
-        raise BadInputError(
-            f"{str(folder)!r} has no config.json: give a folder in Hugging Face format"
-        )
+    file = check_model_folder(folder, "PRM") / "config.json"
     try:
         architectures = json.loads(file.read_text(encoding="utf-8")).get("architectures") or []
     except (ValueError, AttributeError) as error:

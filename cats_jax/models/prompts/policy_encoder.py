@@ -39,18 +39,30 @@ class PromptEncoder:
     def __init__(self, policy_format: PolicyFormat, tokenizer: Any):
         self._format = policy_format
         self._chat = ChatTemplate(tokenizer)
-        self._items = self._conversation(policy_format.system)
+        self._prompt = policy_format.prompt
+        system = policy_format.system
+        if system and not self._shows_system(system):
+            system, self._prompt = "", f"{system}\n\n{self._prompt}"
+        self._items = self._conversation(system)
         self._trims = self._chat.trims()
-        special = self._chat.special
+        vocabulary = {**tokenizer.get_vocab(), **self._chat.special}
         self.end_ids = frozenset(
-            special[name] for name in policy_format.end_tokens if name in special
+            vocabulary[name] for name in policy_format.end_tokens if name in vocabulary
         )
         self.prompt_ids: Callable[..., Ids] = functools.lru_cache(_REMEMBERED)(self._prompt_ids)
+
+    def _shows_system(self, system: str) -> bool:
+        """Whether the chat template takes a system message and shows it."""
+        try:
+            text = self._chat.render([("system", system), ("user", QUESTION)], answer=True)
+        except ChatError:
+            return False
+        return system.strip() in text
 
     def _conversation(self, system: str) -> list[int | Run]:
         """The conversation with a place for the question; "" is no system message."""
         turns = [("system", system)] if system else []
-        prompt = self._format.prompt.replace("{question}", QUESTION)
+        prompt = self._prompt.replace("{question}", QUESTION)
         try:
             text = self._chat.render([*turns, ("user", prompt)], answer=True)
         except ChatError as error:
@@ -68,7 +80,7 @@ class PromptEncoder:
 
     def _prompt_ids(self, question: str, system: str | None = None) -> Ids:
         """Ids of the question as a user's turn and of the beginning of the assistant's turn."""
-        left, right = self._format.prompt.split("{question}")
+        left, right = self._prompt.split("{question}")
         if self._trims:
             question = question if left else question.lstrip()
             question = question if right else question.rstrip()

@@ -22,11 +22,12 @@ class PolicyFormat:
 
     Attributes:
         name: key in `POLICY_FORMATS`.
-        system: the chat's system message; "" for none.
+        system: the chat's system message; "" for none. Where the chat template has no place for it,
+            it stands at the beginning of the user's message.
         prompt: the user's message, with {question} once.
         step_separator: text that closes a step. Sampling stops at every token that contains it.
-        end_tokens: tokens that end an answer, in addition to those of the model's generation
-            config; the tokenizer need not have all of them.
+        end_tokens: tokens that end an answer, in addition to those that the model itself names.
+            Members of a family lack some of them; a user's file must name tokens that are there.
         tokens: tokens by which "auto" recognises the tokenizers of this family.
     """
 
@@ -48,8 +49,13 @@ class PolicyFormat:
             )
 
 
-PLAIN = PolicyFormat(name="plain")
+_STEP_BY_STEP = "Please reason step by step, and put your final answer within \\boxed{}."
+
+PLAIN = PolicyFormat(name="plain", tokens=("\n\n", "\\boxed{", "+", "-"))
 """The question alone, under the model's own chat template; the embedded world's policies."""
+
+CHAT = PolicyFormat(name="chat", system=_STEP_BY_STEP)
+"""Chat models of families that have no format of their own."""
 
 LLAMA_3 = PolicyFormat(
     name="llama-3",
@@ -82,34 +88,41 @@ Where [answer] is just the final number or expression that solves the problem.""
 
 QWEN_2_5 = PolicyFormat(
     name="qwen2.5",
-    system="Please reason step by step, and put your final answer within \\boxed{}.",
+    system=_STEP_BY_STEP,
     end_tokens=("<|im_end|>", "<|endoftext|>"),
     tokens=("<|im_start|>", "<|im_end|>"),
 )
 """Qwen2.5-0.5B-Instruct, -3B-Instruct, -7B-Instruct and their like."""
 
-POLICY_FORMATS: dict[str, PolicyFormat] = {each.name: each for each in (PLAIN, LLAMA_3, QWEN_2_5)}
+POLICY_FORMATS: dict[str, PolicyFormat] = {
+    each.name: each for each in (PLAIN, CHAT, LLAMA_3, QWEN_2_5)
+}
 
 AUTO = "auto"
 """Choice of the format whose `tokens` the policy's tokenizer has."""
 
 
-def choose_format(choice: str, vocabulary: Collection[str]) -> PolicyFormat:
+def choose_format(choice: str, vocabulary: Collection[str] | None) -> PolicyFormat:
     """The format a user asked for.
 
     Args:
         choice: a key of `POLICY_FORMATS`, the path of a .yaml file, or "auto".
-        vocabulary: tokens of the policy's tokenizer, which "auto" reads.
+        vocabulary: tokens of the policy's tokenizer, which "auto" reads and which must have the end
+            tokens of a file. None checks a name or a file without a tokenizer.
 
     Raises:
-        BadInputError: an unknown name, or a file that is no format.
+        BadInputError: an unknown name, a file that is no format, or an end token in a file that is
+            no token.
     """
     if choice == AUTO:
-        return detect_format(vocabulary)
+        return detect_format(vocabulary or ())
     if choice.endswith((".yaml", ".yml")):
         where = f"policy format file {choice!r}"
         values = checked_fields(where, load_mapping(choice, "policy format"), PolicyFormat)
-        return PolicyFormat(**{"name": pathlib.Path(choice).stem, **values})
+        found = PolicyFormat(**{"name": pathlib.Path(choice).stem, **values})
+        if vocabulary is not None:
+            _check_end_tokens(where, found, vocabulary)
+        return found
     if choice not in POLICY_FORMATS:
         known = known_names(choice, [*POLICY_FORMATS, AUTO])
         raise BadInputError(f"policy format {choice!r} is unknown: {known}, or a .yaml file")
@@ -117,11 +130,23 @@ def choose_format(choice: str, vocabulary: Collection[str]) -> PolicyFormat:
 
 
 def detect_format(vocabulary: Collection[str]) -> PolicyFormat:
-    """The format of the family whose tokens a tokenizer has; `PLAIN` if there is none.
+    """The format of the family whose tokens a tokenizer has; `CHAT` if there is none.
 
     The size and the name of the model are not used.
     """
     for each in POLICY_FORMATS.values():
         if each.tokens and all(token in vocabulary for token in each.tokens):
             return each
-    return PLAIN
+    return CHAT
+
+
+def _check_end_tokens(where: str, chosen: PolicyFormat, vocabulary: Collection[str]) -> None:
+    """Raise BadInputError if an end token is no token: answers would never end at it."""
+    for token in chosen.end_tokens:
+        if token not in vocabulary:
+            marks = sorted(name for name in vocabulary if name[:1] == "<" and name[-1:] == ">")
+            near = known_names(token, marks).rpartition("known are")[0]  # all would be hundreds
+            raise BadInputError(
+                f"{where}: end_tokens: {token!r} is no token of the tokenizer: {near}name tokens "
+                "that it has, or leave end_tokens out: those that the model names end answers, too"
+            )

@@ -6,7 +6,8 @@ Start one with, for example,
 
 A call is repeated if the connection fails, the server is busy or restarting, or the reply is
 broken. Samples have seeds, so a repeated call asks for the same samples. When `patience` has run
-out, the run stops; starting it again continues it.
+out, the run stops; starting it again continues it. What another try would not change is refused at
+once: a status such as 401 or 404, and a reply that shows that the server is of another kind.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import httpx
 import tenacity
 
 from ...errors import BadInputError, RunStoppedError
+from ..backend import read_api_key
 from .token_engine import Classified, ClassifiedSteps, Sampled, SampleRequest, by_beginnings
 
 _PROMPTS_PER_CALL = 64
@@ -34,6 +36,24 @@ _FIRST_WAIT, _LONGEST_WAIT = 0.5, 15.0
 _TRIES = 3
 """Least number of tries before a call is given up, however long they take."""
 
+_SHOWN_MODELS = 10
+"""Most names of models in a message; a gateway may list hundreds."""
+
+_BUSY = (408, 425, 429)
+"""Statuses below 500 after which a call is made again."""
+
+_NEVER = (501, 505)
+"""Statuses from 500 that another try would not change."""
+
+_NO_KEY = (401, 403)
+"""Statuses of a server that wants an API key, or another one."""
+
+_WANTED = (
+    "a policy's server must be vLLM 0.10.2 or later, or another one whose /v1/completions takes "
+    "token ids and honours return_token_ids, n, seed and stop_token_ids; vLLM is started with "
+    "--runner generate"
+)
+
 T = TypeVar("T")
 
 
@@ -43,6 +63,8 @@ class Server:
     Args:
         url: address of the server without a path, such as "http://localhost:8000".
         model: name of the model on the server; None: the only model served.
+        api_key_env: name of the environment variable that holds the server's API key; None: the
+            server wants none. The key stands in no message and no manifest.
         context: largest number of tokens in a sequence that this package sends.
         concurrency: largest number of calls at a time, each on its own connection.
         timeout: limit in seconds for each network operation of a call.
@@ -53,8 +75,8 @@ class Server:
         model: name of the model on the server.
 
     Raises:
-        BadInputError: the server can't be reached, does not serve the model, or serves it with
-            less context.
+        BadInputError: the server can't be reached, does not serve the model, serves several and
+            `model` is None, or serves it with less context; or there is no key.
     """
 
     def __init__(
@@ -62,6 +84,7 @@ class Server:
         url: str,
         *,
         model: str | None = None,
+        api_key_env: str | None = None,
         context: int,
         concurrency: int = 64,
         timeout: float = 600.0,
@@ -69,11 +92,20 @@ class Server:
     ):
         if not url.startswith(("http://", "https://")):
             raise BadInputError(f"server {url!r}: must begin with http:// or https://")
-        self.url = url.rstrip("/")
+        # Clients of OpenAI's API are given addresses that end in /v1.
+        self.url = url.rstrip("/").removesuffix("/v1").rstrip("/")
+        self._api_key_env = api_key_env
+        self._key = None if api_key_env is None else read_api_key(api_key_env)
         self._patience = patience
         self._given_up_at = -math.inf
         limits = httpx.Limits(max_connections=concurrency, max_keepalive_connections=concurrency)
-        self._client = httpx.Client(base_url=self.url, timeout=timeout, limits=limits)
+        headers = {} if self._key is None else {"Authorization": f"Bearer {self._key}"}
+        try:
+            self._client = httpx.Client(
+                base_url=self.url, headers=headers, timeout=timeout, limits=limits
+            )
+        except httpx.InvalidURL as error:
+            raise BadInputError(f"server {url!r} is no address: {error}") from error
         self._pool = ThreadPoolExecutor(concurrency, thread_name_prefix="server")
         # Also when nobody asks this server any more, as when the next PRM's turn has come.
         self._closing = weakref.finalize(self, _close, self._client, self._pool)
@@ -101,11 +133,11 @@ class Server:
             bodies: JSON objects to post; the model's name is added to each.
             read: `(reply, body) -> value`, where `body` is the body as posted. It raises KeyError,
                 TypeError, IndexError or ValueError for a broken reply, after which the call is
-                repeated, and BadInputError for a reply that another try would not change.
-            hint: how to start a server that has this route, for the error message.
+                repeated, and `UnfitServerError` for a reply that another try would not change.
+            hint: what the server must be, for the error message.
 
         Raises:
-            BadInputError: the server refuses a call.
+            BadInputError: the server refuses a call, or a reply shows that it does not fit.
             RunStoppedError: a call failed until `patience` had run out.
         """
         asked_at = time.monotonic()
@@ -150,36 +182,53 @@ class Server:
         self, path: str, body: dict[str, Any], read: Callable[[Any, dict[str, Any]], T], hint: str
     ) -> T:
         response = self._client.post(path, json=body)
-        if response.status_code == 429 or response.status_code >= 500:
-            raise _TryAgainError(f"status {response.status_code}")
-        if response.status_code != 200:
-            way_out = f": {hint}" if response.status_code in (404, 405) else ""
+        status = response.status_code
+        if status in _BUSY or (status >= 500 and status not in _NEVER):
+            raise _TryAgainError(f"status {status}")
+        if status != 200:
             raise BadInputError(
-                f"server {self.url} refuses {path} with status {response.status_code} "
-                f"({_one_line(response.text)}){way_out}"
+                f"server {self.url} refuses {path} with status {status} "
+                f"({self._without_key(response.text)}): "
+                f"{self._way_to_a_key() if status in _NO_KEY else hint}"
             )
+        if response.text.lstrip()[:1] == "<":
+            raise BadInputError(f"server {self.url} answers {path} with a web page: {hint}")
         try:
             return read(response.json(), body)
-        except BadInputError:
-            raise
+        except UnfitServerError as error:
+            raise BadInputError(f"server {self.url} {error}: {hint}") from error
         except (KeyError, TypeError, IndexError, ValueError) as error:
             raise _TryAgainError(f"a reply that is not whole ({_one_line(error)})") from error
 
     def _check(self, model: str | None, context: int) -> str:
         try:
             response = self._client.get("/v1/models")
+            if response.status_code in _NO_KEY:
+                raise BadInputError(
+                    f"server {self.url} refuses /v1/models with status {response.status_code}: "
+                    f"{self._way_to_a_key()}"
+                )
             response.raise_for_status()
-            served = {entry["id"]: entry for entry in response.json()["data"]}
-        except (httpx.HTTPError, KeyError, TypeError, ValueError) as error:
+            served = {str(entry["id"]): entry for entry in response.json()["data"]}
+        except BadInputError:
+            raise
+        except (httpx.HTTPError, httpx.InvalidURL, KeyError, TypeError, ValueError) as error:
             raise BadInputError(
-                f"server {self.url} can't be used ({_one_line(error)}): check the address, and "
-                "that it serves OpenAI's API"
+                f"server {self.url} can't be used ({self._without_key(error)}): check the address, "
+                "and that it serves OpenAI's API"
             ) from error
-        if model is None and len(served) == 1:
+        names = ", ".join([*list(served)[:_SHOWN_MODELS], *["..."] * (len(served) > _SHOWN_MODELS)])
+        if model is None and len(served) > 1:
+            raise BadInputError(
+                f"server {self.url} serves {len(served)} models, {names}: name the one to use by "
+                "served_name"
+            )
+        if model is None and served:
             model = next(iter(served))
         if model not in served:
             raise BadInputError(
-                f"server {self.url} does not serve {model!r}: it has {', '.join(served)}"
+                f"server {self.url} does not serve {model or 'a model'!r}: it has "
+                f"{names or 'none'}; served_name names one of its models"
             )
         length = served[model].get("max_model_len")
         if isinstance(length, int) and length < context:
@@ -189,6 +238,16 @@ class Server:
                 f"{length} in the recipe"
             )
         return str(model)
+
+    def _way_to_a_key(self) -> str:
+        """What to do about a server that refuses the API key, or the lack of one."""
+        if self._api_key_env is None:
+            return "set api_key_env to the name of the environment variable that holds its API key"
+        return f"check the API key in the environment variable {self._api_key_env}"
+
+    def _without_key(self, text: object) -> str:
+        """A text in one line, without the API key, which some servers quote."""
+        return _one_line(str(text) if self._key is None else str(text).replace(self._key, "***"))
 
 
 class HTTPSampler:
@@ -207,20 +266,35 @@ class HTTPSampler:
     def __init__(self, server: Server, *, log_probs: bool = True):
         self._server = server
         self._log_probs = log_probs
+        self._honours_n = False
 
     def sample(self, requests: Sequence[SampleRequest]) -> list[list[Sampled]]:
         """All samples of all requests, in order."""
         answers = self._server.post_all(
             "/v1/completions",
             [_completion(request, log_probs=self._log_probs) for request in requests],
-            _read_completion,
-            "start it with --runner generate",
+            self._read,
+            _WANTED,
         )
         # Greedy samples are all the same; servers refuse to be asked for more than one.
         return [
             answer * len(request.seeds) if request.temperature == 0 else answer
             for request, answer in zip(requests, answers, strict=True)
         ]
+
+    def _read(self, reply: Any, body: dict[str, Any]) -> list[Sampled]:
+        choices = sorted(reply["choices"], key=lambda choice: choice["index"])
+        # A sound server's reply may lose a sample on its way, too.
+        if len(choices) == 1 < body["n"] and not self._honours_n:
+            raise UnfitServerError(f"gives 1 sample where {body['n']} were asked for (n)")
+        if len(choices) != body["n"]:
+            raise ValueError(f"{len(choices)} of {body['n']} samples")
+        if [choice["index"] for choice in choices] != list(range(body["n"])):
+            raise UnfitServerError("does not number its samples from 0 (index)")
+        self._honours_n |= body["n"] > 1
+        details = (reply.get("usage") or {}).get("prompt_tokens_details") or {}
+        cached = int(details.get("cached_tokens") or 0)
+        return [_sampled(choice, body, cached) for choice in choices]
 
 
 class HTTPClassifier:
@@ -259,16 +333,21 @@ class HTTPClassifier:
         return by_beginnings(self.classify, prompts, ends)
 
     def _read(self, reply: Any, body: dict[str, Any]) -> list[Classified]:
+        if "data" not in reply or any("probs" not in entry for entry in reply["data"]):
+            raise UnfitServerError("gives no 'probs' to /classify")
         data = sorted(reply["data"], key=lambda entry: entry["index"])
         if [entry["index"] for entry in data] != list(range(len(body["input"]))):
             raise ValueError(f"{len(data)} of {len(body['input'])} scores")
         for entry in data:
             if len(entry["probs"]) != 1:
-                raise BadInputError(
-                    f"server {self._server.url} gives {len(entry['probs'])} numbers for a path, "
-                    f"not a score: {self._hint}"
+                raise UnfitServerError(
+                    f"gives {len(entry['probs'])} numbers for a path, not a score"
                 )
         return [Classified(float(entry["probs"][0]), 0) for entry in data]
+
+
+class UnfitServerError(RuntimeError):
+    """A reply that another try would not change; the message says what the server does wrong."""
 
 
 class _TryAgainError(RuntimeError):
@@ -291,25 +370,31 @@ def _completion(request: SampleRequest, *, log_probs: bool) -> dict[str, Any]:
     return body | {"logprobs": 0} if log_probs else body
 
 
-def _read_completion(reply: Any, body: dict[str, Any]) -> list[Sampled]:
-    choices = sorted(reply["choices"], key=lambda choice: choice["index"])
-    if [choice["index"] for choice in choices] != list(range(body["n"])):
-        raise ValueError(f"{len(choices)} of {body['n']} samples")
-    details = (reply.get("usage") or {}).get("prompt_tokens_details") or {}
-    cached = int(details.get("cached_tokens") or 0)
-    samples = []
-    for choice in choices:
-        ids = tuple(int(token) for token in choice["token_ids"])
-        finish = choice["finish_reason"]
-        if not ids or finish not in ("stop", "length"):
-            raise ValueError(f"a sample of {len(ids)} tokens that ends with {finish!r}")
-        log_probs = None
-        if "logprobs" in body:
-            log_probs = tuple(map(float, choice["logprobs"]["token_logprobs"]))
-            if len(log_probs) != len(ids):
-                raise ValueError(f"{len(log_probs)} log-probabilities of {len(ids)} tokens")
-        samples.append(Sampled(ids, finish == "stop", log_probs, cached))
-    return samples
+def _sampled(choice: dict[str, Any], body: dict[str, Any], cached: int) -> Sampled:
+    """One sample of a reply.
+
+    Raises:
+        UnfitServerError: it lacks what was asked for.
+        KeyError, TypeError, ValueError: it is broken.
+    """
+    if choice.get("token_ids") is None:
+        raise UnfitServerError("gives no 'token_ids' with its samples (return_token_ids)")
+    ids = tuple(int(token) for token in choice["token_ids"])
+    finish = choice["finish_reason"]
+    if not ids or finish not in ("stop", "length"):
+        raise ValueError(f"a sample of {len(ids)} tokens that ends with {finish!r}")
+    if len(ids) > body["max_tokens"] or not set(ids[:-1]).isdisjoint(body["stop_token_ids"]):
+        raise UnfitServerError("samples beyond max_tokens or stop_token_ids")
+    log_probs = None
+    if "logprobs" in body:
+        if choice.get("logprobs") is None:
+            raise UnfitServerError(
+                "gives no log-probabilities (log_probs: false does without, in most searches)"
+            )
+        log_probs = tuple(map(float, choice["logprobs"]["token_logprobs"]))
+        if len(log_probs) != len(ids):
+            raise ValueError(f"{len(log_probs)} log-probabilities of {len(ids)} tokens")
+    return Sampled(ids, finish == "stop", log_probs, cached)
 
 
 def _close(client: httpx.Client, pool: ThreadPoolExecutor) -> None:

@@ -1,0 +1,114 @@
+"""What stands at the path of a model: a folder that can hold one, or one line on what is wrong."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+
+from ..errors import BadInputError
+
+_HUB_ID = re.compile(r"(?:https?://(?:www\.)?(?:huggingface\.co|hf\.co)/|hf:(?://)?)?"
+                     r"([A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?:/tree/[\w.-]+)?/?")  # fmt: skip
+
+# First parts of paths in the documentation's examples, which no owner on the hub stands for.
+_OWN_FOLDERS = ("models", "downloads", "runs", "checkpoints", "data")
+
+
+class MissingModelError(BadInputError):
+    """There is no model at a path."""
+
+
+def check_model_folder(
+    path: str | pathlib.Path, what: str = "model", ways: str = ""
+) -> pathlib.Path:
+    """The folder of a model, which has a configuration and weights in safetensors files.
+
+    Args:
+        path: path of the folder.
+        what: kind of the model, for messages.
+        ways: what may stand in place of a folder, for messages; see `existing_folder`.
+
+    Raises:
+        MissingModelError: there is no such folder, or it does not hold what is read.
+    """
+    folder = existing_folder(path, what, ways)
+    if (folder / "config.json").is_file() and any(folder.glob("*.safetensors")):
+        return folder
+    raise MissingModelError(f"{what} folder {str(path)!r} {what_is_lacking(folder)}")
+
+
+def existing_folder(path: str | pathlib.Path, what: str = "model", ways: str = "") -> pathlib.Path:
+    """A path as a folder.
+
+    Args:
+        path: path of the folder.
+        what: kind of the model, for messages.
+        ways: what else a user may name, such as ", or a function as module:function".
+
+    Raises:
+        MissingModelError: there is no such folder. If the path looks like an id of the Hugging Face
+            hub, the message has the line that downloads it.
+    """
+    folder = pathlib.Path(path)
+    if folder.is_dir():
+        return folder
+    if folder.is_file():
+        raise MissingModelError(
+            f"{what} {str(path)!r} is a file: give the folder of a model, with config.json and "
+            f"*.safetensors{ways}"
+        )
+    found = hub_id(str(path))
+    if found is not None:
+        name = found.rpartition("/")[2]
+        raise MissingModelError(
+            f"{what} folder {str(path)!r} does not exist, and nothing is downloaded here: if it is "
+            f"a model of the Hugging Face hub, `hf download {found} --local-dir {name}` downloads "
+            f"it; then give the folder {name!r}{ways}"
+        )
+    raise MissingModelError(
+        f"{what} folder {str(path)!r} does not exist: give a local model folder{ways}"
+    )
+
+
+def hub_id(path: str) -> str | None:
+    """The id on the Hugging Face hub, `owner/name`, that a path or address may stand for."""
+    found = _HUB_ID.fullmatch(path)
+    # pathlib.Path has made one slash of the two in an address.
+    found = found or _HUB_ID.fullmatch(re.sub(r"^(https?):/(?!/)", r"\1://", path))
+    if found is None:
+        return None
+    owner = found[1].partition("/")[0]
+    is_path = path == found[1] and (owner in _OWN_FOLDERS or pathlib.Path(owner).is_dir())
+    return None if is_path else found[1]
+
+
+def what_is_lacking(folder: pathlib.Path) -> str:
+    """What a folder that is no model lacks, and the way out, by the files in it."""
+
+    def has(pattern: str) -> bool:
+        return any(folder.glob(pattern))
+
+    release = "download the release's config.json and *.safetensors"
+    if has("*.safetensors") and not has("adapter_config.json"):
+        return "has weights but no config.json: copy the release's config.json there"
+    if has("adapter_config.json"):
+        return (
+            "holds an adapter alone (adapter_config.json), not a model: merge it into its base "
+            "model and give the folder of the result"
+        )
+    if has("*.gguf"):
+        return f"holds GGUF files, which are not read: {release}, from which the GGUF was made"
+    if has("*.bin"):
+        return (
+            "holds weights as .bin files: `cats-jax convert "
+            f"{folder} OUT` makes safetensors from them"
+        )
+    if has("snapshots/*/config.json"):
+        inside = sorted(folder.glob("snapshots/*/config.json"))[0].parent
+        return f"is a cache of the Hugging Face hub: give the folder {str(inside)!r} in it"
+    if has("*/config.json"):
+        inside = sorted(folder.glob("*/config.json"))[0].parent
+        return f"has no config.json: if you mean the model in it, give {str(inside)!r}"
+    if has("config.json"):
+        return "has config.json but no weights: download the release's *.safetensors, too"
+    return f"holds no model: it needs config.json and *.safetensors; {release}"

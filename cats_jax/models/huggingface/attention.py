@@ -1,0 +1,81 @@
+"""Which tokens each layer of a model attends to, from its configuration and one causal mask.
+
+Layers of some models see only the last tokens of a text: all layers (Mistral), some (Gemma 3, by
+`layer_types`), or those above a number (Qwen2 with `use_sliding_window`).
+"""
+
+from __future__ import annotations
+
+import pathlib
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...errors import BadInputError
+
+_FULL, _SLIDING = "full_attention", "sliding_attention"
+
+
+def check_computable(config: Any, folder: pathlib.Path) -> None:
+    """Check that all layers attend to all earlier tokens or to a sliding window of them.
+
+    Args:
+        config: the transformers configuration of a language model.
+        folder: its folder, for messages.
+
+    Raises:
+        BadInputError: a layer is of another kind; the message names it.
+    """
+    others = sorted(set(_layer_types(config)) - {_FULL, _SLIDING})
+    both_ways = getattr(config, "use_bidirectional_attention", None)
+    if both_ways is True or both_ways == "all":
+        others = ["use_bidirectional_attention"]
+    if others:
+        raise BadInputError(
+            f"{str(folder)!r} ({config.model_type}) has layers of the kind {others[0]!r}, which "
+            "the backend hf does not compute: set backend: vllm, or take a model whose layers "
+            f"are {_FULL} or {_SLIDING}"
+        )
+
+
+def layer_masks(mask: Tensor, config: Any) -> Tensor | dict[str, Tensor]:
+    """The masks of all layers in the form in which the transformers model takes them.
+
+    Args:
+        mask: [B, 1, Q, W], 0 where a token is seen and -inf elsewhere, without a window.
+        config: the transformers configuration of the language model.
+
+    Returns:
+        One mask if all layers have the same; else a mask for each of the `layer_types`.
+    """
+    window = getattr(config, "sliding_window", None)
+    types = _layer_types(config)
+    if window is None or (types and _SLIDING not in types):
+        return mask
+    windowed = sliding(mask, int(window))
+    return {_FULL: mask, _SLIDING: windowed} if types else windowed
+
+
+def sliding(mask: Tensor, window: int) -> Tensor:
+    """The mask with the last `window` tokens that each query sees, itself among them.
+
+    Columns of padding may stand between the tokens of a row, so that tokens are counted, not
+    columns.
+
+    Args:
+        mask: [B, 1, Q, W], 0 where a token is seen and -inf elsewhere. No query sees a token behind
+            itself.
+        window: number of tokens, at least 1.
+    """
+    if mask.shape[-1] <= window:
+        return mask
+    seen = mask == 0
+    # How many seen tokens stand at a column and behind it.
+    from_here = seen.flip(-1).cumsum(-1).flip(-1)
+    return mask.masked_fill(from_here > window, -torch.inf)
+
+
+def _layer_types(config: Any) -> tuple[str, ...]:
+    """The kind of attention of each layer; empty if all are alike and `sliding_window` says it."""
+    return tuple(getattr(config, "layer_types", None) or ())
