@@ -154,7 +154,7 @@ def _check_call(
 
     for name, value in ((what, lists), ("usage", returned.usage)):
         if not _is_list(value) or len(value) != len(requests):
-            raise broken(f"it returned {_size(value, name)}: return one list entry per request")
+            raise broken(f"it returned {_size(value, name)}: return one entry per request")
     for name, value in (("seconds", returned.seconds), ("sample_usage", returned.sample_usage)):
         if value is not None and (not _is_list(value) or len(value) != len(requests)):
             raise broken(f"it returned {_size(value, name)}: return one per request, or None")
@@ -243,7 +243,7 @@ def _fault_of_sample(sample: Any, request: StepRequest) -> str | None:
     if not isinstance(sample, StepSample) or not isinstance(sample.step, Step):
         return f"a sample is a {type(sample).__name__}: return a StepSample with a Step"
     finish, ids, log_prob = sample.finish, sample.step.token_ids, sample.log_prob
-    if finish not in _FINISHES:
+    if not isinstance(finish, str) or finish not in _FINISHES:
         return f"unknown finish {finish!r}: it must be one of {', '.join(sorted(_FINISHES))}"
     if finish == "step" and request.to_end:
         return "a request with to_end stopped at a step: sample the rest of the answer"
