@@ -13,11 +13,22 @@ from typing import TYPE_CHECKING, Any
 from .version import __version__
 
 if TYPE_CHECKING:
+    from .controllers.by_name import load_controller, search_method
     from .live.results import SearchResult
     from .live.searcher import Searcher
+    from .models.contracts import check_generator, check_scorer
     from .protocols import Question
 
-__all__ = ["Question", "SearchResult", "Searcher", "__version__"]
+__all__ = [
+    "Question",
+    "SearchResult",
+    "Searcher",
+    "__version__",
+    "check_generator",
+    "check_scorer",
+    "load_controller",
+    "search_method",
+]
 
 _HOME = pathlib.Path(__file__).resolve().parents[1]
 
@@ -51,6 +62,10 @@ _HOMES = {
     "Question": "cats_jax.protocols",
     "SearchResult": "cats_jax.live.results",
     "Searcher": "cats_jax.live.searcher",
+    "check_generator": "cats_jax.models.contracts",
+    "check_scorer": "cats_jax.models.contracts",
+    "load_controller": "cats_jax.controllers.by_name",
+    "search_method": "cats_jax.controllers.by_name",
 }
 
 

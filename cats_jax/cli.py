@@ -32,7 +32,7 @@ from .commands.sparsity import sparsity
 from .commands.theory import theory
 from .commands.train import train
 from .compiled_programs import cache_environment
-from .errors import BadInputError, RunStoppedError
+from .errors import BadInputError, ModelContractError, RunStoppedError
 from .reporting.plain_text import printable
 from .version import __version__
 
@@ -95,7 +95,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
             "JAX_PLATFORMS=cpu and OMP_NUM_THREADS=1 unless they are set already. --version prints "
             "the version.",
         )
-    except (BadInputError, RunStoppedError) as error:
+    except (BadInputError, RunStoppedError, ModelContractError) as error:
         # A message may quote a file's or a model's text.
         print(f"cats-jax: {printable(str(error))}", file=sys.stderr)
         return 2 if isinstance(error, BadInputError) else 1

@@ -20,11 +20,11 @@ class RunStoppedError(RuntimeError):
     """
 
 
-class ScorerContractError(RuntimeError):
-    """A process reward model broke its contract: wrong number of scores, NaN, or outside [0, 1].
+class ModelContractError(RuntimeError):
+    """A model returned what its protocol in `cats_jax.protocols` does not allow.
 
-    The message names the question and the step. The question fails; the broken output is never
-    turned into a score.
+    The message names the model, the question and the rule. In a search the question fails; the
+    broken output enters neither tree nor ledger.
 
     Attributes:
         question_id: id of the question that fails, or None if it is not known.
@@ -35,6 +35,14 @@ class ScorerContractError(RuntimeError):
         super().__init__(message)
         self.question_id = question_id
         self.step = step
+
+
+class GeneratorContractError(ModelContractError):
+    """A policy broke its contract: number of samples, `finish`, token ids, log-probabilities."""
+
+
+class ScorerContractError(ModelContractError):
+    """A process reward model broke its contract: number of scores, NaN, or outside [0, 1]."""
 
 
 class PathTooLongError(ScorerContractError):

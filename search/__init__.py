@@ -7,7 +7,6 @@ model: `rollout` composes `plan` and `commit` with a simulator in the graph, the
 
 from collections.abc import Mapping as _Mapping
 from importlib import import_module as _import_module
-from types import MappingProxyType as _MappingProxyType
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from .aggregation import AGGREGATIONS as AGGREGATIONS
@@ -54,6 +53,7 @@ from .loop import play as play
 from .loop import rollout as rollout
 from .loop import tick as tick
 from .loop import tick_keys as tick_keys
+from .named import NamedStrategies as _NamedStrategies
 from .ranking import prune as prune
 from .ranking import retain as retain
 from .ranking import segment_ranks as segment_ranks
@@ -120,7 +120,7 @@ from .types import Request as Request
 from .types import SearchState as SearchState
 from .types import StepOutput as StepOutput
 
-strategies: _Mapping[str, Strategy] = _MappingProxyType(
+strategies: _Mapping[str, Strategy] = _NamedStrategies(
     {
         "greedy": greedy(),
         "majority": majority(),
@@ -134,10 +134,15 @@ strategies: _Mapping[str, Strategy] = _MappingProxyType(
         "sequential_best_of_n": sequential_best_of_n(),
         "cats_random": cats(random_policy),
         "cats_constant": cats(constant_policy),
-    }
+    },
+    {
+        "cats": "cats_jax.load_controller('cats'), or search.cats(policy, config) with a policy",
+        "cats_rule": "cats_jax.search_method('cats_rule', threshold=..., sample={...}), or "
+        "search.cats(search.sample_while_below(feature))",
+    },
 )
-"""Name -> strategy with default settings; the factories of the same names take options. A CATS
-search with a learned policy is `cats(policy, config)`: it needs the policy's parameters."""
+"""Name -> strategy with default settings; the factories of the same names take options. "cats" and
+"cats_rule" need parameters: looking one up raises a KeyError that says what to call."""
 
 if _TYPE_CHECKING:
     from . import bank as bank

@@ -21,6 +21,7 @@ from search import Sampling
 
 from ..datasets import QuestionSet
 from ..grading.verdict import grade_answer
+from ..live.calls import generate
 from ..live.seeds import stable_seed
 from ..live.tree import AnswerClasses, answer_and_end, why_invalid
 from ..protocols import (
@@ -78,9 +79,8 @@ def grow(
                     asked.append((tree, node, setting))
         if not requests:
             break
-        for (tree, node, setting), samples in zip(
-            asked, policy.generate(requests).samples, strict=True
-        ):
+        made = generate(policy, requests).samples
+        for (tree, node, setting), samples in zip(asked, made, strict=True):
             tree.draw(node, setting, samples)
         for tree in trees:
             tree.add_children()

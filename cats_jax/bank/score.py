@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from search.bank import UNREADABLE
 
+from ..live import calls
 from ..protocols import Path, Question, Step, StepScorer, TokenUsage
 from .types import ROOT, Column, Nodes
 
@@ -92,7 +93,7 @@ def score(batch: Sequence[tuple[ScoredTree, Sequence[int]]], prms: Sequence[Step
                 tree.set_score(row, column, None, TokenUsage())
         if asked:
             questions = [tree.question for tree, _ in asked]
-            scoring = prm.score(questions, [tree.path(row) for tree, row in asked])
+            scoring = calls.score(prm, questions, [tree.path(row) for tree, row in asked])
             for (tree, row), value, usage in zip(asked, scoring.scores, scoring.usage, strict=True):
                 tree.set_score(row, column, value, usage)
     for tree, (row, *others) in groups:

@@ -117,7 +117,7 @@ def evaluate(
         raise BadInputError(f"{str(folder)!r} has results already: choose another --output")
     evaluation = prepare(loaded, models)
     for note in evaluation.notes:
-        console.print(f"note: {note}", markup=False, soft_wrap=True)
+        console.print(f"warning: {note}", markup=False, soft_wrap=True)
     settled = evaluation.recipe
     if not folder.exists() and bank is None and searching.ray is None:
         # Before the folder is made: with other settings it would be another run's.

@@ -75,6 +75,8 @@ def serve(
     console = make_console(stderr=True)
     with bind(host, port, token) as sock:
         loaded = offer.load(ModelFolders())
+        for line in loaded.warnings:
+            console.print(f"warning: {line}", markup=False, soft_wrap=True)
         metrics = Metrics()
         engine = Engine(loaded, max_waiting=max_waiting, metrics=metrics)
         engine.start()

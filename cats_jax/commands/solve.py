@@ -36,14 +36,16 @@ def solve(
 
     Args:
         question: text of the question.
-        strategy: greedy, majority, best_of_n, beam, cats, ... (any of `search.strategies`).
+        strategy: greedy, majority, best_of_n, best_of_n_weighted, beam, dvts, particle_filtering,
+            mcts, adaptive_consistency, sequential_best_of_n, cats or cats_random; or a function of
+            your own as module:function.
         num_candidates: N, candidates per reasoning step at most.
         policy: model folder, or a policy of the embedded world.
         prm: model folder, or a PRM of the embedded world.
         prm_format: format in which the PRM reads a solution.
         checkpoint: checkpoint of the controller, for --strategy cats; default: the shipped one.
-        calibration: calibration of the PRM, a file of `cats-jax calibrate` or "none"; default: the
-            one shipped for the world's models.
+        calibration: calibration of the PRM, a file of `cats-jax calibrate` or "none"; default: that
+            of the controller's training with these models, or the one shipped for the world's.
         width: K, the number of paths kept; default: the strategy's.
         path_score: aggregation of step scores: min, last, mean or product.
         max_depth: most reasoning steps of a path.
@@ -56,13 +58,14 @@ def solve(
     """
     from rich.markup import escape
 
+    from ..controllers.strategies import default_calibrations, foreign_models
     from ..evaluation.cells import grid
     from ..evaluation.runners import largest_work
     from ..live.searcher import Searcher
     from ..models.source import ModelFolders, check_models, check_world_question
     from ..protocols import Question
     from ..reporting.draw import LEGEND, describe_result, draw_search
-    from ..specs.calibrations import load_calibrations, shipped_calibrations
+    from ..specs.calibrations import load_calibrations
     from ..specs.recipe import PolicySpec, PrmSpec, QuestionSpec, Recipe, StrategySpec
     from .terminal import make_console
 
@@ -73,17 +76,20 @@ def solve(
     options = {"checkpoint": checkpoint, "width": width, "path_score": path_score}
     given = tuple(sorted((name, value) for name, value in options.items() if value is not None))
     prm_spec = PrmSpec(prm, format=prm_format)
+    spec = StrategySpec(strategy, options=given)
     if calibration is None:
-        calibration = policy if policy in shipped_calibrations() else None
+        calibrations = default_calibrations(spec, policy)
+    else:
+        calibrations = load_calibrations(calibration, [prm_spec.label])
     # A recipe of one cell, so that every rule is checked in one place.
     recipe = Recipe(
         name="solve",
-        strategies=(StrategySpec(strategy, options=given),),
+        strategies=(spec,),
         num_candidates=(num_candidates,),
         questions=(QuestionSpec(world="test", count=1),),
         policy=PolicySpec(policy, max_step_tokens=max_step_tokens),
         prms=(prm_spec,),
-        calibration=() if calibration is None else load_calibrations(calibration, [prm_spec.label]),
+        calibration=calibrations,
         max_depth=max_depth,
         budget=budget,
     )
@@ -91,10 +97,11 @@ def solve(
     check_world_question(question, recipe.policy)
     console, status = make_console(), make_console(stderr=True)
     models = ModelFolders()
-    models.fingerprint(recipe.policy)
-    if cell.prm is not None:
-        models.fingerprint(recipe.prms[0])
     prms = () if cell.prm is None else recipe.prms
+    fingerprints = {f"prm {each.label}": models.fingerprint(each) for each in prms}
+    fingerprints["policy"] = models.fingerprint(recipe.policy)
+    for line in foreign_models(recipe.strategies, fingerprints):
+        status.print(f"warning: {line}", markup=False, soft_wrap=True)
     check_models(models, recipe.policy, prms, largest_work(recipe))
     started = time.perf_counter()
     with status.status("loading the models"):

@@ -10,8 +10,10 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
 import pathlib
 import warnings
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -23,6 +25,8 @@ import learners
 import search
 
 from ..errors import BadInputError
+from ..live.method import Origin
+from ..specs.calibrations import with_defaults
 from ..storage import durable
 from .checkpoint_migration import excluding_new_features, from_format_2, with_new_features
 
@@ -226,6 +230,33 @@ def make_controller(checkpoint: Checkpoint, mode: str = "argmax") -> search.Poli
     hidden = checkpoint.train_config.actor_hidden
     actor = learners.make_actor(len(checkpoint.config.actions), hidden)
     return learners.make_policy(actor.apply, mode)
+
+
+def origin_of(name: str, info: Mapping[str, Any]) -> Origin:
+    """What the info of a checkpoint says of the controller's training.
+
+    Args:
+        name: name of the controller's folder.
+        info: JSON values as of `Checkpoint.info`; a part that is not there is not known.
+
+    Raises:
+        BadInputError: a part is not what a training writes.
+    """
+    try:
+        models = info.get("models")
+        models = None if models is None else {role: dict(each) for role, each in models.items()}
+        calibrations = tuple(
+            (label, with_defaults([float(value) for value in values]))
+            for label, values in dict(info.get("calibration") or {}).items()
+        )
+        if not all(math.isfinite(value) for _, values in calibrations for value in values):
+            raise ValueError("a value is not finite")
+    except (AttributeError, OverflowError, TypeError, ValueError) as error:
+        raise BadInputError(
+            f"controller {name!r}: models or calibration in its {JSON_NAME} are damaged "
+            f"({error}): copy it anew or train again"
+        ) from error
+    return Origin(name, models, calibrations)
 
 
 def read_info(path: str | pathlib.Path) -> dict[str, Any]:

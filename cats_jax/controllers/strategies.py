@@ -6,9 +6,9 @@ import dataclasses
 import functools
 import inspect
 import pathlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import jax.numpy as jnp
 
@@ -16,6 +16,9 @@ import search
 
 from .. import world
 from ..errors import BadInputError, known_names, misspelt
+from ..live.method import Fingerprints, Origin
+from ..live.method import SearchMethod as SearchMethod
+from ..specs.calibrations import Calibrations
 from ..specs.functions import is_function_name, load_function
 from ..specs.recipe import StrategySpec
 
@@ -34,22 +37,6 @@ _CONFIG_OPTIONS = (
     "actions",
 )
 """Fields of `search.CatsConfig` that a recipe may set; `actions` is the name of a table."""
-
-
-class SearchMethod(NamedTuple):
-    """A strategy, ready to search.
-
-    Attributes:
-        strategy: strategy of the search.
-        params: parameters of the strategy's policy; `()` without one.
-        price: price per 100 candidates, or per 1000 tokens, in the context of the search.
-        prm_rate: what a token costs that the PRM reads, in the context of the search.
-    """
-
-    strategy: search.Strategy
-    params: Any = ()
-    price: float = 0.0
-    prm_rate: float = 1.0
 
 
 class MissingControllerError(BadInputError):
@@ -118,16 +105,6 @@ def options_of(spec: StrategySpec) -> list[str]:
     return [*names, *_CONFIG_OPTIONS] if "changes" in parameters else names
 
 
-def check_width(strategy: search.Strategy, label: str, num_candidates: int) -> None:
-    """Raise BadInputError if the strategy keeps more paths than it samples, K > N."""
-    width = strategy.width(num_candidates)
-    if width > num_candidates:
-        raise BadInputError(
-            f"strategy {label!r}: K={width} paths kept, but N={num_candidates} candidates a step: "
-            f"K must be at most N; lower the width or raise N"
-        )
-
-
 @functools.cache
 def _with_width(strategy: search.Strategy, width: int) -> search.Strategy:
     # Cached, because an equal object spares a compilation.
@@ -169,7 +146,7 @@ def _cats(
 ) -> SearchMethod:
     path = controller_folder(checkpoint)
     # Here, because it brings the learners along, which only a learned policy needs.
-    from .checkpoint import load, make_controller
+    from .checkpoint import load, make_controller, origin_of
 
     found = load(path)
     config = found.train_config
@@ -192,7 +169,7 @@ def _cats(
             )
     searched = _asking(found.config, ask_below, least_weight)
     strategy = search.cats(make_controller(found, mode), searched)
-    return SearchMethod(strategy, found.actor, price, rate)
+    return SearchMethod(strategy, found.actor, price, rate, origin_of(path.name, found.info))
 
 
 _RATE = "what a token costs that the PRM reads, in tokens of the policy"
@@ -213,12 +190,7 @@ def _number(name: str, value: Any, meaning: str) -> float:
 
 def _cats_random(*, config: str = "cats", price: float = 0.0, **changes: Any) -> SearchMethod:
     strategy = search.cats(search.random_policy, _cats_config(config, changes))
-    return SearchMethod(_reads_calibration(strategy, False), (), _price(price))
-
-
-def _reads_calibration(strategy: search.Strategy, policy_does: bool) -> search.Strategy:
-    """Set `needs_calibration`: whether the strategy's ranking or its policy uses a calibration."""
-    return dataclasses.replace(strategy, needs_calibration=strategy.calibrated or policy_does)
+    return SearchMethod(strategy, (), _price(price))
 
 
 def _cats_constant(
@@ -231,7 +203,7 @@ def _cats_constant(
     settings = _cats_config(config, changes)
     index = _action_row(action, settings)
     strategy = search.cats(search.constant_policy, settings)
-    return SearchMethod(_reads_calibration(strategy, False), jnp.int32(index), _price(price))
+    return SearchMethod(strategy, jnp.int32(index), _price(price))
 
 
 def _action_row(action: tuple[tuple[str, Any], ...], settings: search.CatsConfig) -> int:
@@ -280,10 +252,9 @@ def _cats_rule(
     params = search.RuleParams(
         threshold=jnp.float32(threshold), sample=jnp.int32(sampling), stop=jnp.int32(stop)
     )
-    reads = feature in search.CALIBRATION_FEATURES
     policy = search.sample_while_below(feature)
     strategy = search.cats(policy, _asking(settings, ask_below, least_weight))
-    return SearchMethod(_reads_calibration(strategy, reads), params, _price(price))
+    return SearchMethod(strategy, params, _price(price))
 
 
 def _asking(
@@ -358,6 +329,48 @@ def controller_folder(name: str) -> pathlib.Path:
             f"controller folder {str(path)!r} does not exist: {hint}train one with `cats-jax train`"
         )
     return path
+
+
+def foreign_models(specs: Iterable[StrategySpec], models: Fingerprints) -> tuple[str, ...]:
+    """A line for each controller that was not trained with the models it is to search with.
+
+    Args:
+        specs: strategies of a search.
+        models: fingerprints of its policy and PRMs.
+
+    Raises:
+        BadInputError: a controller is not there, or its checkpoint is damaged.
+    """
+    found = ((spec, _origin(spec)) for spec in specs)
+    lines = (origin.warning(models, spec.label) for spec, origin in found if origin is not None)
+    return tuple(line for line in lines if line is not None)
+
+
+def default_calibrations(spec: StrategySpec, policy: str) -> Calibrations:
+    """The calibrations of PRMs for a strategy beside a policy, where none were given.
+
+    Args:
+        spec: the strategy.
+        policy: path or name of the policy.
+
+    Returns:
+        Those of the controller, see `Origin.calibrations_for`, or those shipped for the policy.
+
+    Raises:
+        BadInputError: the controller is not there, or its checkpoint is damaged.
+    """
+    return (_origin(spec) or Origin(spec.label)).calibrations_for(pathlib.Path(policy).name)
+
+
+def _origin(spec: StrategySpec) -> Origin | None:
+    """What a strategy's controller was trained with; None for a strategy without a controller."""
+    folder = controller_of(spec)
+    if folder is None:
+        return None
+    # Here, because it brings the learners along, which only a learned policy needs.
+    from .checkpoint import origin_of, read_info
+
+    return origin_of(folder.name, read_info(folder))
 
 
 def _sampling(spec: StrategySpec, name: str, value: Any) -> search.Sampling:

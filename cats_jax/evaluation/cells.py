@@ -7,8 +7,9 @@ from typing import Any
 
 import search
 
-from ..controllers.strategies import build_strategy, check_width
+from ..controllers.strategies import build_strategy
 from ..errors import BadInputError
+from ..live.arguments import check_width
 from ..runs.folder import row_key
 from ..specs.calibrations import IDENTITY, CalibrationValues, calibration_of
 from ..specs.models import PolicySpec

@@ -14,14 +14,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..controllers.strategies import MissingControllerError, build_strategy, controller_of
+from ..controllers.strategies import (
+    MissingControllerError,
+    build_strategy,
+    controller_of,
+    foreign_models,
+)
 from ..datasets import QuestionSet, load_questions
 from ..datasets.digests import text_digest
 from ..errors import BadInputError
 from ..grading.verdict import default_judge, needs_math
 from ..models.footprint import PROMPT_TOKENS
 from ..models.settle import settle
-from ..models.source import ModelSource, is_world_policy
+from ..models.source import ModelSource
 from ..protocols import AnswerJudge
 from ..runs.folder import Run, RunWriter, read_run
 from ..specs.recipe import QuestionSpec, Recipe, StrategySpec
@@ -142,13 +147,11 @@ def prepare(
     fingerprints = {"policy": models.fingerprint(recipe.policy)}
     for spec in recipe.prms:
         fingerprints[f"prm {spec.label}"] = models.fingerprint(spec)
-    taught = dict(fingerprints)
-    notes: list[str] = []
+    warnings = foreign_models(recipe.strategies, fingerprints)
     for spec in recipe.strategies:
         folder = controller_of(spec)
         if folder is not None:
             fingerprints[f"controller {spec.label}"] = _folder_digest(folder)
-            notes += _taught_by_others(spec.label, folder, taught, recipe)
             if not seen:
                 _check_unseen(spec.label, folder, questions)
     manifest = make_manifest(
@@ -157,7 +160,7 @@ def prepare(
         questions=questions.fingerprint(),
         seeds=recipe.seeds,
     )
-    return Evaluation(recipe, questions, grid(recipe), manifest, tuple(notes))
+    return Evaluation(recipe, questions, grid(recipe), manifest, warnings)
 
 
 def check_grading(questions: Sequence[QuestionSpec]) -> None:
@@ -180,40 +183,6 @@ def _check_unseen(label: str, controller: pathlib.Path, questions: QuestionSet) 
             f"controller {label!r} was trained on {len(known)} of these questions, such as "
             f"{known[0].id!r}: evaluate it on others"
         )
-
-
-def _taught_by_others(
-    label: str, controller: pathlib.Path, models: Mapping[str, Any], recipe: Recipe
-) -> list[str]:
-    """A line on a controller whose training had other models than the run, which is allowed.
-
-    Args:
-        label: label of the strategy.
-        controller: folder of the controller.
-        models: fingerprints of the run's policy and PRMs.
-        recipe: recipe of the run.
-    """
-    from ..controllers.checkpoint import read_info
-
-    taught = read_info(controller).get("models")
-    if taught is None:
-        if is_world_policy(recipe.policy):
-            return []
-        which = "does not say which models it was trained with"
-    else:
-        known = list(taught.values())
-        others = [
-            f"{name} {model.get('name', model)!r}"
-            for name, model in models.items()
-            if model not in known
-        ]
-        if not others:
-            return []
-        which = f"was not trained with {', '.join(others)}"
-    return [
-        f"controller {label!r} {which}: its lead over fixed strategies need not hold here; compare "
-        "them on a validation bank of this run's models"
-    ]
 
 
 def evaluate(

@@ -25,6 +25,7 @@ from search.state import empty_paths
 from ..controllers.strategies import SearchMethod, build_strategy, options_of
 from ..errors import BadInputError
 from ..grading.verdict import grade_answer, is_covered
+from ..live import calls
 from ..live.ledger import Ledger
 from ..live.results import PRM_CONTEXT, ROOT, SearchPath, SearchResult
 from ..live.tree import SearchTree
@@ -197,7 +198,7 @@ def _score(result: SearchResult, scorer: StepScorer) -> None:
     for _, group in itertools.groupby(scored, lambda candidate: candidate.step):
         step = list(group)
         paths = [_path_to(result, candidate.id) for candidate in step]
-        scoring = scorer.score([result.question] * len(paths), paths)
+        scoring = calls.score(scorer, [result.question] * len(paths), paths)
         for candidate, score in zip(step, scoring.scores, strict=True):
             if score is None:
                 candidate.invalid = PRM_CONTEXT

@@ -20,8 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..errors import ScorerContractError
-from ..live.calls import is_concurrent
+from ..live.calls import generate, is_concurrent, score
 from ..live.results import SearchResult
 from ..live.tree import why_invalid
 from ..live.whole_answers import AnswerSource, whole_scores
@@ -230,7 +229,7 @@ class RememberingGenerator:
         inside = 0.0
         totals: dict[int, tuple[TokenUsage, float]] = {}
         if new:
-            fresh = self._policy.generate([requests[i] for i in new])
+            fresh = generate(self._policy, [requests[i] for i in new])
             inside = fresh.inside_seconds
             seconds = fresh.seconds or shared_seconds(fresh.usage, inside)
             for place, i in enumerate(new):
@@ -295,14 +294,9 @@ class RememberingScorer:
         inside = 0.0
         answers: dict[int, tuple[float | None, TokenUsage, float]] = {}
         if new:
-            fresh = self._scorer.score([questions[i] for i in new], [paths[i] for i in new])
+            fresh = score(self._scorer, [questions[i] for i in new], [paths[i] for i in new])
             inside = fresh.inside_seconds
             seconds = fresh.seconds or shared_seconds(fresh.usage, inside)
-            if len(fresh.scores) != len(new):
-                raise ScorerContractError(
-                    f"the PRM returned {len(fresh.scores)} scores for {len(new)} paths, the first "
-                    f"of question {questions[new[0]].id!r}"
-                )
             found = zip(fresh.scores, fresh.usage, seconds, strict=True)
             answers = dict(zip(new, found, strict=True))
             for i, answer in answers.items():

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import math
 from typing import Any
 
 import search
 
 from ..errors import BadInputError
 from ..protocols import Question, StepGenerator, StepScorer
+from .method import SearchMethod
 
 
 def check_policy(policy: Any) -> None:
@@ -22,19 +24,54 @@ def check_scorer(scorer: Any) -> None:
         _check("scorer", scorer, StepScorer, "HuggingFaceScorer(folder, format)")
 
 
-def check_strategy(strategy: Any) -> None:
-    """Raise BadInputError unless `strategy` is a `search.Strategy`."""
+def as_method(strategy: Any, params: Any = ()) -> SearchMethod:
+    """The search method of a strategy with parameters, or the method itself.
+
+    Raises:
+        BadInputError: it is neither strategy nor method, or a method is given other parameters.
+    """
+    if isinstance(strategy, SearchMethod):
+        if params is not strategy.params and params != ():
+            raise BadInputError("params: a search method has its own: leave params out")
+        return strategy
     if isinstance(strategy, search.Strategy):
-        return
+        return SearchMethod(strategy, params)
     way = "pass a search.Strategy, such as search.beam(factor=4)"
     if isinstance(strategy, str):
-        way = f"pass the strategy itself, such as search.beam(), not the name {strategy[:40]!r}"
-    elif isinstance(getattr(strategy, "strategy", None), search.Strategy):
-        way = "pass its attributes: strategy=method.strategy, params=method.params"
+        call = "load_controller()" if strategy == "cats" else "search_method(...)"
+        way = (
+            f"pass the strategy itself, such as search.beam() or cats_jax.{call}, not the name "
+            f"{strategy[:40]!r}"
+        )
     elif callable(strategy):
         name = getattr(strategy, "__name__", "function")
         way = f"call it: {name}() makes the strategy"
     raise BadInputError(f"strategy is {_kind(strategy)}, not a search.Strategy: {way}")
+
+
+def check_width(strategy: search.Strategy, label: str, num_candidates: int) -> None:
+    """Raise BadInputError if the strategy keeps more paths than it samples, K > N."""
+    width = strategy.width(num_candidates)
+    if width > num_candidates:
+        raise BadInputError(
+            f"strategy {label!r}: K={width} paths kept, but N={num_candidates} "
+            "candidates a step: K must be at most N; lower the width or raise N"
+        )
+
+
+def check_calibration(values: Any) -> None:
+    """Raise BadInputError unless `values` are those of a `search.Calibration`."""
+    most = len(search.Calibration())
+    try:
+        numbers = [float(value) for value in values]
+        fits = len(numbers) <= most and all(map(math.isfinite, numbers))
+    except (TypeError, ValueError):
+        fits = False
+    if not fits:
+        raise BadInputError(
+            f"calibration={values!r}: give at most {most} finite numbers, those of a "
+            "search.Calibration, a file of `cats-jax calibrate`, or 'none'"
+        )
 
 
 def check_judge(judge: Any) -> None:

@@ -1,16 +1,29 @@
-"""Calls of models, and what they return.
+"""Calls of models; what they return is checked by the rules of `contract`.
 
 A call is made in the calling thread, or in a thread of its own where a model allows that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from ..errors import BadInputError
-from ..protocols import StepGenerator, StepScorer
+from ..protocols import (
+    AnswerGeneration,
+    AnswerGenerator,
+    AnswerScorer,
+    AnswerScoring,
+    Generation,
+    Path,
+    Question,
+    Scoring,
+    StepGenerator,
+    StepRequest,
+    StepScorer,
+)
+from .contract import check_answer_scoring, check_answers, check_generation, check_scoring
 
 T = TypeVar("T")
 
@@ -25,18 +38,51 @@ def executor_for(model: StepGenerator | StepScorer | None, most: int) -> Executo
     return ThreadPoolExecutor(most) if is_concurrent(model) else CallingThread()
 
 
-def checked(returned: Any, wanted: type[T], model: Any, method: str) -> T:
-    """What a method of a model returned.
-
-    Args:
-        returned: value of the call.
-        wanted: class of `cats_jax.protocols` that the method must return.
-        model: object that was called.
-        method: name of the method.
+def generate(policy: StepGenerator, requests: Sequence[StepRequest]) -> Generation:
+    """`policy.generate`, checked.
 
     Raises:
-        BadInputError: the value is of another class.
+        BadInputError: it returned a value of another class.
+        GeneratorContractError: it broke a rule.
     """
+    made = _of_class(policy.generate(requests), Generation, policy, "generate")
+    check_generation(made, requests, f"policy {policy.name!r}")
+    return made
+
+
+def generate_answers(
+    policy: AnswerGenerator, requests: Sequence[StepRequest], max_depth: int
+) -> AnswerGeneration:
+    """`policy.generate_answers`, checked; raises as `generate`."""
+    found = policy.generate_answers(requests, max_depth)
+    made = _of_class(found, AnswerGeneration, policy, "generate_answers")
+    check_answers(made, requests, max_depth, f"policy {policy.name!r}")
+    return made
+
+
+def score(scorer: StepScorer, questions: Sequence[Question], paths: Sequence[Path]) -> Scoring:
+    """`scorer.score`, checked.
+
+    Raises:
+        BadInputError: it returned a value of another class.
+        ScorerContractError: it broke a rule.
+    """
+    scoring = _of_class(scorer.score(questions, paths), Scoring, scorer, "score")
+    check_scoring(scoring, questions, paths, f"PRM {scorer.name!r}")
+    return scoring
+
+
+def score_answers(
+    scorer: AnswerScorer, questions: Sequence[Question], paths: Sequence[Path], known: Sequence[int]
+) -> AnswerScoring:
+    """`scorer.score_answers`, checked; raises as `score`."""
+    found = scorer.score_answers(questions, paths, known)
+    scoring = _of_class(found, AnswerScoring, scorer, "score_answers")
+    check_answer_scoring(scoring, questions, paths, known, f"PRM {scorer.name!r}")
+    return scoring
+
+
+def _of_class(returned: Any, wanted: type[T], model: Any, method: str) -> T:
     if isinstance(returned, wanted):
         return returned
     got, name = type(returned).__name__, wanted.__name__

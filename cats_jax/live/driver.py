@@ -21,7 +21,7 @@ import numpy as np
 
 import search
 
-from ..errors import ScorerContractError
+from ..errors import GeneratorContractError, ScorerContractError
 from ..protocols import (
     AnswerJudge,
     Generation,
@@ -36,11 +36,11 @@ from ..protocols import (
 )
 from . import ticks
 from .arrays import blank_expansion, of_slot, slot_mask, stack
-from .calls import checked, executor_for, is_concurrent
+from .calls import executor_for, generate, is_concurrent, score
 from .compilations import num_compilations
 from .jobs import Job, SearchSettings
 from .ledger import Ledger
-from .results import ROOT, Candidate, SearchResult, Status, path_of
+from .results import ROOT, SearchResult, Status, path_of
 from .seeds import candidate_seed
 from .slots import Asked, Grown, NewCandidate, Slot, decision_rows
 from .timings import Stopwatch, Timings
@@ -293,12 +293,14 @@ class Cohort:
         with busy("policy"):
             self._forget(self._policy, self._policy_forgets)
             for group in groups.values():
-                requests = [item.request for item in group if item.copy is None]
-                if requests:
-                    future = self._policy_calls.submit(self._policy.generate, requests)
-                else:
-                    future = _nothing_generated()
-                self._sampling[future] = group
+                self._sampling[self._ask(group)] = group
+
+    def _ask(self, asked: Sequence[Asked]) -> Future[Generation]:
+        """Begin one call of the policy."""
+        requests = [item.request for item in asked if item.copy is None]
+        if not requests:
+            return _nothing_generated()
+        return self._policy_calls.submit(generate, self._policy, requests)
 
     def _receive(self, busy: Stopwatch) -> tuple[list[int], search.Expansion]:
         """Wait until an eighth of the questions have their candidates and scores.
@@ -323,8 +325,8 @@ class Cohort:
             ]
             sampled = [call for call in self._sampling if call in done]
             for call in sampled:
-                if call.exception() is not None:
-                    call.result()  # raises, whatever the other calls do
+                if not isinstance(call.exception(), GeneratorContractError):
+                    call.result()  # raises what it raised, whatever the other calls do
             wanted = enough if rest <= 0 else len(self._sampling)
             if sampled and len(sampled) >= min(wanted, len(self._sampling)):
                 grown = self._grow(sampled, busy)
@@ -347,9 +349,12 @@ class Cohort:
     def _grow(self, calls: Sequence[Future[Generation]], busy: Stopwatch) -> Grown:
         """Add the samples of calls that are done to the trees."""
         grown = Grown([], [], [])
+        made: list[tuple[list[Asked], Generation]] = []
         for call in calls:
             asked = self._sampling.pop(call)
-            generation = checked(call.result(), Generation, self._policy, "generate")
+            grown.slots += sorted({item.slot for item in asked})
+            made += self._generated(call, asked, busy)
+        for asked, generation in made:
             busy.inside("policy", generation.inside_seconds)
             seconds = generation.seconds
             if seconds is None:
@@ -369,7 +374,7 @@ class Cohort:
                 else:
                     children = [item.copy] * len(item.request.seeds)
                     slot.tree.ledger.candidates += len(children)
-                if self._settings.strategy.needs_log_probs and children[0].log_prob is None:
+                if children[0].log_prob is None and self._reads_log_probs(slot):
                     slot.failure = _NO_LOG_PROBS
                 for offset, sample in enumerate(children):
                     candidate = slot.tree.add(
@@ -388,8 +393,32 @@ class Cohort:
                     elif candidate.invalid is None:
                         key = (candidate.parent, candidate.text)
                         slot.unscored.setdefault(key, []).append(candidate)
-            grown.slots += rows
         return grown
+
+    def _generated(
+        self, call: Future[Generation], asked: list[Asked], busy: Stopwatch
+    ) -> list[tuple[list[Asked], Generation]]:
+        """What a call that is done returned, with what was asked.
+
+        If the call broke the policy's contract, its questions are asked one by one, so that only
+        the question at fault fails. It is charged nothing for that call.
+        """
+        try:
+            return [(asked, call.result())]
+        except GeneratorContractError as error:
+            questions = sorted({item.slot for item in asked})
+            if len(questions) == 1:
+                slot = self._slots[questions[0]]
+                assert slot is not None
+                slot.failure = str(error)
+                return []
+        made: list[tuple[list[Asked], Generation]] = []
+        for index in questions:
+            own = [item for item in asked if item.slot == index]
+            with busy("policy"):
+                again = self._ask(own)
+            made += self._generated(again, own, busy)
+        return made
 
     def _charge_policy(
         self, item: Asked, usage: TokenUsage, seconds: float, *, first: bool
@@ -409,7 +438,8 @@ class Cohort:
         with busy("prm"):
             self._forget(self._scorer, self._scorer_forgets)
             asked = self._scorer_paths(grown.to_score)
-            self._scoring[self._scorer_calls.submit(self._scorer.score, *asked)] = grown
+            future = self._scorer_calls.submit(score, self._scorer, *asked)
+            self._scoring[future] = grown
 
     def _scorer_paths(self, wanted: Sequence[NewCandidate]) -> tuple[list[Question], list[Path]]:
         trees = [self._tree(new.slot) for new in wanted]
@@ -432,7 +462,7 @@ class Cohort:
                 assert slot is not None
                 try:
                     with busy("prm"):
-                        scoring = self._scorer.score(*self._scorer_paths(own))
+                        scoring = score(self._scorer, *self._scorer_paths(own))
                     self._add(scoring, own, busy)
                 except ScorerContractError as error:
                     slot.failure = str(error)
@@ -440,26 +470,24 @@ class Cohort:
 
     def _add(self, scoring: Scoring, scored: Sequence[NewCandidate], busy: Stopwatch) -> None:
         assert self._scorer is not None
-        checked(scoring, Scoring, self._scorer, "score")
         trees = [self._tree(new.slot) for new in scored]
-        _check_scores(scoring, trees, [new.candidate for new in scored])
         busy.inside("prm", scoring.inside_seconds)
         seconds = scoring.seconds
         if seconds is None:
             seconds = shared_seconds(scoring.usage, scoring.inside_seconds)
         called: set[int] = set()
-        for tree, new, score, usage, part in zip(
+        for tree, new, value, usage, part in zip(
             trees, scored, scoring.scores, scoring.usage, seconds, strict=True
         ):
             ledger = tree.ledger
-            if score is None:
+            if value is None:
                 tree.refuse(new.candidate)
                 ledger.prm_refused += 1
             else:
                 slot = self._slots[new.slot]
                 assert slot is not None
                 for candidate in slot.of_equal_text(new.candidate):
-                    candidate.score = score
+                    candidate.score = float(value)
             ledger.prm_computed += usage.computed
             ledger.prm_cached += usage.cached
             flops = 2.0 * self._scorer.num_parameters * usage.computed
@@ -630,6 +658,10 @@ class Cohort:
         self._slots[index] = None
         self._closed.add(index)
 
+    def _reads_log_probs(self, slot: Slot) -> bool:
+        strategy, calibration = self._settings.strategy, slot.job.terms.context.calibration
+        return strategy.needs_log_probs or (strategy.calibrated and calibration.likelihood != 0.0)
+
     def _tree(self, index: int) -> SearchTree:
         slot = self._slots[index]
         assert slot is not None
@@ -664,17 +696,3 @@ def _nothing_generated() -> Future[Generation]:
     future: Future[Generation] = Future()
     future.set_result(Generation([], [], 0.0))
     return future
-
-
-def _check_scores(scoring: Scoring, trees: list[SearchTree], candidates: list[Candidate]) -> None:
-    if len(scoring.scores) != len(candidates):
-        raise ScorerContractError(
-            f"the PRM returned {len(scoring.scores)} scores for {len(candidates)} paths, "
-            f"the first of question {trees[0].question.id!r}, step {candidates[0].step}"
-        )
-    for tree, candidate, score in zip(trees, candidates, scoring.scores, strict=True):
-        if score is not None and not 0.0 <= score <= 1.0:  # True for NaN, too
-            raise ScorerContractError(
-                f"the PRM scored step {candidate.step} of question {tree.question.id!r} with "
-                f"{score}: a score must be in [0, 1]"
-            )

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+import pathlib
+import warnings
 from collections import deque
 from collections.abc import Callable, Sequence
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any
 
 import jax
@@ -17,9 +20,18 @@ from ..errors import BadInputError
 from ..grading.boxed_integer import BoxedIntegerJudge
 from ..protocols import AnswerJudge, Question, StepGenerator, StepScorer
 from ..specs.recipe import check_num_candidates
-from .arguments import check_judge, check_policy, check_questions, check_scorer, check_strategy
+from .arguments import (
+    as_method,
+    check_calibration,
+    check_judge,
+    check_policy,
+    check_questions,
+    check_scorer,
+    check_width,
+)
 from .driver import Cohort
 from .jobs import Job, Limits, SearchSettings
+from .method import SearchMethod
 from .results import SearchResult
 from .seeds import stable_seed
 from .ticks import Terms
@@ -45,11 +57,11 @@ class Searcher:
         *,
         policy: StepGenerator,
         scorer: StepScorer | None = None,
-        strategy: search.Strategy,
+        strategy: search.Strategy | SearchMethod,
         num_candidates: int,
-        calibration: Sequence[float] = search.Calibration(),
-        price: float = 0.0,
-        prm_rate: float = 1.0,
+        calibration: Sequence[float] | str | pathlib.Path | None = None,
+        price: float | None = None,
+        prm_rate: float | None = None,
         seed: int = 0,
         params: Any = (),
         judge: AnswerJudge | None = None,
@@ -65,17 +77,23 @@ class Searcher:
         Args:
             policy: language model that writes candidate steps.
             scorer: PRM that scores the steps; needed by strategies with `uses_scores`.
-            strategy: search strategy, for example `search.beam(factor=8)`.
+            strategy: search strategy, for example `search.beam(factor=8)`, or a search method, for
+                example `cats_jax.load_controller("cats")`, which has params, price and PRM rate.
             num_candidates: N in 1..256, cap on the candidates of one reasoning step.
-            calibration: values of a `search.Calibration` of the scorer and the policy, in order.
-                Strategies that are `calibrated` and features of a policy read it.
+            calibration: values of a `search.Calibration` of the scorer and the policy, in order; or
+                a name or file as in a recipe, which has one for a PRM of the scorer's name; or
+                "none", which leaves scores as they are. Strategies with `needs_calibration` read
+                it. None: for a controller, the calibration of its training with this policy and
+                PRM, or the one shipped for models of the embedded world.
             price: price of 100 candidates in units of a right answer, >= 0, or of 1000 tokens for
                 a controller with `charge="tokens"`. A policy that was trained at several prices
-                samples less at a higher one.
+                samples less at a higher one. None: that of the search method, otherwise 0.
             prm_rate: what a token costs that the PRM reads, in tokens of the policy, >= 0. A
-                policy that was trained at several rates asks the PRM less at a higher one.
+                policy that was trained at several rates asks the PRM less at a higher one. None:
+                that of the search method, otherwise 1.
             seed: run seed.
-            params: parameters of the strategy's policy (CATS); `()` without one.
+            params: parameters of the strategy's policy (CATS); `()` without one, and for a search
+                method, which has them.
             judge: decides which answers are the same; default: `BoxedIntegerJudge`.
             max_depth: number of reasoning steps; the last one runs to the end of the answer.
             budget: cap on all candidates of a question; default `num_candidates * max_depth`.
@@ -86,13 +104,17 @@ class Searcher:
             recorder: what to record of each tick, see `SearchResult.records`; None: nothing.
 
         Raises:
-            BadInputError: a setting breaks its rule, or an object is none that it could search
-                with.
+            BadInputError: a setting breaks its rule, an object is none that it could search with,
+                or a strategy reads a calibration and there is none.
+
+        Warns:
+            UserWarning: a controller was not trained with these models.
         """
         check_num_candidates(num_candidates)
         check_policy(policy)
         check_scorer(scorer)
-        check_strategy(strategy)
+        method = as_method(strategy, params)
+        strategy = method.strategy
         if strategy.uses_scores and scorer is None:
             raise BadInputError(
                 f"strategy {strategy.name!r} reads PRM scores, but no scorer was given: pass "
@@ -101,19 +123,33 @@ class Searcher:
         for name, value in (("max_depth", max_depth), ("in_flight", in_flight)):
             if not isinstance(value, Integral) or value < 1:
                 raise BadInputError(f"{name}={value!r}: must be an integer of at least 1")
-        if not 0.0 <= price < float("inf"):
-            raise BadInputError(f"price={price}: must be a number >= 0")
-        if not 0.0 <= prm_rate < float("inf"):
-            raise BadInputError(f"prm_rate={prm_rate}: must be a number >= 0")
+        price = method.price if price is None else price
+        prm_rate = method.prm_rate if prm_rate is None else prm_rate
+        for name, value in (("price", price), ("prm_rate", prm_rate)):
+            if not isinstance(value, Real) or not 0.0 <= value < math.inf:
+                raise BadInputError(f"{name}={value!r}: must be a number >= 0")
+        check_width(strategy, strategy.name, num_candidates)
         if budget is not None and (not isinstance(budget, Integral) or budget < 1):
             raise BadInputError(
                 f"budget={budget!r}: must be an integer of at least 1, or None for N * max_depth"
             )
+        read = scorer if strategy.uses_scores else None
+        if calibration is None or isinstance(calibration, str | pathlib.Path):
+            prm = None if read is None else read.name
+            calibration = method.calibration(policy.name, prm, calibration)
+        check_calibration(calibration)
+        if method.origin is not None:
+            models = {"policy": {"name": policy.name}}
+            if read is not None:
+                models[f"prm {read.name}"] = {"name": read.name}
+            warning = method.origin.warning(models)
+            if warning is not None:
+                warnings.warn(warning, stacklevel=2)
         limited = budget is not None or max_tokens is not None or max_seconds is not None
         self._policy = whole_answers(policy, strategy, max_depth=max_depth, limited=limited)
         self._scorer = None
-        if scorer is not None and strategy.uses_scores:
-            self._scorer = whole_scores(scorer, self._policy)
+        if read is not None:
+            self._scorer = whole_scores(read, self._policy)
         self._settings = SearchSettings(
             strategy=strategy,
             num_candidates=num_candidates,
@@ -121,13 +157,12 @@ class Searcher:
             limits=Limits(max_tokens=max_tokens, max_seconds=max_seconds),
             recorder=recorder,
         )
-        read = self._scorer
         sparsity = (0.0, 0.0) if read is None else (read.sparsity_total, read.sparsity_last_layer)
         context = search.Context(price, *sparsity, search.Calibration(*calibration), prm_rate)
         self._context = jax.tree.map(np.float32, context)
         self._budget = num_candidates * max_depth if budget is None else budget
         self._seed = seed
-        self._params = params
+        self._params = method.params
         if judge is not None:
             check_judge(judge)
         self._judge = BoxedIntegerJudge() if judge is None else judge

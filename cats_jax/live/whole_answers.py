@@ -9,7 +9,7 @@ each answer once, and its scores of later steps wait in the same way.
 from __future__ import annotations
 
 import itertools
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
@@ -21,7 +21,6 @@ from ..protocols import (
     AnswerGeneration,
     AnswerGenerator,
     AnswerScorer,
-    AnswerScoring,
     Generation,
     Path,
     Question,
@@ -34,7 +33,7 @@ from ..protocols import (
     shared_seconds,
     total_usage,
 )
-from .calls import checked, is_concurrent
+from .calls import generate, generate_answers, is_concurrent, score_answers
 from .tree import why_invalid
 
 
@@ -111,21 +110,17 @@ class WholeAnswers:
         parts: dict[int, _Part] = {}
         answers: list[int] = []
         last_steps: list[int] = []
+        known: dict[int, Answer] = {}
+        taken: Counter[tuple[str, Any]] = Counter()
         for i, request in enumerate(requests):
-            known = self._known(request)
-            if known is not None:
-                free = [TokenUsage()] * len(known)
-                parts[i] = _Part(known, TokenUsage(), free, 0.0)
+            if rest := self._next_rest(request, taken):
+                known[i] = rest
             else:
                 (last_steps if request.to_end else answers).append(i)
         inside = 0.0
         if answers:
-            whole = checked(
-                self._policy.generate_answers([requests[i] for i in answers], self._max_depth),
-                AnswerGeneration,
-                self._policy,
-                "generate_answers",
-            )
+            asked = [requests[i] for i in answers]
+            whole = generate_answers(self._policy, asked, self._max_depth)
             inside += whole.inside_seconds
             samples = [
                 [self._sampled(requests[i].question, requests[i].path, each) for each in found]
@@ -133,14 +128,16 @@ class WholeAnswers:
             ]
             parts |= zip(answers, _parts(whole, samples), strict=True)
         if last_steps:
-            generation = checked(
-                self._policy.generate([requests[i] for i in last_steps]),
-                Generation,
-                self._policy,
-                "generate",
-            )
+            generation = generate(self._policy, [requests[i] for i in last_steps])
             inside += generation.inside_seconds
             parts |= zip(last_steps, _parts(generation, generation.samples), strict=True)
+        # Last, because a call that broke the contract is made again, question by question.
+        for (question, path), count in taken.items():
+            for _ in range(count):
+                self._rests[question][path].popleft()
+        for i, rest in known.items():
+            sample = self._first(requests[i].question, requests[i].path, rest)
+            parts[i] = _Part([sample], TokenUsage(), [TokenUsage()], 0.0)
         found = [parts[i] for i in range(len(requests))]
         each = [part.sample_usage for part in found if part.sample_usage is not None]
         return Generation(
@@ -151,16 +148,22 @@ class WholeAnswers:
             seconds=[part.seconds for part in found],
         )
 
-    def _known(self, request: StepRequest) -> list[StepSample] | None:
-        """The next step of an answer that goes on from the request's path; None if there is none.
+    def _next_rest(self, request: StepRequest, taken: Counter[tuple[str, Any]]) -> Answer:
+        """The rest of a sampled answer that goes on from the request's path; empty without one.
 
         Answers with the same beginning are served in the order in which they were sampled.
+
+        Args:
+            request: the request.
+            taken: number of rests that earlier requests of the call took, by question and path; it
+                counts this one, too.
         """
-        rests = self._rests.get(request.question.id, {}).get(_key(request.path))
-        if not rests or len(request.seeds) != 1:
-            return None
-        rest = rests.popleft()
-        return [self._first(request.question, request.path, rest)] if rest else None
+        place = request.question.id, _key(request.path)
+        rests = self._rests.get(place[0], {}).get(place[1], ())
+        if len(request.seeds) != 1 or len(rests) <= taken[place]:
+            return ()
+        taken[place] += 1
+        return rests[taken[place] - 1]
 
     def _sampled(self, question: Question, path: Path, answer: Answer) -> StepSample:
         """The first step of a new answer."""
@@ -234,15 +237,11 @@ class WholeScores:
         usage = [TokenUsage()] * len(paths)
         inside = 0.0
         if asked:
-            scoring = checked(
-                self._scorer.score_answers(
-                    [question for question, _, _ in asked],
-                    [path for _, path, _ in asked],
-                    [self._steps_known(question, path) for question, path, _ in asked],
-                ),
-                AnswerScoring,
+            scoring = score_answers(
                 self._scorer,
-                "score_answers",
+                [question for question, _, _ in asked],
+                [path for _, path, _ in asked],
+                [self._steps_known(question, path) for question, path, _ in asked],
             )
             inside = scoring.inside_seconds
             for (question, path, payer), scores, cost in zip(

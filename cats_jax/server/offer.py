@@ -6,11 +6,12 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ..controllers.strategies import check_width
+from ..controllers.strategies import foreign_models
 from ..errors import BadInputError, known_names
 from ..evaluation.cells import Cell, grid
 from ..evaluation.runners import largest_work
 from ..grading.verdict import default_judge
+from ..live.arguments import check_width
 from ..live.searcher import Searcher
 from ..models.backend import check_there
 from ..models.settle import check_shares
@@ -147,17 +148,17 @@ class Offer:
         recipe = self.recipe
         check_there((recipe.policy, *recipe.prms))
         check_shares(recipe.policy, recipe.prms)
-        models.fingerprint(recipe.policy)
         scored = any(cell.prm is not None for cell in self._cells.values())
         prms = recipe.prms if scored else ()
-        for prm in prms:
-            models.fingerprint(prm)
+        fingerprints = {f"prm {prm.label}": models.fingerprint(prm) for prm in prms}
+        fingerprints["policy"] = models.fingerprint(recipe.policy)
         check_models(models, recipe.policy, prms, largest_work(recipe))
         return Loaded(
             offer=self,
             policy=models.policy(recipe.policy),
             scorer=models.prm(prms[0]) if prms else None,
             judge=default_judge(recipe.questions),
+            warnings=foreign_models(recipe.strategies, fingerprints),
         )
 
     def cell(self, label: str) -> Cell:
@@ -167,12 +168,13 @@ class Offer:
 
 @dataclass(frozen=True)
 class Loaded:
-    """An offer with its models."""
+    """An offer with its models, and what a user should know of them, one line each."""
 
     offer: Offer
     policy: StepGenerator
     scorer: StepScorer | None
     judge: AnswerJudge
+    warnings: tuple[str, ...] = ()
 
     def check_question(self, question: Question) -> None:
         """Check that the policy can read a question.

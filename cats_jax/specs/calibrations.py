@@ -30,6 +30,9 @@ IDENTITY: CalibrationValues = (0.0, 1.0, 0.0, 0.0, 0.0, 1.0)
 """Calibration that leaves scores as they are: the defaults of `search.Calibration`, which to import
 would load JAX."""
 
+LIKELIHOOD = "-likelihood"
+"""Ending of the names of shipped calibrations that weigh likelihoods in place of votes."""
+
 _NUM_REQUIRED = 3
 
 _SHIPPED = world.ASSETS / "calibrations"
@@ -77,7 +80,12 @@ def load_calibrations(name: str | pathlib.Path, labels: Sequence[str] = ()) -> C
 
 def _values(row: Mapping[str, float]) -> CalibrationValues:
     given = NAMES if any(name in row for name in NAMES[_NUM_REQUIRED:]) else NAMES[:_NUM_REQUIRED]
-    return (*(float(row[name]) for name in given), *IDENTITY[len(given) :])
+    return with_defaults([float(row[name]) for name in given])
+
+
+def with_defaults(values: Sequence[float]) -> CalibrationValues:
+    """Calibration with the given first values; those of the identity follow."""
+    return (*values, *IDENTITY[len(values) :])
 
 
 def shipped_calibrations() -> tuple[str, ...]:

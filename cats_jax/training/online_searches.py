@@ -22,8 +22,9 @@ from learners.episodes import Played, episode_recorder, search_keys
 from learners.trainer import Batch, Draws
 
 from ..datasets import QuestionSet
-from ..errors import RunStoppedError, ScorerContractError
+from ..errors import RunStoppedError
 from ..grading.verdict import grade_answer
+from ..live.calls import score
 from ..live.results import SearchResult
 from ..live.searcher import Searcher
 from ..live.ticks import Terms
@@ -276,17 +277,11 @@ class _PrmOfQuestion:
         owners = [self._prm_of[question] for question in questions]
         for number in sorted(set(owners)):
             rows = [row for row, owner in enumerate(owners) if owner == number]
-            scoring = self._prms[number].score(
-                [questions[row] for row in rows], [paths[row] for row in rows]
-            )
-            if len(scoring.scores) != len(rows):
-                raise ScorerContractError(
-                    f"the PRM returned {len(scoring.scores)} scores for {len(rows)} paths, the "
-                    f"first of question {questions[rows[0]].id!r}"
-                )
+            own = [questions[row] for row in rows], [paths[row] for row in rows]
+            scoring = score(self._prms[number], *own)
             inside += scoring.inside_seconds
-            for row, score, used in zip(rows, scoring.scores, scoring.usage, strict=True):
-                scores[row], usage[row] = score, used
+            for row, value, used in zip(rows, scoring.scores, scoring.usage, strict=True):
+                scores[row], usage[row] = value, used
         return Scoring(scores, usage, inside)
 
     def keep_only(self, question: Question, paths: Sequence[Path]) -> None:

@@ -119,7 +119,7 @@ def test_a_sound_scorer_passes():
         ("batch", "differs"),
         ("forgets", "differs"),
         ("count", "1 scores for 2 paths"),
-        ("range", "expected \\[0, 1\\]"),
+        ("range", r"must be in \[0, 1\]"),
         ("blank", "must raise ScorerContractError"),
     ],
 )

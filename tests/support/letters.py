@@ -41,6 +41,7 @@ class LetterPolicy:
         if seed % 100 < self.invalid_percent:
             finish = ("step", "length", "context")[seed % 3]
             text = "  " if finish == "step" else "cut off"
+            finish = "end" if finish == "step" and request.to_end else finish
             return StepSample(Step(text, (1, 2)), finish, -1.0)
         depth = len(request.path)
         ends = request.to_end or depth + 1 >= self.longest or (depth >= 1 and seed % 3 == 0)
@@ -82,7 +83,14 @@ def run(strategy, *, policy=None, scorer=None, questions=QUESTIONS, **options):
         policy=LetterPolicy(5) if policy is None else policy,
         scorer=HashScorer() if scorer is None else scorer,
         strategy=strategy,
-        **{"params": jnp.int32(40), "num_candidates": 8, "max_depth": 6, "seed": 3, **options},
+        **{
+            "params": jnp.int32(40),
+            "num_candidates": 8,
+            "calibration": "none",
+            "max_depth": 6,
+            "seed": 3,
+            **options,
+        },
     )
     return searcher.run(questions)
 

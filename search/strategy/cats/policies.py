@@ -83,4 +83,13 @@ def sample_while_below(feature: str, features: FeatureSet = FEATURES) -> Policy:
         action = jnp.where(wants_more, params.sample, params.stop).astype(jnp.int32)
         return action, jnp.zeros(action.shape, value.dtype)
 
+    _FEATURES_READ[policy] = (feature,)
     return policy
+
+
+_FEATURES_READ: dict[Policy, tuple[str, ...]] = {random_policy: (), constant_policy: ()}
+
+
+def features_read(policy: Policy) -> tuple[str, ...] | None:
+    """The features that a policy of this module reads; None for another policy: any may be read."""
+    return _FEATURES_READ.get(policy)

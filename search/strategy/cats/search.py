@@ -39,7 +39,7 @@ from .features import (
     FeatureSet,
     num_children,
 )
-from .policies import Policy
+from .policies import Policy, features_read
 from .reward import RewardFn, step_reward
 from .types import Action, CatsMemory, Decision, Observation
 
@@ -77,10 +77,17 @@ def cats(
         init_memory=lambda state: _open_all(state, features),
         report=_make_report(config, aggregated, reward),
         sampling=config.sampling,
-        needs_calibration=config.calibrated or _sees(CALIBRATION_FEATURES, config, features),
+        needs_calibration=config.calibrated
+        or _sees(_read(policy, CALIBRATION_FEATURES), config, features),
         needs_log_probs=not config.score_base or _sees(LIKELIHOOD_FEATURES, config, features),
         config=config,
     )
+
+
+def _read(policy: Policy, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Those of the named features that the policy reads."""
+    reads = features_read(policy)
+    return names if reads is None else tuple(name for name in names if name in reads)
 
 
 def _sees(names: tuple[str, ...], config: CatsConfig, features: FeatureSet) -> bool:

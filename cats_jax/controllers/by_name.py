@@ -1,0 +1,68 @@
+"""Search methods for Python code, by the names and options that recipes have."""
+
+from __future__ import annotations
+
+import pathlib
+from typing import Any, Literal
+
+from ..live.method import SearchMethod
+from ..specs.recipe import StrategySpec
+from .strategies import DEFAULT_CONTROLLER, build_strategy
+
+
+def search_method(name: str, **options: Any) -> SearchMethod:
+    """The search method of a name, ready for `Searcher(strategy=...)`.
+
+    Args:
+        name: one of `cats_jax.controllers.strategies.FACTORIES`, which are all names that a recipe
+            and `cats-jax solve --strategy` know, or `module:function`.
+        options: options of this strategy as in a recipe, such as `factor=2` for "beam", or
+            `threshold=0.6, sample={"num_extra": 8}` for "cats_rule"; `width` is K.
+
+    Raises:
+        BadInputError: the name or an option is unknown, or a value breaks its rule.
+    """
+    return build_strategy(StrategySpec(name, options=tuple(sorted(options.items()))))
+
+
+def load_controller(
+    name: str | pathlib.Path = DEFAULT_CONTROLLER,
+    *,
+    mode: Literal["argmax", "sample"] = "argmax",
+    price: float | None = None,
+    prm_rate: float | None = None,
+    ask_below: float | None = None,
+    least_weight: float | None = None,
+    width: int | None = None,
+) -> SearchMethod:
+    """A trained CATS controller, ready for `Searcher(strategy=...)`.
+
+    The method also knows the calibrations and models of the controller's training. A `Searcher`
+    takes the calibration of its PRM from there, and warns if it has other models.
+
+    Args:
+        name: name of a shipped controller, "cats" or "cats-tokens", or a folder that `cats-jax
+            train` wrote.
+        mode: "argmax" takes the most likely action, "sample" draws one.
+        price: price of 100 candidates, or of 1000 tokens, in units of a right answer, within the
+            range of the training; default: the training's default.
+        prm_rate: what a token costs that the PRM reads, in tokens of the policy; default: the first
+            rate of the training.
+        ask_below: below this probability of a step the PRM is asked, see `search.CatsConfig`.
+        least_weight: least weight of the PRM with which it is asked, see `search.CatsConfig`.
+        width: K, the number of paths kept; default: a quarter of N.
+
+    Raises:
+        BadInputError: there is no such controller, its checkpoint is damaged, or an option breaks
+            its rule.
+    """
+    options = {
+        "mode": mode,
+        "price": price,
+        "prm_rate": prm_rate,
+        "ask_below": ask_below,
+        "least_weight": least_weight,
+        "width": width,
+    }
+    given = {key: value for key, value in options.items() if value is not None}
+    return search_method("cats", checkpoint=str(name), **given)

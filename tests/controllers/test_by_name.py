@@ -1,0 +1,234 @@
+"""Search methods from Python: by name, with their calibration, and refused without one."""
+
+import dataclasses
+import json
+import warnings
+
+import jax
+import pytest
+from letters import QUESTIONS, HashScorer, LetterPolicy
+from scripted import ScriptedPolicy, ScriptedPrm
+
+import cats_jax
+import learners
+import search
+from cats_jax import Question, Searcher, cli, world
+from cats_jax.controllers import checkpoint
+from cats_jax.controllers.strategies import FACTORIES, default_calibrations, foreign_models
+from cats_jax.errors import BadInputError
+from cats_jax.live.method import Origin, SearchMethod
+from cats_jax.specs.calibrations import IDENTITY, load_calibrations
+from cats_jax.specs.recipe import StrategySpec
+
+WEAK = dict(load_calibrations("weak"))
+
+
+def _named(kind, name):
+    model = kind()
+    model.name = name
+    return model
+
+
+def _searcher(strategy, policy="weak", prm="exact", **options):
+    models = {"policy": _named(LetterPolicy, policy), "scorer": _named(HashScorer, prm)}
+    return Searcher(strategy=strategy, num_candidates=16, **models, **options)
+
+
+def _context(searcher):
+    return searcher.job(QUESTIONS[0]).terms.context
+
+
+@pytest.fixture(scope="module")
+def cats():
+    return cats_jax.load_controller()
+
+
+def _calibration(searcher):
+    return pytest.approx(tuple(_context(searcher).calibration))
+
+
+def test_a_controller_brings_calibration_parameters_and_price(cats):
+    searcher = _searcher(cats)
+    assert tuple(WEAK["exact"]) == _calibration(searcher)
+    assert searcher._params is cats.params
+    assert float(_context(searcher).price) == pytest.approx(cats.price)
+    assert cats.price > 0.0
+    dear = cats_jax.load_controller("cats", price=0.06, width=2)
+    assert float(_context(_searcher(dear)).price) == pytest.approx(0.06)
+    assert dear.strategy.width(16) == 2
+    # As in `solve`, the shipped one beside another policy of the world.
+    with pytest.warns(UserWarning, match="was not trained with policy 'strong': its lead"):
+        strong = _searcher(cats, policy="strong")
+    assert tuple(dict(load_calibrations("strong"))["exact"]) == _calibration(strong)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [("weak", WEAK["sparse"]), ("none", IDENTITY), ((1.0, 2.0, 3.0), (1, 2, 3, 0, 0, 1))],
+)
+def test_a_calibration_that_is_given_is_taken(cats, given, expected):
+    assert tuple(expected) == _calibration(_searcher(cats, prm="sparse", calibration=given))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"prm": "mine"}, "calibration of PRM 'mine' beside policy 'weak', but there is one for"),
+        ({"policy": "mine"}, "beside policy 'mine', but there is none: give calibration="),
+        ({"calibration": "no-such.json"}, "calibration 'no-such.json': no such file"),
+        ({"calibration": "weak", "prm": "mine"}, "PRM 'mine' has no calibration"),
+        ({"calibration": (1.0, float("nan"))}, "give at most 6 finite numbers"),
+        ({"calibration": 3}, "calibration=3: give at most 6"),
+        ({"params": (1,)}, "a search method has its own"),
+    ],
+)
+def test_a_controller_without_a_calibration_is_refused(cats, options, message):
+    with pytest.raises(BadInputError, match=message):
+        _searcher(cats, **options)
+
+
+def test_every_strategy_that_reads_a_calibration_is_refused_without_one():
+    loaded = checkpoint.load(world.ASSETS / "controllers" / "cats")
+    by_hand = checkpoint.make_strategy(loaded)
+    for strategy in (by_hand, search.beam(calibrated=True, path_score="product")):
+        with pytest.raises(BadInputError, match="reads the calibration of PRM 'exact'"):
+            _searcher(strategy)
+    # Policies that read no feature need none, however the strategy was made.
+    for name in ("cats_random", "cats_constant"):
+        assert not search.strategies[name].needs_calibration
+    assert not search.cats(search.sample_while_below("max")).needs_calibration
+    assert search.cats(search.sample_while_below("calibration_slope")).needs_calibration
+
+
+def test_other_models_are_said_once(cats):
+    with pytest.warns(UserWarning, match="controller 'cats' was not trained with") as said:
+        _searcher(cats, policy="mine", prm="own", calibration="none")
+    assert len(said) == 1
+    assert "policy 'mine', prm own 'own'" in str(said[0].message)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        _searcher(cats)
+    spec = StrategySpec("cats", "mine")
+    known = cats.origin.models
+    assert foreign_models([spec, StrategySpec("beam")], known) == ()
+    changed = {**known, "policy": {"name": "weak", "sha256": {"model.safetensors": "0"}}}
+    (line,) = foreign_models([spec], changed)
+    assert line.startswith("controller 'mine' was not trained with policy 'weak'")
+
+
+def test_origins_treat_the_unknown_sensibly():
+    unknown = Origin("own")
+    assert unknown.warning({"policy": {"name": "weak"}}) is None
+    assert "does not say which models" in str(unknown.warning({"policy": {"name": "mine"}}))
+    assert unknown.calibrations_for("weak") == load_calibrations("weak")
+    models = {"policy": {"name": "big"}, "prm label": {"name": "folder"}}
+    own = Origin("own", models, (("label", IDENTITY),))
+    # A PRM is known by its label in the training and by the name of its folder.
+    assert dict(own.calibrations_for("big")) == {"label": IDENTITY, "folder": IDENTITY}
+    assert own.calibrations_for("small") == ()
+    with pytest.raises(BadInputError, match="damaged"):
+        checkpoint.origin_of("own", {"calibration": {"exact": ["x"]}})
+    with pytest.raises(BadInputError, match="damaged"):
+        checkpoint.origin_of("own", {"models": 3})
+
+
+def test_likelihood_and_votes_are_not_mixed_up():
+    """Where a controller learned by likelihood, its calibration is of that kind."""
+    spec = StrategySpec("cats", options=(("checkpoint", "cats-tokens"),))
+    for policy in world.POLICY_NAMES:
+        assert default_calibrations(spec, policy) == load_calibrations(f"{policy}-likelihood")
+        assert default_calibrations(StrategySpec("beam"), policy) == load_calibrations(policy)
+    assert default_calibrations(spec, "models/mine") == ()
+
+
+def test_an_own_controller_is_loaded_by_its_folder(tmp_path):
+    config = dataclasses.replace(learners.CATS, actor_hidden=(4,), critic_hidden=(4,))
+    learner = learners.make_learner(
+        learners.make_actor(len(config.cats.actions), config.actor_hidden),
+        learners.make_critic(config.critic_hidden),
+        config.cats.actions,
+        config.learner,
+    )
+    models = {"policy": {"name": "scripted"}, "prm a": {"name": "scripted-prm"}}
+    info = {"models": models, "calibration": {"a": [0.1, 0.9, 0.2]}}
+    state = learner.init(jax.random.key(0))
+    folder = checkpoint.save(tmp_path / "own", state, config, info=info)
+    method = cats_jax.load_controller(folder)
+    models = {"policy": ScriptedPolicy(), "scorer": ScriptedPrm()}
+    searcher = Searcher(strategy=method, num_candidates=4, **models)
+    assert _calibration(searcher) == (0.1, 0.9, 0.2, 0.0, 0.0, 1.0)
+
+
+def test_every_name_of_a_recipe_is_found_everywhere():
+    options = {
+        "cats_constant": {"action": {"num_extra": 4}},
+        "cats_rule": {"threshold": 0.6, "sample": {"num_extra": 8}},
+    }
+    for name in FACTORIES:
+        assert isinstance(cats_jax.search_method(name, **options.get(name, {})), SearchMethod)
+    assert set(search.strategies) | {"cats", "cats_rule"} == set(FACTORIES)
+    for name, call in (("cats", "load_controller"), ("cats_rule", "search_method")):
+        with pytest.raises(KeyError) as caught:
+            search.strategies[name]
+        assert f"cats_jax.{call}('{name}'" in str(caught.value)
+    with pytest.raises(KeyError) as caught:
+        search.strategies["bean"]
+    assert "cats_rule" in str(caught.value)
+    assert search.strategies.get("cats") is None
+    with pytest.raises(BadInputError, match=r"cats_jax.load_controller\(\), not the name 'cats'"):
+        _searcher("cats")
+    with pytest.raises(BadInputError, match="K=32 paths kept, but N=16"):
+        _searcher(cats_jax.search_method("beam", width=32))
+    with pytest.raises(BadInputError, match="unknown option 'factr'"):
+        cats_jax.search_method("beam", factr=2)
+
+
+@pytest.mark.slow  # compiles a search with a controller
+def test_python_solve_and_recipe_give_one_tree(tmp_path, capsys):
+    from cats_jax.evaluation import evaluate
+    from cats_jax.models.huggingface import HuggingFaceGenerator, HuggingFaceScorer
+    from cats_jax.models.prm.format import prm_format
+    from cats_jax.models.source import ModelFolders
+    from cats_jax.reporting.draw import describe_result, draw_search
+    from cats_jax.specs.recipe import parse_recipe
+
+    text = "((50*4)-21)+15=?"
+    searcher = Searcher(
+        policy=HuggingFaceGenerator(world.policy_path("weak")),
+        scorer=HuggingFaceScorer(world.prm_path("exact"), prm_format("world")),
+        strategy=cats_jax.load_controller("cats"),
+        num_candidates=4,
+    )
+    (result,) = searcher.run([Question("question", text)])
+
+    assert cli.run(["solve", text, "--strategy", "cats", "-n", "4"]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert " ".join(describe_result(result).split()).split(" s,")[0][:40] in printed
+    from rich.console import Console
+
+    console = Console(width=80)
+    with console.capture() as drawn:
+        console.print(draw_search(result, 2))
+    assert " ".join(drawn.get().split()) in printed
+
+    file = tmp_path / "one.jsonl"
+    file.write_text(json.dumps({"id": "question", "question": text, "answer": "194"}) + "\n")
+    recipe = parse_recipe(
+        {
+            "name": "one",
+            "prms": ["exact"],
+            "calibration": "weak",
+            "strategies": ["cats"],
+            "num_candidates": [4],
+            "questions": {"file": str(file)},
+        }
+    )
+    models = ModelFolders()
+    run, _ = evaluate.evaluate(evaluate.prepare(recipe, models), models, tmp_path / "run")
+    (row,) = run.rows
+    assert row.answer == result.answer
+    costs = {k: v for k, v in result.ledger.as_dict().items() if "seconds" not in k}
+    assert {k: v for k, v in row.ledger.as_dict().items() if "seconds" not in k} == costs
+    stored = run.tree(row).candidates
+    found = [(c.parent, c.text, c.score, c.kept) for c in stored]
+    assert found == [(c.parent, c.text, c.score, c.kept) for c in result.candidates]
