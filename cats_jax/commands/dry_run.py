@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from ..bank.recipe import BankRecipe
     from ..models.footprint import Footprint, Memory, Work
     from ..models.source import ModelSource
     from ..specs.models import PolicySpec, PrmSpec
-    from ..specs.recipe import Recipe
+    from ..specs.recipe import QuestionSpec, Recipe
 
 
 def show_bounds(
@@ -31,11 +32,13 @@ def show_bounds(
     from ..datasets import count_questions
     from ..evaluation.cells import grid
     from ..evaluation.evaluate import cost_bounds, with_stand_ins
+    from ..evaluation.runners import largest_work
     from ..reporting.tables import new_table
     from .terminal import show_table
 
-    found, absent = _footprints(recipe, models)
-    count = sum(map(count_questions, recipe.questions))
+    found, absent = _footprints((recipe.policy, *recipe.prms), models, largest_work(recipe))
+    counted = [count_questions(spec) for spec in recipe.questions]
+    count = sum(number for number, _ in counted)
     recipe, controllers = with_stand_ins(recipe)
 
     table = new_table("at most", "<cell", "rows", "candidates", "sampled tokens", "PRM tokens")
@@ -46,30 +49,67 @@ def show_bounds(
     table.add_section()
     table.add_row("all", *(f"{total:,}" for total in totals))
     show_table(console, table)
-    _show_memory(console, found)
-    files = [
+    policy, *prms = found
+    _show_memory(console, [[policy, prm] for prm in prms] or [[policy]])
+    notes = [note for _, found_notes in counted for note in found_notes]
+    _show_remarks(
+        console, notes, (*absent, *_absent_files(recipe.questions), *missing, *controllers)
+    )
+
+
+def show_bank(console: Console, recipe: BankRecipe, models: ModelSource) -> None:
+    """Print what a step bank would sample and cost, about at most; models need not be there."""
+    from ..bank.build import BLOCK_SIZE, largest_work
+    from ..bank.cost import bank_cost
+    from ..datasets import count_questions
+    from ..reporting.tables import new_table
+    from .terminal import show_table
+
+    counted = [count_questions(spec) for spec in recipe.questions]
+    count = sum(number for number, _ in counted)
+    work = largest_work(recipe, min(count, BLOCK_SIZE))
+    found, absent = _footprints((recipe.policy, *recipe.prms), models, work)
+    cost = bank_cost(recipe, count)
+    table = new_table("about at most", "<", "questions", "paths each", "steps", "tokens")
+    table.add_row("policy", f"{count:,}", str(cost.paths), f"{cost.samples:,}", f"{cost.sampled:,}")
+    for spec in recipe.prms:
+        table.add_row(f"PRM {spec.label}", f"{count:,}", "", "", f"{cost.scored:,}")
+    show_table(console, table)
+    together = recipe.allocation.reads_scores
+    _show_memory(console, [found] if together else [[model] for model in found])
+    notes = [note for _, found_notes in counted for note in found_notes]
+    _show_remarks(console, notes, (*absent, *_absent_files(recipe.questions)))
+
+
+def _absent_files(questions: Sequence[QuestionSpec]) -> list[str]:
+    return [
         f"question file {spec.file!r}"
-        for spec in recipe.questions
+        for spec in questions
         if spec.file is not None and not pathlib.Path(spec.file).exists()
     ]
-    for line in (*absent, *files, *missing, *controllers):
+
+
+def _show_remarks(console: Console, notes: Sequence[str], absent: Sequence[str]) -> None:
+    for note in notes:
+        console.print(f"note: {note}", markup=False, soft_wrap=True)
+    for line in absent:
         console.print(f"not there yet: {line}", markup=False, soft_wrap=True)
 
 
-def _footprints(recipe: Recipe, models: ModelSource) -> tuple[list[Footprint | None], list[str]]:
+def _footprints(
+    specs: Sequence[PolicySpec | PrmSpec], models: ModelSource, work: Work
+) -> tuple[list[Footprint | None], list[str]]:
     """Memory of the policy and of each PRM, and a line for each model that is not there yet.
 
     Raises:
         BadInputError: a name or format is unknown, or a model does not fit its format.
     """
-    from ..evaluation.runners import largest_work
     from ..models.source import MissingModelError, check_format_name
     from ..specs.functions import is_function_name
 
-    work = largest_work(recipe)
     found: list[Footprint | None] = []
     absent: list[str] = []
-    for spec in (recipe.policy, *recipe.prms):
+    for spec in specs:
         if not is_function_name(spec.path):
             check_format_name(spec)
         try:
@@ -81,13 +121,17 @@ def _footprints(recipe: Recipe, models: ModelSource) -> tuple[list[Footprint | N
     return found, absent
 
 
-def _show_memory(console: Console, found: Sequence[Footprint | None]) -> None:
-    """Print what each model needs on its device, and whether the policy fits beside each PRM."""
+def _show_memory(console: Console, groups: Sequence[Sequence[Footprint | None]]) -> None:
+    """Print what each model needs on its device, and whether each group fits at once.
+
+    A model that is not there, None, makes its group undecided.
+    """
     from ..models.footprint import PROMPT_TOKENS, device_memory
     from ..reporting.tables import new_table
     from .terminal import show_table
 
-    known = [model for model in found if model is not None]
+    found = {id(model): model for group in groups for model in group}
+    known = [model for model in found.values() if model is not None]
     memory = {model.device: device_memory(model.device) for model in known}
     if known:
         title = f"memory, with prompts of {PROMPT_TOKENS} tokens"
@@ -99,8 +143,6 @@ def _show_memory(console: Console, found: Sequence[Footprint | None]) -> None:
             table.add_row(*_memory_row(model, memory[model.device]))
         show_table(console, table)
     lines: list[str] = []
-    policy, *prms = found
-    groups = [[policy, prm] for prm in prms] or [[policy]]
     for group in groups:
         present = [model for model in group if model is not None]
         if len(present) == len(group):
