@@ -5,6 +5,7 @@ Exit codes: 0 done, 1 the run failed, 2 bad input (one line on stderr says what 
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import sys
@@ -20,6 +21,7 @@ from .commands.convert import convert
 from .commands.demo import demo
 from .commands.evaluate import evaluate
 from .commands.grade import grade
+from .commands.interruption import goes_on, interrupted, interrupted_by_sigterm
 from .commands.page import page
 from .commands.quality import quality
 from .commands.report import report
@@ -83,27 +85,26 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
-    if list(sys.argv[1:] if arguments is None else arguments) == ["--version"]:
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if words == ["--version"]:
         print(f"cats-jax {__version__}")
         return 0
     try:
-        return tyro.extras.subcommand_cli_from_dict(
-            _COMMANDS,
-            args=arguments,
-            prog="cats-jax",
-            description="Compute-Aware Tree Search and its baselines. Commands set "
-            "JAX_PLATFORMS=cpu and OMP_NUM_THREADS=1 unless they are set already. --version prints "
-            "the version.",
-        )
+        with interrupted_by_sigterm() if goes_on(words) else contextlib.nullcontext():
+            return tyro.extras.subcommand_cli_from_dict(
+                _COMMANDS,
+                args=words,
+                prog="cats-jax",
+                description="Compute-Aware Tree Search and its baselines. Commands set "
+                "JAX_PLATFORMS=cpu and OMP_NUM_THREADS=1 unless they are set already. --version "
+                "prints the version.",
+            )
     except (BadInputError, RunStoppedError, ModelContractError) as error:
         # A message may quote a file's or a model's text.
         print(f"cats-jax: {printable(str(error))}", file=sys.stderr)
         return 2 if isinstance(error, BadInputError) else 1
     except KeyboardInterrupt:
-        print(
-            "cats-jax: interrupted; `evaluate` goes on where it stopped when started again",
-            file=sys.stderr,
-        )
+        print(f"cats-jax: {interrupted(words)}", file=sys.stderr)
         return 1
     except BrokenPipeError:
         # The reader of our output is gone (`| head`): nobody is left to tell.

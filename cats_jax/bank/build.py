@@ -56,7 +56,7 @@ def collect_bank(
     *,
     judge: AnswerJudge | None = None,
     block_size: int = BLOCK_SIZE,
-    report: Callable[[int, int], None] = lambda done, total: None,
+    report: Callable[[float, int], None] = lambda done, total: None,
 ) -> pathlib.Path:
     """Collect the blocks and the columns of scores of a bank that are not in its folder yet.
 
@@ -71,7 +71,8 @@ def collect_bank(
         judge: judge of whether two answers are equal; default: that of `cats-jax evaluate`.
         block_size: questions per block.
         report: called with the finished and with all parts of the work. A part is a question whose
-            tree is grown, or a question whose tree is scored afterwards by one PRM.
+            tree is grown, or a question whose tree is scored afterwards by one PRM. Within a block
+            the finished part is an estimate.
 
     Raises:
         BadInputError: something in the recipe can't work, or the folder holds another bank.
@@ -88,6 +89,7 @@ def collect_bank(
         models=fingerprints(models, recipe.policy, recipe.prms),
         questions=known.fingerprint(),
         seeds=(recipe.seed,),
+        notes=known.notes,
     )
     manifest |= {
         **KIND.stamp(),
@@ -154,7 +156,7 @@ class _Collection:
     folder: pathlib.Path
     known: QuestionSet
     blocks: Sequence[Sequence[Question]]
-    report: Callable[[int, int], None]
+    report: Callable[[float, int], None]
 
     def finish(self, judge: AnswerJudge | None) -> None:
         """Collect what is missing, with one model in memory where the allocation allows it."""
@@ -193,6 +195,7 @@ class _Collection:
                 self.recipe.allocation,
                 max_depth=self.recipe.max_depth,
                 seed=self.recipe.seed,
+                report=self._reporter(number),
             )
             write_block(self.folder, number, trees)
             self._report()
@@ -207,7 +210,9 @@ class _Collection:
         prm = self._load(spec)
         for number in missing:
             trees = read_block(self.folder, number)
-            scored = score_column(list(zip(self.blocks[number], trees, strict=True)), prm)
+            scored = score_column(
+                list(zip(self.blocks[number], trees, strict=True)), prm, self._reporter(number)
+            )
             write_column(self.folder, column, number, scored)
             self._report()
 
@@ -218,26 +223,41 @@ class _Collection:
         return prm
 
     def _work(self) -> Work:
-        policy = self.recipe.policy
-        return Work(
-            questions=max(map(len, self.blocks)),
-            paths=sum(draws.root_draws for draws in self.recipe.allocation.draws),
-            steps=self.recipe.max_depth,
-            step_tokens=policy.max_step_tokens,
-            answer_tokens=policy.max_answer_tokens,
-        )
+        return largest_work(self.recipe, max(map(len, self.blocks)))
 
     def _knows_sparsity(self, prms: Sequence[PrmSpec]) -> bool:
         return {spec.label for spec in prms} <= set(known_sparsity(self.folder))
 
+    def _reporter(self, number: int) -> Callable[[float], None]:
+        """What reports the share of a block that is done, which no file says yet."""
+        done, total = self._finished()
+        size = len(self.blocks[number])
+        return lambda share: self.report(done + share * size, total)
+
     def _report(self) -> None:
+        self.report(*self._finished())
+
+    def _finished(self) -> tuple[int, int]:
+        """The finished parts of the work, as the files say, and all parts."""
         parts = [missing_blocks(self.folder, len(self.blocks))]
         if not self.recipe.allocation.reads_scores:
             for column in range(len(self.recipe.prms)):
                 parts.append(missing_columns(self.folder, column, len(self.blocks)))
         left = sum(len(self.blocks[number]) for missing in parts for number in missing)
         total = len(parts) * len(self.known.questions)
-        self.report(total - left, total)
+        return total - left, total
+
+
+def largest_work(recipe: BankRecipe, questions: int) -> Work:
+    """What a collection has at once, at most, with so many questions in a block."""
+    policy = recipe.policy
+    return Work(
+        questions=questions,
+        paths=sum(draws.root_draws for draws in recipe.allocation.draws),
+        steps=recipe.max_depth,
+        step_tokens=policy.max_step_tokens,
+        answer_tokens=policy.max_answer_tokens,
+    )
 
 
 def _release_models() -> None:

@@ -12,7 +12,7 @@ which a narrow search gives all of its candidates, are drawn as often as the roo
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -52,6 +52,7 @@ def grow(
     *,
     max_depth: int,
     seed: int,
+    report: Callable[[float], None] = lambda share: None,
 ) -> list[Tree]:
     """The trees of some questions; each tree is a function of its question and the seed.
 
@@ -65,6 +66,7 @@ def grow(
         allocation: how often nodes are drawn.
         max_depth: most steps of a path; the last one is written to the end.
         seed: random seed of all samples.
+        report: called after each step with the share of `max_depth` that is done.
     """
     trees = [_GrowingTree(question, known, judge, allocation, len(prms)) for question in questions]
     for depth in range(max_depth):
@@ -89,6 +91,7 @@ def grow(
             tree.advance()
             for model in (policy, *prms.values()):
                 model.keep_only(tree.question, [tree.path(node) for node in tree.frontier])
+        report((depth + 1) / max_depth)
     for tree in trees:
         for model in (policy, *prms.values()):
             model.keep_only(tree.question, [])

@@ -8,7 +8,7 @@ depth by depth, so they give the same scores and token counts.
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from search.bank import UNREADABLE
 
@@ -102,7 +102,11 @@ def score(batch: Sequence[tuple[ScoredTree, Sequence[int]]], prms: Sequence[Step
             tree.nodes.prm_tokens[other] = tree.nodes.prm_tokens[row]
 
 
-def score_column(trees: Sequence[tuple[Question, Nodes]], prm: StepScorer) -> list[Column]:
+def score_column(
+    trees: Sequence[tuple[Question, Nodes]],
+    prm: StepScorer,
+    report: Callable[[float], None] = lambda share: None,
+) -> list[Column]:
     """One PRM's column of scores for trees without scores.
 
     The trees are walked breadth first, several at a time, and between two depths the PRM keeps the
@@ -112,6 +116,7 @@ def score_column(trees: Sequence[tuple[Question, Nodes]], prm: StepScorer) -> li
     Args:
         trees: questions and nodes of their trees; `score` and `prm_tokens` are overwritten.
         prm: the PRM.
+        report: called with the share of the trees that are scored.
 
     Returns:
         A column per tree, in the same order.
@@ -142,6 +147,7 @@ def score_column(trees: Sequence[tuple[Question, Nodes]], prm: StepScorer) -> li
             )
             for tree, _ in scored
         ]
+        report(len(columns) / len(trees))
     return columns
 
 

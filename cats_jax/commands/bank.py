@@ -6,8 +6,15 @@ import pathlib
 
 import tyro
 
+from ..errors import BadInputError
 
-def bank(recipe: tyro.conf.Positional[pathlib.Path], *, output: pathlib.Path) -> int:
+
+def bank(
+    recipe: tyro.conf.Positional[pathlib.Path],
+    *,
+    output: pathlib.Path | None = None,
+    dry_run: bool = False,
+) -> int:
     """Record a step bank: many scored children of every node, question by question.
 
     A collection that was killed goes on where it stopped when the same command is given again. With
@@ -17,14 +24,22 @@ def bank(recipe: tyro.conf.Positional[pathlib.Path], *, output: pathlib.Path) ->
     Args:
         recipe: YAML file, such as recipes/bank/weak-controller.yaml.
         output: folder of the bank.
+        dry_run: print what would be sampled and scored, about at most, and whether the models fit
+            into memory, and stop; models and hub data need not be there.
     """
     from ..bank.build import collect_bank
     from ..bank.recipe import load_bank_recipe
     from ..models.source import ModelFolders
+    from .dry_run import show_bank
     from .progress import ProgressBar
     from .terminal import make_console
 
     loaded = load_bank_recipe(recipe)
+    if dry_run:
+        show_bank(make_console(), loaded, ModelFolders())
+        return 0
+    if output is None:
+        raise BadInputError("bank: give --output, the folder of the bank, or --dry-run")
     console = make_console(stderr=True)
     with ProgressBar(console, f"recording {output}", 1.0) as bar:
         collect_bank(

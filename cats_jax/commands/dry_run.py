@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from ..bank.recipe import BankRecipe
     from ..models.footprint import Footprint, Memory, Work
     from ..models.source import ModelSource
     from ..specs.models import PolicySpec, PrmSpec
-    from ..specs.recipe import Recipe
+    from ..specs.recipe import QuestionSpec, Recipe
 
 
 def show_bounds(
@@ -31,11 +32,14 @@ def show_bounds(
     from ..datasets import count_questions
     from ..evaluation.cells import grid
     from ..evaluation.evaluate import cost_bounds, with_stand_ins
+    from ..evaluation.runners import largest_work
     from ..reporting.tables import new_table
     from .terminal import show_table
 
-    found, absent, formats = _footprints(recipe, models)
-    count = sum(map(count_questions, recipe.questions))
+    specs = (recipe.policy, *recipe.prms)
+    found, absent, formats = _footprints(specs, models, largest_work(recipe))
+    counted = [count_questions(spec) for spec in recipe.questions]
+    count = sum(number for number, _ in counted)
     recipe, controllers = with_stand_ins(recipe)
 
     table = new_table("at most", "<cell", "rows", "candidates", "sampled tokens", "PRM tokens")
@@ -46,22 +50,65 @@ def show_bounds(
     table.add_section()
     table.add_row("all", *(f"{total:,}" for total in totals))
     show_table(console, table)
-    _show_memory(console, found)
-    if threads := _threads(recipe):
-        console.print(threads, markup=False, soft_wrap=True)
-    for line in formats:
-        console.print(line, markup=False, soft_wrap=True)
-    files = [
+    policy, *prms = found
+    _show_memory(console, [[policy, prm] for prm in prms] or [[policy]])
+    _show_settings(console, specs, formats)
+    notes = [note for _, found_notes in counted for note in found_notes]
+    _show_remarks(
+        console, notes, (*absent, *_absent_files(recipe.questions), *missing, *controllers)
+    )
+
+
+def show_bank(console: Console, recipe: BankRecipe, models: ModelSource) -> None:
+    """Print what a step bank would sample and cost, about at most; models need not be there."""
+    from ..bank.build import BLOCK_SIZE, largest_work
+    from ..bank.cost import bank_cost
+    from ..datasets import count_questions
+    from ..reporting.tables import new_table
+    from .terminal import show_table
+
+    counted = [count_questions(spec) for spec in recipe.questions]
+    count = sum(number for number, _ in counted)
+    work = largest_work(recipe, min(count, BLOCK_SIZE))
+    specs = (recipe.policy, *recipe.prms)
+    found, absent, formats = _footprints(specs, models, work)
+    cost = bank_cost(recipe, count)
+    table = new_table("about at most", "<", "questions", "paths each", "steps", "tokens")
+    table.add_row("policy", f"{count:,}", str(cost.paths), f"{cost.samples:,}", f"{cost.sampled:,}")
+    for spec in recipe.prms:
+        table.add_row(f"PRM {spec.label}", f"{count:,}", "", "", f"{cost.scored:,}")
+    show_table(console, table)
+    together = recipe.allocation.reads_scores
+    _show_memory(console, [found] if together else [[model] for model in found])
+    _show_settings(console, specs, formats)
+    notes = [note for _, found_notes in counted for note in found_notes]
+    _show_remarks(console, notes, (*absent, *_absent_files(recipe.questions)))
+
+
+def _absent_files(questions: Sequence[QuestionSpec]) -> list[str]:
+    return [
         f"question file {spec.file!r}"
-        for spec in recipe.questions
+        for spec in questions
         if spec.file is not None and not pathlib.Path(spec.file).exists()
     ]
-    for line in (*absent, *files, *missing, *controllers):
+
+
+def _show_settings(
+    console: Console, specs: Sequence[PolicySpec | PrmSpec], formats: Sequence[str]
+) -> None:
+    for line in (*_threads(specs), *formats):
+        console.print(line, markup=False, soft_wrap=True)
+
+
+def _show_remarks(console: Console, notes: Sequence[str], absent: Sequence[str]) -> None:
+    for note in notes:
+        console.print(f"note: {note}", markup=False, soft_wrap=True)
+    for line in absent:
         console.print(f"not there yet: {line}", markup=False, soft_wrap=True)
 
 
 def _footprints(
-    recipe: Recipe, models: ModelSource
+    specs: Sequence[PolicySpec | PrmSpec], models: ModelSource, work: Work
 ) -> tuple[list[Footprint | None], list[str], list[str]]:
     """Memory of the policy and of each PRM, and two kinds of lines.
 
@@ -71,24 +118,22 @@ def _footprints(
     Raises:
         BadInputError: a name or format is unknown, or a model does not fit its format.
     """
-    from ..evaluation.runners import largest_work
     from ..models.folders import MissingModelError
     from ..models.prompts.policy_format import AUTO
     from ..models.source import check_format_name, format_name
     from ..specs.functions import is_function_name
 
-    work = largest_work(recipe)
     found: list[Footprint | None] = []
     absent: list[str] = []
     formats: list[str] = []
-    for spec in (recipe.policy, *recipe.prms):
+    for spec in specs:
         if not is_function_name(spec.path):
             check_format_name(spec)
         try:
             models.check(spec)
             found.append(models.footprint(_as_settled(spec, work), work))
             if not is_function_name(spec.path):
-                kind = "policy" if spec is recipe.policy else "PRM"
+                kind = "policy" if spec.where == "policy" else "PRM"
                 chosen = f"{spec.format}: " if spec.format == AUTO else ""
                 name = pathlib.Path(spec.path).name
                 formats.append(f"format of the {kind} {name!r}: {chosen}{format_name(spec)}")
@@ -98,31 +143,35 @@ def _footprints(
     return found, absent, formats
 
 
-def _threads(recipe: Recipe) -> str:
-    """The threads of each model on the CPU in one line; empty if there is no such model."""
+def _threads(specs: Sequence[PolicySpec | PrmSpec]) -> list[str]:
+    """The threads of the models on the CPU in one line; no line if there is no such model."""
     from ..models.backend import choose_backend, gpu_numbers
     from ..models.settle import choose_threads
     from ..models.threads import available_cpus
     from ..specs.functions import is_function_name
 
     parts = []
-    for spec in (recipe.policy, *recipe.prms):
+    for spec in specs:
         spec = choose_threads(choose_backend(spec))
         if spec.num_threads and not gpu_numbers(spec) and not is_function_name(spec.path):
             kind = "policy" if spec.where == "policy" else "PRM"
             parts.append(f"{kind} {pathlib.Path(spec.path).name!r} {spec.num_threads}")
     if not parts:
-        return ""
-    return f"threads (num_threads), of {available_cpus()} CPUs: {', '.join(parts)}"
+        return []
+    return [f"threads (num_threads), of {available_cpus()} CPUs: {', '.join(parts)}"]
 
 
-def _show_memory(console: Console, found: Sequence[Footprint | None]) -> None:
-    """Print what each model needs on its device, and whether the policy fits beside each PRM."""
+def _show_memory(console: Console, groups: Sequence[Sequence[Footprint | None]]) -> None:
+    """Print what each model needs on its device, and whether each group fits at once.
+
+    A model that is not there, None, makes its group undecided.
+    """
     from ..models.footprint import PROMPT_TOKENS, device_memory
     from ..reporting.tables import new_table
     from .terminal import show_table
 
-    known = [model for model in found if model is not None]
+    found = {id(model): model for group in groups for model in group}
+    known = [model for model in found.values() if model is not None]
     memory = {model.device: device_memory(model.device) for model in known}
     if known:
         title = f"memory, with prompts of {PROMPT_TOKENS} tokens"
@@ -134,8 +183,6 @@ def _show_memory(console: Console, found: Sequence[Footprint | None]) -> None:
             table.add_row(*_memory_row(model, memory[model.device]))
         show_table(console, table)
     lines: list[str] = []
-    policy, *prms = found
-    groups = [[policy, prm] for prm in prms] or [[policy]]
     for group in groups:
         present = [model for model in group if model is not None]
         if len(present) == len(group):

@@ -38,6 +38,7 @@ def evaluate(
     in_flight: int | None = None,
     dry_run: bool = False,
     measure: bool = False,
+    keep_going: bool = False,
     timings: bool = False,
     wandb: str | None = None,
     searching: tyro.conf.OmitArgPrefixes[RayOptions] = IN_THIS_PROCESS,
@@ -63,6 +64,7 @@ def evaluate(
             models fit into memory, and stop; models, controllers and hub data need not be there.
         measure: with --dry-run, also load the models, search for about a minute, and print how
             long every cell would take; nothing is written.
+        keep_going: go on with a run whose first 20 searches all failed for one reason.
         timings: print where the wall time went.
         wandb: also log to this Weights & Biases project.
         searching: where questions are searched.
@@ -135,6 +137,7 @@ def evaluate(
         wandb=wandb,
         searching=searching,
         runner=runner,
+        keep_going=keep_going,
     )
     show_run(console, run)
     if reference is not None:
@@ -161,6 +164,7 @@ def run_evaluation(
     wandb: str | None = None,
     searching: RayOptions = IN_THIS_PROCESS,
     runner: CellRunner | None = None,
+    keep_going: bool = False,
 ) -> tuple[Run, WallTimes]:
     """Run with progress bars and curves: locally, on a cluster, or by the given runner."""
     from ..evaluation.cluster import RayRunner
@@ -168,7 +172,7 @@ def run_evaluation(
     from ..evaluation.tracking import Sink, TensorBoard, Tracker, WeightsAndBiases
     from ..grading.verdict import default_judge
     from ..runs.folder import RunWriter
-    from .terminal import ProgressBars
+    from .progress import ProgressBars
 
     # The folder is checked, made and marked as this run's before anything else writes to it.
     RunWriter(folder, evaluation.manifest).close()
@@ -189,7 +193,8 @@ def run_evaluation(
                     workers=searching.ray_workers,
                 )
             )
-        bars = stack.enter_context(ProgressBars(console, len(evaluation.cells)))
+        count = len(evaluation.questions.questions)
+        bars = stack.enter_context(ProgressBars(console, evaluation.cells, count, recipe.in_flight))
         return evaluate_cells(
             evaluation,
             models,
@@ -197,6 +202,7 @@ def run_evaluation(
             observers=(bars, tracker),
             judge=judge,
             runner=runner,
+            keep_going=keep_going,
         )
 
 
@@ -272,6 +278,7 @@ def show_tables(console: Console, run: Run, cost: Cost = "tokens") -> list[Sheet
         for label, title, part in run_parts(run)
         for sheet in run_sheets(part, title, cost)
     ]
+    sheets[0] = dataclasses.replace(sheets[0], notes=(*sheets[0].notes, *run.notes))
     for sheet in sheets:
         show_sheet(console, sheet)
     return sheets

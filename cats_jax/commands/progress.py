@@ -1,11 +1,22 @@
-"""Progress of one long task on stderr: a bar, or a line every 20 seconds."""
+"""Progress of long work: bars that fit any terminal, or a line every 20 seconds."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TextColumn
+from rich.table import Column
+from rich.text import Text
+
+from .time_left import TimeLeft, duration
+
+if TYPE_CHECKING:
+    from ..evaluation.cells import Cell
+    from ..runs.folder import Row
 
 _SECONDS_BETWEEN_LINES = 20.0
 
@@ -21,17 +32,10 @@ class ProgressBar:
 
     def __init__(self, console: Console, title: str, total: float) -> None:
         self._console, self._title, self._total = console, title, total
-        self._printed = time.monotonic()
-        self._bar = Progress(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=24),
-            TaskProgressColumn(),
-            TimeRemainingColumn(),
-            console=console,
-            transient=True,
-            disable=not console.is_terminal,
-        )
-        self._task = self._bar.add_task(title, total=total)
+        self._started = self._printed = time.monotonic()
+        self._first: float | None = None
+        self._bar = _bars(console)
+        self._task = self._bar.add_task(title, total=total, count="0%", figures="")
 
     def __enter__(self) -> ProgressBar:
         self._bar.start()
@@ -41,9 +45,157 @@ class ProgressBar:
         self._bar.stop()
 
     def show(self, done: float) -> None:
-        """Show how much of the total is done."""
-        self._bar.update(self._task, completed=done)
+        """Show how much of the total is done; what the first call has was there before."""
+        if self._first is None:
+            self._first, self._started = done, time.monotonic()
+        count, figures = f"{done / self._total:.0%}", ""
+        if done > self._first:
+            rate = (time.monotonic() - self._started) / (done - self._first)
+            figures = f"{duration(rate * (self._total - done))} left"
+        self._bar.update(self._task, completed=done, count=count, figures=figures)
         waited = time.monotonic() - self._printed
         if not self._console.is_terminal and waited > _SECONDS_BETWEEN_LINES:
             self._printed = time.monotonic()
-            self._console.print(f"{self._title}: {done / self._total:.0%}", markup=False)
+            parts = ", ".join(filter(None, (count, figures)))
+            self._console.print(f"{self._title}: {parts}", markup=False, soft_wrap=True)
+
+
+class ProgressBars:
+    """An `evaluate.Observer`: a bar for each open cell, and one for the whole run.
+
+    A cell that ends leaves a line. Without a terminal there are lines alone: one when a cell ends,
+    and one every 20 seconds.
+    """
+
+    def __init__(
+        self, console: Console, cells: Sequence[Cell], questions: int, in_flight: int
+    ) -> None:
+        """No cell has begun; the arguments are those of the run, see `TimeLeft`."""
+        self._console = console
+        self._cells = len(cells)
+        # Larger batches take longer, though not in proportion, and every phase is a call.
+        weights = {
+            cell.title: (cell.num_candidates * cell.strategy.num_phases) ** 0.5 for cell in cells
+        }
+        self._time_left = TimeLeft(weights, questions, in_flight)
+        self._begun: dict[str, _Cell] = {}
+        self._started = time.monotonic()
+        self._bars = _bars(console)
+        self._whole = self._bars.add_task(f"all {len(cells)} cells", count="", figures="", total=1)
+
+    def __enter__(self) -> ProgressBars:
+        self._bars.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._bars.stop()
+
+    def begin_cell(self, title: str, total: int, rows: Sequence[Row]) -> None:
+        """Add a bar for a cell."""
+        label = f"[{len(self._begun) + 1}/{self._cells}] {title}"
+        cell = _Cell(label, total, len(rows), sum(row.correct for row in rows))
+        self._begun[title] = cell
+        self._time_left.begin(title, total, len(rows))
+        if cell.done == total:
+            self._line(cell, "already there")
+        else:
+            cell.task = self._bars.add_task(label, total=total, count="", figures="")
+            self._update(cell)
+        self._update_whole()
+
+    def row(self, title: str, row: Row) -> None:
+        """Count one more finished question of a cell."""
+        cell = self._begun[title]
+        cell.right += row.correct
+        cell.done += 1
+        cell.tokens += row.ledger.tokens
+        self._time_left.end_question(title)
+        self._update(cell)
+        self._update_whole()
+        seconds = time.monotonic() - cell.started
+        if cell.done == cell.total:
+            if cell.task is not None:
+                self._bars.remove_task(cell.task)
+            self._line(cell, f"{seconds:.1f} s", f"{cell.tokens / max(seconds, 1e-9):.0f} tokens/s")
+        elif time.monotonic() - cell.printed > _SECONDS_BETWEEN_LINES:
+            cell.printed = time.monotonic()
+            if not self._console.is_terminal:
+                self._line(cell, f"all cells: {self._time_left.share:.0%}", self._left())
+
+    def _update(self, cell: _Cell) -> None:
+        if cell.task is not None:
+            count = f"{cell.done}/{cell.total}"
+            self._bars.update(
+                cell.task, completed=cell.done, count=count, figures=cell.accuracy("acc. ")
+            )
+
+    def _update_whole(self) -> None:
+        share = self._time_left.share
+        self._bars.update(self._whole, completed=share, count=f"{share:.0%}", figures=self._left())
+
+    def _left(self) -> str:
+        left = self._time_left.seconds(time.monotonic() - self._started)
+        return "" if left is None else f"{duration(left)} left"
+
+    def _line(self, cell: _Cell, *more: str) -> None:
+        """Print what is known of a cell; what has no room on the line is left out from the end."""
+        parts = [f"{cell.label}: {cell.done}/{cell.total}", cell.accuracy("accuracy "), *more]
+        parts = [part for part in parts if part]
+        while len(parts) > 1 and len(", ".join(parts)) > self._console.width:
+            parts.pop()
+        self._console.print(", ".join(parts), markup=False, soft_wrap=True)
+
+
+@dataclass
+class _Cell:
+    """A cell that has begun.
+
+    Attributes:
+        label: number and title of the cell.
+        total: number of questions.
+        done: rows.
+        right: rows with the right answer.
+        tokens: tokens of the rows of this run.
+        task: its bar, if it has one.
+        started: when the cell began, in seconds of the monotonic clock.
+        printed: when its last line was printed.
+    """
+
+    label: str
+    total: int
+    done: int
+    right: int
+    tokens: int = 0
+    task: TaskID | None = None
+    started: float = field(default_factory=time.monotonic)
+    printed: float = field(default_factory=time.monotonic)
+
+    def accuracy(self, word: str) -> str:
+        """Accuracy so far after a word; "" without a row."""
+        return f"{word}{self.right / self.done:.3f}" if self.done else ""
+
+
+class _Fixed(ProgressColumn):
+    """A field of the tasks that no other column squeezes."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(Column(no_wrap=True, min_width=10, justify="right"))
+        self._name = name
+
+    def render(self, task: Task) -> Text:
+        return Text(str(task.fields[self._name]))
+
+
+def _bars(console: Console) -> Progress:
+    """Bars whose title is cut where the terminal is narrow, and nothing else."""
+    title = Column(ratio=1, no_wrap=True, overflow="ellipsis", min_width=8)
+    return Progress(
+        TextColumn("{task.description}", markup=False, table_column=title),
+        BarColumn(bar_width=16, table_column=Column(no_wrap=True, min_width=16)),
+        _Fixed("count"),
+        _Fixed("figures"),
+        console=console,
+        transient=True,
+        expand=True,
+        disable=not console.is_terminal,
+    )

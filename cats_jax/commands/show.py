@@ -116,7 +116,7 @@ def _show_questions(console: Console, run: Run, rows: Sequence[Row], limit: int)
     title = f"{name}: {len(questions)} of {everything} questions"
     found = question_table(_of_questions(rows, shown), texts, console.width, title)
     console.print(found.table)
-    notes = [MARKS]
+    notes = [MARKS, *run.notes]
     if found.shown < found.configurations:
         notes.append(
             f"{found.configurations - found.shown} of {found.configurations} strategies with PRMs "

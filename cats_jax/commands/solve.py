@@ -73,6 +73,8 @@ def solve(
         raise BadInputError(f"--epsilon {epsilon}: a deviation can't be negative")
     if not question.strip():
         raise BadInputError("question is blank: give its text")
+    if any("\ud800" <= char <= "\udfff" for char in question):
+        raise BadInputError("question is not UTF-8 text: check the terminal's encoding (locale)")
     options = {"checkpoint": checkpoint, "width": width, "path_score": path_score}
     given = tuple(sorted((name, value) for name, value in options.items() if value is not None))
     prm_spec = PrmSpec(prm, format=prm_format)

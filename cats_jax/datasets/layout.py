@@ -68,6 +68,8 @@ def to_question_set(rows: Iterable[tuple[str, Row]], layout: Layout, source: str
     answers: dict[str, str] = {}
     tolerances: dict[str, float] = {}
     meta: dict[str, dict[str, Any]] = {}
+    places: dict[str, str] = {}
+    where = ""
     for where, row in rows:
         try:
             if not layout.keep(row):
@@ -79,7 +81,11 @@ def to_question_set(rows: Iterable[tuple[str, Row]], layout: Layout, source: str
         except BadRowError as error:
             raise BadInputError(f"{where}: {error}") from error
         if identity in answers:
-            raise BadInputError(f"{where}: id {identity!r} occurs twice: ids must be unique")
+            raise BadInputError(
+                f"{where}: id {identity!r} occurs twice, first at {places[identity]}: ids must be "
+                "unique; a file may also leave them out"
+            )
+        places[identity] = where
         questions.append(Question(identity, text))
         answers[identity] = gold.answer
         if gold.tolerance is not None:
@@ -89,8 +95,15 @@ def to_question_set(rows: Iterable[tuple[str, Row]], layout: Layout, source: str
             for name, value in row.items()
             if name not in (layout.id, *layout.question, "answer") and _is_short(value)
         }
+    if not questions and where:
+        raise BadInputError(
+            f"{source} has rows, but none of this data set: check that it is the file of 'dataset'"
+        )
     if not questions:
-        raise BadInputError(f"{source} has no questions")
+        raise BadInputError(
+            f"{source} has no rows: write a question a line, such as "
+            '{"question": "What is 4*6?", "answer": 24}'
+        )
     return QuestionSet(source, tuple(questions), answers, meta, tolerances)
 
 
@@ -123,13 +136,14 @@ def answer_text(value: Any, name: str) -> str:
         return str(value)
     if isinstance(value, str) and value.strip():
         return value.strip()
-    raise BadRowError(f"{name!r} must be a text or a number, not empty")
+    raise BadRowError(f"{name!r} must be a text or a number, not empty, got {_quoted(value)}")
 
 
 def _question(row: Row, layout: Layout) -> str:
     text = column(row, *layout.question)
     if not isinstance(text, str) or not text.strip():
-        raise BadRowError(f"{layout.question[0]!r} must be a text that is not blank")
+        name = next((n for n in layout.question if n in row), layout.question[0])
+        raise BadRowError(f"{name!r} must be a text that is not blank, got {_quoted(text)}")
     context = row.get(layout.context) if layout.context else None
     return f"{context.strip()}\n{text}" if isinstance(context, str) and context.strip() else text
 
@@ -138,9 +152,16 @@ def _identity(row: Row, layout: Layout, number: int) -> str:
     value = row.get(layout.id) if layout.id else None
     if value is None:
         return f"{layout.prefix}{number}"
-    if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
-        raise BadRowError(f"{layout.id!r} must be a text or a number, not empty")
+    if isinstance(value, bool) or not isinstance(value, str | int) or not str(value).strip():
+        raise BadRowError(
+            f"{layout.id!r} must be a text or a whole number, not blank, got {_quoted(value)}"
+        )
     return f"{layout.prefix}{value}"
+
+
+def _quoted(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def _is_short(value: Any) -> bool:

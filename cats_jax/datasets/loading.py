@@ -11,7 +11,7 @@ from ..storage.tables import read_rows
 from .hub import chosen_split, hub_rows
 from .layout import BadRowError, Gold, Layout, Row, answer_text, column, to_question_set
 from .published import PUBLISHED, Published
-from .question_set import QuestionSet, joined
+from .question_set import QuestionSet, joined, selection_notes
 from .world import world_questions
 
 
@@ -24,22 +24,24 @@ def load_questions(specs: Sequence[QuestionSpec]) -> QuestionSet:
     return joined([(spec.label, _load(spec)) for spec in specs])
 
 
-def count_questions(spec: QuestionSpec) -> int:
-    """Number of questions that a spec selects; nothing is downloaded.
+def count_questions(spec: QuestionSpec) -> tuple[int, tuple[str, ...]]:
+    """Number of questions that a spec selects, and the selection's notes; nothing is downloaded.
 
     A copy of a published data set that is not there counts as published.
 
     Raises:
-        BadInputError: a file can't be read, or the data set is unknown.
+        BadInputError: a file can't be read, the data set is unknown, or no question is selected.
     """
     copied = spec.file is not None and pathlib.Path(spec.file).exists()
     if spec.dataset is None or copied:
-        return len(_load(spec).questions)
+        found = _load(spec)
+        return len(found.questions), found.notes
     published = find_published(spec.dataset)
     first = next(iter(published.splits))
     rows = published.splits[first if spec.file else chosen_split(published, spec.split)]
-    left = max(0, rows - spec.start)
-    return left if spec.count is None else min(left, spec.count)
+    notes = selection_notes(published.path, rows, spec.start, spec.count)
+    left = rows - spec.start
+    return left if spec.count is None else min(left, spec.count), tuple(notes)
 
 
 def read_questions(path: str | pathlib.Path, *, layout: str | None = None) -> QuestionSet:

@@ -25,6 +25,7 @@ class QuestionSet:
         tolerances: largest absolute difference to the gold answer that counts as none, by question
             id; only for questions that allow a difference.
         datasets: label of the data set by question id; empty where there is only one.
+        notes: what the user should know of the selection, one line each.
     """
 
     source: str
@@ -33,6 +34,7 @@ class QuestionSet:
     meta: Mapping[str, Mapping[str, Any]]
     tolerances: Mapping[str, float] = field(default_factory=dict)
     datasets: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     def fingerprint(self) -> dict[str, Any]:
         """Source, count and hashes of the questions and of the answers."""
@@ -53,6 +55,8 @@ class QuestionSet:
     ) -> QuestionSet:
         """`count` questions from index `start` on, after a shuffle by the seed `shuffle` if given.
 
+        Where there are fewer than `count`, all of them are selected, and a note says so.
+
         Raises:
             BadInputError: no question is selected.
         """
@@ -63,11 +67,7 @@ class QuestionSet:
             source += f", shuffled by {shuffle}"
         stop = None if count is None else start + count
         chosen = chosen[start:stop]
-        if not chosen:
-            raise BadInputError(
-                f"questions: {self.source} has {len(self.questions)} rows, so start={start} leaves "
-                "none: lower start"
-            )
+        notes = selection_notes(self.source, len(self.questions), start, count)
         if start or stop is not None:
             source += f", rows {start + 1} to {start + len(chosen)}"
         ids = [question.id for question in chosen]
@@ -78,6 +78,7 @@ class QuestionSet:
             meta={identity: self.meta.get(identity, {}) for identity in ids},
             tolerances={i: self.tolerances[i] for i in ids if i in self.tolerances},
             datasets={i: self.datasets[i] for i in ids if i in self.datasets},
+            notes=(*self.notes, *notes),
         )
 
     def _tolerance(self, identity: str) -> list[float]:
@@ -108,7 +109,25 @@ def joined(sets: Sequence[tuple[str, QuestionSet]]) -> QuestionSet:
         meta={i: meta for _, one in sets for i, meta in one.meta.items()},
         tolerances={i: value for _, one in sets for i, value in one.tolerances.items()},
         datasets=owner,
+        notes=tuple(note for _, one in sets for note in one.notes),
     )
+
+
+def selection_notes(source: str, rows: int, start: int, count: int | None) -> list[str]:
+    """A line where fewer than `count` of a source's `rows` are left from index `start` on.
+
+    Raises:
+        BadInputError: no row is left.
+    """
+    left = rows - start
+    if left <= 0:
+        raise BadInputError(
+            f"questions: {source} has {rows} rows, so start={start} leaves none: lower start"
+        )
+    if count is None or count <= left:
+        return []
+    after = f" from start {start} on" if start else ""
+    return [f"questions: {source} has {left} rows{after}, fewer than count {count}: all are taken"]
 
 
 def _digest(value: Any) -> str:

@@ -32,6 +32,7 @@ from ..runs.folder import Run, RunWriter, read_run
 from ..specs.recipe import QuestionSpec, Recipe, StrategySpec
 from ..storage.manifest import make_manifest
 from .cells import Cell, grid
+from .failing import FailureWatch
 from .recording import Observer, Recorder
 from .runners import CellRunner, LocalRunner
 from .wall_times import WallTimes
@@ -147,7 +148,7 @@ def prepare(
     fingerprints = {"policy": models.fingerprint(recipe.policy)}
     for spec in recipe.prms:
         fingerprints[f"prm {spec.label}"] = models.fingerprint(spec)
-    warnings = foreign_models(recipe.strategies, fingerprints)
+    notes = (*questions.notes, *foreign_models(recipe.strategies, fingerprints))
     for spec in recipe.strategies:
         folder = controller_of(spec)
         if folder is not None:
@@ -159,8 +160,9 @@ def prepare(
         models=fingerprints,
         questions=questions.fingerprint(),
         seeds=recipe.seeds,
+        notes=notes,
     )
-    return Evaluation(recipe, questions, grid(recipe), manifest, warnings)
+    return Evaluation(recipe, questions, grid(recipe), manifest, notes)
 
 
 def check_grading(questions: Sequence[QuestionSpec]) -> None:
@@ -193,6 +195,7 @@ def evaluate(
     observers: Sequence[Observer] = (),
     judge: AnswerJudge | None = None,
     runner: CellRunner | None = None,
+    keep_going: bool = False,
 ) -> tuple[Run, WallTimes]:
     """Search and grade all questions that have no row in the run folder yet, cell by cell.
 
@@ -206,18 +209,22 @@ def evaluate(
         observers: objects told of each cell and row, such as progress bars.
         judge: decides which answers are the same; default: `default_judge`.
         runner: searches the questions of a cell; default: `LocalRunner`, in this process.
+        keep_going: whether a run in which every search fails goes on, see `FailureWatch`.
 
     Returns:
         The run as read from its folder, and the times.
 
     Raises:
         BadInputError: the folder belongs to another run, or a model or question can't be used.
-        RunStoppedError: the folder can't be written any more; what was written stays.
+        RunStoppedError: the folder can't be written any more, or the first searches failed, all
+            for one reason; what was written stays.
     """
     started = time.perf_counter()
     times = WallTimes()
     recipe, questions = evaluation.recipe, evaluation.questions
     judge = default_judge(recipe.questions) if judge is None else judge
+    if not keep_going:
+        observers = (*observers, FailureWatch(folder))
     with RunWriter(folder, evaluation.manifest) as writer:
         known = {row.key: row for row in read_run(folder).rows}
         if runner is None:

@@ -44,7 +44,7 @@ from .results import ROOT, SearchResult, Status, path_of
 from .seeds import candidate_seed
 from .slots import Asked, Grown, NewCandidate, Slot, decision_rows
 from .timings import Stopwatch, Timings
-from .tree import SearchTree
+from .tree import SearchTree, nothing_valid_in
 
 _PATIENCE, _MOST_SECONDS = 2, 0.25
 """Least time that the driver waits for models, and the limit of it in seconds.
@@ -588,7 +588,8 @@ class Cohort:
             # Paths that finished earlier still give an answer, and a method with a memory goes on.
             over = nothing_valid and observed["terminal"][index]
             if over and not self._alive(observed, index, "finished"):
-                slot.failure = f"every candidate of step {slot.step - 1} is invalid"
+                last = slot.step >= self._settings.max_depth
+                slot.failure = nothing_valid_in(slot.tree.candidates, slot.step - 1, last=last)
             if slot.failure is not None:
                 results.append(self._close(index, observed, "failed", slot.failure))
             elif observed["terminal"][index]:

@@ -146,6 +146,24 @@ class SearchResult:
     ledger: Ledger = field(default_factory=Ledger)
     records: list[Any] = field(default_factory=list)
 
+    def __repr__(self) -> str:
+        """One line of the main facts; a tree in full takes pages."""
+        parts = [
+            f"question={_quoted(self.question.id)}",
+            f"answer={_quoted(self.answer)}",
+            f"status={self.status!r}",
+            *([f"reason={_quoted(self.reason)}"] if self.reason else []),
+            f"steps={self.steps}",
+            f"paths={len(self.paths)}",
+            f"candidates={self.ledger.candidates}",
+            f"tokens={self.ledger.tokens}",
+        ]
+        return f"SearchResult({', '.join(parts)})"
+
+
+def _quoted(text: str | None) -> str:
+    return repr(text if text is None or len(text) <= 80 else text[:79] + "…")
+
 
 def path_of(nodes: Sequence[int], candidates: Sequence[Candidate]) -> SearchPath:
     """The finished path whose candidate ids, from the first step on, are `nodes`."""

@@ -7,6 +7,7 @@ in the tree.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from ..protocols import AnswerJudge, Path, Question, Step, StepSample
@@ -134,6 +135,26 @@ def why_invalid(sample: StepSample) -> str | None:
     if sample.finish in ("length", "context"):
         return sample.finish
     return None if sample.step.text.strip() else "blank"
+
+
+def nothing_valid_in(candidates: Sequence[Candidate], step: int, *, last: bool) -> str:
+    """Why a search failed all of whose candidates of a step are invalid: the commonest reason.
+
+    Args:
+        candidates: candidates of the search.
+        step: index of the step.
+        last: whether paths were sampled to their end there.
+    """
+    reasons = Counter(each.invalid for each in candidates if each.step == step)
+    reason, _ = max(reasons.items(), key=lambda item: item[1], default=(None, 0))
+    limit = "max_answer_tokens" if last else "max_step_tokens"
+    said = {
+        "length": f"cut at {limit} tokens, raise the policy's {limit}",
+        "context": "cut at the end of the policy's context, raise its max_model_len if it is set",
+        PRM_CONTEXT: "longer than the PRM can read, take shorter steps or another PRM",
+        "blank": "white space alone, check the policy's format and step_separator",
+    }
+    return f"every candidate of step {step} is invalid: {said.get(reason, reason)}"
 
 
 def answer_and_end(judge: AnswerJudge, path: Path, sample: StepSample) -> tuple[str | None, bool]:

@@ -9,6 +9,7 @@ from typing import Any
 from ..reporting.appearance import appearances
 from ..reporting.groups import Group, groups
 from ..reporting.selection import in_question_order
+from ..reporting.sheets import count, share
 from ..runs.folder import Row, Run
 from .texts import bounded, shortened
 
@@ -143,11 +144,12 @@ def _group(group: Group, labels: Sequence[str]) -> dict[str, Any]:
         "prm": group.prm and shortened(group.prm, _MAX_LABEL),
         "questions": len(group.by_question()),
         "rows": len(group.rows),
-        "accuracy": [round(x, 4) for x in (accuracy.value, accuracy.low, accuracy.high)],
-        "covered": round(group.mean("covered"), 4),
-        **{name: round(group.mean(name), 1) for name in ("tokens", "generated", "prm_computed")},
-        "flops": float(f"{group.mean('flops'):.3e}"),
-        "seconds": round(group.mean("seconds"), 4),
+        # Rounded here, as tables round, because a number that is rounded twice may differ.
+        "accuracy": [float(share(x)) for x in (accuracy.value, accuracy.low, accuracy.high)],
+        "covered": float(share(group.mean("covered"))),
+        **{name: int(count(group.mean(name))) for name in ("tokens", "generated", "prm_computed")},
+        "flops": float(f"{group.mean('flops'):.2e}"),
+        "seconds": float(share(group.mean("seconds"))),
         "failed": sum(row.status == "failed" for row in group.rows),
     }
 

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from rich.table import Table
 
+from ..evaluation.failing import commonest_reason
 from ..evaluation.wall_times import WallTimes
 from .actions import action_counts, action_entropy, describe_action
 from .groups import SIMILAR_COMPUTE, Group, cats_pairs, compare
@@ -119,7 +120,12 @@ def accuracy_sheet(found: Sequence[Group], title: str) -> Sheet:
         *([Column("too long for the PRM", ("prm_refused",), plain, 6)] if refused else []),
         *(Column(name, (name,), plain, 3) for name in unequal),
     )
-    return Sheet("accuracy", title, columns, tuple(records), ("strategy", "prm"))
+    notes = tuple(
+        f"every search of {group.name} failed: {commonest_reason(group.rows)}"
+        for group in found
+        if all(row.status == "failed" for row in group.rows)
+    )
+    return Sheet("accuracy", title, columns, tuple(records), ("strategy", "prm"), notes)
 
 
 def _record(group: Group) -> Record:

@@ -195,6 +195,10 @@ class Row:
         )
 
 
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
 def _fits(value: Any, rules: Sequence[Rule]) -> bool:
     return (
         isinstance(value, list | tuple)
@@ -225,6 +229,12 @@ class Run:
     manifest: Mapping[str, Any]
     rows: tuple[Row, ...]
     tree_folders: Mapping[str, pathlib.Path] = dataclasses.field(default_factory=dict)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of the run should know, one line each; older runs have none."""
+        notes = self.manifest.get("notes")
+        return tuple(filter(_is_text, notes)) if isinstance(notes, list) else ()
 
     def tree(self, row: Row) -> SearchResult:
         """The search result behind a row; its candidates have no token ids, which are not stored.
@@ -350,7 +360,8 @@ class RunWriter:
         self._lock = durable.hold(self.folder)
         try:
             old = _read_manifest(self.folder)
-            begin_folder(self.folder, "run folder", old, manifest, _IDENTITY)
+            filled = bool(_complete_rows(self.folder))
+            begin_folder(self.folder, "run folder", old, manifest, _IDENTITY, filled=filled)
             self.keys = self._repair()
             self._appender = _Appender(self.folder)
         except OSError as error:

@@ -67,7 +67,7 @@ def _merged(family: Sequence[Run]) -> Run:
     first = family[0]
     return dataclasses.replace(
         first,
-        manifest=_merged_manifest([run.manifest for run in family]),
+        manifest=_merged_manifest(family),
         rows=tuple(rows.values()),
         tree_folders={
             key: owner.folder for key, owner in owners.items() if owner.folder != first.folder
@@ -88,8 +88,9 @@ def check_labels(runs: Sequence[Run]) -> None:
                 )
 
 
-def _merged_manifest(manifests: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The first manifest with the models, strategies and PRMs of all, and all names in its name."""
+def _merged_manifest(family: Sequence[Run]) -> dict[str, Any]:
+    """The first manifest with the models, strategies, PRMs, notes and names of all."""
+    manifests = [run.manifest for run in family]
     configs = [manifest["config"] for manifest in manifests]
     named = {
         key: list({spec["label"]: spec for config in configs for spec in config[key]}.values())
@@ -97,7 +98,9 @@ def _merged_manifest(manifests: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
     name = " + ".join(dict.fromkeys(str(config["name"]) for config in configs))
     models = {key: model for manifest in manifests for key, model in manifest["models"].items()}
-    return {**manifests[0], "models": models, "config": {**configs[0], **named, "name": name}}
+    notes = list(dict.fromkeys(note for run in family for note in run.notes))
+    config = {**configs[0], **named, "name": name}
+    return {**manifests[0], "models": models, "notes": notes, "config": config}
 
 
 def _check_same(known: Row, first: Run, row: Row, run: Run) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -186,6 +186,7 @@ class PolicySpec(ModelSpec):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        _check_counts(self, ("max_step_tokens", "max_answer_tokens"))
         if self.seed_per not in (None, "sample", "request"):
             raise BadInputError(f"policy: seed_per={self.seed_per!r}: must be sample or request")
         if self.log_probs is not None and not isinstance(self.log_probs, bool):
@@ -244,13 +245,17 @@ def _check_backend(spec: ModelSpec) -> None:
         )
 
 
-def _check_values(spec: ModelSpec) -> None:
-    for name in _COUNTS:
+def _check_counts(spec: ModelSpec, names: Sequence[str]) -> None:
+    for name in names:
         value = getattr(spec, name)
         if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
             raise BadInputError(f"{spec.where}: {name}={value!r}: must be an integer")
         if value is not None and value < 1:
             raise BadInputError(f"{spec.where}: {name}={value!r}: must be at least 1")
+
+
+def _check_values(spec: ModelSpec) -> None:
+    _check_counts(spec, _COUNTS)
     share = spec.gpu_memory_utilization
     if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
         raise BadInputError(

@@ -17,6 +17,9 @@ from . import durable
 
 MANIFEST = "manifest.json"
 
+_DIGESTS = {"sha256": "the content changed", "answers_sha256": "the gold answers changed"}
+"""Keys of digests in manifests, and what is said where nothing but they differ."""
+
 SCHEMA = 1
 """Version of everything in a run folder; a reader refuses any other."""
 
@@ -54,8 +57,12 @@ def make_manifest(
     models: Mapping[str, Any],
     questions: Mapping[str, Any],
     seeds: Sequence[int],
+    notes: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """The manifest of a run: configuration, models, questions, seeds, versions and git commit."""
+    """The manifest of a run: configuration, models, questions, seeds, versions and git commit.
+
+    `notes` are what a reader of the run should know, one line each; reports repeat them.
+    """
     return {
         "schema": SCHEMA,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -63,6 +70,7 @@ def make_manifest(
         "models": dict(models),
         "questions": dict(questions),
         "seeds": list(seeds),
+        "notes": list(notes),
         "versions": _versions(),
         "git": _git_hash(),
     }
@@ -74,8 +82,10 @@ def begin_folder(
     old: Mapping[str, Any] | None,
     new: Mapping[str, Any],
     names: Iterable[str],
+    *,
+    filled: bool,
 ) -> None:
-    """Write the manifest of an empty folder, or check that a run may continue in the folder.
+    """Write the manifest of a folder without results, or check that a run may continue in it.
 
     Args:
         folder: folder that this process has locked.
@@ -83,23 +93,29 @@ def begin_folder(
         old: manifest of the folder; None if it has none.
         new: manifest of this run.
         names: entries in which the two manifests must agree.
+        filled: whether the folder has results. Without any, as after a start that failed, the new
+            manifest takes the old one's place.
 
     Raises:
-        BadInputError: the two differ, or the folder has files but no manifest.
+        BadInputError: the two differ beside results, or the folder has files but no manifest.
         OSError: the manifest can't be written.
     """
     if old is not None:
-        new = json.loads(json.dumps(new))
+        plain = json.loads(json.dumps(new))
         changes = [
-            change for name in names for change in differences(old.get(name), new.get(name), name)
+            change for name in names for change in differences(old.get(name), plain.get(name), name)
         ]
-        if changes:
-            shown = "; ".join(changes[:4]) + ("; ..." if len(changes) > 4 else "")
-            raise BadInputError(
-                f"{kind} {str(folder)!r} was begun differently: {shown}. Go on with the same "
-                "settings, or choose another output folder"
-            )
-        return
+        if not changes:
+            return
+        if not filled:
+            durable.replace_json(folder / MANIFEST, new)
+            return
+        shown = "; ".join(changes[:4])
+        more = f"; and {len(changes) - 4} more" if len(changes) > 4 else ""
+        raise BadInputError(
+            f"{kind} {str(folder)!r} has results of other settings: {shown}{more}. Go on with the "
+            "settings that it has, or choose another output folder"
+        )
     strangers = {path.name for path in folder.iterdir()} - {durable.LOCK, MANIFEST + ".new"}
     if strangers:
         raise BadInputError(
@@ -135,13 +151,19 @@ def with_current_names(value: Any, parent: str = "") -> Any:
 
 
 def differences(old: Any, new: Any, name: str) -> list[str]:
-    """Where two JSON values differ, as "name: old -> new"; a missing entry is equal to null."""
+    """Where two JSON values differ, as "name: old -> new"; a missing entry is equal to null.
+
+    A digest says that something changed, and not what: it counts only where its neighbours agree.
+    """
     if isinstance(old, dict) and isinstance(new, dict):
-        return [
-            change
+        changes = {
+            key: differences(old.get(key), new.get(key), f"{name}.{key}")
             for key in sorted({*old, *new})
-            for change in differences(old.get(key), new.get(key), f"{name}.{key}")
-        ]
+        }
+        plain = [change for key in changes if key not in _DIGESTS for change in changes[key]]
+        if plain:
+            return plain
+        return [f"{name}: {said}" for key, said in _DIGESTS.items() if changes.get(key)]
     if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
         return [
             change

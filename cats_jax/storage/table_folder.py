@@ -22,7 +22,7 @@ from . import durable
 from .manifest import MANIFEST, begin_folder, with_current_names
 
 # What a folder that goes on need not share with its beginning; the seeds are in `config`, too.
-_FREE = ("schema", "created", "versions", "git", "seeds")
+_FREE = ("schema", "created", "versions", "git", "seeds", "notes")
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,7 @@ class FolderKind:
         name: name of the kind, for messages and manifests.
         format: current version of the folder's format.
         command: command that creates such a folder, for messages.
+        results: pattern of the files that a start which failed does not leave.
         migrations: for each older version that can be read, a function that rewrites its manifest
             as one of the current version. A reader refuses all other versions.
     """
@@ -40,6 +41,7 @@ class FolderKind:
     name: str
     format: int
     command: str
+    results: str = "**/*.parquet"
     migrations: Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]] = field(
         default_factory=dict, hash=False
     )
@@ -71,11 +73,11 @@ def locked(
     """
     with durable.hold(folder):
         old = read_manifest(folder, kind) if (folder / MANIFEST).exists() else None
-        begun = None if old is None else extend(old)
+        filled = any(folder.glob(kind.results))
+        begun = extend(old) if old is not None and filled else old
+        names = [name for name in manifest if name not in _FREE]
         try:
-            begin_folder(
-                folder, kind.name, begun, manifest, [n for n in manifest if n not in _FREE]
-            )
+            begin_folder(folder, kind.name, begun, manifest, names, filled=filled)
             if begun is not None and begun != old:
                 durable.replace_json(folder / MANIFEST, begun)
         except OSError as error:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import pathlib
+import re
 from collections.abc import Iterator
 from typing import Any
 
 from ..errors import BadInputError
+
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+"""How JSON writes half of a character; JSON joins two halves that follow one another."""
 
 
 def read_rows(path: str | pathlib.Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -39,22 +43,69 @@ def numbered_rows(path: pathlib.Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """
     if not path.is_file():
         raise BadInputError(f"input {str(path)!r} does not exist: check the path")
-    with path.open("rb") as lines:
-        for number, line in enumerate(lines, 1):
-            if line.strip():
-                where = f"{path}:{number}"
-                yield where, _parse(line, where)
+    try:
+        with path.open("rb") as lines:
+            for number, line in enumerate(lines, 1):
+                if line.strip():
+                    where = f"{path}:{number}"
+                    yield where, _parse(line, where)
+    except OSError as error:
+        raise BadInputError(
+            f"input {str(path)!r} can't be read ({error.strerror}): check the path"
+        ) from error
 
 
 def _parse(line: bytes, where: str) -> dict[str, Any]:
     try:
-        row = json.loads(line)
-    except (ValueError, RecursionError) as error:
+        text = line.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise BadInputError(f"{where}: {_other_encoding(line, error.start)}") from error
+    if "\0" in text:  # without a byte order mark, UTF-16 of plain letters is valid UTF-8
+        raise BadInputError(f"{where}: {_other_encoding(line, text.index(chr(0)))}")
+    try:
+        row = json.loads(text)
+    except json.JSONDecodeError as error:
+        reason = f"{error.msg} at column {error.colno}"
+        if text.strip() in ("[", "{"):
+            reason = "an object or a list over several lines"
+        raise BadInputError(
+            f"{where}: not a JSON object ({reason}): write one object a line"
+        ) from error
+    except (ValueError, RecursionError) as error:  # such as a number of 5000 digits
         reason = str(error).splitlines()[0]
         raise BadInputError(f"{where}: not a JSON object ({reason}): fix or drop it") from error
+    if isinstance(row, list):
+        raise BadInputError(
+            f"{where}: the line is a list: write one JSON object a line, such as by "
+            "`jq -c '.[]' FILE`"
+        )
     if not isinstance(row, dict):
         raise BadInputError(f"{where}: a row must be a JSON object, got {type(row).__name__}")
+    if _SURROGATE.search(text) and (name := _with_lone_surrogate(row)) is not None:
+        raise BadInputError(
+            f"{where}: {name!r} holds half of a character (a lone surrogate, \\ud800 to \\udfff), "
+            "which is no text: write the character whole, or drop it"
+        )
     return row
+
+
+def _other_encoding(line: bytes, place: int) -> str:
+    """What to say of a line that is not UTF-8 text, from index `place` on."""
+    encoding = "UTF-16" if b"\0" in line else "ISO-8859-1"
+    return (
+        f"not UTF-8 text (byte {line[place]:#04x} at {place + 1}); a file must be UTF-8: if it is "
+        f"{encoding}, convert it by `iconv -f {encoding} -t UTF-8 FILE`"
+    )
+
+
+def _with_lone_surrogate(row: dict[str, Any]) -> str | None:
+    """The first column whose name or value holds a lone surrogate, printable; None without one."""
+    for name, value in row.items():
+        try:
+            json.dumps([name, value], ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            return name.encode(errors="replace").decode()
+    return None
 
 
 def _parquet(path: pathlib.Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -64,13 +115,17 @@ def _parquet(path: pathlib.Path) -> Iterator[tuple[str, dict[str, Any]]]:
         raise BadInputError(
             f"question file {str(path)!r}: Parquet needs pyarrow: pip install 'cats-jax[eval]'"
         ) from error
+    number = 0
     try:
-        number = 0
         with parquet.ParquetFile(path) as file:
             for batch in file.iter_batches():
                 for row in batch.to_pylist():
                     number += 1
                     yield f"{path}, row {number}", row
-    except ArrowException as error:
-        reason = str(error).splitlines()[0]
-        raise BadInputError(f"question file {str(path)!r} is no Parquet file: {reason}") from error
+    except (ArrowException, OSError, ValueError) as error:  # also a text that is not UTF-8
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        after = f" after row {number}" if number else ""
+        raise BadInputError(
+            f"question file {str(path)!r} can't be read as Parquet{after} ({reason}): write it "
+            "again, or as .jsonl"
+        ) from error

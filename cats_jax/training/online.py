@@ -38,9 +38,9 @@ from ..storage.manifest import make_manifest
 from ..storage.table_folder import FolderKind, locked
 from .learning_curves import plot_learning_curves
 from .online_searches import CalibratedPrm, Models, OnlineSearches, Searched, question_at
-from .online_state import Progress
+from .online_state import STATE, Progress
 
-KIND = FolderKind("on-line training", format=1, command="cats-jax train --online")
+KIND = FolderKind("on-line training", format=1, command="cats-jax train --online", results=STATE)
 
 CONTROLLER = "seed-0"
 """Folder of the controller, named as by a training in the graph."""

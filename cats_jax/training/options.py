@@ -25,7 +25,8 @@ class TrainingOptions:
         start: controller to go on training, a shipped one or a folder of an earlier training: the
             networks start as its networks, with new optimisers.
         actions: action table, in place of the configuration's: "temperature", "top-p" or "top-k",
-            named by the last sampling parameter that varies in it.
+            named by the last sampling parameter that varies in it, "narrow" or "ask" (see
+            docs/methods/cats.md).
         bank: step bank to train on; default: the simulator of the embedded world.
         validation: step bank to compare on; default: a random fifth of the questions of --bank.
         calibration: calibration of the bank's PRMs: a file of `cats-jax calibrate`, or "weak".

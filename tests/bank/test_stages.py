@@ -303,9 +303,9 @@ def test_the_prms_of_a_bank_stay(tmp_path):
             collected(tmp_path, models=models, allocation=ALONE, prms=prms)
         assert models.loaded == []
     changed = dataclasses.replace(BAD, dtype="bfloat16")
-    with pytest.raises(BadInputError, match=r"differently: config\.prms\[1\]\.dtype: .* Go on"):
+    with pytest.raises(BadInputError, match=r"settings: config\.prms\[1\]\.dtype: .* Go on"):
         collected(tmp_path, allocation=ALONE, prms=(GOOD, changed, SHORT))
-    with pytest.raises(BadInputError, match=r"differently: config\.seed: 0 -> 1"):
+    with pytest.raises(BadInputError, match=r"settings: config\.seed: 0 -> 1"):
         collected(tmp_path, allocation=ALONE, prms=(GOOD, BAD, SHORT), seed=1)
     assert rows(folder) == before
     assert (folder / "manifest.json").read_text() == manifest
@@ -317,7 +317,7 @@ def test_prms_that_decided_what_is_drawn_stay_alone(tmp_path):
         BadInputError, match=r"has the PRMs good, the recipe good, bad: its PRMs decided what"
     ):
         collected(tmp_path, prms=(GOOD, BAD))
-    with pytest.raises(BadInputError, match=r"begun differently: .*revisits_per_prm: 2 -> 0"):
+    with pytest.raises(BadInputError, match=r"of other settings: .*revisits_per_prm: 2 -> 0"):
         collected(tmp_path, prms=(GOOD,), allocation=ALONE)
 
 

@@ -1,11 +1,14 @@
 """The command line: help, exit codes, and one line for each kind of bad input."""
 
 import json
+import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import time
 
 import jax
 import pytest
@@ -16,10 +19,12 @@ import cats_jax
 import learners
 from cats_jax import cli, world
 from cats_jax.commands import evaluate as evaluate_command
+from cats_jax.commands import interruption
 from cats_jax.compiled_programs import cache_environment
 from cats_jax.controllers import checkpoint
 from cats_jax.evaluation.evaluate import prepare
 from cats_jax.models import source
+from cats_jax.runs.folder import read_run
 from cats_jax.specs.recipe import PolicySpec, PrmSpec, load_recipe
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -192,6 +197,8 @@ def test_python_callers_keep_programs_there_unless_jax_is_told_otherwise(
         ("max_depth: 6", "policy: {path: weak, recipe: plain}", r"'recipe': it is now 'format'"),
         ("max_depth: 6", "max_deph: 6", r"'max_deph': did you mean 'max_depth'\? known are"),
         ("max_depth: 6", "max_depth: 0", r"max_depth=0: must be an integer of at least 1"),
+        ("max_depth: 6", "policy: {path: weak, max_step_tokens: -3}",
+            r"recipe '.*recipe\.yaml': policy: max_step_tokens=-3: must be at least 1"),
         ("max_depth: 6", "seeds: [a]", r"seeds: 'a' must be an integer"),
         ("max_depth: 6", "max_depth: [", r"is no YAML"),
         ("{file: QUESTIONS}", "{file: /no/such.jsonl}", r"'/no/such\.jsonl' does not exist"),
@@ -221,10 +228,11 @@ def test_bad_recipes(capsys, recipe, tmp_path, old, new, message):
 @pytest.mark.parametrize(
     ("questions", "message"),
     [
-        ("", r"q\.jsonl has no questions"),
-        ("\n\n", r"has no questions"),
+        ("", r"q\.jsonl has no rows: write a question a line"),
+        ("\n\n", r"has no rows"),
         ('{"id": 1, "question": "1+2", "answer": 3}\n{"id": 2\n', r"q\.jsonl:2: not a JSON object"),
-        ("[1]\n", r"q\.jsonl:1: a row must be a JSON object, got list"),
+        ("[1]\n", r"q\.jsonl:1: the line is a list: write one JSON object a line"),
+        ("1\n", r"q\.jsonl:1: a row must be a JSON object, got int"),
         ('{"id": 1, "question": "1+2"}\n', r"q\.jsonl:1: column 'answer' is missing"),
         ('{"id": 1, "question": " ", "answer": 3}\n', r"q\.jsonl:1: 'question' must be a text"),
         ('{"id": 1, "question": "x", "answer": null}\n', r"q\.jsonl:1: 'answer' must be a text or"),
@@ -256,6 +264,7 @@ def test_bad_questions(capsys, recipe, tmp_path, questions, message):
         (("solve", "(1+2)*3=?", "-n", "4", "--width", "8"), r"K=8 paths kept, but N=4"),
         (("solve", "x", "--policy", "/no/such"), r"policy folder '/no/such' does not exist"),
         (("solve", "(1+2)*3=?", "--prm", "/no/such"), r"PRM folder '/no/such' does not exist"),
+        (("solve", "1+\udce9"), r"question is not UTF-8 text"),
         (("solve", "(1+2)*3=?", "--prm-format", "x"), r"PRM format 'x' is unknown"),
         (("serve", "no-such.yaml"), r"recipe 'no-such\.yaml' does not exist"),
         (("serve", "--host", "0.0.0.0"), r"others can reach it, so the server needs a token"),
@@ -451,7 +460,9 @@ def test_evaluate_and_report(capsys, recipe, tmp_path, monkeypatch):
     # Plain: no colours, no box characters, a line for each cell.
     assert out.isascii()
     assert "\x1b" not in out
-    assert re.search(r"\[1/2\] greedy N=1 seed 0: 4/4, accuracy [01]\.\d+, \d+ questions/min", out)
+    assert re.search(
+        r"\[1/2\] greedy N=1 seed 0: 4/4, accuracy [01]\.\d+, [\d.]+ s, \d+ tokens/s", out
+    )
     assert re.search(r"beam +\| +4 +\| exact +\|", out)
     assert "where the time went" in out
     assert f"run folder: {folder}" in out
@@ -482,6 +493,57 @@ def test_all_questions_of_a_cell_failing_is_a_failed_run(capsys, recipe, tmp_pat
 
     monkeypatch.setattr(evaluate_command, "model_source", broken)
     assert cli.run(["evaluate", recipe(), "--output", str(tmp_path / "run")]) == 1
+    said = capsys.readouterr().out
+    assert re.search(r"every search of beam N=4 failed: question 'a', step 0: NaN", said)
+
+
+def test_a_run_in_which_every_search_fails_stops_and_names_the_setting(
+    capsys, recipe, tmp_path, monkeypatch
+):
+    def wordy():
+        return scripted.ScriptedModels(finish="length")
+
+    monkeypatch.setattr(evaluate_command, "model_source", wordy)
+    rows = [{"id": f"q{i}", "question": f"{i}+2+4", "answer": i + 6} for i in range(30)]
+    path, folder = recipe(questions="\n".join(map(json.dumps, rows))), tmp_path / "run"
+    command = ["evaluate", path, "--in-flight", "8", "--output", str(folder)]
+    assert cli.run(command) == 1
+    said = capsys.readouterr()
+    assert re.fullmatch(
+        r"cats-jax: stopped, because the first 20 searches failed alike: every candidate of step 0 "
+        r"is invalid: cut at max_step_tokens .*--keep-going searches the rest .*\n",
+        said.err,
+    )
+    assert len(read_run(folder).rows) == 20
+    assert cli.run([*command, "--keep-going"]) == 1
+    assert "every search of greedy N=1 failed: every candidate of" in capsys.readouterr().out
+    assert len(read_run(folder).rows) == 60
+    assert cli.run(["show", str(folder), "--question", "q0"]) == 0
+    assert "raise the policy's max_step_tokens" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize("how", ["Ctrl-C", "SIGTERM"])
+def test_an_interrupted_run_says_how_it_goes_on(capsys, recipe, tmp_path, monkeypatch, how):
+    def interrupted():
+        if how == "Ctrl-C":
+            raise KeyboardInterrupt
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(60)  # the signal ends it
+
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(evaluate_command, "model_source", interrupted)
+    assert cli.run(["evaluate", recipe(), "--output", str(tmp_path / "run")]) == 1
+    assert capsys.readouterr().err == (
+        "cats-jax: interrupted; what is finished is kept: the same command goes on where it "
+        "stopped\n"
+    )
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_what_does_not_go_on_says_so():
+    assert "`solve` keeps nothing unfinished" in interruption.interrupted(["solve", "1+1"])
+    assert "begins anew" in interruption.interrupted(["train", "--output", "x"])
+    assert interruption.goes_on(["train", "--online", "recipe.yaml"])
 
 
 def test_demo_refuses_a_folder_with_results(capsys, tmp_path):

@@ -4,6 +4,7 @@ import hashlib
 import json
 import math
 import random
+import re
 
 import datasets as hub
 import datasets.config as hub_config
@@ -234,6 +235,10 @@ def test_unknown_sets(spec, message):
         ("aime24", {"problem": "x", "answer": "1/2"}, r"must be an integer, got '1/2'"),
         ("olympiadbench", {"question": "x", "final_answer": []}, r"'final_answer' must be"),
         ("olympiadbench", {"question": "x", "final_answer": ["1"], "error": "a"}, r"'error' must"),
+        ("gsm8k", {"question": "\ud83d x", "answer": "#### 5"}, r"'question' holds half of a char"),
+        ("olympiadbench", {"id": "\udc01", "question": "x", "final_answer": ["1"]}, r"'id' holds"),
+        ("olympiadbench", {"id": 1.5, "question": "x", "final_answer": ["1"]}, r"whole .* 1\.5"),
+        ("olympiadbench", {"id": 5, "question": "x", "final_answer": ["1"]}, r"first at .*jsonl:1"),
     ],
 )  # fmt: skip
 def test_bad_rows_are_named_by_file_and_line(tmp_path, name, row, message):
@@ -242,10 +247,64 @@ def test_bad_rows_are_named_by_file_and_line(tmp_path, name, row, message):
         read_questions(path, layout=name)
 
 
+_LINE = '{"question": "Où est x?", "answer": "½"}\n'
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (_LINE.encode() + _LINE.encode("latin-1"), r":2: not UTF-8 .*iconv -f ISO-8859-1 -t UTF-8"),
+        (_LINE.encode("utf-16"), r":1: not UTF-8 .*iconv -f UTF-16 -t UTF-8"),
+        (_LINE.replace("ù", "u").replace("½", "1").encode("utf-16-le"), r":1: not UTF-8 .*UTF-16"),
+        (b"[\n{}]\n", r":1: .*over several lines.*write one object a line"),
+        (b"[{}]\n", r":1: the line is a list: .*jq -c"),
+        (_LINE.encode() + b'{"question": ', r":2: not a JSON object \(Expecting value at column"),
+        (b'{"answer": ' + b"1" * 5000 + b"}", r":1: not a JSON object .*4300"),
+        (b"", r"q\.jsonl has no rows: write a question a line, such as \{"),
+        (b" \n\n", r"q\.jsonl has no rows"),
+    ],
+)
+def test_bad_files_are_named_with_the_way_out(tmp_path, content, message):
+    path = tmp_path / "q.jsonl"
+    path.write_bytes(content)
+    with pytest.raises(BadInputError, match=message) as error:
+        read_questions(path)
+    assert "\n" not in str(error.value)
+
+
+def test_a_file_that_cannot_be_read(tmp_path, monkeypatch):
+    path = _jsonl(tmp_path / "q.jsonl", [{"question": "x", "answer": 1}])
+
+    def refuse(*arguments):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(type(path), "open", refuse)
+    with pytest.raises(BadInputError, match=r"q\.jsonl' can't be read \(Permission denied\)"):
+        read_questions(path)
+
+
+_LAYOUT_OF_CASE = {"aime": "aime24", "amc": "amc23", "gsm8k": "gsm8k", "math": "math",
+                   "olympiad": "olympiadbench"}  # fmt: skip
+
+
+def test_the_recorded_files(shared):
+    """Files as users have them: how many questions each gives, or an error with file and line."""
+    for line in shared("cases/data_files.jsonl").read_text().splitlines():
+        case = json.loads(line)
+        path = shared(f"cases/{case['file']}")
+        if isinstance(case["expected"], int):
+            found = read_questions(path, layout=_LAYOUT_OF_CASE.get(path.stem))
+            assert len(found.questions) == case["expected"], path
+        else:
+            with pytest.raises(BadInputError, match=rf"^{re.escape(str(path))}:\d+: ") as error:
+                read_questions(path, layout=_LAYOUT_OF_CASE.get(path.stem))
+            str(error.value).encode()
+
+
 def test_bad_parquet(tmp_path):
     path = tmp_path / "rows.parquet"
     path.write_text("not a table")
-    with pytest.raises(BadInputError, match="is no Parquet file"):
+    with pytest.raises(BadInputError, match="can't be read as Parquet"):
         read_questions(path)
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist([{"question": "x", "answer": " "}]), path)
     with pytest.raises(BadInputError, match=r"rows\.parquet, row 1: 'answer' must be"):
@@ -375,12 +434,28 @@ def test_slices_and_shuffles(tmp_path):
 
 def test_counting_downloads_nothing(monkeypatch, tmp_path):
     monkeypatch.delattr(hub, "load_dataset")
-    assert count_questions(QuestionSpec(dataset="math500")) == 500
-    assert count_questions(QuestionSpec(dataset="gsm8k", split="train", start=7000)) == 473
-    assert count_questions(QuestionSpec(dataset="aime24", count=5)) == 5
-    assert count_questions(QuestionSpec(world="test", count=7)) == 7
+    assert count_questions(QuestionSpec(dataset="math500")) == (500, ())
+    assert count_questions(QuestionSpec(dataset="gsm8k", split="train", start=7000)) == (473, ())
+    assert count_questions(QuestionSpec(dataset="aime24", count=5)) == (5, ())
+    assert count_questions(QuestionSpec(world="test", count=7)) == (7, ())
     path = _jsonl(tmp_path / "q.jsonl", [{"question": "x", "answer": 1}] * 3)
-    assert count_questions(QuestionSpec(file=str(path), start=1)) == 2
+    assert count_questions(QuestionSpec(file=str(path), start=1)) == (2, ())
+
+
+def test_a_count_beyond_the_rows_is_said(tmp_path):
+    path = _jsonl(tmp_path / "q.jsonl", [{"question": "x", "answer": 1}] * 3)
+    too_many = QuestionSpec(file=str(path), start=1, count=300)
+    note = f"questions: {path} has 2 rows from start 1 on, fewer than count 300: all are taken"
+    assert load_questions([too_many]).notes == (note,)
+    assert count_questions(too_many) == (2, (note,))
+    published = QuestionSpec(dataset="aime24", count=31)
+    assert count_questions(published)[0] == 30
+    assert "has 30 rows, fewer than count 31" in count_questions(published)[1][0]
+    exact = QuestionSpec(file=str(path), label="b", count=3)
+    assert load_questions([exact]).notes == count_questions(exact)[1] == ()
+    beyond = QuestionSpec(dataset="aime24", start=30)
+    with pytest.raises(BadInputError, match="start=30 leaves none"):
+        count_questions(beyond)
 
 
 def test_several_sets(tmp_path):

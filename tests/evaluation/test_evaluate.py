@@ -23,7 +23,7 @@ from scipy import stats
 
 import learners
 import search
-from cats_jax.commands import terminal
+from cats_jax.commands import progress, time_left
 from cats_jax.controllers import checkpoint
 from cats_jax.controllers.strategies import build_strategy
 from cats_jax.errors import BadInputError
@@ -430,25 +430,69 @@ def test_weights_and_biases_must_be_installed():
         tracking.WeightsAndBiases("project", "name", {})
 
 
-def test_the_progress_line(finished):
+def _bars(console, *titles):
+    cells = evaluate.grid(_recipe())[: len(titles)]
+    named = [_Titled(title, cell) for title, cell in zip(titles, cells, strict=True)]
+    return progress.ProgressBars(console, named, questions=4, in_flight=2)
+
+
+class _Titled:
+    """A cell of another title."""
+
+    def __init__(self, title, cell):
+        self.title, self.num_candidates, self.strategy = title, cell.num_candidates, cell.strategy
+
+
+def test_the_progress_lines(finished):
     output = io.StringIO()
     rows = finished[0].rows
-    console = Console(file=output, width=200)
-    with terminal.ProgressBars(console, 2) as bars:
+    with _bars(Console(file=output, width=80), "beam", "greedy") as bars:
         bars.begin_cell("beam", 4, rows[:1])
         bars.row("beam", rows[1])
         bars.begin_cell("greedy", 1, rows[:1])  # while the first is open
         for row in rows[2:4]:
             bars.row("beam", row)
     lines = output.getvalue().splitlines()
-    number = r"\d+"
-    assert re.fullmatch(
-        rf"\[1/2\] beam: 4/4, accuracy [01]\.\d\d\d, {number} questions/min, {number} tokens/s, "
-        r"0:00 left, done in 0\.\d s",
-        lines[1],
-    )
     assert re.fullmatch(r"\[2/2\] greedy: 1/1, accuracy [01]\.000, already there", lines[0])
-    assert terminal._duration(3_671) == "1:01:11"
+    assert re.fullmatch(
+        r"\[1/2\] beam: 4/4, accuracy [01]\.\d\d\d, 0\.\d s, \d+ tokens/s", lines[1]
+    )
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_bar_count_and_time_left_stay_in_a_narrow_terminal(finished, width):
+    output = io.StringIO()
+    console = Console(file=output, width=width, force_terminal=True, color_system=None)
+    title = "a_very_long_label_of_a_strategy N=64 math-shepherd-mistral-7b seed 0"
+    with _bars(console, title) as bars:
+        bars.begin_cell(title, 4, [])
+        for row in finished[0].rows[:2]:
+            bars.row(title, row)
+        bars._bars.refresh()
+    lines = re.split(r"[\r\n]+", re.sub(r"\x1b\[[\d?]*\w", "", output.getvalue()))
+    assert all(len(line) <= width for line in lines)
+    whole, cell = (line for line in lines[-3:] if "\N{BOX DRAWINGS HEAVY HORIZONTAL}" in line)
+    assert re.match(r"all 1 cells .* 50% .*\d:\d\d left", whole)
+    assert re.match(r"\[1/1\] a_very_long.*\u2026.* 2/4 +acc\. [01]\.\d\d\d", cell)
+
+
+def test_the_time_left_is_of_the_work_that_is_done():
+    left = time_left.TimeLeft({"small": 1.0, "large": 8.0}, questions=100, in_flight=64)
+    left.begin("small", 100, 0)
+    left.end_question("small")
+    assert left.seconds(25.0) is None  # of 900 parts at most 33 are done
+    for _ in range(99):
+        left.end_question("small")
+    assert left.share == pytest.approx(1 / 9)
+    assert left.seconds(25.0) == pytest.approx(200.0)
+    left.begin("large", 100, 50)  # half of it was there before: no work of this process
+    assert left.share == pytest.approx(5 / 9)
+    # 50 questions are being searched, half done: 100 + 200 parts done, 200 left.
+    assert left.seconds(60.0) == pytest.approx(40.0)
+    for _ in range(50):
+        left.end_question("large")
+    assert (left.share, left.seconds(90.0)) == (1.0, 0.0)
+    assert time_left.duration(3_671) == "1:01:11"
 
 
 # No ground truth inside
@@ -512,7 +556,7 @@ def test_going_on_with_other_settings_is_refused(finished):
         _evaluate(finished[0].folder, recipe=fewer)
     questions = scripted.question_set(_QUESTIONS)
     questions = dataclasses.replace(questions, answers=dict.fromkeys(questions.answers, "1"))
-    with pytest.raises(BadInputError, match=r"questions\.answers_sha256"):
+    with pytest.raises(BadInputError, match=r"settings: questions: the gold answers changed\."):
         _evaluate(finished[0].folder, questions=questions)
 
 

@@ -235,7 +235,10 @@ def test_a_damaged_tree_is_named(tmp_path):
         ({"config": {"name": "t", "num_candidates": [4], "policy": {"path": "strong"}}},
          r'config\.policy\.path: "weak" -> "strong"'),
         ({"models": {"policy": {"name": "other"}}}, r"models\.policy\.name"),
-        ({"questions": {"source": "sums", "count": 4}}, r"questions\.count: 3 -> 4"),
+        ({"questions": {"source": "sums", "count": 4, "sha256": "f" * 64}},
+         r"settings: questions\.count: 3 -> 4\. Go on with the settings that it has, or"),
+        ({"questions": {"source": "sums", "count": 3, "sha256": "f" * 64}},
+         r"settings: questions: the content changed\. Go on"),
     ],
 )  # fmt: skip
 def test_going_on_with_something_else_is_refused(tmp_path, change, message):
@@ -243,6 +246,17 @@ def test_going_on_with_something_else_is_refused(tmp_path, change, message):
     with pytest.raises(BadInputError, match=message):
         _write(tmp_path, range(1, 2), **change)
     assert len(_keys(tmp_path)) == 1
+
+
+def test_a_folder_without_a_row_is_locked_by_no_manifest(tmp_path):
+    """A start that failed, or that was killed in its first row, decides nothing."""
+    _write(tmp_path, [])
+    _write(tmp_path, [], seeds=[1], models={"policy": {"name": "another"}})
+    (tmp_path / RESULTS).write_text('{"key": "cut off')
+    _write(tmp_path, range(1), models={"policy": {"name": "third"}})
+    run = read_run(tmp_path)
+    assert run.manifest["models"] == {"policy": {"name": "third"}}
+    assert len(run.rows) == 1
 
 
 def test_other_versions_may_go_on(tmp_path):

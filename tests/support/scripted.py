@@ -7,6 +7,7 @@ the sum is right. The PRM knows what is right and blurs it by a hash.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import time
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from cats_jax.datasets import QuestionSet
 from cats_jax.errors import BadInputError, ScorerContractError
 from cats_jax.models.footprint import Work
 from cats_jax.protocols import (
+    Finish,
     Generation,
     Path,
     Question,
@@ -37,13 +39,17 @@ def question_set(count: int) -> QuestionSet:
 
 
 class ScriptedPolicy:
-    """Writes the next partial sum; one time in three it is wrong, sometimes blank."""
+    """Writes the next partial sum; one time in three it is wrong, sometimes blank.
+
+    With a `finish` every step ends so, whatever it is.
+    """
 
     name = "scripted"
     num_parameters = 10
 
-    def __init__(self, delay: float = 0.0) -> None:
+    def __init__(self, delay: float = 0.0, finish: Finish | None = None) -> None:
         self.delay = delay
+        self.finish = finish
 
     def check_question(self, question: Question) -> None:
         if len(question.text) > 100:
@@ -52,6 +58,11 @@ class ScriptedPolicy:
     def generate(self, requests: Sequence[StepRequest]) -> Generation:
         time.sleep(self.delay)
         samples = [[_sample(request, seed) for seed in request.seeds] for request in requests]
+        if self.finish is not None:
+            samples = [
+                [dataclasses.replace(each, finish=self.finish) for each in group]
+                for group in samples
+            ]
         usage = [
             [TokenUsage(computed=1 if j else 6, generated=2) for j in range(len(group))]
             for group in samples
@@ -107,8 +118,11 @@ class ScriptedPrm:
 class ScriptedModels:
     """`ModelSource` of the two; counts what was loaded."""
 
-    def __init__(self, delay: float = 0.0, breaks_on: str | None = None) -> None:
+    def __init__(
+        self, delay: float = 0.0, breaks_on: str | None = None, finish: Finish | None = None
+    ) -> None:
         self.delay = delay
+        self.finish: Finish | None = finish
         self.breaks_on = breaks_on
         self.loaded: list[str] = []
 
@@ -123,7 +137,7 @@ class ScriptedModels:
 
     def policy(self, spec: PolicySpec) -> ScriptedPolicy:
         self.loaded.append(spec.path)
-        return ScriptedPolicy(self.delay)
+        return ScriptedPolicy(self.delay, self.finish)
 
     def prm(self, spec: PrmSpec) -> ScriptedPrm:
         self.loaded.append(spec.path)

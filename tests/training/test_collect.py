@@ -328,7 +328,9 @@ def test_bad_input(tmp_path, capsys):
     with pytest.raises(BadInputError, match="is no collection of trajectories"):
         collect.load_decisions(tmp_path)
     folder = collected(tmp_path, num_candidates=[4])
-    with pytest.raises(BadInputError, match=r"begun differently: config\.num_candidates"):
+    with pytest.raises(
+        BadInputError, match=r"has results of other settings: config\.num_candidates"
+    ):
         collected(tmp_path, num_candidates=[3])
     manifest = json.loads((folder / "manifest.json").read_text())
     earlier = {name: value for name, value in manifest.items() if name != "question_texts"}

@@ -392,7 +392,7 @@ def _prm_one(spec):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"count": 6}, "was begun differently: questions"),
+        ({"count": 6}, "has results of other settings: questions"),
         ({"config": dataclasses.replace(QUICK, num_iterations=4)}, "num_iterations: 3 -> 4"),
         ({"max_depth": 2}, "max_depth: 3 -> 2"),
     ],

@@ -40,8 +40,7 @@ function accuracyTable(part) {
         el("span", {class: "range", style: {left: scale(low), width: `calc(${scale(high)} - ${scale(low)})`}}),
         el("span", {class: "point", style: {left: scale(value), "background-color": color}})),
       numberCell(group.covered, 3),
-      numberCell(Math.round(group.tokens)), numberCell(Math.round(group.generated)),
-      numberCell(Math.round(group.prm_computed)),
+      numberCell(group.tokens), numberCell(group.generated), numberCell(group.prm_computed),
       el("td", {class: "number"}, formatLarge(group.flops)),
       numberCell(group.seconds, 3), numberCell(group.failed));
   });

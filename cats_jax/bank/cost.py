@@ -1,0 +1,53 @@
+"""What a step bank samples and scores, before anything is sampled."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..models.footprint import PROMPT_TOKENS
+from .recipe import BankRecipe
+
+
+@dataclass(frozen=True)
+class BankCost:
+    """What the questions of a bank cost.
+
+    Attributes:
+        paths: whole paths that every question is drawn, over all sampling settings.
+        samples: steps that the policy samples.
+        sampled: tokens that it samples.
+        scored: tokens that each PRM computes.
+    """
+
+    paths: int
+    samples: int
+    sampled: int
+    scored: int
+
+
+def bank_cost(recipe: BankRecipe, questions: int) -> BankCost:
+    """About the most that a bank of so many questions costs.
+
+    Every step is counted as if all paths went on and as long as it may get. Each step has as many
+    draws as paths, the few draws of revisited nodes, and those of the nodes that are drawn like the
+    root. What agrees is sampled as often, but scored once, and most paths end early: a bank costs
+    less, often by far.
+    """
+    allocation, prms = recipe.allocation, len(recipe.prms)
+    root = sum(draws.root_draws for draws in allocation.draws)
+    revisit = sum(draws.revisit_draws for draws in allocation.draws)
+    most = max(draws.root_draws for draws in allocation.draws)
+    revisited = allocation.revisits_per_prm * prms + int(most / allocation.revisit_arrivals)
+    like_root = allocation.root_draws_per_prm * prms
+    later = root + revisited * revisit + like_root * root
+    steps, policy = recipe.max_depth, recipe.policy
+    samples = root if steps == 1 else root + (steps - 1) * later
+    last = root if steps == 1 else later
+    longest = max(policy.max_step_tokens, policy.max_answer_tokens)
+    sampled = (samples - last) * policy.max_step_tokens + last * longest
+    return BankCost(
+        paths=root,
+        samples=questions * samples,
+        sampled=questions * sampled,
+        scored=questions * (PROMPT_TOKENS + sampled),
+    )

@@ -1,0 +1,61 @@
+"""Stopping a run in which every search fails, before it has searched everything."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from ..errors import RunStoppedError
+from ..runs.folder import Row
+
+MOST_FAILURES = 20
+"""Failures of one kind, without a search that did not fail, after which a run stops."""
+
+_VARIABLE = re.compile(r"'[^']*'|\"[^\"]*\"|\d+(\.\d+)?")
+"""What differs between failures of one kind: names in quotes, and numbers."""
+
+
+class FailureWatch:
+    """A `recording.Observer` that stops a run at its `MOST_FAILURES`-th failure of one kind.
+
+    The first search that does not fail, in this run or in the rows that it goes on from, ends the
+    watch: later failures are rows like any other.
+    """
+
+    def __init__(self, folder: str | pathlib.Path) -> None:
+        """Watch the run in a folder, which the message names."""
+        self._folder = folder
+        self._kinds: Counter[str] = Counter()
+        self._over = False
+
+    def begin_cell(self, title: str, total: int, rows: Sequence[Row]) -> None:
+        """A cell begins; rows of an earlier start that did not fail end the watch."""
+        self._over = self._over or any(row.status != "failed" for row in rows)
+
+    def row(self, title: str, row: Row) -> None:
+        """Count one more search.
+
+        Raises:
+            RunStoppedError: it is the last failure that the watch lets pass.
+        """
+        self._over = self._over or row.status != "failed"
+        if self._over:
+            return
+        kind = _VARIABLE.sub("", row.reason)
+        self._kinds[kind] += 1
+        if self._kinds[kind] == MOST_FAILURES:
+            raise RunStoppedError(
+                f"stopped, because the first {MOST_FAILURES} searches failed alike: {row.reason}. "
+                f"The rows are kept in {str(self._folder)!r}; with another setting give another "
+                "--output. --keep-going searches the rest all the same"
+            )
+
+
+def commonest_reason(rows: Iterable[Row]) -> str:
+    """The reason of the commonest kind of failure among some failed rows, at least one."""
+    reasons = [row.reason for row in rows]
+    kinds = Counter(_VARIABLE.sub("", reason) for reason in reasons)
+    (commonest, _), *_ = kinds.most_common(1)
+    return next(reason for reason in reasons if _VARIABLE.sub("", reason) == commonest)
