@@ -7,7 +7,9 @@ import pathlib
 import tyro
 
 
-def bank(recipe: tyro.conf.Positional[pathlib.Path], *, output: pathlib.Path) -> int:
+def bank(
+    recipe: tyro.conf.Positional[pathlib.Path], *, output: pathlib.Path, functions: bool = True
+) -> int:
     """Record a step bank: many scored children of every node, question by question.
 
     A collection that was killed goes on where it stopped when the same command is given again. With
@@ -17,15 +19,19 @@ def bank(recipe: tyro.conf.Positional[pathlib.Path], *, output: pathlib.Path) ->
     Args:
         recipe: YAML file, such as recipes/bank/weak-controller.yaml.
         output: folder of the bank.
+        functions: run functions that the recipe names as module:function, which are code.
     """
     from ..bank.build import collect_bank
     from ..bank.recipe import load_bank_recipe
     from ..models.source import ModelFolders
+    from ..specs.functions import function_lines
     from .progress import ProgressBar
     from .terminal import make_console
 
     loaded = load_bank_recipe(recipe)
     console = make_console(stderr=True)
+    for line in function_lines((), loaded.policy, loaded.prms, allowed=functions):
+        console.print(line, markup=False, soft_wrap=True)
     with ProgressBar(console, f"recording {output}", 1.0) as bar:
         collect_bank(
             loaded, ModelFolders(), output, report=lambda done, total: bar.show(done / total)

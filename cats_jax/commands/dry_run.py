@@ -70,8 +70,10 @@ def _footprints(recipe: Recipe, models: ModelSource) -> tuple[list[Footprint | N
     found: list[Footprint | None] = []
     absent: list[str] = []
     for spec in (recipe.policy, *recipe.prms):
-        if not is_function_name(spec.path):
-            check_format_name(spec)
+        if is_function_name(spec.path):
+            found.append(None)
+            continue
+        check_format_name(spec)
         try:
             models.check(spec)
             found.append(models.footprint(_as_settled(spec, work), work))
