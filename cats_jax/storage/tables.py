@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import pathlib
 from collections.abc import Iterator
 from typing import Any
 
 from ..errors import BadInputError
+from .parquet import MAX_TABLES, bounded_batches
+from .reading import bounded_lines, parse_json, reading
 
 
 def read_rows(path: str | pathlib.Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -39,8 +40,8 @@ def numbered_rows(path: pathlib.Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """
     if not path.is_file():
         raise BadInputError(f"input {str(path)!r} does not exist: check the path")
-    with path.open("rb") as lines:
-        for number, line in enumerate(lines, 1):
+    with reading(repr(str(path))):
+        for number, line in enumerate(bounded_lines(path), 1):
             if line.strip():
                 where = f"{path}:{number}"
                 yield where, _parse(line, where)
@@ -48,7 +49,7 @@ def numbered_rows(path: pathlib.Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def _parse(line: bytes, where: str) -> dict[str, Any]:
     try:
-        row = json.loads(line)
+        row = parse_json(line, any_integer=True)
     except (ValueError, RecursionError) as error:
         reason = str(error).splitlines()[0]
         raise BadInputError(f"{where}: not a JSON object ({reason}): fix or drop it") from error
@@ -59,18 +60,14 @@ def _parse(line: bytes, where: str) -> dict[str, Any]:
 
 def _parquet(path: pathlib.Path) -> Iterator[tuple[str, dict[str, Any]]]:
     try:
-        from pyarrow import ArrowException, parquet
+        import pyarrow  # noqa: F401 - `bounded_batches` needs it
     except ModuleNotFoundError as error:
         raise BadInputError(
             f"question file {str(path)!r}: Parquet needs pyarrow: pip install 'cats-jax[eval]'"
         ) from error
-    try:
-        number = 0
-        with parquet.ParquetFile(path) as file:
-            for batch in file.iter_batches():
-                for row in batch.to_pylist():
-                    number += 1
-                    yield f"{path}, row {number}", row
-    except ArrowException as error:
-        reason = str(error).splitlines()[0]
-        raise BadInputError(f"question file {str(path)!r} is no Parquet file: {reason}") from error
+    number = 0
+    with reading(f"question file {str(path)!r}", "write it anew", "is no Parquet file"):
+        for batch in bounded_batches(path, MAX_TABLES):
+            for row in batch.to_pylist():
+                number += 1
+                yield f"{path}, row {number}", row
