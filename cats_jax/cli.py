@@ -9,6 +9,7 @@ import contextlib
 import errno
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 
 import tyro
@@ -36,6 +37,7 @@ from .commands.train import train
 from .compiled_programs import cache_environment
 from .errors import BadInputError, ModelContractError, RunStoppedError
 from .reporting.plain_text import printable
+from .storage.reading import reason
 from .version import __version__
 
 _COMMANDS = {
@@ -71,6 +73,9 @@ _ENVIRONMENT = {
 }
 """Environment variables set unless the user has set them. JAX and torch read them on import."""
 
+
+_TRACEBACK = "CATS_JAX_TRACEBACK"
+"""Environment variable that lets an unforeseen error through, with its traceback."""
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Error numbers of a full disk, a full quota, or a file larger than the limit."""
@@ -111,14 +116,32 @@ def run(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:
-        if error.errno not in _FULL:
-            raise
-        print(
-            f"cats-jax: nothing more can be written ({error.strerror}): free space and give the "
-            "same command again",
-            file=sys.stderr,
-        )
+        if error.errno in _FULL:
+            line = (
+                f"nothing more can be written ({error.strerror}): free space and give the same "
+                "command again"
+            )
+        else:
+            line = _unexpected(error)
+        print(f"cats-jax: {line}", file=sys.stderr)
         return 1
+    # The last resort: readers name the file, and all else is a fault of ours.
+    except Exception as error:
+        print(f"cats-jax: {_unexpected(error)}", file=sys.stderr)
+        return 1
+
+
+def _unexpected(error: Exception) -> str:
+    """One line about an error that nothing foresaw; the error itself for who asks for it."""
+    if os.environ.get(_TRACEBACK):
+        raise error
+    # A line of Python's traceback, so that a report of the fault says where.
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    said = f"{type(error).__name__}: {reason(error)}"
+    return printable(
+        f"unexpected error, {said} ({os.path.basename(last.filename)}:{last.lineno}): check the "
+        f"input; {_TRACEBACK}=1 shows the traceback for a report of the fault"
+    )
 
 
 if __name__ == "__main__":

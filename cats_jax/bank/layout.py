@@ -16,6 +16,7 @@ from search import bank as search_bank
 
 from ..errors import BadInputError, known_names
 from ..specs.calibrations import IDENTITY, Calibrations
+from ..storage.reading import reading
 from .store import read_manifest, read_sparsity, read_tables
 from .types import apart
 
@@ -67,8 +68,21 @@ def load_bank(
             not the expected one, the bank lacks a PRM or some of its scores, it has fewer questions
             than `count`, or a file is damaged.
     """
+    way_out = "collect it anew, or copy it anew"
+    with reading(f"step bank {str(folder)!r}", way_out):
+        return _load(folder, prms, dict(calibrations), count, expected or {}, world)
+
+
+def _load(
+    folder: str | pathlib.Path,
+    prms: Sequence[str] | None,
+    known: Mapping[str, Sequence[float]],
+    count: int | None,
+    expected: Mapping[str, Any],
+    world: str | None,
+) -> LoadedBank:
     manifest = read_manifest(folder)
-    _check_origin(folder, manifest, expected or {}, world)
+    _check_origin(folder, manifest, expected, world)
     labels = tuple(spec["label"] for spec in manifest["config"]["prms"])
     chosen = labels if prms is None else tuple(prms)
     for label in chosen:
@@ -77,6 +91,7 @@ def load_bank(
                 f"step bank {str(folder)!r} has no PRM {label!r}: {known_names(label, labels)}"
             )
     questions, nodes = read_tables(folder, chosen)
+    _check_nodes(questions, nodes)
     if count is not None:
         available = len(questions["id"])
         if not 1 <= count <= available:
@@ -88,7 +103,6 @@ def load_bank(
         end = sum(questions["num_nodes"])
         nodes = {name: values[:end] for name, values in nodes.items()}
     sparsity = read_sparsity(folder)
-    known = dict(calibrations)
     contexts = [
         search.Context(
             sparsity_total=sparsity[label][0],
@@ -156,6 +170,22 @@ def check_disjoint(first: Sequence[str], second: Sequence[str], what: str) -> No
             f"{what} overlap: {len(shared)} are in both, such as {example[:80]!r}: collect "
             "the bank from another set"
         )
+
+
+def _check_nodes(questions: Mapping[str, Any], nodes: Mapping[str, np.ndarray]) -> None:
+    """Raise ValueError unless the nodes are trees with draws that can be listed."""
+    sizes = np.array(questions["num_nodes"])
+    if sizes.min() < 1 or sizes.sum() != len(nodes["parent"]):
+        raise ValueError("its questions have other numbers of nodes than its tables")
+    place = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    parent, draws = nodes["parent"], nodes["draws"]
+    if np.any((place > 0) & ((parent < 0) | (parent >= place))):
+        raise ValueError("a node's parent is no node before it")
+    if draws.min() < 0 or draws.astype(np.int64).sum() > _MAX_DRAWS:
+        raise ValueError(f"its draws are not in 0..{_MAX_DRAWS}")
+
+
+_MAX_DRAWS = 1 << 30
 
 
 def _check_origin(

@@ -14,7 +14,6 @@ node with an entry per PRM; `AFTERWARDS` in the tables of scores.
 
 from __future__ import annotations
 
-import json
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -24,6 +23,8 @@ import pyarrow as pa
 
 from ..errors import BadInputError
 from ..storage import durable, table_folder
+from ..storage.reading import read_json
+from ..storage.rules import NUMBER, Rule, check_entries, list_of
 from .types import Column, Nodes, Tree, columns
 
 WHILE_GROWING = "while growing"
@@ -65,6 +66,7 @@ KIND = table_folder.FolderKind(
     migrations={1: _from_format_1, 2: _from_format_2},
 )
 _SPARSITY = "sparsity.json"
+_SHARES = Rule("two numbers", lambda each: list_of(NUMBER).holds(each) and len(each) == 2)
 
 
 def write_block(folder: pathlib.Path, number: int, trees: Sequence[Tree]) -> None:
@@ -160,8 +162,10 @@ def read_sparsity(folder: str | pathlib.Path) -> dict[str, list[float]]:
     """
     path = pathlib.Path(folder) / _SPARSITY
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        found = read_json(path)
+        check_entries(found, dict.fromkeys(found, _SHARES))
+        return found
+    except (OSError, ValueError, TypeError, RecursionError) as error:
         raise BadInputError(
             f"step bank {str(folder)!r} has no readable {_SPARSITY}: run its `cats-jax bank` again"
         ) from error

@@ -14,6 +14,7 @@ def bank(
     *,
     output: pathlib.Path | None = None,
     dry_run: bool = False,
+    functions: bool = True,
 ) -> int:
     """Record a step bank: many scored children of every node, question by question.
 
@@ -26,21 +27,25 @@ def bank(
         output: folder of the bank.
         dry_run: print what would be sampled and scored, about at most, and whether the models fit
             into memory, and stop; models and hub data need not be there.
+        functions: run functions that the recipe names as module:function, which are code.
     """
     from ..bank.build import collect_bank
     from ..bank.recipe import load_bank_recipe
     from ..models.source import ModelFolders
+    from ..specs.functions import function_lines
     from .dry_run import show_bank
     from .progress import ProgressBar
     from .terminal import make_console
 
     loaded = load_bank_recipe(recipe)
+    console = make_console(stderr=True)
+    for line in function_lines((), loaded.policy, loaded.prms, allowed=functions):
+        console.print(line, markup=False, soft_wrap=True)
     if dry_run:
         show_bank(make_console(), loaded, ModelFolders())
         return 0
     if output is None:
         raise BadInputError("bank: give --output, the folder of the bank, or --dry-run")
-    console = make_console(stderr=True)
     with ProgressBar(console, f"recording {output}", 1.0) as bar:
         collect_bank(
             loaded, ModelFolders(), output, report=lambda done, total: bar.show(done / total)

@@ -127,16 +127,17 @@ def _footprints(
     absent: list[str] = []
     formats: list[str] = []
     for spec in specs:
-        if not is_function_name(spec.path):
-            check_format_name(spec)
+        if is_function_name(spec.path):  # only a run calls it
+            found.append(None)
+            continue
+        check_format_name(spec)
         try:
             models.check(spec)
             found.append(models.footprint(_as_settled(spec, work), work))
-            if not is_function_name(spec.path):
-                kind = "policy" if spec.where == "policy" else "PRM"
-                chosen = f"{spec.format}: " if spec.format == AUTO else ""
-                name = pathlib.Path(spec.path).name
-                formats.append(f"format of the {kind} {name!r}: {chosen}{format_name(spec)}")
+            kind = "policy" if spec.where == "policy" else "PRM"
+            chosen = f"{spec.format}: " if spec.format == AUTO else ""
+            name = pathlib.Path(spec.path).name
+            formats.append(f"format of the {kind} {name!r}: {chosen}{format_name(spec)}")
         except MissingModelError as error:
             found.append(None)
             absent.append(str(error))

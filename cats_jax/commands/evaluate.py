@@ -46,6 +46,7 @@ def evaluate(
     held_out: pathlib.Path | None = None,
     level: float = 0.5,
     fresh: Annotated[bool, tyro.conf.arg(name="new-only")] = False,
+    functions: bool = True,
 ) -> int:
     """Search every question with every strategy, N, PRM and seed of a recipe.
 
@@ -73,11 +74,13 @@ def evaluate(
             every other answer by more than 2 epsilon, the scores' largest deviation there.
         level: share of held-out questions on which that epsilon holds, in (0, 1].
         fresh: refuse a folder that has rows already.
+        functions: run functions that the recipe names as module:function, which are code.
     """
     from ..evaluation.evaluate import prepare
     from ..evaluation.runners import largest_work
     from ..models.source import check_models
     from ..specs.calibrations import MissingCalibrationError
+    from ..specs.functions import function_lines
     from ..specs.recipe import load_recipe
     from .dry_run import show_bounds, show_times
     from .terminal import make_console
@@ -107,6 +110,8 @@ def evaluate(
         )
     loaded = dataclasses.replace(loaded, **changes)
     console = make_console()
+    for line in function_lines(loaded.strategies, loaded.policy, loaded.prms, allowed=functions):
+        console.print(line, markup=False, soft_wrap=True)
     models = model_source()
     if dry_run:
         show_bounds(console, loaded, models, missing)

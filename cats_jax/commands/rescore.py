@@ -19,6 +19,7 @@ def rescore(
     prm: str | None = None,
     prm_format: str = "auto",
     grader: Annotated[Literal["math", "integer"] | None, tyro.conf.arg()] = None,
+    functions: bool = False,
 ) -> int:
     """Show a run as it would have been with other scores, another vote or another grader.
 
@@ -32,6 +33,7 @@ def rescore(
         prm: score every path with this PRM, a folder or a name of the embedded world.
         prm_format: format in which that PRM reads a solution.
         grader: "math" for LaTeX, "integer" for integers in a box; default: as in the run.
+        functions: also rescore strategies that the run names as module:function, which are code.
     """
     from ..evaluation.rescore import Change, check_scored
     from ..evaluation.rescore import rescore as rescore_run
@@ -57,7 +59,9 @@ def rescore(
         scorer = models.prm(change.prm)
     folder = run.with_name(f"{run.name}-rescored") if output is None else output
     console = make_console()
-    rescored = rescore_run(old, folder, change, make_judge(name), scorer, grader=name)
+    rescored = rescore_run(
+        old, folder, change, make_judge(name), scorer, grader=name, functions=functions
+    )
     show_run(console, rescored.run)
     for label, reason in rescored.left_out.items():
         console.print(f"left out: {label} ({reason})", markup=False, soft_wrap=True)

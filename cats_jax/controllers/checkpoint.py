@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
 import math
 import pathlib
 import warnings
@@ -24,10 +23,12 @@ from orbax.checkpoint import v1 as ocp
 import learners
 import search
 
-from ..errors import BadInputError
+from ..errors import BadInputError, quoted
 from ..live.method import Origin
 from ..specs.calibrations import with_defaults
 from ..storage import durable
+from ..storage.reading import read_json, reading
+from ..storage.rules import INTEGER, MAPPING, NUMBER, TEXT, TRUTH
 from .checkpoint_migration import excluding_new_features, from_format_2, with_new_features
 
 FORMAT_VERSION = 3
@@ -37,6 +38,9 @@ JSON_NAME = "checkpoint.json"
 """Name of the JSON file, which is written last: a folder without it is no checkpoint."""
 
 _PARAMS_NAME = "params"
+_MAX_VALUES = 1 << 24
+_MAX_WIDTH, _MAX_LAYERS, _MAX_ACTIONS = 4096, 16, 1000
+_WAY_OUT = "copy it anew or train again"
 
 
 class Checkpoint(NamedTuple):
@@ -115,20 +119,16 @@ def load(path: str | pathlib.Path) -> Checkpoint:
     document = _read_json(path)
     version = _read_version(path, document)
     _check_features(path, document)
-    try:
+    with reading(str(path / JSON_NAME), _WAY_OUT):
         values = document["train_config"]
         values = values if version > 2 else from_format_2(values)
         values = excluding_new_features(values, len(document["feature_names"]))
         train_config = _train_config(values)
         info = dict(document["info"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise BadInputError(
-            f"{path / JSON_NAME} is damaged ({type(error).__name__}: {error}): "
-            "copy it anew or train again"
-        ) from error
     if not (path / _PARAMS_NAME).is_dir():
         raise BadInputError(f"{path} has no folder {_PARAMS_NAME}/: copy the whole checkpoint")
-    try:
+    with reading(str(path / _PARAMS_NAME), _WAY_OUT, "cannot be read"):
+        _check_size(path / _PARAMS_NAME)
         with warnings.catch_warnings():
             # Orbax advises to say on which devices to restore; there is one.
             warnings.filterwarnings("ignore", message="Sharding info not provided")
@@ -138,12 +138,6 @@ def load(path: str | pathlib.Path) -> Checkpoint:
             for name in ("actor", "critic")
         }
         table = np.asarray(tree["actions"])
-    # Orbax raises whatever its file layers do.
-    except Exception as error:
-        raise BadInputError(
-            f"{path / _PARAMS_NAME} cannot be read ({type(error).__name__}: {error}): "
-            "copy it anew or train again"
-        ) from error
     actions = train_config.cats.actions
     if not np.array_equal(table, np.asarray(actions.rows, np.float32)):
         raise BadInputError(
@@ -265,7 +259,8 @@ def read_info(path: str | pathlib.Path) -> dict[str, Any]:
     Raises:
         BadInputError: there is no checkpoint.
     """
-    return dict(_read_json(pathlib.Path(path)).get("info", {}))
+    with reading(str(pathlib.Path(path) / JSON_NAME), _WAY_OUT):
+        return dict(_read_json(pathlib.Path(path)).get("info", {}))
 
 
 def _read_json(path: pathlib.Path) -> dict[str, Any]:
@@ -275,10 +270,8 @@ def _read_json(path: pathlib.Path) -> dict[str, Any]:
             f"{path} is no checkpoint (there is no {JSON_NAME} in it): name a folder written by "
             "`cats-jax train`"
         )
-    try:
-        document = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise BadInputError(f"{file} is not JSON ({error}): copy it anew or train again") from error
+    with reading(str(file), _WAY_OUT, "is not JSON"):
+        document = read_json(file)
     if not isinstance(document, dict):
         raise BadInputError(f"{file} is no JSON object: copy it anew or train again")
     return document
@@ -288,7 +281,7 @@ def _read_version(path: pathlib.Path, document: dict[str, Any]) -> int:
     version = document.get("format_version")
     if version not in (2, FORMAT_VERSION):
         raise BadInputError(
-            f"{path} has checkpoint format {version!r}, this version of cats-jax reads 2 and "
+            f"{path} has checkpoint format {quoted(version)}, this version of cats-jax reads 2 and "
             f"{FORMAT_VERSION}: use the version that wrote it, or train again"
         )
     return version
@@ -304,7 +297,7 @@ def _check_features(path: pathlib.Path, document: dict[str, Any]) -> None:
     missing = [name for name in expected if name not in names]
     unknown = [name for name in names if name not in expected]
     difference = "; ".join(
-        f"{what}: {', '.join(map(str, which))}"
+        f"{what}: {', '.join(str(name)[:80] for name in which[:9])}"
         for what, which in (("it lacks", missing), ("unknown here", unknown))
         if which
     )
@@ -312,6 +305,16 @@ def _check_features(path: pathlib.Path, document: dict[str, Any]) -> None:
         f"{path}: checkpoint trained with other features ({difference or 'another order'}): "
         "use the version that wrote it, or train again"
     )
+
+
+def _check_size(path: pathlib.Path) -> None:
+    """Raise ValueError if the arrays are far larger than a controller's, whatever their files are.
+
+    A file of some bytes can stand for an array of any size.
+    """
+    shapes = [leaf.shape for leaf in jax.tree.leaves(ocp.metadata(str(path)).metadata)]
+    if sum(map(math.prod, shapes)) > _MAX_VALUES:
+        raise ValueError(f"it has more than {_MAX_VALUES} values")
 
 
 def _check_shapes(path: pathlib.Path, params: Any, config: learners.TrainConfig) -> None:
@@ -349,8 +352,33 @@ def config_document(config: learners.TrainConfig) -> dict[str, Any]:
     return document
 
 
+def _check_like(value: Any, example: Any, name: str) -> None:
+    """Raise ValueError if a JSON value has another type than in an example of its document."""
+    if isinstance(example, dict):
+        if not MAPPING.holds(value):
+            raise ValueError(f"{name} must be a mapping")
+        for key in value.keys() & example.keys() - {"algorithm"}:
+            _check_like(value[key], example[key], f"{name}.{key}")
+    elif isinstance(example, list | tuple):
+        if not isinstance(value, list | tuple):
+            raise ValueError(f"{name} must be a list")
+        for place, item in enumerate(value if example else ()):
+            _check_like(item, example[min(place, len(example) - 1)], name)
+    elif example is not None:
+        rule = TRUTH if isinstance(example, bool) else INTEGER if isinstance(example, int) else None
+        rule = rule or (TEXT if isinstance(example, str) else NUMBER)
+        if not rule.holds(value):
+            raise ValueError(f"{name} must be {rule.what}")
+
+
 def _train_config(values: dict[str, Any]) -> learners.TrainConfig:
     values = {"prm_rates": (1.0,), **values}  # older ones have none
+    _check_like(values, config_document(learners.TrainConfig()), "train_config")
+    for name in ("actor_hidden", "critic_hidden"):
+        if len(values[name]) > _MAX_LAYERS or not all(0 < n <= _MAX_WIDTH for n in values[name]):
+            raise ValueError(f"{name} must be at most {_MAX_LAYERS} widths of 1 to {_MAX_WIDTH}")
+    if len(values["cats"]["actions"]["rows"]) > _MAX_ACTIONS:
+        raise ValueError(f"it has more than {_MAX_ACTIONS} actions")
     cats = dict(values["cats"])
     cats["base"] = search.Sampling(**cats["base"])
     cats["reward"] = search.RewardWeights(**cats["reward"])

@@ -169,4 +169,5 @@ def _is_short(value: Any) -> bool:
         return len(value) <= _MAX_META_CHARS
     if isinstance(value, float):
         return math.isfinite(value)  # JSON has no others
-    return value is None or isinstance(value, bool | int)
+    # Rows of a run have no longer integers.
+    return value is None or (isinstance(value, int) and abs(value) < 1 << 63)

@@ -18,7 +18,7 @@ import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ..errors import BadInputError
+from ..errors import BadInputError, RunStoppedError
 from ..live.results import SearchResult
 from ..models.backend import gpu_numbers
 from ..models.source import ModelSource
@@ -154,10 +154,27 @@ class RayRunner:
         actor, batch = self._running.pop(ended)
         self._idle.append(actor)
         self._send(helping=helping)
-        results, times = self._ray.get(ended)
+        results, times = self._get(ended)
         self._times.add(times)
         for result in results:
             batch.on_result(result)
+
+    def _get(self, ended: Any) -> tuple[list[SearchResult], WallTimes]:
+        """What an actor returned; its own errors stay as they are.
+
+        Raises:
+            RunStoppedError: the actor's node or process is lost, and Ray could not start another.
+        """
+        try:
+            return self._ray.get(ended)
+        except self._ray.exceptions.RayTaskError:
+            raise
+        except self._ray.exceptions.RayError as error:
+            said = " ".join(str(error).split())[:160]
+            raise RunStoppedError(
+                f"--ray: a worker is lost ({type(error).__name__}: {said}): look after its node, "
+                "and the same command goes on where it stopped"
+            ) from error
 
 
 def needs(recipe: Recipe) -> tuple[int, float]:

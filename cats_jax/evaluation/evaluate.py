@@ -29,6 +29,7 @@ from ..models.settle import settle
 from ..models.source import ModelSource
 from ..protocols import AnswerJudge
 from ..runs.folder import Run, RunWriter, read_run
+from ..specs.functions import is_function_name
 from ..specs.recipe import QuestionSpec, Recipe, StrategySpec
 from ..storage.manifest import make_manifest
 from .cells import Cell, grid
@@ -98,11 +99,13 @@ def cost_bounds(
 
 
 def with_stand_ins(recipe: Recipe) -> tuple[Recipe, tuple[str, ...]]:
-    """Replace missing controllers, so that a recipe's cells can be counted before training.
+    """Replace missing controllers and users' functions, so that a recipe's cells can be counted.
+
+    A missing controller is not trained yet. A function is code, which a dry run does not call.
 
     Returns:
-        The recipe with a random policy in place of each missing controller, and one line of text
-        for each missing controller.
+        The recipe with a shipped strategy in place of each of them, and one line of text for each
+        missing controller.
 
     Raises:
         BadInputError: a strategy is wrong in any other way.
@@ -110,6 +113,11 @@ def with_stand_ins(recipe: Recipe) -> tuple[Recipe, tuple[str, ...]]:
     strategies: list[StrategySpec] = []
     missing: list[str] = []
     for spec in recipe.strategies:
+        if is_function_name(spec.name):
+            # It may read scores: the bounds are those of a search that does, where there is a PRM.
+            name = "best_of_n" if recipe.prms else "majority"
+            strategies.append(StrategySpec(name, spec.label))
+            continue
         try:
             build_strategy(spec)
         except MissingControllerError as error:

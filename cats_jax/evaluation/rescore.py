@@ -31,8 +31,10 @@ from ..live.results import PRM_CONTEXT, ROOT, SearchPath, SearchResult
 from ..live.tree import SearchTree
 from ..protocols import AnswerJudge, Path, Step, StepScorer
 from ..runs.folder import Row, Run, RunWriter, read_run, row_key
+from ..specs.functions import is_function_name
 from ..specs.recipe import PrmSpec, StrategySpec, parse_strategy
-from ..storage.manifest import make_manifest
+from ..storage.manifest import MANIFEST, make_manifest
+from ..storage.reading import reading
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,7 @@ def rescore(
     scorer: StepScorer | None = None,
     *,
     grader: str = "",
+    functions: bool = True,
 ) -> Rescored:
     """Rescore a run's trees and write the rows to a new run folder.
 
@@ -88,15 +91,20 @@ def rescore(
         judge: extracts answers and decides which are the same.
         scorer: the PRM of `change.prm`, loaded.
         grader: name of the judge, for the manifest.
+        functions: whether strategies that the manifest names as `module:function` are loaded, which
+            runs their code.
 
     Raises:
         BadInputError: no row can be rescored, or the folder can't be used.
     """
     if pathlib.Path(folder).resolve() == run.folder.resolve():
         raise BadInputError("rescore: the output must be another folder than the run's")
-    specs = {spec.label: spec for spec in map(_spec, run.manifest["config"]["strategies"])}
+    with reading(repr(str(run.folder / MANIFEST))):
+        specs = {spec.label: spec for spec in map(_spec, run.manifest["config"]["strategies"])}
     left_out = {
-        label: reason for label, spec in specs.items() if (reason := _why_not(spec, change))
+        label: reason
+        for label, spec in specs.items()
+        if (reason := _why_not(spec, change, functions=functions))
     }
     for row in run.rows:
         if row.tree is None and row.status != "failed":
@@ -135,7 +143,9 @@ def _spec(entry: Mapping[str, Any]) -> StrategySpec:
     )
 
 
-def _why_not(spec: StrategySpec, change: Change) -> str:
+def _why_not(spec: StrategySpec, change: Change, *, functions: bool) -> str:
+    if is_function_name(spec.name) and not functions:
+        return f"it is the function {spec.name}: --functions runs it, if you trust the run folder"
     strategy = _strategy(spec)
     if change.of_scores and not strategy.uses_scores:
         return "it reads no scores"

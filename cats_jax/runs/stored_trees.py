@@ -82,7 +82,7 @@ def tree_from_lines(
         ValueError: the lines are no tree.
     """
     lines = iter(lines)
-    head = next(lines, None)
+    head: Any = next(lines, None)
     check_entries(head, _HEAD_RULES)
     if head["key"] != key:
         raise ValueError(f"it holds {head['key']!r:.80}")

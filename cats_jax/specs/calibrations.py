@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import math
 import pathlib
 from collections.abc import Mapping, Sequence
 
 from .. import world
 from ..errors import BadInputError, known_names, misspelt
+from ..storage.reading import read_json, reading
+from ..storage.rules import MAPPING, NUMBER, check_entries
 
 CalibrationValues = tuple[float, ...]
 """The values of a `search.Calibration`, in its order."""
@@ -65,21 +65,16 @@ def load_calibrations(name: str | pathlib.Path, labels: Sequence[str] = ()) -> C
         raise (BadInputError if hint else MissingCalibrationError)(
             f"calibration {str(name)!r}: no such file: {hint}make one with `cats-jax calibrate`"
         )
-    try:
-        rows = json.loads(path.read_text(encoding="utf-8"))["prms"]
-        found = tuple((label, _values(row)) for label, row in rows.items())
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise BadInputError(
-            f"calibration {str(path)!r} is not a file of `cats-jax calibrate`: {error!r}"
-        ) from error
-    for label, values in found:
-        if not all(math.isfinite(value) for value in values):
-            raise BadInputError(f"calibration {str(path)!r}: {label}: {values} must be finite")
-    return found
+    what = "is not a file of `cats-jax calibrate`"
+    with reading(f"calibration {str(path)!r}", "make it anew, or name another", what):
+        rows = read_json(path)["prms"]
+        check_entries(rows, dict.fromkeys(rows, MAPPING), "prms.")
+        return tuple((label, _values(label, row)) for label, row in rows.items())
 
 
-def _values(row: Mapping[str, float]) -> CalibrationValues:
+def _values(label: str, row: Mapping[str, float]) -> CalibrationValues:
     given = NAMES if any(name in row for name in NAMES[_NUM_REQUIRED:]) else NAMES[:_NUM_REQUIRED]
+    check_entries(row, dict.fromkeys(given, NUMBER), f"{label}: ")
     return with_defaults([float(row[name]) for name in given])
 
 

@@ -293,11 +293,11 @@ def _check(recipe: Recipe) -> None:
         value = getattr(recipe, name)
         if value is not None and (type(value) is not int or not 1 <= value <= _MAX_LIMIT):
             raise BadInputError(
-                f"{name}={quoted(value)}: must be an integer from 1 to {_MAX_LIMIT}"
+                f"{name}={quoted(value)}: must be an integer of at least 1, at most {_MAX_LIMIT}"
             )
     seconds = recipe.max_seconds
     if seconds is not None and (type(seconds) not in (int, float) or not 0 < seconds <= 1e9):
-        raise BadInputError(f"max_seconds={quoted(seconds)}: must be a number above 0, up to 1e9")
+        raise BadInputError(f"max_seconds={quoted(seconds)}: must be a number above 0, at most 1e9")
     if recipe.trees is not None and not isinstance(recipe.trees, bool):
         raise BadInputError(f"trees={quoted(recipe.trees)}: must be true or false")
     if not recipe.questions:

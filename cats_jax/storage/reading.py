@@ -92,18 +92,23 @@ def read_json(path: pathlib.Path, limit: int = MAX_FILE) -> Any:
     return parse_json(read_text(path, limit))
 
 
-def parse_json(text: str | bytes) -> Any:
-    """A JSON value whose numbers and depth are bounded.
+def parse_json(text: str | bytes, *, any_integer: bool = False) -> Any:
+    """A JSON value whose integers and depth are bounded.
+
+    Args:
+        text: the document.
+        any_integer: whether integers of more than 64 bits are read, as ids and answers may be.
 
     Raises:
-        ValueError: it is no JSON, has an integer of more than 64 bits, or is nested more than
-            `MAX_DEPTH` deep.
+        ValueError: it is no JSON, has an integer of more than 64 bits (or of thousands of digits),
+            or is nested more than `MAX_DEPTH` deep.
         RecursionError: it is nested so deeply that it can't be parsed.
     """
     data = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
     text = data.decode("utf-8-sig") if isinstance(text, bytes) else text
     # Most lines need neither check: a tree is read line by line, and a page reads many trees.
-    value = (_EXACT.decode if _LONG in data.translate(_ZEROS) else _PLAIN.decode)(text)
+    exact = not any_integer and _LONG in data.translate(_ZEROS)
+    value = (_EXACT if exact else _PLAIN).decode(text)
     if data.count(b"[") + data.count(b"{") > MAX_DEPTH:
         _check_depth(value)
     return value

@@ -7,7 +7,6 @@ was killed continues with the first missing block.
 from __future__ import annotations
 
 import contextlib
-import json
 import pathlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +19,9 @@ import pyarrow.parquet as pq
 from ..errors import BadInputError
 from . import durable
 from .manifest import MANIFEST, begin_folder, with_current_names
+from .parquet import MAX_TABLES, bounded_batches
+from .reading import read_json, reading
+from .rules import COUNT, TEXT, check_entries
 
 # What a folder that goes on need not share with its beginning; the seeds are in `config`, too.
 _FREE = ("schema", "created", "versions", "git", "seeds", "notes")
@@ -74,7 +76,8 @@ def locked(
     with durable.hold(folder):
         old = read_manifest(folder, kind) if (folder / MANIFEST).exists() else None
         filled = any(folder.glob(kind.results))
-        begun = extend(old) if old is not None and filled else old
+        with reading(repr(str(folder / MANIFEST))):
+            begun = extend(old) if old is not None and filled else old
         names = [name for name in manifest if name not in _FREE]
         try:
             begin_folder(folder, kind.name, begun, manifest, names, filled=filled)
@@ -98,23 +101,21 @@ def read_manifest(folder: str | pathlib.Path, kind: FolderKind) -> dict[str, Any
             f"{str(folder)!r} is no {kind.name}: it has no {MANIFEST}; make one with "
             f"`{kind.command}`"
         )
-    try:
-        manifest = with_current_names(json.loads(path.read_text(encoding="utf-8")))
+    what = f"is no {kind.name}: its {MANIFEST} is another's or damaged"
+    with reading(repr(str(folder)), f"copy it anew, or collect it with `{kind.command}`", what):
+        manifest = with_current_names(read_json(path))
+        check_entries(manifest, {"kind": TEXT, "format": COUNT})
         name, version = manifest["kind"], manifest["format"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise BadInputError(
-            f"{str(folder)!r} is no {kind.name}: its {MANIFEST} is another's or damaged"
-        ) from error
-    if name != kind.name:
-        raise BadInputError(f"{str(folder)!r} is a {name}, not a {kind.name}")
-    if version in kind.migrations:
-        return kind.migrations[version](manifest)
-    if version != kind.format:
-        raise BadInputError(
-            f"{kind.name} {str(folder)!r} has format {version}, this version reads {kind.format}: "
-            "collect it anew"
-        )
-    return manifest
+        if name != kind.name:
+            raise BadInputError(f"{str(folder)!r} is a {name:.80}, not a {kind.name}")
+        if version not in (*kind.migrations, kind.format):
+            raise BadInputError(
+                f"{kind.name} {str(folder)!r} has format {version}, this version reads "
+                f"{kind.format}: collect it anew"
+            )
+        if version in kind.migrations:
+            manifest = kind.migrations[version](manifest)
+        return manifest
 
 
 def write_table(path: pathlib.Path, table: pa.Table) -> None:
@@ -137,16 +138,17 @@ def read_tables(paths: Sequence[pathlib.Path], kind: FolderKind) -> pa.Table:
     Raises:
         BadInputError: a table is missing or damaged.
     """
-    tables = []
+    way_out = f"delete the files of its number, and the same `{kind.command}` collects them anew"
+    tables: list[pa.Table] = []
+    rest = MAX_TABLES
     for path in paths:
-        try:
-            tables.append(pq.read_table(path))
-        except (OSError, pa.ArrowException) as error:
-            reason = str(error).splitlines()[0]
-            raise BadInputError(
-                f"{str(path)!r} is damaged ({reason}): delete the files of its number, and the "
-                f"same `{kind.command}` collects them anew"
-            ) from error
+        with reading(repr(str(path)), way_out):
+            batches = list(bounded_batches(path, rest))
+            rest -= sum(batch.nbytes for batch in batches)
+            table = pa.Table.from_batches(batches, None if batches else pq.read_schema(path))
+            if tables and table.schema != tables[0].schema:
+                raise ValueError("its columns are not those of the other tables")
+            tables.append(table)
     return pa.concat_tables(tables)
 
 

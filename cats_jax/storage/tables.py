@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..errors import BadInputError
+from .parquet import MAX_TABLES, bounded_batches
+from .reading import bounded_lines, parse_json, reading
 
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 """How JSON writes half of a character; JSON joins two halves that follow one another."""
@@ -43,16 +45,11 @@ def numbered_rows(path: pathlib.Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """
     if not path.is_file():
         raise BadInputError(f"input {str(path)!r} does not exist: check the path")
-    try:
-        with path.open("rb") as lines:
-            for number, line in enumerate(lines, 1):
-                if line.strip():
-                    where = f"{path}:{number}"
-                    yield where, _parse(line, where)
-    except OSError as error:
-        raise BadInputError(
-            f"input {str(path)!r} can't be read ({error.strerror}): check the path"
-        ) from error
+    with reading(repr(str(path))):
+        for number, line in enumerate(bounded_lines(path), 1):
+            if line.strip():
+                where = f"{path}:{number}"
+                yield where, _parse(line, where)
 
 
 def _parse(line: bytes, where: str) -> dict[str, Any]:
@@ -63,7 +60,7 @@ def _parse(line: bytes, where: str) -> dict[str, Any]:
     if "\0" in text:  # without a byte order mark, UTF-16 of plain letters is valid UTF-8
         raise BadInputError(f"{where}: {_other_encoding(line, text.index(chr(0)))}")
     try:
-        row = json.loads(text)
+        row = parse_json(text, any_integer=True)
     except json.JSONDecodeError as error:
         reason = f"{error.msg} at column {error.colno}"
         if text.strip() in ("[", "{"):
@@ -110,22 +107,14 @@ def _with_lone_surrogate(row: dict[str, Any]) -> str | None:
 
 def _parquet(path: pathlib.Path) -> Iterator[tuple[str, dict[str, Any]]]:
     try:
-        from pyarrow import ArrowException, parquet
+        import pyarrow  # noqa: F401 - `bounded_batches` needs it
     except ModuleNotFoundError as error:
         raise BadInputError(
             f"question file {str(path)!r}: Parquet needs pyarrow: pip install 'cats-jax[eval]'"
         ) from error
     number = 0
-    try:
-        with parquet.ParquetFile(path) as file:
-            for batch in file.iter_batches():
-                for row in batch.to_pylist():
-                    number += 1
-                    yield f"{path}, row {number}", row
-    except (ArrowException, OSError, ValueError) as error:  # also a text that is not UTF-8
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        after = f" after row {number}" if number else ""
-        raise BadInputError(
-            f"question file {str(path)!r} can't be read as Parquet{after} ({reason}): write it "
-            "again, or as .jsonl"
-        ) from error
+    with reading(f"question file {str(path)!r}", "write it anew", "is no Parquet file"):
+        for batch in bounded_batches(path, MAX_TABLES):
+            for row in batch.to_pylist():
+                number += 1
+                yield f"{path}, row {number}", row

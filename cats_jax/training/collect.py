@@ -57,6 +57,7 @@ from ..live.results import ROOT, SearchResult
 from ..models.source import ModelSource
 from ..protocols import AnswerJudge
 from ..specs.recipe import Recipe, StrategySpec
+from ..storage.reading import reading
 from ..storage.table_folder import (
     FolderKind,
     column_array,
@@ -266,7 +267,11 @@ def load_decisions(folder: str | pathlib.Path) -> Decisions:
         BadInputError: no such folder, another format or an earlier one, other features than this
             version has, no table yet, or a damaged one.
     """
-    folder = pathlib.Path(folder)
+    with reading(f"{KIND.name} {str(folder)!r}", f"collect them anew by `{KIND.command}`"):
+        return _load(pathlib.Path(folder))
+
+
+def _load(folder: pathlib.Path) -> Decisions:
     manifest = read_manifest(folder, KIND)
     names = tuple(manifest["feature_names"])
     if names != search.FEATURE_NAMES:

@@ -13,6 +13,7 @@ import io
 import json
 import os
 import pathlib
+import zipfile
 from collections.abc import Iterator
 from typing import Any
 
@@ -24,6 +25,7 @@ import learners
 
 from ..errors import BadInputError
 from ..storage import durable
+from ..storage.reading import bounded_lines, parse_json, reading
 
 STATE = "state.npz"
 CURVES = "curves.jsonl"
@@ -106,16 +108,15 @@ def _named(state: learners.LearnerState) -> list[tuple[str, Any]]:
 
 
 def _load(path: pathlib.Path, like: learners.LearnerState) -> tuple[learners.LearnerState, int]:
-    try:
+    way_out = "restore it, or train anew with another --output"
+    with reading(repr(str(path)), way_out, "can't be read"):
+        # It is written without compression, by which a small file could hold a large array.
+        with zipfile.ZipFile(path) as archive:
+            if any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist()):
+                raise ValueError("it is compressed")
         with np.load(path) as arrays:
             leaves = [jnp.asarray(arrays[name]) for name, _ in _named(like)]
             iteration = int(arrays[_ITERATION])
-    # NumPy and zipfile raise errors of many types for a damaged file.
-    except Exception as error:
-        raise BadInputError(
-            f"{str(path)!r} can't be read ({type(error).__name__}: {error}): restore it, or train "
-            "anew with another --output"
-        ) from error
     return jax.tree.unflatten(jax.tree.structure(like), leaves), iteration
 
 
@@ -123,5 +124,5 @@ def _lines(path: pathlib.Path) -> list[dict[str, Any]]:
     """The whole lines of the curves; a kill may have cut the last one."""
     if not path.exists():
         return []
-    whole = path.read_text(encoding="utf-8").split("\n")[:-1]
-    return [json.loads(line) for line in whole]
+    with reading(repr(str(path)), "restore it, or train anew with another --output"):
+        return [parse_json(line) for line in bounded_lines(path) if line.endswith(b"\n")]

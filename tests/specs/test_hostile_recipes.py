@@ -69,7 +69,7 @@ REFUSED = {
     'name: "a\\nb"\n': "name='a\\nb': must be a text",
     f"seeds: [{', '.join(map(str, range(1001)))}]\n": "1001 are too many: give at most 1000",
     "seeds: [[1], [1]]\n": "seeds: [1] must be an integer",
-    "budget: 9223372036854775807\n": "must be an integer from 1 to",
+    "budget: 9223372036854775807\n": "must be an integer of at least 1, at most",
     "max_depth: true\n": "max_depth=True: must be an integer",
     f"policy: {'p' * 300}\n": "must be a name or a path",
     f"calibration: {'c/' * 2500}\n": "must be a name or a path",
