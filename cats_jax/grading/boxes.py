@@ -22,6 +22,9 @@ _BETWEEN = re.compile(
 _NAME = re.compile(r"(?<![a-zA-Z\\])([a-zA-Z](?:_\w)?)\s*=[\s$]*$")
 
 
+_LONGEST_GAP = 60
+
+
 class _Box(NamedTuple):
     start: int
     end: int
@@ -48,17 +51,24 @@ def boxed_answer(text: str) -> str | None:
     if box is None:
         return None
     boxes = [box]
-    while openings:
-        before = _last_before(text, openings, boxes[0].start)
-        gap = _BETWEEN.fullmatch(text, before.end, boxes[0].start) if before else None
-        if before is None or gap is None or not before.content or boxes[0].start - before.end > 99:
+    while (before := _last_before(text, openings, boxes[-1].start)) is not None:
+        if not _in_one_list(text, before, boxes[-1]):
             break
-        named = _NAME.search(text[max(0, before.start - 20) : before.start])
-        if gap[1] and (named is None or named[1] != gap[1]):
-            break  # x = 1, y = 2 is no list of values
-        boxes.insert(0, before)
-    contents = list(dict.fromkeys(box.content for box in boxes if box.content))
+        boxes.append(before)
+    contents = dict.fromkeys(box.content for box in reversed(boxes) if box.content)
     return "; ".join(contents)
+
+
+def _in_one_list(text: str, before: _Box, after: _Box) -> bool:
+    """Whether nothing but a comma or "and" or "or" stands between two boxes."""
+    if not before.content or after.start - before.end > _LONGEST_GAP:
+        return False
+    gap = _BETWEEN.fullmatch(text, before.end, after.start)
+    if gap is None or gap[1] is None:
+        return gap is not None
+    # x = 2 or x = 3 is a list of values; x = 2, y = 3 is none.
+    named = _NAME.search(text[max(0, before.start - _LONGEST_GAP) : before.start])
+    return named is not None and named[1] == gap[1]
 
 
 def _last_before(text: str, openings: list[re.Match[str]], end: int) -> _Box | None:

@@ -39,8 +39,10 @@ _UNITS = (
 _NUMBER_WORDS = frozenset((
     "pi", "sqrt", "sin", "cos", "tan", "cot", "sec", "csc", "log", "ln", "exp", "inf",
     "infinity", "and", "or", "base", "mod", "hundred", "thousand", "million", "billion",
-    "trillion", "dozen", "half", "times", "over", "plus", "minus", "frac", "squared", "cubed",
-    "to",
+    "trillion", "hundreds", "thousands", "millions", "billions", "trillions", "dozen", "dozens",
+    "half", "halves", "third", "thirds", "quarter", "quarters", "fourths", "fifths", "sixths",
+    "sevenths", "eighths", "ninths", "tenths", "hundredths", "thousandths", "times", "over", "plus",
+    "minus", "frac", "squared", "cubed", "to", "out",
 ))  # fmt: skip
 
 _SPACING = re.compile(
@@ -60,12 +62,14 @@ _THOUSANDS_BRACES = re.compile(r"\{\s*,\s*\}")
 _SPACED_THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?: \d{3})+(?![\d])")
 _SINGLE_BRACES = re.compile(r"([\^_])\s*\{\s*([0-9a-zA-Z])\s*\}")
 _AND_OR = re.compile(rf",?\s*(?:{_TEXT_COMMAND}\s*\{{\s*(?:and|or)\s*\}}|\b(?:and|or)\b)\s*")
-# 4m for any integer m; k pi, k in Z
-_QUALIFIED = re.compile(
-    rf"(?<=\S)(?:,?\s*{_TEXT_COMMAND}\s*\{{,?|,|(?<=[\s\d)}}]))\s*(?:(?:for|where|with)\s(?:any|all|every|"
-    r"each|some)\b|(?:for|where|with)\s\$?[a-zA-Z]\$?\}?\s(?:is\s)?(?:\\text\s*\{\s*)?(?:is\s)?(?:an?\s|any\s)|"
-    r"(?:(?:for|where|with)\s)?\$?[a-zA-Z]\s?\\in\s?\\mathbb\s?\{?[A-Z]).*$"
+# 4m for any integer m; 2n+1, where n is an integer; k\pi, k \in \mathbb{Z}
+_QUALIFICATION = re.compile(
+    rf"(?<=\S)(?:,? ?{_TEXT_COMMAND} ?\{{ ?,?|,| ) ?(?:"
+    r"(?:for|where|with) (?:any|all|every|each|some)\b"
+    rf"|(?:for|where|with) ?\}}? ?\$?[a-zA-Z]\$? ?(?:{_TEXT_COMMAND} ?\{{ ?)?(?:is )?(?:an?|any) "
+    r"|(?:(?<=,)|(?<=, )|(?:for|where|with) ?\}? ?)\$?[a-zA-Z] ?\\in ?\\mathbb ?\{?[A-Z]).*$"
 )
+_CONDITION = re.compile(r"[<>=]|\\(?:le|ge|leq|geq|lt|gt|ne|neq)(?![a-zA-Z])")
 _TRAILING_TEXT = re.compile(
     rf"(?<=\S)\s*{_TEXT_COMMAND}\s*\{{[^{{}}]*\}}(?:\s*/\s*{_TEXT_COMMAND}\s*\{{[^{{}}]*\}})?"
     r"\s*(?:\^\s*\{?\s*-?\d\s*\}?)?\s*$"
@@ -131,7 +135,7 @@ def _one_round(text: str) -> str:
     text = _FRACTIONS.sub(r"\\frac", text)
     text = _THOUSANDS_BRACES.sub(",", text)
     text = _BASE_IN_WORDS.sub(_base, text)
-    text = _QUALIFIED.sub("", text)
+    text = _without_qualification(text)
     text = _AND_OR.sub(";", text) if _has_list_word(text) else text
     text = _DEGREES.sub("", text)
     text = _CURRENCY.sub("", text)
@@ -217,6 +221,15 @@ def _closes_at_end(text: str, start: int) -> bool:
 def _base(match: re.Match[str]) -> str:
     base = match[1] or match[2]
     return f"_{{{_BASES.get(base, base)}}}"
+
+
+def _without_qualification(text: str) -> str:
+    """Drop what says that a variable is arbitrary; a condition on it belongs to the answer."""
+    match = _QUALIFICATION.search(text)
+    if match is None or _CONDITION.search(match[0]):
+        return text
+    head = text[: match.start()]
+    return head if all(head.count(a) == head.count(b) for a, b in ("()", "[]", "{}")) else text
 
 
 def _has_list_word(text: str) -> bool:

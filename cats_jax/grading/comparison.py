@@ -16,6 +16,7 @@ math-verify is lenient in ways that could pass a wrong answer. The rules here ar
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -47,6 +48,7 @@ _APART = 1e-9
 """Relative difference of values, known to 15 digits, above which two formulas are not equal."""
 
 _RELATION = re.compile(r"[<>]|\\(?:le|ge|leq|geq|lt|gt|leqslant|geqslant)(?![a-zA-Z])")
+_SET = re.compile(rf"{_RELATION.pattern}|=|(?<!sqrt)\[|\\(?:infty|cup|cap|in|setminus)(?![a-zA-Z])")
 _EQUATION = re.compile(r"([^=<>]+)=([^=<>]+)")
 _NAME = re.compile(r"\\?[a-zA-Z]+(?:_(?:\{[^{}]*\}|\w))?(?:\([a-zA-Z, ]*\))?")
 
@@ -159,17 +161,30 @@ def _same_form(first: str, second: str) -> tuple[str, str]:
 
 def _decided(one: Any, two: Any) -> bool | None:
     """Whether two parsed answers are equal; None where no exact rule knows them."""
+    if isinstance(one, sympy.Expr) and isinstance(two, sympy.Expr):
+        if one == two or one.is_infinite or two.is_infinite:
+            return bool(one == two)
+        try:
+            return same_value(one, two)
+        except UnknownError:
+            return None
     if isinstance(one, sympy.MatrixBase) and isinstance(two, sympy.MatrixBase):
-        if one.shape != two.shape:
-            return False
-        entries = [_decided(*pair) for pair in zip(one.flat(), two.flat(), strict=True)]
-        return False if False in entries else None if None in entries else True
-    if not (isinstance(one, sympy.Expr) and isinstance(two, sympy.Expr)):
-        return None
-    try:
-        return same_value(one, two)
-    except UnknownError:
-        return None
+        return one.shape == two.shape and _all_decided(zip(one.flat(), two.flat(), strict=True))
+    if isinstance(one, sympy.Interval) and isinstance(two, sympy.Interval):
+        ends = (one.left_open, one.right_open) == (two.left_open, two.right_open)
+        return ends and _all_decided(((one.start, two.start), (one.end, two.end)))
+    if isinstance(one, sympy.Union) and isinstance(two, sympy.Union):
+        if len(one.args) != len(two.args):
+            return None
+        matches = [[_decided(part, other) for other in two.args] for part in one.args]
+        found = [True if True in row else None if None in row else False for row in matches]
+        return False if False in found else None if None in found else True
+    return None
+
+
+def _all_decided(pairs: Iterable[tuple[Any, Any]]) -> bool | None:
+    found = [_decided(*pair) for pair in pairs]
+    return False if False in found else None if None in found else True
 
 
 def _simplified(first: str, second: str) -> bool:
@@ -203,6 +218,8 @@ def parse(text: str, *, evaluate: bool = False) -> Any | None:
 
     Without `evaluate` sympy computes nothing, so that a huge power stays a power.
     """
+    # Sets and relations have no form that sympy has not evaluated.
+    evaluate = evaluate or _SET.search(text) is not None
     number = plain_number(text)
     if isinstance(number, Fraction):
         return sympy.Rational(number.numerator, number.denominator)
@@ -219,7 +236,6 @@ def parse(text: str, *, evaluate: bool = False) -> Any | None:
                 if isinstance(error, RecursionError):
                     raise
                 return None
-    # Some intervals and sets have no form that sympy has not evaluated.
     return parse(text, evaluate=True)
 
 

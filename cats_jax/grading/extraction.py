@@ -165,11 +165,13 @@ def _has_words(text: str) -> bool:
 
 def _value(line: str) -> str | None:
     """The answer that a line alone is: a count with its unit, or a formula without words."""
+    if len(line) > MAX_BARE_CHARS:
+        return None
     line = line.strip().strip("*_`= \t").rstrip(".,;:").rstrip("*_` \t").strip()
     if _COUNT.fullmatch(line):
         return line
     plain = _COMMAND.sub(" ", _TEXT.sub("", line))
-    if _has_words(plain) or not re.search(r"[\w∞π]", line) or len(line) > MAX_BARE_CHARS:
+    if _has_words(plain) or not re.search(r"[\w∞π]", line):
         return None
     return _result(line)
 

@@ -17,11 +17,12 @@ from hostile_answers import HOSTILE
 
 from cats_jax import cli
 from cats_jax.datasets import read_questions
+from cats_jax.datasets.layout import answer_text
 from cats_jax.errors import BadInputError
 from cats_jax.evaluation.grade_file import count_rows, grade_file
 from cats_jax.grading import MathJudge
 from cats_jax.grading.workers import WorkerFailure, WorkerPool
-from cats_jax.live.tree import SearchTree
+from cats_jax.live.tree import AnswerClasses, SearchTree
 from cats_jax.protocols import AnswerJudge, Question, Step, StepSample
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -48,6 +49,37 @@ def test_labelled_pairs(judge, first, second, same):
         verdict = judge.compare(one, two)
         assert verdict.correct == same
         assert verdict.error == ""
+
+
+def test_solutions(judge):
+    """Marks, prose, units, lists, boxes and thinking."""
+    lines = (ROOT / "tests" / "grading" / "graded_solutions.jsonl").read_text().splitlines()
+    rows = [json.loads(line) for line in lines]
+    wrong = [
+        row
+        for row in rows
+        if judge.grade(row["prediction"], row["answer"]).correct != row["correct"]
+    ]
+    assert wrong == []
+
+
+def test_cases_of_real_use(judge, shared):
+    """Rows without a verdict are matters of taste."""
+    wrong = []
+    for row in map(json.loads, shared("cases/grading.jsonl").read_text().splitlines()):
+        gold = answer_text(row["answer"], "answer")
+        grade = judge.grade(row["prediction"], gold)
+        if row["expected"] is not None and grade.correct != row["expected"]:
+            wrong.append(row)
+    assert wrong == []
+
+
+def test_votes_of_real_use(judge, shared):
+    for row in map(json.loads, shared("cases/votes.jsonl").read_text().splitlines()):
+        classes = AnswerClasses(judge)
+        votes = [classes.number(answer) for answer in row["answers"]]
+        winner = row["answers"][votes.index(max(votes, key=votes.count))]
+        assert judge.equivalent(winner, row["expected"])
 
 
 # The two units' powers that are dropped with their unit; see docs/evaluate/grading.md.
@@ -96,6 +128,11 @@ def test_a_gold_answer_may_be_a_solution(judge):
         ("(1, 2)", "(1.05, 2)", 0.1, True),
         ("x", "4.2", 0.1, False),
         ("52_8", "52", 100.0, False),
+        # Exact numbers have none.
+        (r"2^{100}-1", r"2^{100}", 2.0, False),
+        (r"\frac{1}{3}", r"\frac{33}{100}", 0.1, False),
+        (r"\frac{1}{3}", "0.33", 0.01, True),
+        ("101", "100", 1.0, True),
     ],
 )
 def test_tolerances(judge, prediction, gold, tolerance, correct):
@@ -154,6 +191,22 @@ def test_a_path_ends_with_its_answer(judge):
     assert candidate.answer == r"\frac{1}{2}"
 
 
+def test_a_box_in_a_thought_ends_no_path(judge):
+    tree = SearchTree(Question("q", "?"), judge)
+    parent, ends = 0, []
+    for text in (
+        "<think>Maybe \\boxed{7}?",
+        "The final answer is 7.",
+        "</think>",
+        "So \\boxed{24}.",
+    ):
+        sample = StepSample(Step(text, (1,)), "step", -1.0)
+        candidate = tree.add(parent, sample, step=0, phase=0, pool_row=0)
+        ends.append((candidate.done, candidate.answer))
+        parent = candidate.id
+    assert ends == [(False, None)] * 3 + [(True, "24")]
+
+
 # Limits
 
 
@@ -196,6 +249,7 @@ def test_hostile_answers(tmp_path, monkeypatch):
     [
         ("9^{9^{9^{9^{9}}}}", "too many digits"),
         (r"\int_0^1 e^{e^{e^x}} dx", "takes more than 0.5 s"),
+        (r"2^{1000000000}", "too many digits"),
         ("x+" * 1001, "2002 characters: at most 2000"),
         ("{" * 60 + "x" + "}" * 60, "nested 60 deep: at most 50"),
     ],

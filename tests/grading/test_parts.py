@@ -1,5 +1,6 @@
 """Answers in texts, their one spelling, plain numbers and structure: no process is started."""
 
+import json
 import string
 import time
 from fractions import Fraction
@@ -8,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cats_jax.grading import final_answer, given_answer, hash_answer
+from cats_jax.grading import MathJudge, final_answer, given_answer, hash_answer
+from cats_jax.grading.boxed_integer import BoxedIntegerJudge
 from cats_jax.grading.boxes import boxed_answer, extract_boxed
 from cats_jax.grading.canonical import canonical
 from cats_jax.grading.plain_numbers import BasedNumber, plain_number
@@ -74,6 +76,41 @@ def test_final_answers(text, answer):
     assert final_answer(text) == answer
 
 
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        (r"\boxed{4}, $\boxed{6}$ \text{ and } \boxed{10}", "4; 6; 10"),
+        (r"x = \boxed{2} or x = \boxed{-3}", "2; -3"),
+        (r"x = \boxed{2}, y = \boxed{-3}", "-3"),
+        (r"\boxed{7} and \boxed{7}", "7"),
+        (r"\boxed{8}, no, \boxed{9}", "9"),
+        (r"$\boxed7$", "7"),
+        (r"$\boxed 17$.", "17"),
+        (r"\boxed\frac{1}{2}$", r"\frac{1}{2}"),
+        (r"put it in \boxed and stop", None),
+        (r"\boxed{5", None),
+    ],
+)
+def test_boxes_in_a_list_and_without_braces(text, answer):
+    assert boxed_answer(text) == answer
+
+
+@pytest.mark.parametrize("judge", [MathJudge(), BoxedIntegerJudge()])
+def test_thinking_holds_no_answer(judge, shared):
+    case = json.loads(shared("cases/step_split.jsonl").read_text().splitlines()[-1])
+    assert judge.extract(case["steps"]) == case["expected_answer"]
+    assert [judge.extract(case["steps"][:end]) for end in (0, 1, 2)] == [None] * 3
+    steps = [
+        "<thinking>a",
+        r"\boxed{1}",
+        r"</thinking> \boxed{2}",
+        "<|begin_of_thought|> \\boxed{3}",
+    ]
+    assert [judge.extract(steps[:end]) for end in range(1, 5)] == [None, None, "2", None]
+    # The prompt has opened the thought.
+    assert judge.extract([r"\boxed{1} </think> \boxed{2}"]) == "2"
+
+
 def test_a_text_that_is_an_answer():
     assert given_answer("the answer is 5.") == "5"
     assert given_answer(r"  \frac12 ") == r"\frac12"
@@ -85,7 +122,20 @@ def test_a_text_that_is_an_answer():
 
 @pytest.mark.parametrize(
     "piece",
-    [r"\boxed{", "final answer is ", "#### 1\n", "####", "answer is $", " ", "*:_", r"\boxed{\\"],
+    [
+        r"\boxed{1}, ",
+        r"\boxed1",
+        "<think>",
+        "answer is 4, since ",
+        r"\boxed{",
+        "final answer is ",
+        "#### 1\n",
+        "####",
+        "answer is $",
+        " ",
+        "*:_",
+        r"\boxed{\\",
+    ],
 )
 def test_extraction_takes_linear_time(piece):
     started = time.perf_counter()
