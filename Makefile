@@ -12,13 +12,19 @@ QUESTIONS ?= 100
 PART      ?=
 REHEARSE  ?=
 OUT       ?= runs/gpu
+GPU_PARTS := core training bridge-0.5b bridge-1.5b bridge-7b float32 search
 
 BIN    := .venv/bin
 STAMP  := .venv/.installed
 VLLM_BIN   := .venv-vllm/bin
 VLLM_STAMP := .venv-vllm/.installed
+NEWEST_BIN := .venv-newest/bin
+# The newest releases of JAX need a newer Python than the project does.
+NEWEST_PYTHON ?= $(or $(shell for minor in 14 13 12; do \
+  python3.$$minor -c pass 2>/dev/null && echo python3.$$minor && break; done),$(PYTHON))
 PIP    := $(BIN)/python -m pip --disable-pip-version-check -qq
 VLLM_PIP := $(VLLM_BIN)/python -m pip --disable-pip-version-check -qq
+NEWEST_PIP := $(NEWEST_BIN)/python -m pip --disable-pip-version-check -qq
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --durations 5
 
 # Tests see one device, no hub and one thread per process: two workers with several threads each
@@ -26,13 +32,14 @@ PYTEST := $(BIN)/python -m pytest -n $(JOBS) --durations 5
 TEST_ENV := JAX_PLATFORMS=cpu HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow test-vllm test-web vllm-env lint format docs notebooks mutants \
+.PHONY: help install demo test test-slow test-newest test-vllm test-web vllm-env lint format docs notebooks mutants \
   world bench bench-vllm check-gpu
 
 help:
 	@echo 'make demo        search the embedded world with seven strategies (SEED=, QUESTIONS=)'
 	@echo 'make test        fast tests'
 	@echo 'make test-slow   the rest of the tests'
+	@echo 'make test-newest fast tests and check-gpu on the newest releases (.venv-newest, 3 to 7 GB)'
 	@echo 'make vllm-env    .venv-vllm: vLLM on the CPU beside the project (3 to 4 GB)'
 	@echo 'make test-vllm   tests on real vLLM engines'
 	@echo 'make test-web    pages of runs in the browser chromium'
@@ -91,6 +98,23 @@ test: $(STAMP)
 test-slow: $(STAMP)
 	@$(TEST_ENV) $(PYTEST) -m 'slow and not gpu and not vllm and not web'
 
+# Nothing is pinned but torch, because a plain `torch` may take gigabytes of CUDA. The environment is
+# made anew, because the newest releases are those of the day. XLA_FLAGS is left alone: an option that
+# JAX does not know would end the process.
+test-newest:
+	@echo 'Installing into .venv-newest with $(NEWEST_PYTHON) (minutes, 3 to 7 GB) ...'
+	@rm -rf .venv-newest && $(NEWEST_PYTHON) -m venv .venv-newest
+	@grep '^torch==' constraints.txt > .venv-newest/constraints.txt
+	@$(NEWEST_PIP) install -c .venv-newest/constraints.txt \
+	  -e '.[hf,http,serve,eval,ray,dev,notebooks]'
+	@$(NEWEST_BIN)/python --version
+	@$(NEWEST_BIN)/python -m pip list --format freeze | \
+	  grep -E '^(jax|flax|optax|orbax-checkpoint|numpy|torch|transformers|ray|starlette)=='
+	@failed=0; $(TEST_ENV) $(NEWEST_BIN)/python -m pytest -n $(JOBS) \
+	  -m 'not slow and not gpu and not vllm and not web' || failed=1; \
+	$(TEST_ENV) $(NEWEST_BIN)/python benchmarks/check_gpu.py $(GPU_PARTS) --rehearse \
+	  --row-seconds 600 --out .venv-newest/gpu || failed=1; exit $$failed
+
 # One process: each engine takes a core of its own. The engine's own warnings are not ours to mend.
 test-vllm: $(VLLM_STAMP)
 	@$(TEST_ENV) VLLM_CPU_OMP_THREADS_BIND=nobind \
@@ -140,7 +164,6 @@ bench-vllm: $(VLLM_STAMP)
 
 # Nothing is installed: a machine that is lent for half an hour has no network.
 check-gpu:
-	@test -n '$(PART)' || { echo 'make check-gpu needs a part: PART=core, training, bridge-0.5b,' \
-	  'bridge-1.5b, bridge-7b, float32 or search' >&2; exit 2; }
+	@test -n '$(PART)' || { echo 'make check-gpu needs a part, PART=...:' '$(GPU_PARTS)' >&2; exit 2; }
 	@python=$(BIN)/python; test -x $$python || python=$(PYTHON); \
 	$$python benchmarks/check_gpu.py $(PART) --out $(OUT) $(if $(REHEARSE),--rehearse)

@@ -5,8 +5,9 @@
 
 Nothing needs to be installed but torch, transformers, JAX, flax, optax and chex; nothing is
 downloaded: the models are made on the spot, see `gpu/made_models.py`. Each part writes
-`OUT/PART.json` and its table in `OUT/report.md` as soon as a row is measured. The same command
-again measures what is missing or has failed. `--rehearse` runs the same code with tiny shapes on
+`OUT/PART.json` and its table in `OUT/report.md` as soon as a row is measured, small rows first. A
+row that takes more than `--row-seconds` is left out. The same command again measures what is
+missing or has failed. `--rehearse` runs the same code with tiny shapes on
 the CPU; its figures mean nothing.
 
 Exit codes: 0 all rows are there, 1 a row failed or was left out, 2 the part can't run here.
@@ -46,6 +47,12 @@ def main() -> int:
     parser.add_argument(
         "--minutes", type=float, default=7.0, help="of a part; what is not measured is left out"
     )
+    parser.add_argument(
+        "--row-seconds",
+        type=float,
+        default=20.0,
+        help="of a row; one that takes longer is left out",
+    )
     parser.add_argument("--rehearse", action="store_true", help="tiny shapes on the CPU")
     parser.add_argument("--commit", help="commit of the files, where git can't tell")
     options = parser.parse_args()
@@ -58,7 +65,12 @@ def main() -> int:
                 _check_gpu()
             machine = describe_machine(rehearse=options.rehearse, commit=options.commit)
             report = Report(
-                options.out, part, machine, 60 * options.minutes, rehearse=options.rehearse
+                options.out,
+                part,
+                machine,
+                60 * options.minutes,
+                rehearse=options.rehearse,
+                row_seconds=options.row_seconds,
             )
             importlib.import_module(module).run(report, *arguments)
         except ModuleNotFoundError as error:
@@ -70,6 +82,8 @@ def main() -> int:
         for what, names in (("failed", report.failed), ("left out", report.left_out)):
             if names:
                 print(f"{part}: {what}: {'; '.join(names)}: give the same command again")
+        if report.left_out:
+            print(f"{part}: --row-seconds and --minutes leave more time for what was left out")
     print(f"{options.out / 'report.md'}")
     return int(bad)
 

@@ -26,7 +26,7 @@ from .report import Report, Values
 
 logging.set_verbosity_error()  # it would tell of the head that `AutoModel` leaves to the bridge
 
-SIZES = ((16, 16), (64, 64))
+SIZES = ((4, 16), (16, 16), (64, 64))
 REHEARSED_SIZES = ((2, 4),)
 STEPS, WIDTH = 2, 4
 BOUND_GIB = {"0.5b": 2.0, "1.5b": 4.0, "7b": 16.0}
@@ -59,6 +59,7 @@ def _rows(
             lambda q=questions, n=num_candidates: _with_memory(
                 model(), lambda: measure(model(), q, n), on_gpu=not report.rehearse
             ),
+            prepare=model,
         )
 
 

@@ -30,18 +30,20 @@ def run(report: Report) -> None:
         made = MadeModels(pathlib.Path(folder), shape, gpu)
         settings: dict[str, Any] = {"dtype": "float32", "num_threads": threads, **bounded(1.0)}
         _log_prob_rows(report, made, gpu, threads)
-        report.row(
-            "PRM's scores",
-            lambda: _difference(
-                *(_scores(made.prm(**{**settings, "device": each})) for each in (gpu, "cpu"))
-            ),
-        )
-        report.row(
-            "samples",
-            lambda: _agreement(
-                *(samples_of(made.policy(**{**settings, "device": each})) for each in (gpu, "cpu"))
-            ),
-        )
+        for name, load, numbers, compare in (
+            ("PRM's scores", made.prm, _scores, _difference),
+            ("samples", made.policy, samples_of, _agreement),
+        ):
+            models = Once(
+                lambda load=load: [load(**{**settings, "device": each}) for each in (gpu, "cpu")]
+            )
+            report.row(
+                name,
+                lambda models=models, numbers=numbers, compare=compare: compare(
+                    *map(numbers, models())
+                ),
+                prepare=models,
+            )
 
 
 def _log_prob_rows(report: Report, made: MadeModels, gpu: str, threads: int) -> None:
@@ -54,6 +56,7 @@ def _log_prob_rows(report: Report, made: MadeModels, gpu: str, threads: int) -> 
             lambda one_by_one=one_by_one: _difference(
                 *(forced_log_probs(model, one_by_one=one_by_one) for model in models())
             ),
+            prepare=models,
         )
 
 

@@ -26,7 +26,7 @@ class NoGPUError(RuntimeError):
 
 
 class TimeOverError(Exception):
-    """The time of the part is over while a row is measured."""
+    """The time of the part or of a row is over while a row is measured."""
 
 
 class OtherMachineError(ValueError):
@@ -41,6 +41,8 @@ class Report:
         part: name of the part.
         machine: what the figures belong to, see `describe_machine`.
         seconds: time of the part from now on; a row that is then being measured is given up.
+        row_seconds: time of a row, without what it prepares; a row that takes longer is given up,
+            and the part goes on with the next one.
         rehearse: whether the part runs on tiny shapes on a CPU.
 
     Raises:
@@ -48,9 +50,17 @@ class Report:
     """
 
     def __init__(
-        self, folder: pathlib.Path, part: str, machine: Values, seconds: float, *, rehearse: bool
+        self,
+        folder: pathlib.Path,
+        part: str,
+        machine: Values,
+        seconds: float,
+        *,
+        rehearse: bool,
+        row_seconds: float = 20.0,
     ):
         self.rehearse = rehearse
+        self._row_seconds = row_seconds
         self._folder = folder
         self._file = folder / f"{part}.json"
         self._end = time.monotonic() + seconds
@@ -87,16 +97,26 @@ class Report:
         """Names of rows for which no time was left."""
         return self._content["left_out"]
 
-    def row(self, name: str, measure: Callable[[], Values]) -> None:
+    def row(
+        self, name: str, measure: Callable[[], Values], prepare: Callable[[], object] | None = None
+    ) -> None:
         """Measures a row unless it is there already or the time is over, and writes the report.
 
-        An error of `measure` becomes the row's value `error`, so that the other rows are measured.
+        An error becomes the row's value `error`, so that the other rows are measured.
+
+        Args:
+            name: name of the row.
+            measure: measures the values, within the time of a row.
+            prepare: makes and loads what several rows need, within the time of the part.
         """
         if name in self.rows:
             return
         start = time.monotonic()
         try:
-            with _limited(self._end - start):
+            if prepare is not None:
+                with _limited(self._end - start):
+                    prepare()
+            with _limited(min(self._end - time.monotonic(), self._row_seconds)):
                 values = measure()
         except TimeOverError:
             self.left_out.append(name)
@@ -189,7 +209,7 @@ def _markdown(parts: list[Values]) -> str:
             lines.append(f"| {name} | {' | '.join(_show(row.get(key)) for key in columns)} |")
         lines += ["", *part.get("notes", [])]
         if part["left_out"]:
-            lines.append(f"Left out, because the time was over: {'; '.join(part['left_out'])}.")
+            lines.append(f"Left out, because time was over: {'; '.join(part['left_out'])}.")
         lines.append("")
     return "\n".join(lines)
 

@@ -11,6 +11,7 @@ import os
 import pathlib
 import tempfile
 import time
+from collections.abc import Callable
 from typing import Any
 
 from .bridge import MadeModels, empty_cache
@@ -41,30 +42,50 @@ def run(report: Report) -> None:
     with tempfile.TemporaryDirectory() as folder:
         made = MadeModels(pathlib.Path(folder), shape, device)
         for name in REHEARSED_VARIANTS if report.rehearse else VARIANTS:
-            environment = {**VARIANTS[name], "JAX_COMPILATION_CACHE_DIR": f"{folder}/xla"}
-            report.row(
-                name,
-                lambda environment=environment: _apart(
-                    environment, str(made.policy_folder()), str(made.prm_folder()), device, sizes
-                ),
-            )
+            with _Apart({**VARIANTS[name], "JAX_COMPILATION_CACHE_DIR": f"{folder}/xla"}) as apart:
+                report.row(
+                    name,
+                    lambda apart=apart: apart.call(_search),
+                    prepare=lambda apart=apart: apart.call(
+                        _load, str(made.policy_folder()), str(made.prm_folder()), device, sizes
+                    ),
+                )
 
 
-def _apart(environment: dict[str, str], *arguments: Any) -> Values:
-    """`_search` in a new process with these environment variables."""
-    empty_cache()  # this process has made the models on the GPU
-    before = dict(os.environ)
-    os.environ.update(environment)
-    try:
-        # A pool ends its process also when this one is interrupted because the time is over.
-        with multiprocessing.get_context("spawn").Pool(1) as pool:
-            return pool.apply(_search, arguments)
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
+class _Apart:
+    """A process with these environment variables, which is started by the first call."""
+
+    def __init__(self, environment: dict[str, str]):
+        self._environment = environment
+        self._pool: Any = None
+
+    def __enter__(self) -> _Apart:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._pool is not None:
+            self._pool.terminate()
+
+    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """The result of the function in the process."""
+        if self._pool is None:
+            empty_cache()  # this process has made the models on the GPU
+            before = dict(os.environ)
+            os.environ.update(self._environment)
+            try:
+                self._pool = multiprocessing.get_context("spawn").Pool(1)
+            finally:
+                os.environ.clear()
+                os.environ.update(before)
+        return self._pool.apply(function, arguments)
 
 
-def _search(policy: str, prm: str, device: str, sizes: tuple[int, int, int]) -> Values:
+_LOADED: dict[str, Any] = {}
+"""What `_load` leaves for `_search`, in the process of both."""
+
+
+def _load(policy: str, prm: str, device: str, sizes: tuple[int, int, int]) -> None:
+    """Loads the models, starts JAX, and compiles the programs by a first search."""
     # Imported here: the parent must not start JAX or a CUDA context of its own for it.
     import jax
 
@@ -89,10 +110,10 @@ def _search(policy: str, prm: str, device: str, sizes: tuple[int, int, int]) -> 
         policy, max_step_tokens=256, max_answer_tokens=2 * MEAN_ANSWER, **settings
     )
     scorer = HuggingFaceScorer(prm, QWEN_MATH_PRM, **settings)
-    values: Values = {"JAX on": jax.default_backend()}
+    searchers = {}
     for name in STRATEGIES:
         strategy = search.beam() if name == "beam" else search.cats(actor, search.PAPER)
-        searcher = Searcher(
+        searchers[name] = Searcher(
             policy=generator,
             scorer=scorer,
             strategy=strategy,
@@ -100,10 +121,19 @@ def _search(policy: str, prm: str, device: str, sizes: tuple[int, int, int]) -> 
             num_candidates=num_candidates,
             max_depth=max_depth,
         )
-        searcher.run(made_questions(questions, seed=1))  # compiles
+        searchers[name].run(made_questions(questions, seed=1))
+    _LOADED.update(searchers=searchers, free=free, device=device, questions=questions)
+
+
+def _search() -> Values:
+    """Seconds of searches with programs that are compiled."""
+    import jax
+
+    values: Values = {"JAX on": jax.default_backend()}
+    for name, searcher in _LOADED["searchers"].items():
         before = searcher.timings.as_dict()
         start = time.perf_counter()
-        results = searcher.run(made_questions(questions, seed=2))
+        results = searcher.run(made_questions(_LOADED["questions"], seed=2))
         total = time.perf_counter() - start
         spent = {key: end - before.get(key, 0) for key, end in searcher.timings.as_dict().items()}
         policy_seconds = spent["policy inside"] + spent["policy outside"]
@@ -117,13 +147,13 @@ def _search(policy: str, prm: str, device: str, sizes: tuple[int, int, int]) -> 
             f"{name} rest s": rest,
             f"{name} failed": sum(result.status == "failed" for result in results),
         }
-    free.append(_free_gib(device))
+    device = _LOADED["device"]
     if device != "cpu":
-        start_free, with_jax, end_free = free
+        start_free, with_jax = _LOADED["free"]
         values |= {
             "free at the start GiB": start_free,
             "taken when JAX starts GiB": start_free - with_jax,
-            "free at the end GiB": end_free,
+            "free at the end GiB": _free_gib(device),
         }
     return values
 

@@ -14,7 +14,7 @@ from search import simulation
 from .core import devices
 from .report import Report, Values
 
-EPISODES, ITERATIONS = (32, 256, 1024), 20
+EPISODES, ITERATIONS = (32, 256, 1024), 5
 NUM_CANDIDATES = 64
 
 

@@ -26,8 +26,8 @@ check_gpu = importlib.import_module("check_gpu")
 _MACHINE = {"device": "a card", "commit": "abc"}
 
 
-def _report(folder, *, machine=_MACHINE, seconds=60.0):
-    return report.Report(folder, "part", machine, seconds, rehearse=True)
+def _report(folder, *, machine=_MACHINE, seconds=60.0, **options):
+    return report.Report(folder, "part", machine, seconds, rehearse=True, **options)
 
 
 def _stored(folder):
@@ -80,6 +80,34 @@ def test_a_row_that_takes_longer_than_the_part_is_left_out(tmp_path):
     again.row("slow", lambda: {"speed": 1.0})
     again.row("later", lambda: {"speed": 1.0})
     assert _stored(tmp_path)["left_out"] == []
+
+
+def test_a_row_that_takes_longer_than_a_row_leaves_time_for_the_others(tmp_path):
+    part = _report(tmp_path, row_seconds=0.2)
+    start = time.monotonic()
+    part.row("small", lambda: {"speed": 1.0}, prepare=lambda: time.sleep(0.3))  # not its time
+    part.row("slow", lambda: time.sleep(20))
+    assert time.monotonic() - start < 10
+    assert part.left_out == ["slow"]
+    part.row("later", lambda: {"speed": 2.0})
+    assert list(_stored(tmp_path)["rows"]) == ["small", "later"]
+
+
+def test_small_rows_come_first(monkeypatch):
+    asked = []
+    monkeypatch.setattr(core, "devices", lambda report: (None, None))
+    monkeypatch.setattr(core, "crossover", lambda report, name: "")
+
+    class Asked:
+        rehearse = False
+        row = staticmethod(lambda name, measure: asked.append(int(name.split()[1])))
+        note = staticmethod(lambda text: None)
+
+    core.run(Asked())
+    assert asked == sorted(asked)
+    assert asked[0] < asked[-1]
+    for sizes in (bridge.SIZES, [(n,) for n in core.QUESTIONS]):
+        assert list(sizes) == sorted(sizes)
 
 
 def test_figures_of_another_machine_are_refused(tmp_path):
@@ -195,7 +223,10 @@ def _run(*arguments, **environment):
 @pytest.fixture(scope="module")
 def rehearsal(tmp_path_factory):
     folder = tmp_path_factory.mktemp("rehearsal")
-    done = _run(*check_gpu.PARTS, "--rehearse", "--out", str(folder), "--minutes", "10")
+    done = _run(
+        *(*check_gpu.PARTS, "--rehearse", "--out", str(folder)),
+        *("--minutes", "10", "--row-seconds", "600"),
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return folder
 

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import sys
 import types
+from typing import Any
 
 import pytest
 import scripted
@@ -16,7 +17,14 @@ from cats_jax.models import backend
 from cats_jax.models.backend import check_there, choose_backend, gpu_numbers
 from cats_jax.models.serving.generator import EngineGenerator
 from cats_jax.models.serving.token_engine import SampleRequest
-from cats_jax.models.serving.vllm_engine import VLLMSampler, check_names, engine_arguments
+from cats_jax.models.serving.vllm_engine import (
+    VLLMSampler,
+    _stops_if_it_dies,
+    check_names,
+    engine_arguments,
+    single_samples,
+)
+from cats_jax.models.serving.vllm_version import of_this_release
 from cats_jax.models.settle import check_shares, settle
 from cats_jax.models.source import ModelFolders
 from cats_jax.runs.folder import MANIFEST, RunWriter, read_run
@@ -357,6 +365,54 @@ def test_names_are_checked_against_vllm_s_own():
         check_names(PrmSpec("p", backend="vllm", engine_args={"swap_spaces": 1}))
     with pytest.raises(BadInputError, match=r"quantization='fp8x' .*did you mean 'fp8'.*awq"):
         check_names(PrmSpec("p", backend="vllm", quantization="fp8x"))
+
+
+def _params(names):
+    """`SamplingParams` or `PoolingParams` of a release that has these arguments alone."""
+    source = f"def __init__(self, *, {', '.join(names)}): vars(self).update(locals())"
+    found: dict[str, object] = {}
+    exec(source, found)
+    return type("Params", (), {"__init__": found["__init__"]})
+
+
+_ARGUMENTS = ("temperature", "top_p", "top_k", "max_tokens", "stop_token_ids", "ignore_eos")
+_ARGUMENTS += ("detokenize", "logprobs")
+
+
+@pytest.mark.usefixtures("fake_vllm")
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ((*_ARGUMENTS, "skip_clone"), None),
+        (_ARGUMENTS, None),  # without it copies cost time
+        ((*_ARGUMENTS[:-1], "skip_clone"), "logprobs"),
+    ],
+)
+def test_what_another_vllm_lacks_costs_speed_or_is_named_in_one_line(monkeypatch, arguments, says):
+    vllm: Any = sys.modules["vllm"]
+    monkeypatch.setattr(vllm, "SamplingParams", _params(arguments))
+    monkeypatch.setattr(vllm, "__version__", "0.31.7")
+    asked = SampleRequest((0,), (4,), 1.0, 1.0, 0, 1, (1,))
+    if says is None:
+        with of_this_release():
+            ((_, params),) = single_samples(asked)
+        assert params.seed == 2
+        assert hasattr(params, "skip_clone") == ("skip_clone" in arguments)
+        return
+    message = rf"vLLM 0\.31\.7 lacks .*'{says}'.*: install vllm>=0\.32,<0\.33"
+    with pytest.raises(BadInputError, match=message), of_this_release():
+        list(single_samples(asked))
+
+
+@pytest.mark.usefixtures("fake_vllm")
+def test_a_vllm_without_a_module_or_its_error_for_dead_engines(monkeypatch):
+    monkeypatch.delitem(sys.modules, "vllm.v1.engine.exceptions")
+    monkeypatch.setitem(sys.modules, "vllm.v1.engine.exceptions", None)  # can't be imported
+    with pytest.raises(KeyError), _stops_if_it_dies():
+        raise KeyError("its own error passes")
+    monkeypatch.setitem(sys.modules, "vllm.model_executor.layers.quantization", None)
+    with pytest.raises(BadInputError, match=r"vLLM 0\.32 lacks .*quantization"):
+        check_names(PrmSpec("p", backend="vllm", quantization="fp8"))
 
 
 @pytest.mark.usefixtures("fake_vllm")

@@ -410,8 +410,10 @@ def test_whole_answers_have_the_steps_and_scores_of_searches_step_by_step(
             assert path.step_scores == pytest.approx(expected, abs=1e-5)
 
 
-def test_settings_of_an_engine_as_a_recipe_gives_them(questions):
-    """Context, free arguments and one request per node, on an engine that a run would start."""
+@pytest.fixture(scope="module")
+def of_a_recipe(questions):
+    """An engine that a run would start, and its processes."""
+    before = set(psutil.Process().children(recursive=True))
     asked = PolicySpec(
         "weak",
         backend="vllm",
@@ -423,6 +425,12 @@ def test_settings_of_an_engine_as_a_recipe_gives_them(questions):
     )
     settled, _ = settle(asked, (), questions.questions, max_depth=2)
     policy: Any = ModelFolders().policy(settled)
+    return policy, set(psutil.Process().children(recursive=True)) - before
+
+
+def test_settings_of_an_engine_as_a_recipe_gives_them(of_a_recipe, questions):
+    """Context, free arguments and one request per node."""
+    policy, _ = of_a_recipe
     config = policy._engine.engine.llm_engine.vllm_config
     longest = max(len(policy._model.prompt_ids(question)) for question in questions.questions)
     assert config.model_config.max_model_len == longest + 32 + 64 < 256
@@ -459,13 +467,13 @@ def test_what_this_vllm_does_not_have_is_refused_before_weights_are_read(setting
         start(PolicySpec("weak", backend="vllm", **settings))
 
 
-@pytest.mark.timeout(900)  # two servers
-def test_an_engine_that_dies_stops_the_run():
-    before = set(psutil.Process().children(recursive=True))
-    engine = VLLMSampler(world.policy_path("weak"), context=256)
+def test_an_engine_that_dies_stops_the_run(of_a_recipe):
+    """The last test of this engine."""
+    policy, processes = of_a_recipe
+    engine = policy._engine
     asked = [SampleRequest((1, 8, 24, 25, 4), tuple(range(64)), 1.0, 1.0, 0, 32, (2, 4))]
     assert len(engine.sample(asked)[0]) == 64
-    for process in set(psutil.Process().children(recursive=True)) - before:
+    for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
     with pytest.raises(RunStoppedError, match="has died"):
@@ -527,12 +535,19 @@ def folders(tmp_path_factory):
     return prm_families.released(tmp_path_factory.mktemp("families"))
 
 
-@pytest.fixture(scope="module", params=prm_families.NAMES)
-def family(request, backend, folders):
+# A server takes ten seconds of a core and more, and what it is asked for depends on the read-out
+# alone: one family with two tokens, and the one whose head has several labels.
+_FAMILIES = [(name, "in_process") for name in prm_families.NAMES]
+_FAMILIES += [(name, "http") for name in ("math-shepherd", "qwen2.5-math-prm")]
+
+
+@pytest.fixture(scope="module", params=_FAMILIES, ids="-".join)
+def family(request, folders):
     """A released layout's folder, its scorer on vLLM, and its model card."""
-    folder = folders[request.param]
-    prm_format = PRM_FORMATS[prm_families.FORMATS[request.param]]
-    card = prm_cards.CARDS[request.param](folder)
+    name, backend = request.param
+    folder = folders[name]
+    prm_format = PRM_FORMATS[prm_families.FORMATS[name]]
+    card = prm_cards.CARDS[name](folder)
     if backend == "in_process":
         yield folder, prm_in_process(folder, prm_format), card
         return
@@ -588,8 +603,8 @@ def test_a_family_has_one_score_for_every_step(family):
     assert once == [pytest.approx(too_long.scores[1], abs=1e-5), None, None]
 
 
-def test_of_a_family_only_the_newest_step_is_computed(backend, family):
-    if backend == "http":
+def test_of_a_family_only_the_newest_step_is_computed(request, family):
+    if request.node.callspec.params["family"][1] == "http":
         return  # `/classify` does not say what was cached
     _, scorer, _ = family
     question = Question("new", "How much is a step, when forty are there already?")

@@ -5,7 +5,7 @@ detokeniser and a progress bar, and sorts what comes back. For short steps that 
 the model. Here a request is made once, and of its outputs only ids, log-probabilities and pooled
 values are read.
 
-The engine's queue is not part of vLLM's public API. It is used with the versions in `_TESTED`, for
+The engine's queue is not part of vLLM's public API. It is used with the versions in `TESTED`, for
 which `tests/models/test_vllm.py` compares it with `LLM.generate`; others get `LLM.generate`.
 """
 
@@ -18,8 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-_TESTED = ("0.32.",)
-"""Beginnings of the versions of vLLM whose queue this module knows."""
+from .vllm_version import TESTED
 
 
 @dataclass(slots=True)
@@ -75,8 +74,10 @@ class QueueClient:
         """Whether the queue of this engine can be used: a tested version, and one engine."""
         from vllm import __version__  # pyright: ignore[reportMissingImports]
 
+        if not __version__.startswith(TESTED):
+            return False
         parallel = engine.llm_engine.vllm_config.parallel_config
-        return __version__.startswith(_TESTED) and parallel.data_parallel_size == 1
+        return parallel.data_parallel_size == 1
 
     @property
     def concurrent(self) -> bool:

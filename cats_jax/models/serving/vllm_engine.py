@@ -28,6 +28,7 @@ from ..threads import default_threads
 from . import vllm_head
 from .token_engine import Classified, ClassifiedSteps, Sampled, SampleRequest, by_beginnings
 from .vllm_client import Output, QueueClient, classify, generate
+from .vllm_version import dead_engine_error, of_this_release, takes
 
 _CPU_BLOCK_SIZE = 32
 """Tokens in a block of the prefix cache; the CPU engine needs a multiple of 32."""
@@ -79,6 +80,8 @@ class VLLMSampler:
         self._together = spec.seed_per == "request"
         self._log_probs = spec.log_probs is not False
         self.engine = _start(path, context, settings, skip_tokenizer_init=True)
+        with of_this_release():
+            list(single_samples(SampleRequest((0,), (0,), 1.0, 1.0, 0, 1, (1,))))
         self._queue = QueueClient(self.engine) if QueueClient.knows(self.engine) else None
         self.concurrent = self._queue is not None and self._queue.concurrent
 
@@ -129,7 +132,7 @@ def single_samples(
         ignore_eos=True,  # the stops are all there
         detokenize=False,
         logprobs=0 if log_probs else None,
-        skip_clone=True,  # nobody else has them
+        **({"skip_clone": True} if takes(SamplingParams, "skip_clone") else {}),  # nobody has them
     )
     prompt = list(request.prompt)
     if request.temperature == 0:
@@ -167,6 +170,8 @@ class VLLMClassifier:
         self.engine = _start(
             path, context, settings, runner="pooling", convert="classify", hf_overrides=overrides
         )
+        with of_this_release():
+            _pooling("classify")
         self._queue = QueueClient(self.engine) if QueueClient.knows(self.engine) else None
         self.concurrent = self._queue is not None and self._queue.concurrent
 
@@ -200,13 +205,18 @@ class VLLMClassifier:
         ]
 
     def _pool(self, task: str, prompts: Sequence[tuple[int, ...]]) -> list[Output]:
-        from vllm import PoolingParams  # pyright: ignore[reportMissingImports]
-
-        params = PoolingParams(task=task, use_activation=True, skip_reading_prefix_cache=False)
+        params = _pooling(task)
         with _stops_if_it_dies():
             if self._queue is not None:
                 return self._queue.run([(list(prompt), params) for prompt in prompts])
             return classify(self.engine, prompts)
+
+
+def _pooling(task: str) -> Any:
+    """`vllm.PoolingParams` of a task."""
+    from vllm import PoolingParams  # pyright: ignore[reportMissingImports]
+
+    return PoolingParams(task=task, use_activation=True, skip_reading_prefix_cache=False)
 
 
 def classifier_overrides(model_type: str, read_out: TokenPair | Head) -> dict[str, Any]:
@@ -241,11 +251,9 @@ def classifier_overrides(model_type: str, read_out: TokenPair | Head) -> dict[st
 @contextlib.contextmanager
 def _stops_if_it_dies() -> Iterator[None]:
     """Turns vLLM's error for a dead engine process into RunStoppedError."""
-    from vllm.v1.engine.exceptions import EngineDeadError  # pyright: ignore[reportMissingImports]
-
     try:
         yield
-    except EngineDeadError as error:
+    except dead_engine_error() as error:
         raise RunStoppedError(
             "vLLM's engine has died: see its own messages and start again, nothing is lost"
         ) from error
@@ -257,10 +265,11 @@ def check_names(settings: ModelSpec) -> None:
     Raises:
         BadInputError: a name is unknown to this version of vLLM.
     """
-    from vllm import EngineArgs, __version__  # pyright: ignore[reportMissingImports]
-    from vllm.model_executor.layers.quantization import (  # pyright: ignore[reportMissingImports]
-        QUANTIZATION_METHODS,
-    )
+    with of_this_release():
+        from vllm import EngineArgs, __version__  # pyright: ignore[reportMissingImports]
+        from vllm.model_executor.layers.quantization import (  # pyright: ignore[reportMissingImports]
+            QUANTIZATION_METHODS,
+        )
 
     known = [entry.name for entry in dataclasses.fields(EngineArgs) if entry.name[0] != "_"]
     for name in settings.engine_args or {}:
@@ -351,7 +360,8 @@ def _start(path: str | pathlib.Path, context: int, settings: ModelSpec, **task: 
             "context (max_model_len), and too little memory for that wants fewer, or a larger "
             "gpu_memory_utilization"
         ) from error
-    _check_devices(engine, settings)
+    with of_this_release():
+        _check_devices(engine, settings)
     _wake_when_it_dies(engine)
     return engine
 
@@ -395,19 +405,21 @@ def _check_devices(engine: Any, settings: ModelSpec) -> None:
 
 def _wake_when_it_dies(engine: Any) -> None:
     """Makes calls in flight fail when the engine's process dies; vLLM 0.32 would wait for ever."""
-    from vllm.v1.engine.exceptions import EngineDeadError  # pyright: ignore[reportMissingImports]
-
-    core = engine.llm_engine.engine_core
+    core = getattr(engine.llm_engine, "engine_core", None)
     manager = getattr(getattr(core, "resources", None), "engine_manager", None)
-    if manager is None:
+    if core is None or manager is None:
         return  # no process of its own
-    # Nothing that keeps the engine alive: it ends when nobody holds it any more.
-    processes, replies = manager.sentinels(), core.outputs_queue
-    _CONTEXTS.append(core.resources.ctx)
+    error = dead_engine_error()
+    try:
+        # Nothing that keeps the engine alive: it ends when nobody holds it any more.
+        processes, replies = manager.sentinels(), core.outputs_queue
+        _CONTEXTS.append(core.resources.ctx)
+    except AttributeError:
+        return  # another release, whose own watch has to do
 
     def watch() -> None:
         multiprocessing.connection.wait(processes)
-        replies.put_nowait(EngineDeadError())
+        replies.put_nowait(error())
 
     threading.Thread(target=watch, daemon=True, name="engine-watch").start()
 
