@@ -308,7 +308,7 @@ def test_numbers_are_rounded_once_and_as_in_tables(tmp_path):
         dataclasses.replace(row, ledger=Ledger(generated=number))
         for row, number in zip(rows, tokens, strict=True)
     ]
-    run = write_run(tmp_path / "run", list(zip(rows, results, strict=True)))
+    run = read_run(write_run(tmp_path / "run", list(zip(rows, results, strict=True))))
     write_page([run], tmp_path / "page.html")
     (group,) = Page(tmp_path / "page.html").blocks["index"]["parts"][0]["groups"]
     (row,) = accuracy_sheet(groups(run.rows), "t").records
