@@ -410,6 +410,27 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/datasets/test_datasets.py", "-k", "math12k or math500 or training"),
     ),
     Mutant(
+        name="half of a character is text",
+        file="cats_jax/storage/tables.py",
+        original="if _SURROGATE.search(text) and ",
+        mutated="if False and ",
+        tests=("tests/datasets/test_datasets.py", "-k", "named_by_file_and_line"),
+    ),
+    Mutant(
+        name="a start that failed locks its folder",
+        file="cats_jax/storage/manifest.py",
+        original="        if not filled:\n",
+        mutated="        if False:\n",
+        tests=("tests/runs/test_runs.py", "-k", "locked_by_no_manifest"),
+    ),
+    Mutant(
+        name="rows of an earlier start count as work of this one",
+        file="cats_jax/commands/time_left.py",
+        original="part.done - part.before + 0.5",
+        mutated="part.done + 0.5",
+        tests=("tests/evaluation/test_evaluate.py", "-k", "time_left"),
+    ),
+    Mutant(
         name="white space hides that a question was trained on",
         file="cats_jax/datasets/digests.py",
         original='" ".join(text.split())',

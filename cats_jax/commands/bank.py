@@ -31,11 +31,12 @@ def bank(
     """
     from ..bank.build import collect_bank
     from ..bank.recipe import load_bank_recipe
+    from ..datasets import count_questions
     from ..models.source import ModelFolders
     from ..specs.functions import function_lines
     from .dry_run import show_bank
     from .progress import ProgressBar
-    from .terminal import make_console
+    from .terminal import make_console, say
 
     loaded = load_bank_recipe(recipe)
     console = make_console(stderr=True)
@@ -46,6 +47,8 @@ def bank(
         return 0
     if output is None:
         raise BadInputError("bank: give --output, the folder of the bank, or --dry-run")
+    for note in [note for spec in loaded.questions for note in count_questions(spec)[1]]:
+        say(console, f"note: {note}")
     with ProgressBar(console, f"recording {output}", 1.0) as bar:
         collect_bank(
             loaded, ModelFolders(), output, report=lambda done, total: bar.show(done / total)

@@ -50,7 +50,7 @@ def demo(
     """
     from ..evaluation.evaluate import prepare
     from .evaluate import exit_code, model_source, run_evaluation, show_run, show_timings
-    from .terminal import make_console
+    from .terminal import make_console, say
 
     searching.check()
     for prm in prms:
@@ -68,10 +68,10 @@ def demo(
     console = make_console()
     models = model_source()
     evaluation = prepare(demo_recipe(seed, questions, num_candidates, prms), models)
-    console.print(
+    say(
+        console,
         f"Searching {questions} questions of the embedded world (test set, seed {seed}) with the "
         f"policy 'weak', PRM {', '.join(prms)}.",
-        soft_wrap=True,
     )
     run, times = run_evaluation(console, evaluation, models, folder, searching=searching)
     show_run(console, run)
@@ -110,9 +110,8 @@ def demo_recipe(
 
 def _show_tree(console: Console, run: Run) -> None:
     """Draw one search: by preference one of CATS, with a right answer, at the smallest N."""
-    from rich.markup import escape
-
     from ..reporting.draw import LEGEND, describe_result, draw_search
+    from .terminal import say
 
     def worth(row: Row) -> tuple[bool, bool, bool, int]:
         return (row.strategy != "cats", not row.actions, not row.correct, row.num_candidates)
@@ -122,9 +121,9 @@ def _show_tree(console: Console, run: Run) -> None:
         return
     row = rows[0]
     prm = "" if row.prm is None else f", PRM {row.prm}"
-    console.print(f"\nOne search: {row.strategy}, N = {row.num_candidates}{prm}", soft_wrap=True)
+    say(console, f"\nOne search: {row.strategy}, N = {row.num_candidates}{prm}")
     result = run.tree(row)
     console.print(draw_search(result))
     console.print(LEGEND)
     verdict = "right" if row.correct else f"wrong, {row.gold} is right"
-    console.print(escape(f"{describe_result(result)}   ({verdict})"), soft_wrap=True)
+    say(console, f"{describe_result(result)}   ({verdict})")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -33,8 +33,6 @@ def show_bounds(
     from ..evaluation.cells import grid
     from ..evaluation.evaluate import cost_bounds, with_stand_ins
     from ..evaluation.runners import largest_work
-    from ..reporting.tables import new_table
-    from .terminal import show_table
 
     specs = (recipe.policy, *recipe.prms)
     found, absent, formats = _footprints(specs, models, largest_work(recipe))
@@ -42,14 +40,14 @@ def show_bounds(
     count = sum(number for number, _ in counted)
     recipe, controllers = with_stand_ins(recipe)
 
-    table = new_table("at most", "<cell", "rows", "candidates", "sampled tokens", "PRM tokens")
+    rows = []
     totals = [0, 0, 0, 0]
     for cell, *bounds in cost_bounds(recipe, grid(recipe), count):
-        table.add_row(cell.title, *(f"{bound:,}" for bound in bounds))
+        rows.append([cell.title, *(f"{bound:,}" for bound in bounds)])
         totals = [total + bound for total, bound in zip(totals, bounds, strict=True)]
-    table.add_section()
-    table.add_row("all", *(f"{total:,}" for total in totals))
-    show_table(console, table)
+    rows.append(["all", *(f"{total:,}" for total in totals)])
+    columns = {"cell": 0, "rows": 3, "candidates": 4, "sampled tokens": 1, "PRM tokens": 2}
+    _show(console, "at most", columns, rows)
     policy, *prms = found
     _show_memory(console, [[policy, prm] for prm in prms] or [[policy]])
     _show_settings(console, specs, formats)
@@ -64,8 +62,6 @@ def show_bank(console: Console, recipe: BankRecipe, models: ModelSource) -> None
     from ..bank.build import BLOCK_SIZE, largest_work
     from ..bank.cost import bank_cost
     from ..datasets import count_questions
-    from ..reporting.tables import new_table
-    from .terminal import show_table
 
     counted = [count_questions(spec) for spec in recipe.questions]
     count = sum(number for number, _ in counted)
@@ -73,11 +69,11 @@ def show_bank(console: Console, recipe: BankRecipe, models: ModelSource) -> None
     specs = (recipe.policy, *recipe.prms)
     found, absent, formats = _footprints(specs, models, work)
     cost = bank_cost(recipe, count)
-    table = new_table("about at most", "<", "questions", "paths each", "steps", "tokens")
-    table.add_row("policy", f"{count:,}", str(cost.paths), f"{cost.samples:,}", f"{cost.sampled:,}")
-    for spec in recipe.prms:
-        table.add_row(f"PRM {spec.label}", f"{count:,}", "", "", f"{cost.scored:,}")
-    show_table(console, table)
+    policy = [f"{count:,}", str(cost.paths), f"{cost.samples:,}", f"{cost.sampled:,}"]
+    scored = [f"{count:,}", "", "", f"{cost.scored:,}"]
+    rows = [["policy", *policy], *([f"PRM {spec.label}", *scored] for spec in recipe.prms)]
+    columns = {"model": 0, "questions": 3, "paths each": 4, "steps": 2, "tokens": 1}
+    _show(console, "about at most", columns, rows)
     together = recipe.allocation.reads_scores
     _show_memory(console, [found] if together else [[model] for model in found])
     _show_settings(console, specs, formats)
@@ -101,10 +97,12 @@ def _show_settings(
 
 
 def _show_remarks(console: Console, notes: Sequence[str], absent: Sequence[str]) -> None:
+    from .terminal import say
+
     for note in notes:
-        console.print(f"note: {note}", markup=False, soft_wrap=True)
+        say(console, f"note: {note}")
     for line in absent:
-        console.print(f"not there yet: {line}", markup=False, soft_wrap=True)
+        say(console, f"not there yet: {line}")
 
 
 def _footprints(
@@ -168,28 +166,23 @@ def _show_memory(console: Console, groups: Sequence[Sequence[Footprint | None]])
     A model that is not there, None, makes its group undecided.
     """
     from ..models.footprint import PROMPT_TOKENS, device_memory
-    from ..reporting.tables import new_table
-    from .terminal import show_table
+    from .terminal import say
 
     found = {id(model): model for group in groups for model in group}
     known = [model for model in found.values() if model is not None]
     memory = {model.device: device_memory(model.device) for model in known}
     if known:
+        columns = {"model": 0, "device": 5, "weights": 3, "KV per token": 6, "cache at most": 4,
+                   "activations": 4, "sum": 1, "free": 2}  # fmt: skip
         title = f"memory, with prompts of {PROMPT_TOKENS} tokens"
-        table = new_table(
-            title, "<model", "<device", "weights", "KV per token", "cache at most", "activations",
-            "sum", "free",
-        )  # fmt: skip
-        for model in known:
-            table.add_row(*_memory_row(model, memory[model.device]))
-        show_table(console, table)
+        _show(console, title, columns, [_memory_row(m, memory[m.device]) for m in known])
     lines: list[str] = []
     for group in groups:
         present = [model for model in group if model is not None]
         if len(present) == len(group):
             lines += _verdicts(present, memory)
     for line in lines:
-        console.print(line, markup=False, soft_wrap=True)
+        say(console, line)
 
 
 def _as_settled(spec: PolicySpec | PrmSpec, work: Work) -> PolicySpec | PrmSpec:
@@ -213,8 +206,6 @@ def show_times(console: Console, recipe: Recipe, models: ModelSource) -> None:
     from ..datasets import load_questions
     from ..evaluation.cells import grid
     from ..evaluation.measure import measure
-    from ..reporting.tables import new_table
-    from .terminal import show_table
 
     questions = load_questions(recipe.questions).questions
     found = measure(
@@ -224,21 +215,33 @@ def show_times(console: Console, recipe: Recipe, models: ModelSource) -> None:
         models,
         report=lambda title: console.print(f"measuring {title}", markup=False),
     )
-    title = "estimated time, hours:minutes:seconds"
-    table = new_table(title, "<cell", "rows", "from", "to", "<measured on")
-    for time in found.cells:
-        table.add_row(
-            time.cell.title, f"{time.rows:,}", _hours(time.low), _hours(time.high), time.basis
-        )
-    table.add_section()
-    table.add_row("loading models", "", _hours(found.loading), _hours(found.loading))
-    table.add_row(
-        "all",
-        f"{sum(time.rows for time in found.cells):,}",
-        _hours(found.loading + sum(time.low for time in found.cells)),
-        _hours(found.loading + sum(time.high for time in found.cells)),
+    rows = [
+        [time.cell.title, f"{time.rows:,}", _hours(time.low), _hours(time.high), time.basis]
+        for time in found.cells
+    ]
+    rows.append(["loading models", "", _hours(found.loading), _hours(found.loading), ""])
+    low, high = (sum(getattr(time, end) for time in found.cells) for end in ("low", "high"))
+    count = sum(time.rows for time in found.cells)
+    rows.append(
+        ["all", f"{count:,}", _hours(found.loading + low), _hours(found.loading + high), ""]
     )
-    show_table(console, table)
+    columns = {"cell": 0, "rows": 3, "from": 1, "to": 1, "measured on": 5}
+    _show(console, "estimated time, hours:minutes:seconds", columns, rows)
+
+
+def _show(
+    console: Console, title: str, ranks: Mapping[str, int], rows: Sequence[Sequence[str]]
+) -> None:
+    """Print a table of texts; columns of large rank leave first where the terminal is narrow."""
+    from ..reporting.sheets import Column, Sheet, plain
+    from .terminal import show_sheet
+
+    left = ("cell", "model", "device", "measured on")
+    columns = tuple(
+        Column(name, (name,), plain, rank, left=name in left) for name, rank in ranks.items()
+    )
+    records = tuple(dict(zip(ranks, row, strict=True)) for row in rows)
+    show_sheet(console, Sheet("dry-run", title, columns, records))
 
 
 def _memory_row(model: Footprint, memory: Memory | None) -> list[str]:

@@ -83,7 +83,7 @@ def evaluate(
     from ..specs.functions import function_lines
     from ..specs.recipe import load_recipe
     from .dry_run import show_bounds, show_times
-    from .terminal import make_console
+    from .terminal import make_console, say
 
     if measure and not dry_run:
         raise BadInputError("--measure estimates what a run would take: give it with --dry-run")
@@ -124,7 +124,7 @@ def evaluate(
         raise BadInputError(f"{str(folder)!r} has results already: choose another --output")
     evaluation = prepare(loaded, models)
     for note in evaluation.notes:
-        console.print(f"warning: {note}", markup=False, soft_wrap=True)
+        say(console, f"warning: {note}")
     settled = evaluation.recipe
     if not folder.exists() and bank is None and searching.ray is None:
         # Before the folder is made: with other settings it would be another run's.

@@ -107,6 +107,7 @@ def _show_questions(console: Console, run: Run, rows: Sequence[Row], limit: int)
     """Print the table of questions and what it leaves out."""
     from ..reporting.plain_text import one_line
     from ..reporting.question_table import MARKS, question_table
+    from .terminal import say
 
     questions = list(dict.fromkeys(row.question for row in rows))
     shown = questions[:limit]
@@ -128,7 +129,7 @@ def _show_questions(console: Console, run: Run, rows: Sequence[Row], limit: int)
             f"{len(questions) - len(shown)} more questions: --limit {len(questions)} shows all."
         )
     for note in notes:
-        console.print(one_line(note, 1000), markup=False, soft_wrap=True)
+        say(console, one_line(note, 1000))
 
 
 def _command_of_trees(
@@ -181,7 +182,7 @@ def _show_question(
         question_header,
         search_view,
     )
-    from .terminal import show_table
+    from .terminal import say, show_table
 
     question = _find(run, given)
     rows = [row for row in rows if row.question == question]
@@ -197,20 +198,19 @@ def _show_question(
     for view in arrange(views, console.width):
         console.print(view)
     if drawn:
-        console.print(LEGEND, markup=False, soft_wrap=True)
-        console.print(found[drawn[0].key][1].knowledge, soft_wrap=True)
+        say(console, LEGEND)
+        say(console, found[drawn[0].key][1].knowledge)
     if len(found) > len(drawn):
-        console.print(
+        say(
+            console,
             f"{len(found) - len(drawn)} more trees: choose by --strategies, --num-candidates and "
             f"--prms, or draw all by --limit {len(found)}.",
-            soft_wrap=True,
         )
     if len(found) < len(rows):
-        console.print(
+        say(
+            console,
             f"{len(rows) - len(found)} rows have no tree: set `trees: true` in the recipe; by "
             "default trees are written for N up to 64.",
-            markup=False,
-            soft_wrap=True,
         )
 
 

@@ -56,8 +56,6 @@ def solve(
         epsilon: largest deviation of a path's score from the truth (`cats-jax report --held-out`
             estimates one): also say whether the answer is certified.
     """
-    from rich.markup import escape
-
     from ..controllers.strategies import default_calibrations, foreign_models
     from ..evaluation.cells import grid
     from ..evaluation.runners import largest_work
@@ -67,7 +65,7 @@ def solve(
     from ..reporting.draw import LEGEND, describe_result, draw_search
     from ..specs.calibrations import load_calibrations
     from ..specs.recipe import PolicySpec, PrmSpec, QuestionSpec, Recipe, StrategySpec
-    from .terminal import make_console
+    from .terminal import make_console, say
 
     if epsilon is not None and not epsilon >= 0:
         raise BadInputError(f"--epsilon {epsilon}: a deviation can't be negative")
@@ -132,15 +130,15 @@ def solve(
     )
     console.print(draw_search(result, show_dropped))
     console.print(LEGEND)
-    console.print(escape(describe_result(result)), soft_wrap=True)
-    console.print(
+    say(console, describe_result(result))
+    say(
+        console,
         f"loading models {loading:.1f} s, compiling {compiling:.1f} s, searching "
         f"{seconds - compiling:.1f} s",
-        soft_wrap=True,
     )
     if epsilon is not None:
         from ..grading.boxed_integer import BoxedIntegerJudge
         from ..reporting.certificates import describe_certificate
 
-        console.print(describe_certificate(result, epsilon, BoxedIntegerJudge()), soft_wrap=True)
+        say(console, describe_certificate(result, epsilon, BoxedIntegerJudge()))
     return int(result.status == "failed")

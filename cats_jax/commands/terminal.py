@@ -27,6 +27,14 @@ def make_console(*, stderr: bool = False) -> Console:
     )
 
 
+def say(console: Console, text: str) -> None:
+    """Print a line of prose: between words a terminal's lines end, and none of a file's or pipe's.
+
+    Paths and commands are for copying: print those by `console.print` with `soft_wrap`.
+    """
+    console.print(Text(text), soft_wrap=not console.is_terminal)
+
+
 def show_table(console: Console, table: Table) -> None:
     """Print a table, in plain ASCII if the output is not a terminal."""
     table.box = box.SIMPLE_HEAD if console.is_terminal else box.ASCII2
@@ -45,8 +53,8 @@ def show_sheet(console: Console, sheet: Sheet) -> None:
     notes = list(sheet.notes)
     if left_out:
         notes.append(
-            f"not shown here: {', '.join(left_out)} (a wider terminal or --output of `cats-jax "
-            "report` has them)"
+            f"not shown here: {', '.join(left_out)} (a wider terminal has them, and so have files "
+            "of `cats-jax report --output`)"
         )
     for note in notes:
         console.print(Text(one_line(note, _MAX_TEXT), style="dim"))

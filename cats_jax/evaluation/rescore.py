@@ -336,6 +336,7 @@ def _manifest(run: Run, change: Change, grader: str) -> dict[str, Any]:
         models=run.manifest["models"],
         questions=run.manifest["questions"],
         seeds=run.manifest["seeds"],
+        notes=run.notes,
     )
 
 

@@ -31,6 +31,9 @@ WIDTH = 8.8
 text of 10 points is 12 pixels high."""
 
 _NARROW = 6.4
+_CHARACTER = 0.09
+"""Width of a character, at most on average, in inches."""
+
 _LINE = 0.21
 """Height of a line of text, in inches."""
 
@@ -159,8 +162,9 @@ def make_panels_with_strips(
 
 
 def _rows_and_columns(count: int, most_columns: int) -> tuple[int, int]:
-    columns = min(count, most_columns)
-    return -(-count // columns), columns
+    """As few rows as there can be, and no more columns than fill them: four panels are 2 x 2."""
+    rows = -(-count // most_columns)
+    return rows, -(-count // rows)
 
 
 def _remove_empty(grid: Sequence[Axes], count: int, columns: int) -> None:
@@ -198,15 +202,19 @@ def frame(
 
     for axes in panels:
         place = axes.get_subplotspec()
-        if y_title and place is not None and place.is_first_col():
+        if place is None:
+            continue
+        if y_title and place.is_first_col():
             axes.set_ylabel(y_title)
+        room = figure.get_size_inches()[0] / place.get_gridspec().ncols - 0.3
+        axes.set_title(shown(axes.get_title(), int(room / _CHARACTER)))
     entries: dict[str, Any] = {}
     for axes in panels:
         for handle, name in zip(*axes.get_legend_handles_labels(), strict=True):
             entries.setdefault(name, handle)
     width, of_panels = figure.get_size_inches()
-    # About 0.09 inches a character, and 0.75 for the line and the gaps.
-    of_entry = 0.09 * max(map(len, entries), default=0) + 0.75
+    # 0.75 for the line and the gaps.
+    of_entry = _CHARACTER * max(map(len, entries), default=0) + 0.75
     rows = -(-len(entries) // max(1, int(width / of_entry)))
     of_legend = _LINE * rows + 0.1 if rows else 0.0
     of_top = _LINE * (2 if note else 1) + 0.08

@@ -45,6 +45,7 @@ def draw_reliability(
     x_title: str,
     y_title: str,
     counted: str,
+    nothing: str,
 ) -> Figure:
     """A reliability diagram for each panel, with the counts of the bins below it.
 
@@ -53,6 +54,7 @@ def draw_reliability(
         title, note: the two lines above the panels.
         x_title, y_title: titles of the axes.
         counted: what the counts count, such as "paths".
+        nothing: what a panel without a bin says, in a few words.
     """
     figure, upper, lower = make_panels_with_strips(len(panels), height=4.0, strip_title=counted)
     for axes, strip, (name, lines) in zip(upper, lower, panels.items(), strict=True):
@@ -76,7 +78,9 @@ def draw_reliability(
                 **style,
             )
             strip.plot(scores, [each.num for each in line.bins], markersize=4.0, **style)
-        axes.set_title(name)
+        if not any(line.bins for line in lines):
+            axes.text(0.65, 0.2, nothing, ha="center", va="center", color="#444444")
+        axes.set_title(shown(name, 80))
         axes.set_ylim(-0.03, 1.03)
         axes.set_xlim(-0.03, 1.03)
     if any(line.bins for lines in panels.values() for line in lines):
@@ -98,7 +102,8 @@ def plot_path_calibration(found: Sequence[Group], title: str, run: Run) -> Figur
         run: the run, whose trees are read.
 
     Returns:
-        The figure; None if no tree has a scored path.
+        The figure; None if no PRM has a bin to draw. A PRM that has none beside others keeps its
+        panel, which says so.
 
     Raises:
         BadInputError: a tree is damaged.
@@ -111,17 +116,17 @@ def plot_path_calibration(found: Sequence[Group], title: str, run: Run) -> Figur
             key = (group.prm, group.strategy)
             if key not in largest or largest[key].num_candidates < group.num_candidates:
                 largest[key] = group
-    panels: dict[str, list[ReliabilityLine]] = {}
+    prms = dict.fromkeys(group.prm for group in found if group.prm is not None)
+    panels: dict[str, list[ReliabilityLine]] = {prm: [] for prm in prms}
     for (prm, strategy), group in largest.items():
         bins = path_reliability(finished_paths(run, group.rows, judge))
         if bins:
-            look = looks[strategy]
-            panels.setdefault(f"PRM {shown(prm)}", []).append(ReliabilityLine(look, bins))
-    if not panels:
+            panels[prm].append(ReliabilityLine(looks[strategy], bins))
+    if not any(panels.values()):
         return None
     sizes = sorted({group.num_candidates for group in largest.values()})
     return draw_reliability(
-        panels,
+        {f"PRM {prm}": lines for prm, lines in panels.items()},
         title=title,
         note="finished paths, N = "
         + ", ".join(map(str, sizes))
@@ -129,6 +134,7 @@ def plot_path_calibration(found: Sequence[Group], title: str, run: Run) -> Figur
         x_title="path score (mean of the bin)",
         y_title="share of paths with the right answer",
         counted="paths",
+        nothing=f"no bin has scored paths\nof {FEWEST_QUESTIONS} questions",
     )
 
 

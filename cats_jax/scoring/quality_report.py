@@ -192,6 +192,7 @@ def draw_calibration(curves: Mapping[str, Mapping[str, Sequence[Reliability]]]) 
         x_title="score of the step (mean of the bin)",
         y_title="share of right steps",
         counted="steps",
+        nothing=f"no bin has {_FEWEST} steps",
     )
 
 

@@ -277,6 +277,13 @@ def _check(recipe: Recipe) -> None:
         raise BadInputError("strategies is empty: name at least one")
     _check_distinct([spec.label for spec in recipe.strategies], "strategies", "label")
     _check_distinct([spec.label for spec in recipe.prms], "prms", "label")
+    labels = [spec.label for spec in (*recipe.strategies, *recipe.prms, *recipe.questions)]
+    for text in (recipe.name, *labels):
+        if isinstance(text, str) and any("\ud800" <= char <= "\udfff" for char in text):
+            raise BadInputError(
+                f"name or label {text.encode(errors='replace').decode()!r}: holds half of a "
+                "character (a lone surrogate), which is no text: write the character whole"
+            )
     for name in ("num_candidates", "seeds"):
         if not getattr(recipe, name):
             raise BadInputError(f"{name} is empty: give at least one value")

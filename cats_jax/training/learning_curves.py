@@ -34,6 +34,8 @@ def plot_learning_curves(curves: learners.Curves, path: pathlib.Path, title: str
     Returns:
         `path`.
     """
+    from matplotlib.ticker import MaxNLocator
+
     with drawing():
         figure, panels = make_panels(len(_PANELS), height=2.7, most_columns=2, share_y=False)
         for axes, (name, label) in zip(panels, _PANELS, strict=True):
@@ -45,5 +47,6 @@ def plot_learning_curves(curves: learners.Curves, path: pathlib.Path, title: str
                 style = _LINES[seed % len(_LINES)]
                 axes.plot(ends, means, style, label=f"seed {seed}", color=f"C{seed % 10}")
             axes.set_ylabel(label)
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         frame(figure, panels, title, "means over parts of the training", "iteration", "")
         return save_figure(figure, path)

@@ -107,11 +107,12 @@ def run(options: TrainingOptions, *, report: Callable[[str], None] = print) -> l
         info |= models_of(options.trajectories, options.prms)
         del info["episodes"]
     info = checkpoint.with_questions_of(info, start)
-    report(f"training {num_seeds} seeds of {config!r} ({info['source']}) ...")
+    seeds = "1 seed" if num_seeds == 1 else f"{num_seeds} seeds"
+    report(f"training {seeds} of {config!r} ({info['source']}) ...")
     durable.hold(output).close()
     if rows is None:
         result = train_seeds(train_config, questions, keys[1:], report, start=start)
-        title = f"{config}: {num_seeds} seeds"
+        title = f"{config}: {seeds}"
         plot_learning_curves(jax.device_get(result.curves), output / "curves.png", title)
         states, collapsed_at_the_end = result.learner_state, np.asarray(result.collapsed)
     else:

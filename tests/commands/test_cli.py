@@ -200,6 +200,7 @@ def test_python_callers_keep_programs_there_unless_jax_is_told_otherwise(
         ("max_depth: 6", "policy: {path: weak, max_step_tokens: -3}",
             r"recipe '.*recipe\.yaml': policy: max_step_tokens=-3: must be at least 1"),
         ("max_depth: 6", "seeds: [a]", r"seeds: 'a' must be an integer"),
+        ("[greedy, beam]", r'[{name: greedy, label: "\ud83d"}]', r"label '\?': holds half of a ch"),
         ("max_depth: 6", "max_depth: [", r"is no YAML"),
         ("{file: QUESTIONS}", "{file: /no/such.jsonl}", r"'/no/such\.jsonl' does not exist"),
         ("{file: QUESTIONS}", "{world: tests, count: 3}", r"embedded world: .*tests"),

@@ -21,7 +21,10 @@ from cats_jax.page.build import write_page
 from cats_jax.page.texts import MAX_TEXT, bounded, shortened
 from cats_jax.page.trees import encode_tree
 from cats_jax.protocols import Question
+from cats_jax.reporting.groups import groups
 from cats_jax.reporting.right_path import RightPath
+from cats_jax.reporting.run_tables import accuracy_sheet
+from cats_jax.reporting.sheets import count
 from cats_jax.runs.folder import TREES, Row, RunWriter, read_run, row_key
 
 # Trees
@@ -295,6 +298,22 @@ def test_runs_of_other_questions_are_parts_of_their_own(tmp_path):
     assert [part["name"] for part in parts] == ["one", "two"]
     assert _steps(page, parts[0]) == {("q0", "beam"): "a"}
     assert [group["accuracy"][0] for part in parts for group in part["groups"]] == [0.0, 1.0]
+
+
+def test_numbers_are_rounded_once_and_as_in_tables(tmp_path):
+    results = [searched(f"q{i}", "?", [candidate(1, 0, 0, "x")]) for i in range(20)]
+    rows = [row_of(result, "6") for result in results]
+    tokens = [33] * 11 + [34] * 9  # 33.45 on average, which as 33.5 would become 34
+    rows = [
+        dataclasses.replace(row, ledger=Ledger(generated=number))
+        for row, number in zip(rows, tokens, strict=True)
+    ]
+    run = read_run(write_run(tmp_path / "run", list(zip(rows, results, strict=True))))
+    write_page([run], tmp_path / "page.html")
+    (group,) = Page(tmp_path / "page.html").blocks["index"]["parts"][0]["groups"]
+    (row,) = accuracy_sheet(groups(run.rows), "t").records
+    assert row["tokens"] == pytest.approx(33.45)
+    assert group["tokens"] == 33 == int(count(row["tokens"]))
 
 
 def test_a_damaged_tree_is_left_out_and_named(tmp_path):

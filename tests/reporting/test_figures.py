@@ -1,5 +1,6 @@
 """Figures of a run: what they show, that no label hides anything, and what the files hold."""
 
+import dataclasses
 import itertools
 import re
 from collections import Counter
@@ -412,8 +413,8 @@ def test_where_all_paths_are_right_the_interval_counts_questions():
     assert reliability_figures.path_reliability(FinishedPaths(*[np.array([])] * 3)) == []
 
 
-@pytest.mark.parametrize("panels", [1, 2, 5])
-def test_reliability_diagrams_have_room(panels):
+@pytest.mark.parametrize(("panels", "columns"), [(1, 1), (2, 2), (4, 2), (5, 3)])
+def test_reliability_diagrams_have_room(panels, columns):
     rng = np.random.default_rng(0)
     questions = np.array([f"q{number}" for number in rng.integers(0, 40, size=3000)])
     paths = FinishedPaths(rng.random(3000), (rng.random(3000) < 0.5) * 1.0, questions)
@@ -422,9 +423,28 @@ def test_reliability_diagrams_have_room(panels):
     lines = [reliability_figures.ReliabilityLine(look, bins) for look in looks.values()]
     titles = {"title": "A title", "note": "a note", "x_title": "x", "y_title": "share of paths"}
     with drawing():
-        by_panel = {f"PRM {number}": lines for number in range(panels)}
-        figure = reliability_figures.draw_reliability(by_panel, **titles, counted="paths")
-        check_texts(figure)
+        by_panel = {f"PRM {number} of a long name, {'x' * 50}": lines for number in range(panels)}
+        by_panel |= {list(by_panel)[-1]: []} if panels > 1 else {}
+        figure = reliability_figures.draw_reliability(
+            by_panel, **titles, counted="paths", nothing="no bin has paths"
+        )
+        written = {text.get_text() for text, _ in check_texts(figure)}
+    assert ("no bin has paths" in written) == (panels > 1)
+    assert sum(text.startswith("PRM ") for text in written) == panels
+    assert figure.axes[0].get_subplotspec().get_gridspec().ncols == columns
+
+
+def test_a_prm_of_too_few_paths_keeps_its_panel(tmp_path):
+    searches = [searched(f"q{number}", [("1", 0.9), ("2", 0.2)]) for number in range(12)]
+    run = write_run(tmp_path, searches)
+    rows = [*run.rows, *(dataclasses.replace(row, prm="rare") for row in run.rows[:5])]
+    with drawing():
+        figure = reliability_figures.plot_path_calibration(groups(rows), "t", run)
+        assert figure is not None
+        titles = [axes.get_title() for axes in figure.axes]
+        assert {"PRM exact", "PRM rare"} <= set(titles)
+        (note,) = (text.get_text() for axes in figure.axes for text in axes.texts)
+    assert note == "no bin has scored paths\nof 10 questions"
 
 
 # Files

@@ -141,6 +141,18 @@ def test_files_are_plain_json_lines(tmp_path):
     assert "token_ids" not in lines[1]
 
 
+def test_a_result_is_shown_in_one_line():
+    assert repr(_result(0)) == (
+        "SearchResult(question='q0', answer='1', status='answered', steps=2, paths=1, "
+        "candidates=3, tokens=11)"
+    )
+    long = dataclasses.replace(
+        _result(0), answer="x" * 9_000, status="failed", reason="y\n" * 9_000
+    )
+    assert len(repr(long)) < 400
+    assert "\n" not in repr(long)
+
+
 def test_a_row_without_a_tree(tmp_path):
     with RunWriter(tmp_path, _manifest()) as writer:
         writer.add(_row(0, _result(0)), None)
