@@ -53,6 +53,27 @@ def _loop(strategy: str) -> tuple[str, ...]:
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
+        name="a sliding window has a token more",
+        file="cats_jax/models/huggingface/attention.py",
+        original="from_here > window",
+        mutated="from_here > window + 1",
+        tests=("tests/models/test_sliding_windows.py", "-k", "last_tokens"),
+    ),
+    Mutant(
+        name="a server that ignores n is asked again",
+        file="cats_jax/models/serving/http_engine.py",
+        original="if len(choices) == 1 < body",
+        mutated="if len(choices) == 0 < body",
+        tests=("tests/models/test_http_engine.py", "-k", "first_reply"),
+    ),
+    Mutant(
+        name="the tokenizer's own end of text ends no answer",
+        file="cats_jax/models/huggingface/model.py",
+        original="sources = [self.tokenizer, ",
+        mutated="sources = [",
+        tests=("tests/models/test_policies.py", "-k", "all_tokens_that_the_model"),
+    ),
+    Mutant(
         name="a sample without log-probabilities has a probability of 1",
         file="cats_jax/models/serving/vllm_engine.py",
         original="tuple(output.log_probs) if log_probs else None",

@@ -2,69 +2,88 @@
 
 from __future__ import annotations
 
+import dataclasses
+import pathlib
 import time
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
 from ..errors import BadInputError
+from .model_options import ModelOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ..protocols import AnswerJudge
+    from ..specs.recipe import Recipe
 
 
 def solve(
     question: tyro.conf.Positional[str],
     *,
-    strategy: str = "beam",
-    num_candidates: Annotated[int, tyro.conf.arg(aliases=["-n"])] = 16,
-    policy: str = "weak",
-    prm: str = "exact",
-    prm_format: str = "auto",
+    recipe: pathlib.Path | None = None,
+    strategy: str | None = None,
+    num_candidates: Annotated[int | None, tyro.conf.arg(aliases=["-n"])] = None,
+    policy: str | None = None,
+    policy_format: str | None = None,
+    prm: str | None = None,
+    prm_format: str | None = None,
+    loading: tyro.conf.OmitArgPrefixes[ModelOptions],
     checkpoint: str | None = None,
     calibration: str | None = None,
     width: int | None = None,
     path_score: str | None = None,
-    max_depth: int = 10,
-    max_step_tokens: int = 256,
+    max_depth: int | None = None,
+    max_step_tokens: int | None = None,
     budget: int | None = None,
-    seed: int = 0,
+    seed: int | None = None,
     show_dropped: int = 2,
     epsilon: float | None = None,
 ) -> int:
     """Search one question and draw the tree: steps, scores, what was kept, the actions taken.
 
     The embedded world's policies are "weak" and "strong"; its questions look like
-    "((50*4)-21)+15=?".
+    "((50*4)-21)+15=?". A model of real size wants settings, such as --device cuda --dtype bfloat16;
+    policy and PRM share them. A recipe gives each its own.
 
     Args:
         question: text of the question.
+        recipe: recipe whose models, limits and calibration are used; its first strategy, N, PRM and
+            seed are the defaults. The options below replace its values, but for those of models.
         strategy: greedy, majority, best_of_n, best_of_n_weighted, beam, dvts, particle_filtering,
             mcts, adaptive_consistency, sequential_best_of_n, cats or cats_random; or a function of
-            your own as module:function.
-        num_candidates: N, candidates per reasoning step at most.
-        policy: model folder, or a policy of the embedded world.
-        prm: model folder, or a PRM of the embedded world.
-        prm_format: format in which the PRM reads a solution.
+            your own as module:function; or the label of a strategy in the recipe. Default: beam.
+        num_candidates: N, candidates per reasoning step at most; default: 16.
+        policy: model folder, or a policy of the embedded world; default: weak.
+        policy_format: format in which the policy is asked: a name, a .yaml file, or auto (default).
+        prm: model folder, or a PRM of the embedded world, or the label of a PRM in the recipe;
+            default: exact.
+        prm_format: format in which the PRM reads a solution: a name, a .yaml file, or auto
+            (default).
+        loading: how policy and PRM are loaded.
         checkpoint: checkpoint of the controller, for --strategy cats; default: the shipped one.
         calibration: calibration of the PRM, a file of `cats-jax calibrate` or "none"; default: that
             of the controller's training with these models, or the one shipped for the world's.
         width: K, the number of paths kept; default: the strategy's.
         path_score: aggregation of step scores: min, last, mean or product.
-        max_depth: most reasoning steps of a path.
-        max_step_tokens: a longer step is cut and dropped.
+        max_depth: most reasoning steps of a path; default: 10.
+        max_step_tokens: a longer step is cut and dropped; default: 256.
         budget: most candidates of the search.
-        seed: random seed of the search.
+        seed: random seed of the search; default: 0.
         show_dropped: most dropped steps drawn per node.
         epsilon: largest deviation of a path's score from the truth (`cats-jax report --held-out`
             estimates one): also say whether the answer is certified.
     """
-    from ..controllers.strategies import default_calibrations, foreign_models
+    from ..controllers.strategies import foreign_models
     from ..evaluation.cells import grid
     from ..evaluation.runners import largest_work
     from ..live.searcher import Searcher
+    from ..models.backend import check_there
+    from ..models.settle import check_shares, settle
     from ..models.source import ModelFolders, check_models, check_world_question
     from ..protocols import Question
     from ..reporting.draw import LEGEND, describe_result, draw_search
-    from ..specs.calibrations import load_calibrations
-    from ..specs.recipe import PolicySpec, PrmSpec, QuestionSpec, Recipe, StrategySpec
     from .terminal import make_console, say
 
     if epsilon is not None and not epsilon >= 0:
@@ -73,57 +92,67 @@ def solve(
         raise BadInputError("question is blank: give its text")
     if any("\ud800" <= char <= "\udfff" for char in question):
         raise BadInputError("question is not UTF-8 text: check the terminal's encoding (locale)")
-    options = {"checkpoint": checkpoint, "width": width, "path_score": path_score}
-    given = tuple(sorted((name, value) for name, value in options.items() if value is not None))
-    prm_spec = PrmSpec(prm, format=prm_format)
-    spec = StrategySpec(strategy, options=given)
-    if calibration is None:
-        calibrations = default_calibrations(spec, policy)
-    else:
-        calibrations = load_calibrations(calibration, [prm_spec.label])
+    given = {
+        "strategy": strategy,
+        "num_candidates": num_candidates,
+        "policy": policy,
+        "policy_format": policy_format,
+        "prm": prm,
+        "prm_format": prm_format,
+        "checkpoint": checkpoint,
+        "calibration": calibration,
+        "width": width,
+        "path_score": path_score,
+        "max_depth": max_depth,
+        "max_step_tokens": max_step_tokens,
+        "budget": budget,
+        "seed": seed,
+    }
+    given = {name: value for name, value in given.items() if value is not None}
     # A recipe of one cell, so that every rule is checked in one place.
-    recipe = Recipe(
-        name="solve",
-        strategies=(spec,),
-        num_candidates=(num_candidates,),
-        questions=(QuestionSpec(world="test", count=1),),
-        policy=PolicySpec(policy, max_step_tokens=max_step_tokens),
-        prms=(prm_spec,),
-        calibration=calibrations,
-        max_depth=max_depth,
-        budget=budget,
-    )
-    (cell,) = grid(recipe)
-    check_world_question(question, recipe.policy)
+    one = _of_options(given, loading) if recipe is None else _of_recipe(recipe, given, loading)
+    (cell,) = grid(one)
+    check_world_question(question, one.policy)
     console, status = make_console(), make_console(stderr=True)
     models = ModelFolders()
-    prms = () if cell.prm is None else recipe.prms
+    one = dataclasses.replace(one, prms=() if cell.prm is None else (cell.prm,))
+    for spec in (one.policy, *one.prms):
+        models.check(spec)
+    asked = Question("question", question)
+    chosen, prms = settle(one.policy, one.prms, [asked], one.max_depth)
+    one = dataclasses.replace(one, policy=chosen, prms=prms)
+    check_there((chosen, *prms))
     fingerprints = {f"prm {each.label}": models.fingerprint(each) for each in prms}
-    fingerprints["policy"] = models.fingerprint(recipe.policy)
-    for line in foreign_models(recipe.strategies, fingerprints):
-        status.print(f"warning: {line}", markup=False, soft_wrap=True)
-    check_models(models, recipe.policy, prms, largest_work(recipe))
+    fingerprints["policy"] = models.fingerprint(chosen)
+    for line in foreign_models(one.strategies, fingerprints):
+        say(status, f"warning: {line}")
+    check_shares(chosen, prms)
+    check_models(models, chosen, prms, largest_work(one))
+    judge = _judge(one)
     started = time.perf_counter()
     with status.status("loading the models"):
-        loaded = models.policy(recipe.policy)
-        scorer = None if cell.prm is None else models.prm(cell.prm)
-    loading = time.perf_counter() - started
+        loaded = models.policy(chosen)
+        scorer = models.prm(prms[0]) if prms else None
+    loading_seconds = time.perf_counter() - started
     searcher = Searcher(
         policy=loaded,
         scorer=scorer,
         strategy=cell.strategy,
         params=cell.params,
-        num_candidates=num_candidates,
+        num_candidates=cell.num_candidates,
         calibration=cell.calibration,
         price=cell.price,
         prm_rate=cell.prm_rate,
-        seed=seed,
-        max_depth=max_depth,
-        budget=budget,
+        seed=one.seeds[0],
+        judge=judge,
+        max_depth=one.max_depth,
+        budget=one.budget,
+        max_tokens=one.max_tokens,
+        max_seconds=one.max_seconds,
     )
     started = time.perf_counter()
     with status.status("searching; the first search of its kind compiles its programs"):
-        (result,) = searcher.run([Question("question", question)])
+        (result,) = searcher.run([asked])
     seconds, compiling = (
         time.perf_counter() - started,
         searcher.timings.as_dict().get("compiling", 0.0),
@@ -133,12 +162,94 @@ def solve(
     say(console, describe_result(result))
     say(
         console,
-        f"loading models {loading:.1f} s, compiling {compiling:.1f} s, searching "
+        f"loading models {loading_seconds:.1f} s, compiling {compiling:.1f} s, searching "
         f"{seconds - compiling:.1f} s",
     )
     if epsilon is not None:
-        from ..grading.boxed_integer import BoxedIntegerJudge
         from ..reporting.certificates import describe_certificate
 
-        say(console, describe_certificate(result, epsilon, BoxedIntegerJudge()))
+        say(console, describe_certificate(result, epsilon, judge))
     return int(result.status == "failed")
+
+
+_OF_STRATEGIES = ("checkpoint", "width", "path_score")
+_OF_MODELS = ("policy", "policy_format", "prm_format", "calibration", "max_step_tokens")
+
+
+def _of_options(given: Mapping[str, Any], loading: ModelOptions) -> Recipe:
+    """A recipe of one cell from the options alone."""
+    from ..controllers.strategies import default_calibrations
+    from ..specs.calibrations import load_calibrations
+    from ..specs.recipe import PolicySpec, PrmSpec, QuestionSpec, Recipe, StrategySpec
+
+    settings = loading.settings()
+    policy = given.get("policy", "weak")
+    steps = {name: given[name] for name in ("max_step_tokens",) if name in given}
+    prm = PrmSpec(given.get("prm", "exact"), format=given.get("prm_format", "auto"), **settings)
+    spec = StrategySpec(given.get("strategy", "beam"), options=_options(given))
+    if "calibration" in given:
+        calibrations = load_calibrations(given["calibration"], [prm.label])
+    else:
+        calibrations = default_calibrations(spec, policy)
+    return Recipe(
+        name="solve",
+        strategies=(spec,),
+        num_candidates=(given.get("num_candidates", 16),),
+        questions=(QuestionSpec(world="test", count=1),),
+        policy=PolicySpec(policy, format=given.get("policy_format", "auto"), **steps, **settings),
+        prms=(prm,),
+        calibration=calibrations,
+        seeds=(given.get("seed", 0),),
+        max_depth=given.get("max_depth", 10),
+        budget=given.get("budget"),
+        in_flight=1,
+    )
+
+
+def _of_recipe(path: pathlib.Path, given: Mapping[str, Any], loading: ModelOptions) -> Recipe:
+    """A recipe of one cell from a recipe's, with what was given in place of its values."""
+    from ..specs.recipe import StrategySpec, load_recipe
+
+    for option in (
+        *(f"--{n.replace('_', '-')}" for n in _OF_MODELS if n in given),
+        *loading.given(),
+    ):
+        raise BadInputError(
+            f"{option}: the recipe {str(path)!r} names the models with their settings: change it "
+            "there, or leave --recipe out"
+        )
+    limits = {name: given[name] for name in ("max_depth", "budget") if name in given}
+    recipe = load_recipe(path, {**limits, "in_flight": 1})
+    label = given.get("strategy", recipe.strategies[0].label)
+    spec = next((s for s in recipe.strategies if s.label == label), StrategySpec(label))
+    options = tuple(sorted({**dict(spec.options), **dict(_options(given))}.items()))
+    labels = [prm.label for prm in recipe.prms]
+    if "prm" in given and given["prm"] not in labels:
+        raise BadInputError(
+            f"--prm {given['prm']!r} is not in the recipe {str(path)!r}: it has "
+            f"{', '.join(labels) or 'none'}"
+        )
+    wanted = given.get("prm", labels[0] if labels else None)
+    return dataclasses.replace(
+        recipe,
+        strategies=(dataclasses.replace(spec, options=options),),
+        num_candidates=(given.get("num_candidates", recipe.num_candidates[0]),),
+        prms=tuple(prm for prm in recipe.prms if prm.label == wanted),
+        seeds=(given.get("seed", recipe.seeds[0]),),
+    )
+
+
+def _options(given: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+    """The given options of strategies, as those of a `StrategySpec`."""
+    return tuple(sorted((name, given[name]) for name in _OF_STRATEGIES if name in given))
+
+
+def _judge(recipe: Recipe) -> AnswerJudge:
+    """The judge of the answers: integers in a box for the embedded world, else LaTeX if it can."""
+    import importlib.util
+
+    from ..grading.verdict import make_judge
+    from ..models.source import is_world_policy
+
+    has_math = importlib.util.find_spec("math_verify") is not None
+    return make_judge("math" if has_math and not is_world_policy(recipe.policy) else "integer")

@@ -11,7 +11,15 @@ from transformers import PreTrainedTokenizerFast
 from cats_jax.errors import BadInputError
 from cats_jax.models.prm.encoder import StepEncoder
 from cats_jax.models.prm.family import choose_format, load_format
-from cats_jax.models.prm.format import PRM_FORMATS, WORLD, Head, PRMFormat, TokenPair, prm_format
+from cats_jax.models.prm.format import (
+    PRM_FORMATS,
+    SKYWORK,
+    WORLD,
+    Head,
+    PRMFormat,
+    TokenPair,
+    prm_format,
+)
 from cats_jax.world_build import tokenizer as world
 
 QUESTION = "(50*4)-21=?"
@@ -111,8 +119,15 @@ def test_sequences_only_grow_at_the_end(tokenizer, question, steps, layout, read
     ],
 )
 def test_tokens_that_the_tokenizer_lacks_are_refused(tokenizer, change, token):
-    with pytest.raises(BadInputError, match=f"'{token}' as one token"):
+    with pytest.raises(BadInputError, match=f"'{token}' as one token, the tokenizer has no such"):
         StepEncoder(dataclasses.replace(WORLD, **change), tokenizer)
+
+
+def test_the_reason_is_right_where_a_token_is_unknown_or_several(tokenizer):
+    with pytest.raises(BadInputError, match=r"needs '\\n' as one token, the tokenizer has no such"):
+        StepEncoder(SKYWORK, tokenizer)
+    with pytest.raises(BadInputError, match="needs '12' as one token, the tokenizer makes 2 of it"):
+        StepEncoder(dataclasses.replace(WORLD, tag="12"), tokenizer)
 
 
 def with_template(template, **changes):

@@ -165,12 +165,16 @@ class StepEncoder:
         if found is not None and found != tokenizer.unk_token_id:
             return int(found)
         ids = tokenizer(token, add_special_tokens=False)["input_ids"]
-        if len(ids) != 1 or ids[0] == tokenizer.unk_token_id:
-            raise BadInputError(
-                f"PRM format {self._format.name!r} needs {token!r} as one token, the tokenizer "
-                f"makes {len(ids)} of it: choose the format the PRM was trained with"
-            )
-        return int(ids[0])
+        if len(ids) == 1 and ids[0] != tokenizer.unk_token_id:
+            return int(ids[0])
+        # What is no token alone may be cut into several, or be unknown in whole or in part.
+        known = len(ids) > 1 and tokenizer.unk_token_id not in ids
+        reason = f"makes {len(ids)} of it" if known else "has no such token"
+        raise BadInputError(
+            f"PRM format {self._format.name!r} needs {token!r} as one token, the tokenizer "
+            f"{reason}: choose the format the PRM was trained with; 'auto' finds those of known "
+            "families"
+        )
 
     def _texts(self) -> tuple[str, str]:
         """The text up to the first tag and the text from there to the second one, with places."""

@@ -1,0 +1,63 @@
+"""How a command loads models: the options that `solve`, `score` and `quality` have in common."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import BadInputError
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """How models are loaded; the same settings as those of a model in a recipe.
+
+    Attributes:
+        backend: hf (transformers), vllm (an engine started here), auto (vllm where it is installed
+            and a GPU is there, else hf), or the address of a server of vLLM that has the model.
+        device: cpu, cuda, cuda:N or auto; default: cpu on the back end hf, auto on others.
+        dtype: float32 or bfloat16; a server has its own.
+        batch_tokens: most tokens of the rows that are computed together; the back end hf holds them
+            in memory. Default: 65536, and 32768 for score and quality.
+        kv_cache_gib: size of the cache of keys and values in GiB; for the back end hf. Default: a
+            quarter of the memory that is free after loading.
+        num_threads: threads on a CPU, without a server. Default: one for a model of less than 2**25
+            parameters, otherwise all CPUs.
+        max_model_len: largest number of tokens of a sequence; on an engine. Default: the model's;
+            for solve what the question needs.
+        gpu_memory_utilization: share of a GPU's memory for the engine of the back end vllm.
+        served_name: which of a server's models is meant; default: its only one.
+        api_key_env: name of the environment variable that holds a server's API key.
+    """
+
+    backend: str = "hf"
+    device: str | None = None
+    dtype: str = "float32"
+    batch_tokens: int | None = None
+    kv_cache_gib: float | None = None
+    num_threads: int | None = None
+    max_model_len: int | None = None
+    gpu_memory_utilization: float = 0.45
+    served_name: str | None = None
+    api_key_env: str | None = None
+
+    def settings(self) -> dict[str, Any]:
+        """The settings of a `ModelSpec` that are not None.
+
+        Raises:
+            BadInputError: an option is out of its range.
+        """
+        if self.batch_tokens is not None and self.batch_tokens < 1:
+            raise BadInputError(f"--batch-tokens={self.batch_tokens}: must be at least 1")
+        names = [entry.name for entry in dataclasses.fields(ModelOptions)]
+        values = {name: getattr(self, name) for name in names}
+        return {name: value for name, value in values.items() if value is not None}
+
+    def given(self) -> list[str]:
+        """The options that differ from their defaults, as on the command line."""
+        return [
+            "--" + entry.name.replace("_", "-")
+            for entry in dataclasses.fields(self)
+            if getattr(self, entry.name) != entry.default
+        ]

@@ -1,0 +1,115 @@
+"""`cats-jax solve` with settings of models and with a recipe."""
+
+import json
+import re
+
+import pytest
+
+from cats_jax import cli
+from cats_jax.errors import BadInputError
+
+QUESTION = "((50*4)-21)+15=?"
+
+
+@pytest.fixture
+def checked(monkeypatch):
+    """The specs of the models that a command would load, which it does not."""
+    specs = []
+
+    def stop(models, policy, prms, work):
+        specs[:] = [policy, *prms]
+        raise BadInputError("enough")
+
+    monkeypatch.setattr("cats_jax.models.source.check_models", stop)
+    return specs
+
+
+def write(path, **changes):
+    """A recipe of the embedded world's models with settings that are no defaults."""
+    content = {
+        "policy": {"path": "strong", "max_step_tokens": 40, "batch_tokens": 8192},
+        "prms": [{"path": "sparse", "batch_tokens": 4096}, {"path": "exact", "label": "other"}],
+        "strategies": [{"name": "beam", "label": "two", "width": 2}, "greedy"],
+        "num_candidates": [4, 8],
+        "seeds": [3],
+        "max_depth": 4,
+        "questions": {"world": "test", "count": 2},
+        **changes,
+    }
+    path.write_text(json.dumps(content))
+    return str(path)
+
+
+def searched(capsys, *options):
+    """What `solve` prints, without its times."""
+    assert cli.run(["solve", QUESTION, *options]) in (0, 1)
+    return capsys.readouterr().out.partition("seconds:")[0]
+
+
+def test_a_model_s_settings_reach_policy_and_prm(checked):
+    settings = ["--dtype", "bfloat16", "--kv-cache-gib", "0.01", "--batch-tokens", "4096"]
+    formats = ["--policy-format", "plain", "--prm-format", "world"]
+    assert cli.run(["solve", QUESTION, "-n", "2", *settings, *formats]) == 2
+    policy, prm = checked
+    for spec in (policy, prm):
+        assert (spec.dtype, spec.kv_cache_gib, spec.batch_tokens) == ("bfloat16", 0.01, 4096)
+        assert (spec.backend, spec.device) == ("hf", "cpu")
+    assert (policy.format, prm.format) == ("plain", "world")
+
+
+def test_a_recipe_s_first_cell_is_searched(tmp_path, capsys):
+    found = searched(capsys, "--recipe", write(tmp_path / "r.json"))
+    options = ["--policy", "strong", "--prm", "sparse", "--max-step-tokens", "40", "-n", "4"]
+    options += ["--width", "2", "--max-depth", "4", "--seed", "3", "--calibration", "none"]
+    assert searched(capsys, *options) == found
+    assert "answer" in found
+
+
+@pytest.mark.parametrize(
+    ("options", "paths"),
+    [
+        ([], ["strong", "sparse"]),
+        (["--prm", "other", "-n", "2"], ["strong", "exact"]),
+        (["--strategy", "greedy"], ["strong"]),
+        (["--strategy", "best_of_n"], ["strong", "sparse"]),
+    ],
+)
+def test_options_stand_in_place_of_a_recipe_s(tmp_path, checked, options, paths):
+    recipe = write(tmp_path / "r.json")
+    assert cli.run(["solve", QUESTION, "--recipe", recipe, *options]) == 2
+    assert [spec.path for spec in checked] == paths
+    assert (checked[0].batch_tokens, checked[0].max_step_tokens) == (8192, 40)
+    assert all(prm.batch_tokens == 4096 for prm in checked[1:] if prm.path == "sparse")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--policy", "weak"], "--policy: the recipe .* names the models"),
+        (["--dtype", "bfloat16"], "--dtype: the recipe .* names the models"),
+        (["--served-name", "m"], "--served-name: the recipe"),
+        (["--prm", "exact"], "--prm 'exact' is not in the recipe .*: it has sparse, other"),
+        (["--strategy", "bean"], "unknown strategy 'bean': did you mean 'beam'"),
+    ],
+)
+def test_what_a_recipe_does_not_leave_open_is_refused(tmp_path, capsys, options, words):
+    recipe = write(tmp_path / "r.json")
+    assert cli.run(["solve", QUESTION, "--recipe", recipe, *options]) == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert re.search(words, line)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--dtype", "float64"], "dtype='float64': backend hf has"),
+        (["--device", "cuda:7"], "cuda:7.* not there"),
+        (["--backend", "vllm"], "vLLM is not installed|does not start|imported"),
+        (["--backend", "hf", "--served-name", "m"], "served_name='m' means nothing"),
+        (["--backend", "http://127.0.0.1:9", "--api-key-env", "NO_SUCH"], "NO_SUCH is not set"),
+    ],
+)
+def test_settings_are_checked_before_a_model_is_loaded(capsys, checked, options, words):
+    assert cli.run(["solve", QUESTION, *options]) == 2
+    assert re.search(words, capsys.readouterr().err)
+    assert not checked
