@@ -37,8 +37,9 @@ class Step:
 
     Attributes:
         text: the step without its closing separator.
-        token_ids: the policy's token ids as sampled, including the closing separator or
-            end-of-text token, so that a continuation never re-tokenises text.
+        token_ids: the policy's token ids as sampled, >= 0, including the closing separator or
+            end-of-text token, so that a continuation never re-tokenises text. Empty only where
+            nothing was left of the context.
     """
 
     text: str
@@ -85,8 +86,9 @@ class StepSample:
     Attributes:
         step: the sampled step.
         finish: why sampling stopped. Only "step" and "end" are usable; the others are cut text.
+            A request with `to_end` never finishes with "step".
         log_prob: summed log-probability of the step's tokens under the policy at temperature 1,
-            untruncated, in nats; None if the policy was told to leave it out.
+            untruncated, in nats, finite and <= 0; None if the policy was told to leave it out.
     """
 
     step: Step
@@ -207,7 +209,9 @@ class Scoring:
 class StepGenerator(Protocol):
     """A policy: a frozen language model that writes candidate steps.
 
-    A call serves all open questions of a `Searcher`.
+    A call serves all open questions of a `Searcher`. What it returns is checked, see
+    `live.contract`: if a call breaks the contract, its questions are asked one by one, so that only
+    the question at fault fails.
 
     A policy may have an attribute `concurrent`. If it is true, several threads may call the policy
     at a time: a `Searcher` then makes a call for each question, and a question goes on when its own

@@ -221,6 +221,27 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/live/test_arguments.py",),
     ),
     Mutant(
+        name="a policy's samples are not counted",
+        file="cats_jax/live/contract.py",
+        original="if _is_list(found) and len(found) == seeds:",
+        mutated="if _is_list(found):",
+        tests=("tests/live/test_contract.py", "-k", "policy_is_named"),
+    ),
+    Mutant(
+        name="a controller is played from Python without its calibration",
+        file="cats_jax/live/method.py",
+        original="given is None and not self.strategy.needs_calibration",
+        mutated="given is None",
+        tests=("tests/controllers/test_by_name.py", "-k", "without_a_calibration"),
+    ),
+    Mutant(
+        name="a controller says nothing of models that it was not trained with",
+        file="cats_jax/live/method.py",
+        original="kind == role.split()[0] and _same(model, each)",
+        mutated="True",
+        tests=("tests/controllers/test_by_name.py", "-k", "said_once"),
+    ),
+    Mutant(
         name="a strategy that indexes by a traced mask is not named",
         file="search/check_strategy.py",
         original="except (jax.errors.JAXTypeError, jax.errors.JAXIndexError) as error:",
@@ -573,8 +594,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="random decisions cost nothing",
         file="cats_jax/controllers/strategies.py",
-        original="_reads_calibration(strategy, False), (), _price(price))",
-        mutated="_reads_calibration(strategy, False), (), 0.0)",
+        original="SearchMethod(strategy, (), _price(price))",
+        mutated="SearchMethod(strategy, (), 0.0)",
         tests=("tests/training/test_collect.py", "-k", "charged_the_price"),
     ),
     Mutant(

@@ -3,9 +3,9 @@
 A `Cohort` holds a fixed number of slots, one question each, as one batched `SearchState`. A tick
 plans all slots, calls the policy once, calls the PRM once if a candidate is to be scored, and
 commits all slots. Models that several threads may call are called in threads, and a tick then
-commits the slots whose samples and scores are there. If a call breaks the PRM's contract, the PRM
-is called once per question. Keys and seeds come with the question, never from its slot or its
-neighbours, and so results do not depend on the order in which calls end.
+commits the slots whose samples and scores are there. If a call breaks the model's contract, see
+`contract`, the model is called once per question. Keys and seeds come with the question, never from
+its slot or its neighbours, and so results do not depend on the order in which calls end.
 """
 
 from __future__ import annotations

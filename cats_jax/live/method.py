@@ -52,11 +52,11 @@ class Origin:
                 return None
             which = "does not say which models it was trained with"
         else:
-            known = list(self.models.values())
+            known = [(role.split()[0], model) for role, model in self.models.items()]
             others = [
                 f"{role} {model.get('name', dict(model))!r}"
                 for role, model in models.items()
-                if not any(_same(model, each) for each in known)
+                if not any(kind == role.split()[0] and _same(model, each) for kind, each in known)
             ]
             if not others:
                 return None
@@ -78,10 +78,11 @@ class Origin:
         """
         taught = (self.models or {}).get("policy", {}).get("name", policy)
         if taught == policy and self.calibrations:
+            prms = [(self.models or {}).get(f"prm {label}", {}) for label, _ in self.calibrations]
             names = {
-                f"{model.get('name')}": values
-                for label, values in self.calibrations
-                if (model := (self.models or {}).get(f"prm {label}")) is not None
+                prm["name"]: values
+                for prm, (_, values) in zip(prms, self.calibrations, strict=True)
+                if "name" in prm
             }
             return tuple({**dict(self.calibrations), **names}.items())
         weighs_likelihood = any(values[3] != 0.0 for _, values in self.calibrations)
@@ -90,8 +91,12 @@ class Origin:
 
 
 def _same(model: Mapping[str, Any], known: Mapping[str, Any]) -> bool:
-    """Whether a model is a known one: by its fingerprint, or by its name if it has nothing else."""
-    return model == known or (set(model) == {"name"} and model["name"] == known.get("name"))
+    """Whether a model is a known one: by its fingerprint, or by its name if it has nothing else.
+
+    A user's own model is recorded by its function, and may have any name.
+    """
+    by_name = set(model) == {"name"} and model["name"] == known.get("name", model["name"])
+    return model == known or by_name
 
 
 class SearchMethod(NamedTuple):

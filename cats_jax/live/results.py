@@ -15,7 +15,7 @@ Status = Literal["answered", "no_answer", "budget", "max_tokens", "max_seconds",
 `answered` and `no_answer`: the search ended by itself, with or without an answer. `budget`,
 `max_tokens`, `max_seconds`: a limit stopped the search while paths could still grow; the result
 may have an answer. `failed`: every candidate of a step was invalid and no path had finished, or the
-PRM broke its contract; such a question has no answer and counts as wrong.
+policy or the PRM broke its contract; such a question has no answer and counts as wrong.
 """
 
 ROOT = 0

@@ -145,6 +145,10 @@ class Searcher:
             warning = method.origin.warning(models)
             if warning is not None:
                 warnings.warn(warning, stacklevel=2)
+        if max_tokens is not None and (not isinstance(max_tokens, Integral) or max_tokens < 1):
+            raise BadInputError(f"max_tokens={max_tokens!r}: must be an integer of at least 1")
+        if max_seconds is not None and (not isinstance(max_seconds, Real) or not max_seconds >= 0):
+            raise BadInputError(f"max_seconds={max_seconds!r}: must be a number >= 0")
         limited = budget is not None or max_tokens is not None or max_seconds is not None
         self._policy = whole_answers(policy, strategy, max_depth=max_depth, limited=limited)
         self._scorer = None

@@ -105,6 +105,7 @@ class OnlineSearches:
             strategy=self._trainer.strategy,
             params=actor,
             num_candidates=max(self._config.num_candidates),
+            calibration="none",  # the terms of each question have that of its PRM
             seed=self._seed,
             judge=self._models.judge,
             max_depth=self._config.max_depth,

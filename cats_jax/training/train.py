@@ -390,7 +390,8 @@ def check_calibration(config: learners.TrainConfig, calibration: str | None) -> 
 
     A controller trained without calibrations would later get features it has never seen.
     """
-    strategy = search.cats(search.random_policy, config.cats)
+    policy = learners.make_policy(learners.make_actor(len(config.cats.actions)).apply, "sample")
+    strategy = search.cats(policy, config.cats)
     if calibration is None and strategy.needs_calibration:
         raise BadInputError(
             "the configuration looks at the PRMs' calibration, but there is no --calibration: name "

@@ -2,7 +2,10 @@
 
 import dataclasses
 import json
+import pathlib
+import re
 import warnings
+from typing import Any
 
 import jax
 import pytest
@@ -12,14 +15,19 @@ from scripted import ScriptedPolicy, ScriptedPrm
 import cats_jax
 import learners
 import search
-from cats_jax import Question, Searcher, cli, world
+from cats_jax import Searcher, cli, world
+from cats_jax.commands.terminal import make_console
 from cats_jax.controllers import checkpoint
 from cats_jax.controllers.strategies import FACTORIES, default_calibrations, foreign_models
 from cats_jax.errors import BadInputError
+from cats_jax.evaluation import evaluate
 from cats_jax.live.method import Origin, SearchMethod
+from cats_jax.models.source import ModelFolders
+from cats_jax.reporting.draw import describe_result, draw_search
 from cats_jax.specs.calibrations import IDENTITY, load_calibrations
-from cats_jax.specs.recipe import StrategySpec
+from cats_jax.specs.recipe import StrategySpec, parse_recipe
 
+README = pathlib.Path(__file__).resolve().parents[2] / "README.md"
 WEAK = dict(load_calibrations("weak"))
 
 
@@ -185,50 +193,46 @@ def test_every_name_of_a_recipe_is_found_everywhere():
 
 @pytest.mark.slow  # compiles a search with a controller
 def test_python_solve_and_recipe_give_one_tree(tmp_path, capsys):
-    from cats_jax.evaluation import evaluate
-    from cats_jax.models.huggingface import HuggingFaceGenerator, HuggingFaceScorer
-    from cats_jax.models.prm.format import prm_format
-    from cats_jax.models.source import ModelFolders
-    from cats_jax.reporting.draw import describe_result, draw_search
-    from cats_jax.specs.recipe import parse_recipe
+    """The lines of the README, `cats-jax solve`, and a recipe with the same settings."""
+    section = README.read_text().split("## CATS from Python")[1]
+    names: dict[str, Any] = {}
+    exec(re.search(r"```python\n(.*?)```", section, re.S)[1], names)
+    result = names["result"]
+    text = result.question.text
+    assert f'cats-jax solve "{text}" --strategy cats`' in section
+    capsys.readouterr()
 
-    text = "((50*4)-21)+15=?"
-    searcher = Searcher(
-        policy=HuggingFaceGenerator(world.policy_path("weak")),
-        scorer=HuggingFaceScorer(world.prm_path("exact"), prm_format("world")),
-        strategy=cats_jax.load_controller("cats"),
-        num_candidates=4,
-    )
-    (result,) = searcher.run([Question("question", text)])
-
-    assert cli.run(["solve", text, "--strategy", "cats", "-n", "4"]) == 0
-    printed = " ".join(capsys.readouterr().out.split())
-    assert " ".join(describe_result(result).split()).split(" s,")[0][:40] in printed
-    from rich.console import Console
-
-    console = Console(width=80)
-    with console.capture() as drawn:
-        console.print(draw_search(result, 2))
-    assert " ".join(drawn.get().split()) in printed
+    make_console().print(draw_search(result, 2))
+    drawn = capsys.readouterr().out
+    assert cli.run(["solve", text, "--strategy", "cats"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith(drawn)
+    assert describe_result(result).split("seconds:")[0] in printed
 
     file = tmp_path / "one.jsonl"
-    file.write_text(json.dumps({"id": "question", "question": text, "answer": "194"}) + "\n")
-    recipe = parse_recipe(
-        {
-            "name": "one",
-            "prms": ["exact"],
-            "calibration": "weak",
-            "strategies": ["cats"],
-            "num_candidates": [4],
-            "questions": {"file": str(file)},
-        }
-    )
+    row = {"id": result.question.id, "question": text, "answer": "194"}
+    file.write_text(json.dumps(row) + "\n")
+    content = {
+        "name": "one",
+        "prms": ["exact"],
+        "calibration": "weak",
+        "strategies": ["cats"],
+        "num_candidates": [16],
+        "questions": {"file": str(file)},
+    }
     models = ModelFolders()
-    run, _ = evaluate.evaluate(evaluate.prepare(recipe, models), models, tmp_path / "run")
-    (row,) = run.rows
-    assert row.answer == result.answer
-    costs = {k: v for k, v in result.ledger.as_dict().items() if "seconds" not in k}
-    assert {k: v for k, v in row.ledger.as_dict().items() if "seconds" not in k} == costs
-    stored = run.tree(row).candidates
-    found = [(c.parent, c.text, c.score, c.kept) for c in stored]
-    assert found == [(c.parent, c.text, c.score, c.kept) for c in result.candidates]
+    evaluation = evaluate.prepare(parse_recipe(content), models)
+    assert evaluation.notes == ()
+    run, _ = evaluate.evaluate(evaluation, models, tmp_path / "run")
+    (found,) = run.rows
+    assert found.answer == result.answer
+    assert _costs(found.ledger) == _costs(result.ledger)
+    assert _tree(run.tree(found)) == _tree(result)
+
+
+def _costs(ledger):
+    return {key: value for key, value in ledger.as_dict().items() if "seconds" not in key}
+
+
+def _tree(result):
+    return [(c.parent, c.text, c.kept, c.invalid, c.answer) for c in result.candidates]

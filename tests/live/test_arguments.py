@@ -65,6 +65,9 @@ def _searcher(**changes):
         ({"num_candidates": True}, r"num_candidates=True: N must be an integer from 1 to 256"),
         ({"max_depth": "3"}, r"max_depth='3': must be an integer"),
         ({"budget": 2.5}, r"budget=2.5: must be an integer"),
+        ({"max_tokens": 0}, r"max_tokens=0: must be an integer of at least 1"),
+        ({"max_seconds": "1"}, r"max_seconds='1': must be a number >= 0"),
+        ({"price": "high"}, r"price='high': must be a number >= 0"),
     ],
 )
 def test_wrong_objects(changes, message):

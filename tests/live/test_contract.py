@@ -170,7 +170,7 @@ class Short(LetterPolicy):
 def test_a_broken_rule_fails_its_question_and_no_other():
     usual = [signature(each) for each in run(search.beam(), policy=LetterPolicy(0))]
     finish = Faulty(lambda s: [dataclasses.replace(each, finish="stop") for each in s])
-    for policy, rule in ((Faulty(lambda s: s[:-1]), "1 samples for 2 seeds"), (finish, "'stop'")):
+    for policy, rule in ((Faulty(lambda s: s[:-1]), "3 samples for 4 seeds"), (finish, "'stop'")):
         results = run(search.beam(), policy=policy)
         for result, expected in zip(results, usual, strict=True):
             if result.question.id != "q4":

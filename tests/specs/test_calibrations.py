@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+import learners
 import search
 from cats_jax import world
 from cats_jax.controllers.strategies import SearchMethod
@@ -102,7 +103,9 @@ def test_a_controller_that_sees_the_calibration_needs_one(tmp_path, monkeypatch)
     with pytest.raises(BadInputError, match="has no calibration"):
         grid(recipe(tmp_path, strategies=[rule]))
     blind = dataclasses.replace(search.CATS, excluded_features=search.CALIBRATION_FEATURES)
-    strategy = search.cats(search.random_policy, blind)
+    policy = learners.make_policy(learners.make_actor(len(blind.actions)).apply, "argmax")
+    assert search.cats(policy, search.CATS).needs_calibration
+    strategy = search.cats(policy, blind)
     monkeypatch.setattr(
         "cats_jax.evaluation.cells.build_strategy", lambda *_: SearchMethod(strategy)
     )
