@@ -22,6 +22,7 @@ NEWEST_BIN := .venv-newest/bin
 # The newest releases of JAX need a newer Python than the project does.
 NEWEST_PYTHON ?= $(or $(shell for minor in 14 13 12; do \
   python3.$$minor -c pass 2>/dev/null && echo python3.$$minor && break; done),$(PYTHON))
+CLIENTS_STAMP := .venv-clients/.installed
 PIP    := $(BIN)/python -m pip --disable-pip-version-check -qq
 VLLM_PIP := $(VLLM_BIN)/python -m pip --disable-pip-version-check -qq
 NEWEST_PIP := $(NEWEST_BIN)/python -m pip --disable-pip-version-check -qq
@@ -32,8 +33,8 @@ PYTEST := $(BIN)/python -m pytest -n $(JOBS) --durations 5
 TEST_ENV := JAX_PLATFORMS=cpu HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow test-newest test-vllm test-web vllm-env lint format docs notebooks mutants \
-  world bench bench-vllm check-gpu
+.PHONY: help install demo test test-slow test-newest test-vllm test-web vllm-env clients-env lint \
+  format docs notebooks mutants world bench bench-vllm check-gpu
 
 help:
 	@echo 'make demo        search the embedded world with seven strategies (SEED=, QUESTIONS=)'
@@ -41,6 +42,7 @@ help:
 	@echo 'make test-slow   the rest of the tests'
 	@echo 'make test-newest fast tests and check-gpu on the newest releases (.venv-newest, 3 to 7 GB)'
 	@echo 'make vllm-env    .venv-vllm: vLLM on the CPU beside the project (3 to 4 GB)'
+	@echo 'make clients-env .venv-clients: evaluation harnesses that a slow test lets ask our server'
 	@echo 'make test-vllm   tests on real vLLM engines'
 	@echo 'make test-web    pages of runs in the browser chromium'
 	@echo 'make lint        formatting, lint, types, direction of imports'
@@ -83,6 +85,15 @@ $(VLLM_STAMP): pyproject.toml constraints.txt .ci/vllm_requirements.py
 	  -e '.[hf,http,serve,eval,dev]'
 	@touch $@
 
+clients-env: $(CLIENTS_STAMP)
+
+# An environment of its own: their requirements and ours exclude one another.
+$(CLIENTS_STAMP): .ci/clients.txt
+	@echo 'Installing into .venv-clients (a minute or two, 1 GB) ...'
+	@test -x .venv-clients/bin/python || $(PYTHON) -m venv .venv-clients
+	@.venv-clients/bin/python -m pip --disable-pip-version-check -qq install -r .ci/clients.txt
+	@touch $@
+
 # Each worker of Ray takes a core; with fewer cores, or JOBS=1, one process searches.
 demo: $(STAMP)
 	@ray=; test $(JOBS) -lt 2 || test "$$(getconf _NPROCESSORS_ONLN)" -lt $(JOBS) || \
@@ -95,7 +106,7 @@ test: $(STAMP)
 	@$(TEST_ENV) XLA_FLAGS='--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false' \
 	  $(PYTEST) -m 'not slow and not gpu and not vllm and not web'
 
-test-slow: $(STAMP)
+test-slow: $(STAMP) $(CLIENTS_STAMP)
 	@$(TEST_ENV) $(PYTEST) -m 'slow and not gpu and not vllm and not web'
 
 # Nothing is pinned but torch, because a plain `torch` may take gigabytes of CUDA. The environment is

@@ -26,6 +26,7 @@ def serve(
     in_flight: int | None = None,
     max_waiting: int = 64,
     max_prompt_characters: int = 8192,
+    ignore_sampling: tuple[str, ...] = (),
     grace: float = 30.0,
 ) -> int:
     """Serve searches to OpenAI's clients: /v1/chat/completions, /v1/models, /healthz, /metrics.
@@ -44,6 +45,9 @@ def serve(
         in_flight: number of searches at once; default: the recipe's.
         max_waiting: most searches that wait for a place; more are refused (429).
         max_prompt_characters: most characters of a message.
+        ignore_sampling: parameters of a request that are ignored in place of refused, such as
+            temperature, top_p, max_tokens, max_completion_tokens and stop; a reply names those
+            that it ignores.
         grace: most seconds that searches go on after a signal.
     """
     token = _token(token_file)
@@ -58,6 +62,7 @@ def serve(
         raise BadInputError(f"--grace {grace}: must be a number of seconds >= 0")
     try:
         from ..server.app import make_app
+        from ..server.connections import most_connections
         from ..server.engine import Engine
         from ..server.metrics import Metrics
         from ..server.offer import Offer
@@ -71,7 +76,13 @@ def serve(
 
     found = _recipe(recipe, in_flight)
     name = pathlib.Path(found.policy.path).name if model_name is None else model_name
-    offer = Offer(found, name=name, max_prompt_characters=max_prompt_characters)
+    offer = Offer(
+        found,
+        name=name,
+        max_prompt_characters=max_prompt_characters,
+        ignore_sampling=ignore_sampling,
+    )
+    connections = most_connections(found.in_flight + max_waiting)
     console = make_console(stderr=True)
     with bind(host, port, token) as sock:
         loaded = offer.load(ModelFolders())
@@ -79,15 +90,20 @@ def serve(
             console.print(f"warning: {line}", markup=False, soft_wrap=True)
         metrics = Metrics()
         engine = Engine(loaded, max_waiting=max_waiting, metrics=metrics)
-        engine.start()
-        console.print(
+        started = (
             f"model {name!r} at {url(sock)}: {', '.join(offer.strategies)}; N up to "
             f"{offer.max_candidates}; {found.in_flight} searches at once, {max_waiting} may wait; "
-            f"{'with a token' if token else 'without a token, for this machine only'}",
-            markup=False,
-            soft_wrap=True,
+            f"{'with a token' if token else 'without a token, for this machine only'}"
         )
-        Server(make_app(offer, engine, metrics, token), engine, grace=grace).run_until_signal(sock)
+        app = make_app(offer, engine, metrics, token, host=host)
+        engine.start()
+        Server(
+            app,
+            engine,
+            connections=connections,
+            grace=grace,
+            ready=lambda: console.print(started, markup=False, soft_wrap=True),
+        ).run_until_signal(sock)
     console.print("the server has ended")
     return int(engine.state == "failed")
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import functools
 import hmac
+import ipaddress
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import TypeVar
 
 from starlette.applications import Starlette
@@ -23,7 +24,7 @@ from ..live.results import SearchResult
 from ..protocols import Question
 from .engine import Engine, Event, Progress, Ticket
 from .metrics import Metrics
-from .offer import Offer, Settings
+from .offer import Offer
 from .refusals import RefusedError
 from .replies import MEDIA_TYPE, Chunks, completion
 from .requests import parse_request
@@ -45,7 +46,9 @@ _DISCARDED = 1 << 24
 """Most bytes of a body that is too large that are read, so that the client reads the refusal."""
 
 
-def make_app(offer: Offer, engine: Engine, metrics: Metrics, token: str | None) -> Starlette:
+def make_app(
+    offer: Offer, engine: Engine, metrics: Metrics, token: str | None, *, host: str = "localhost"
+) -> Starlette:
     """The application.
 
     Args:
@@ -53,7 +56,9 @@ def make_app(offer: Offer, engine: Engine, metrics: Metrics, token: str | None) 
         engine: what runs the searches; started.
         metrics: counts what happens.
         token: bearer token that every request but `/healthz` must bring; None: no token, and only
-            requests that name this machine by a loopback name are answered.
+            requests that name this machine by `host`, "localhost" or a loopback address are
+            answered.
+        host: name or address at which the server was told to listen.
     """
     web = _Web(offer, engine, metrics)
     return Starlette(
@@ -64,7 +69,7 @@ def make_app(offer: Offer, engine: Engine, metrics: Metrics, token: str | None) 
             Route("/healthz", web.health),
             Route("/metrics", web.metrics),
         ],
-        middleware=[Middleware(_Guard, token=token, metrics=metrics)],
+        middleware=[Middleware(_Guard, token=token, host=host, metrics=metrics)],
         exception_handlers={
             RefusedError: web.refused,
             HTTPException: _no_such_route,
@@ -83,7 +88,8 @@ class _Web:
     async def chat(self, request: Request) -> Response:
         """`POST /v1/chat/completions`."""
         limit = _BYTES_PER_CHARACTER * self._offer.max_prompt_characters + _BYTES_BESIDE
-        asked = parse_request(await _body(request, limit))
+        parsed = parse_request(await _body(request, limit), self._offer.ignore_sampling)
+        asked, ignored = parsed.request, parsed.ignored
         settings = self._offer.settings(asked)
         events: asyncio.Queue[Event] = asyncio.Queue()
         ticket = Ticket(
@@ -97,7 +103,7 @@ class _Web:
         try:
             if not asked.stream:
                 result = await _unless_gone(request, _result(events))
-                return JSONResponse(completion(result, settings, **about))
+                return JSONResponse(completion(result, settings, ignored, **about))
             # A refusal needs its status, which must be known before the stream begins.
             await _unless_gone(request, _first(events))
         except BaseException:
@@ -105,7 +111,12 @@ class _Web:
             raise
         options = asked.stream_options
         include_usage = bool(options and options.include_usage)
-        return _Stream(_answer(events, Chunks(**about), settings, include_usage), end)
+        chunks = Chunks(**about)
+
+        def answer(result: SearchResult) -> Iterator[str]:
+            return chunks.answer(result, settings, ignored, include_usage=include_usage)
+
+        return _Stream(_answer(events, chunks, answer), end)
 
     async def models(self, request: Request) -> Response:
         """`GET /v1/models`."""
@@ -131,6 +142,7 @@ class _Web:
                 "strategies": self._offer.strategies,
                 "max_candidates": self._offer.max_candidates,
                 "max_prompt_characters": self._offer.max_prompt_characters,
+                "ignored_parameters": self._offer.ignore_sampling,
             },
         }
 
@@ -159,14 +171,14 @@ class _Web:
 
 
 class _Guard:
-    """Lets in who brings the token; without a token, who names this machine by a loopback name.
+    """Lets in who brings the token; without a token, who names this machine as its user does.
 
     A page in a browser on this machine could otherwise reach the server by a name of its own that
-    it has made to lead here.
+    it has made to lead here. An address can't be made to lead elsewhere.
     """
 
-    def __init__(self, app: ASGIApp, token: str | None, metrics: Metrics) -> None:
-        self._app, self._metrics = app, metrics
+    def __init__(self, app: ASGIApp, token: str | None, host: str, metrics: Metrics) -> None:
+        self._app, self._host, self._metrics = app, host.lower(), metrics
         self._token = None if token is None else token.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -180,12 +192,13 @@ class _Guard:
 
     def _refusal(self, headers: Headers) -> RefusedError | None:
         if self._token is None:
-            host = headers.get("host", "").lower()
-            name = host if host.endswith("]") else host.rpartition(":")[0] or host
-            if name in LOOPBACK_NAMES or name in ("[::1]",):
+            name = _host_name(headers.get("host", "").lower())
+            if name in ("localhost", self._host) or _is_loopback(name):
                 return None
             return RefusedError(
-                403, "host", "this server answers on localhost only, until it has a token"
+                403,
+                "host",
+                "without a token this server answers to localhost and the address of --host only",
             )
         kind, _, given = headers.get("authorization", "").partition(" ")
         right = hmac.compare_digest(given.strip().encode("utf-8", "replace"), self._token)
@@ -199,8 +212,18 @@ class _Guard:
         )
 
 
-LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
-"""Names by which this machine is known to itself."""
+def _host_name(host: str) -> str:
+    """The name or address of a header `Host`, without its port and the brackets of IPv6."""
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.partition(":")[0]
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return False
 
 
 async def _body(request: Request, limit: int) -> bytes:
@@ -261,9 +284,11 @@ class _Stream(StreamingResponse):
 
 
 async def _answer(
-    events: asyncio.Queue[Event], chunks: Chunks, settings: Settings, include_usage: bool
+    events: asyncio.Queue[Event],
+    chunks: Chunks,
+    answer: Callable[[SearchResult], Iterator[str]],
 ) -> AsyncIterator[str]:
-    """The server-sent events of a search."""
+    """The server-sent events of a search; `answer` makes those of its result."""
     yield chunks.begin()
     while True:
         event = await events.get()
@@ -273,7 +298,7 @@ async def _answer(
             yield chunks.error(event.as_object())
             return
         elif isinstance(event, SearchResult):
-            for chunk in chunks.answer(event, settings, include_usage=include_usage):
+            for chunk in answer(event):
                 yield chunk
             return
 

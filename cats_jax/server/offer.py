@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..controllers.strategies import foreign_models
@@ -19,7 +19,7 @@ from ..models.source import ModelSource, check_models, check_world_question
 from ..protocols import AnswerJudge, Question, StepGenerator, StepScorer
 from ..specs.recipe import Recipe
 from .refusals import bad_request
-from .requests import ChatRequest
+from .requests import SAMPLING, ChatRequest
 
 SEED_NAME = "question"
 """What the seeds of every search derive from beside its seed: `cats-jax solve` has the same."""
@@ -55,7 +55,14 @@ class Settings:
 class Offer:
     """The strategies of a recipe by label, and the rules of what may be asked of them."""
 
-    def __init__(self, recipe: Recipe, *, name: str, max_prompt_characters: int) -> None:
+    def __init__(
+        self,
+        recipe: Recipe,
+        *,
+        name: str,
+        max_prompt_characters: int,
+        ignore_sampling: Sequence[str] = (),
+    ) -> None:
         """Check the recipe; no model is loaded.
 
         Args:
@@ -64,10 +71,19 @@ class Offer:
                 that a request may ask for, and its questions only choose the judge of answers.
             name: name of the served model.
             max_prompt_characters: largest number of characters of a message.
+            ignore_sampling: parameters of a request that are ignored rather than refused; each
+                reply names those that it ignores.
 
         Raises:
-            BadInputError: the recipe has several PRMs, or a strategy can't work with it.
+            BadInputError: the recipe has several PRMs, a strategy can't work with it, or a
+                parameter can't be ignored.
         """
+        for parameter in ignore_sampling:
+            if parameter not in SAMPLING:
+                raise BadInputError(
+                    f"--ignore-sampling {parameter}: no parameter of the sampling; "
+                    f"{known_names(parameter, SAMPLING)}"
+                )
         if len(recipe.prms) > 1:
             raise BadInputError(
                 f"a server has one PRM, recipe {recipe.name!r} has {len(recipe.prms)}: keep one"
@@ -78,6 +94,7 @@ class Offer:
         self.name = name
         self.max_prompt_characters = max_prompt_characters
         self.max_candidates = most
+        self.ignore_sampling = tuple(ignore_sampling)
         self._cells: Mapping[str, Cell] = {cell.spec.label: cell for cell in grid(one)}
 
     @property

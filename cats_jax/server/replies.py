@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..live.ledger import Ledger
@@ -15,13 +15,20 @@ MEDIA_TYPE = "text/event-stream"
 
 
 def completion(
-    result: SearchResult, settings: Settings, *, id: str, model: str, created: int
+    result: SearchResult,
+    settings: Settings,
+    ignored: Sequence[str] = (),
+    *,
+    id: str,
+    model: str,
+    created: int,
 ) -> dict[str, Any]:
     """The answer of a search as a chat completion.
 
     Args:
         result: result of the search.
         settings: its settings.
+        ignored: parameters of the request that were ignored.
         id, model, created: id of the request, name of the model, seconds since 1970.
     """
     message = {"role": "assistant", "content": content(result), "refusal": None}
@@ -38,7 +45,7 @@ def completion(
         "model": model,
         "choices": [choice],
         "usage": usage(result.ledger),
-        "cats_jax": details(result, settings),
+        "cats_jax": details(result, settings, ignored),
     }
 
 
@@ -67,7 +74,9 @@ def usage(ledger: Ledger) -> dict[str, Any]:
     }
 
 
-def details(result: SearchResult, settings: Settings) -> dict[str, Any]:
+def details(
+    result: SearchResult, settings: Settings, ignored: Sequence[str] = ()
+) -> dict[str, Any]:
     """What a chat completion has no field for."""
     path = None if result.chosen is None else result.paths[result.chosen]
     return {
@@ -83,6 +92,7 @@ def details(result: SearchResult, settings: Settings) -> dict[str, Any]:
         "budget": settings.budget,
         "price": settings.price,
         "seed": settings.seed,
+        "ignored": list(ignored),
     }
 
 
@@ -110,12 +120,17 @@ class Chunks:
         })  # fmt: skip
 
     def answer(
-        self, result: SearchResult, settings: Settings, *, include_usage: bool
+        self,
+        result: SearchResult,
+        settings: Settings,
+        ignored: Sequence[str] = (),
+        *,
+        include_usage: bool,
     ) -> Iterator[str]:
         """The events of the answer: its text, the end, and the usage if it is asked for."""
         if text := content(result):
             yield self._chunk({"content": text})
-        yield self._chunk({}, finish_reason(result), cats_jax=details(result, settings))
+        yield self._chunk({}, finish_reason(result), cats_jax=details(result, settings, ignored))
         if include_usage:
             yield _event({**self._common, "choices": [], "usage": usage(result.ledger)})
         yield "data: [DONE]\n\n"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from pydantic_core import from_json
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic_core import PydanticCustomError, from_json
 
 from .refusals import bad_request
 
@@ -29,13 +31,41 @@ class StreamOptions(BaseModel):
     include_obfuscation: bool | None = None
 
 
+def _joined(content: Any) -> Any:
+    """The text of a list of content parts, with nothing added between them."""
+    if not isinstance(content, list):
+        return content
+    texts: list[str] = []
+    for part in content:
+        kind = part.get("type") if isinstance(part, dict) else None
+        if kind != "text":
+            shown = kind[:_SHOWN] if isinstance(kind, str) else None
+            raise PydanticCustomError(
+                "part_type",
+                "a search reads text only, and a content part has the type {type}: give parts of "
+                "the type 'text'",
+                {"type": repr(shown)},
+            )
+        if set(part) != {"type", "text"} or not isinstance(part["text"], str):
+            raise PydanticCustomError(
+                "part_text",
+                "a content part of type 'text' must have the one field 'text', a string",
+            )
+        texts.append(part["text"])
+    return "".join(texts)
+
+
 class Message(BaseModel):
-    """One message of the conversation."""
+    """One message of the conversation; its content is a text, or a list of texts to be joined.
+
+    lm-evaluation-harness gives each message the type of its content.
+    """
 
     model_config = _STRICT
 
     role: Literal["system", "developer", "user"]
-    content: str
+    content: Annotated[str, BeforeValidator(_joined)]
+    type: Literal["text"] | None = None
 
 
 class ChatRequest(BaseModel):
@@ -83,36 +113,64 @@ class ChatRequest(BaseModel):
 
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "audio": (),
-    "frequency_penalty": (0,),
     "function_call": ("none", "auto"),
     "functions": ([],),
-    "logit_bias": ({},),
     "logprobs": (False,),
-    "max_completion_tokens": (),
-    "max_tokens": (),
     "modalities": (["text"],),
     "n": (1,),
     "parallel_tool_calls": (False, True),
     "prediction": (),
-    "presence_penalty": (0,),
-    "reasoning_effort": (),
     "response_format": ({"type": "text"},),
     "service_tier": ("auto", "default"),
-    "stop": ([],),
     "store": (False,),
-    "temperature": (1,),
     "tool_choice": ("none", "auto"),
     "tools": ([],),
     "top_logprobs": (0,),
-    "top_p": (1,),
-    "verbosity": (),
     "web_search_options": (),
 }
-"""OpenAI's parameters that a search has no use for, with the values that ask for nothing."""
+"""Parameters that ask for another kind of reply, with the values that ask for nothing."""
+
+_SAMPLING: dict[str, tuple[Any, ...]] = {
+    "frequency_penalty": (0,),
+    "logit_bias": ({},),
+    "max_completion_tokens": (),
+    "max_tokens": (),
+    "min_p": (0,),
+    "presence_penalty": (0,),
+    "reasoning_effort": (),
+    "repetition_penalty": (1,),
+    "stop": ([],),
+    "temperature": (1,),
+    "top_k": (-1, 0),
+    "top_p": (1,),
+    "verbosity": (),
+}
+"""Parameters of the sampling, which the strategy decides, with the values that ask for nothing."""
+
+SAMPLING = tuple(_SAMPLING)
+"""Parameters that a server can be told to ignore: the reply is of the same kind without them."""
 
 
-def parse_request(body: bytes) -> ChatRequest:
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request, and what it asks for in vain.
+
+    Attributes:
+        request: the request.
+        ignored: names of the parameters that the server was told to ignore and that ask for
+            something, in the request's order.
+    """
+
+    request: ChatRequest
+    ignored: tuple[str, ...] = ()
+
+
+def parse_request(body: bytes, ignore: Collection[str] = ()) -> Asked:
     """The request in a body.
+
+    Args:
+        body: the body.
+        ignore: names of `SAMPLING` whose values are not read, whatever they are.
 
     Raises:
         RefusedError: the body is no JSON object, or a parameter is unknown, unsupported or wrong.
@@ -123,8 +181,15 @@ def parse_request(body: bytes) -> ChatRequest:
         raise bad_request(f"the body is not valid JSON: {error}") from error
     if not isinstance(content, dict):
         raise bad_request("the body must be a JSON object with 'model' and 'messages'")
+    wanted = {name: value for name, value in content.items() if not _asks_for_nothing(name, value)}
+    ignored = tuple(name for name in wanted if name in ignore)
+    for name in wanted:
+        if name not in ignored:
+            _check_meaning(name)
     try:
-        request = ChatRequest.model_validate(_without_neutral(content))
+        request = ChatRequest.model_validate(
+            {name: value for name, value in wanted.items() if name not in ignored}
+        )
     except ValidationError as error:
         raise _described(error) from error
     roles = [message.role for message in request.messages]
@@ -134,24 +199,31 @@ def parse_request(body: bytes) -> ChatRequest:
             "one question, so write the whole question into it",
             "messages",
         )
-    return request
+    return Asked(request, ignored)
 
 
-def _without_neutral(content: dict[str, Any]) -> dict[str, Any]:
-    """The parameters that ask for something."""
-    found: dict[str, Any] = {}
-    for name, value in content.items():
-        if value is None and name not in ("model", "messages"):
-            continue
-        if name not in _NEUTRAL:
-            found[name] = value
-        elif not any(_same(value, neutral) for neutral in _NEUTRAL[name]):
-            raise bad_request(
-                f"{name} has no meaning in a search: leave it out; a search takes strategy, "
-                "num_candidates, budget, price and seed",
-                name,
-            )
-    return found
+def _asks_for_nothing(name: str, value: Any) -> bool:
+    """Whether a parameter might as well be left out."""
+    if name in ("model", "messages"):
+        return False
+    neutral = _NEUTRAL.get(name, ()) + _SAMPLING.get(name, ())
+    return value is None or any(_same(value, each) for each in neutral)
+
+
+def _check_meaning(name: str) -> None:
+    """Refuse a parameter that a search has no use for."""
+    if name in _SAMPLING:
+        raise bad_request(
+            f"{name} has no meaning in a search, whose strategy decides how steps are sampled: "
+            f"leave it out, or start the server with --ignore-sampling {name}",
+            name,
+        )
+    if name in _NEUTRAL:
+        raise bad_request(
+            f"{name} has no meaning in a search: leave it out; a search takes strategy, "
+            "num_candidates, budget, price and seed",
+            name,
+        )
 
 
 def _same(value: Any, neutral: Any) -> bool:

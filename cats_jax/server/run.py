@@ -7,16 +7,25 @@ import ipaddress
 import signal
 import socket
 import time
+from collections.abc import Callable
 from types import FrameType
+from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
 
 from ..errors import BadInputError
+from .connections import SILENT_SECONDS, Connections, RareWarnings
 from .engine import Engine
 
 _CLOSING_SECONDS = 5
 """Seconds for the last bytes of responses, after the searches have ended."""
+
+_ACCEPTED_AT_ONCE = 8
+"""Most connections that asyncio accepts before it looks at those that it has."""
+
+_BACKLOG = 2048
+"""Most connections that the operating system keeps until they are accepted."""
 
 
 def bind(host: str, port: int, token: str | None) -> socket.socket:
@@ -48,9 +57,10 @@ def bind(host: str, port: int, token: str | None) -> socket.socket:
         except OSError:
             made.close()
             raise
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # a name with a part that is too long is the latter
+        reason = getattr(error, "strerror", None) or error
         raise BadInputError(
-            f"--host {host} --port {port}: {error.strerror}: choose another address or port"
+            f"--host {host} --port {port}: {reason}: choose another address or port"
         ) from error
     return made
 
@@ -67,25 +77,41 @@ class Server(uvicorn.Server):
     A second signal ends it at once.
     """
 
-    def __init__(self, app: ASGIApp, engine: Engine, *, grace: float) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        engine: Engine,
+        *,
+        connections: int,
+        grace: float,
+        ready: Callable[[], None] = lambda: None,
+    ) -> None:
         """Set up; nothing is served yet.
 
         Args:
             app: application.
             engine: what runs the searches; it is drained and stopped at the end.
+            connections: most connections at a time, see `connections.most_connections`.
             grace: most seconds between the signal and the end of the searches.
+            ready: called once clients can connect.
         """
         super().__init__(
             uvicorn.Config(
                 app,
-                log_level="warning",
+                http=Connections(connections),  # type: ignore[arg-type]  # it is called only
+                ws="none",
+                log_level="error",  # strangers cause warnings at will
                 access_log=False,
                 server_header=False,
+                backlog=_ACCEPTED_AT_ONCE,
+                timeout_keep_alive=SILENT_SECONDS,
                 timeout_graceful_shutdown=_CLOSING_SECONDS,
             )
         )
         self._engine = engine
         self._grace = grace
+        self._ready = ready
+        self._warnings = RareWarnings()
         self._signals = 0
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -101,7 +127,16 @@ class Server(uvicorn.Server):
         """Serve on a socket until the end."""
         asyncio.run(self._run_all(sock))
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen, then say so."""
+        await super().startup(sockets)
+        # asyncio has one number for both queues, which are to differ.
+        for sock in sockets or []:
+            sock.listen(_BACKLOG)
+        self._ready()
+
     async def _run_all(self, sock: socket.socket) -> None:
+        asyncio.get_running_loop().set_exception_handler(self._note_failure)
         serving = asyncio.create_task(self.serve(sockets=[sock]))
         last: float | None = None
         while not serving.done():
@@ -116,3 +151,11 @@ class Server(uvicorn.Server):
         await asyncio.to_thread(self._engine.stop)
         self.should_exit = True
         await serving
+
+    def _note_failure(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Log a failure of the loop; failures to accept a connection come by the thousand."""
+        error = context.get("exception")
+        if isinstance(error, OSError) and "accept" in context["message"]:
+            self._warnings.warn(f"a connection can't be accepted: {error.strerror}")
+        else:
+            loop.default_exception_handler(context)

@@ -1,5 +1,6 @@
 """The embedded models behind the server: batches, caches, and the command line's own answers."""
 
+import json
 import re
 import subprocess
 import sys
@@ -66,6 +67,14 @@ def found_in(answer):
         usage["generated"],
         usage["candidates"],
     )
+
+
+def test_requests_of_the_reference_cases_get_their_status(server, shared):
+    """What is refused by its documentation is refused unless the server ignores it."""
+    for line in shared("cases/server_requests.jsonl").read_text().splitlines():
+        case = json.loads(line)
+        response = httpx.post(f"{server.url}/chat/completions", json=case["body"], timeout=60)
+        assert response.status_code == int(str(case["expected_status"])[:3]), line
 
 
 def test_searches_with_and_without_a_budget_are_those_of_a_searcher(server, oracle, texts):

@@ -8,8 +8,9 @@ import httpx
 import pytest
 from search_server import letters, running
 
+from cats_jax.errors import BadInputError
 from cats_jax.server.refusals import RefusedError
-from cats_jax.server.requests import ChatRequest, parse_request
+from cats_jax.server.requests import SAMPLING, ChatRequest, parse_request
 
 GOOD = {"model": "letters", "messages": [{"role": "user", "content": "which letters?"}]}
 NAMES = [
@@ -135,8 +136,12 @@ def test_broken_http_breaks_nothing(server):
 # What may be asked for.
 
 
-def parsed(**extra):
-    return parse_request(json.dumps({**GOOD, **extra}).encode())
+def parsed(ignore=(), **extra):
+    return parse_request(json.dumps({**GOOD, **extra}).encode(), ignore)
+
+
+def parsed_content(content):
+    return parsed(messages=[{"role": "user", "content": content}]).request.question
 
 
 @pytest.mark.parametrize(
@@ -160,6 +165,52 @@ def test_parameters_without_a_meaning_are_refused_by_name(extra):
     with pytest.raises(RefusedError, match="no meaning in a search") as refused:
         parsed(**extra)
     assert (refused.value.status, refused.value.param) == (400, name)
+    assert (f"--ignore-sampling {name}" in str(refused.value)) == (name in SAMPLING)
+
+
+def test_a_server_may_ignore_the_sampling_and_says_so():
+    ignore = ("temperature", "max_tokens", "stop")
+    extra = {"max_tokens": 100, "seed": -1, "temperature": "hot", "stop": []}
+    asked = parsed(ignore, **extra)
+    assert asked.ignored == ("max_tokens", "temperature")
+    assert asked.request == parsed(seed=-1).request
+    for other in ({"top_p": 0.5}, {"n": 2}):
+        with pytest.raises(RefusedError, match="no meaning"):
+            parsed(ignore, **extra, **other)
+
+
+@pytest.mark.parametrize("name", ["n", "tools", "temprature", "seed"])
+def test_what_is_no_sampling_can_not_be_ignored(name):
+    with pytest.raises(BadInputError, match=rf"--ignore-sampling {name}: .*known are"):
+        letters(ignore_sampling=(name,))
+
+
+def test_parts_of_text_are_one_text():
+    text = {"type": "text", "text": "which "}
+    assert parsed_content([text]) == "which "
+    assert parsed_content([text, {"type": "text", "text": "letters?"}]) == "which letters?"
+    assert parsed_content([]) == ""  # blank, which the offer refuses
+    typed = parsed(messages=[{**GOOD["messages"][0], "type": "text"}])
+    assert typed.request.question == "which letters?"
+
+
+@pytest.mark.parametrize(
+    ("part", "match"),
+    [
+        ({"type": "image_url", "image_url": {"url": "data:,"}}, "reads text only.*'image_url'"),
+        ({"type": "{type}" + "x" * 500}, "reads text only.{,200}$"),
+        ({"type": "text"}, "one field 'text'"),
+        ({"type": "text", "text": 1}, "one field 'text'"),
+        ({"type": "text", "text": "x", "cache_control": {}}, "one field 'text'"),
+        ({"text": "x"}, "reads text only"),
+        ("x", "reads text only"),
+        (None, "reads text only"),
+    ],
+)
+def test_other_parts_are_refused(part, match):
+    with pytest.raises(RefusedError, match=match) as refused:
+        parsed_content([{"type": "text", "text": "which letters?"}, part])
+    assert (refused.value.status, refused.value.param) == (400, "messages.0.content")
 
 
 def test_parameters_that_ask_for_nothing_are_taken():
@@ -190,6 +241,7 @@ def test_parameters_that_ask_for_nothing_are_taken():
         ({"messages": [*GOOD["messages"], {"role": "system", "content": "x"}]}, "one user"),
         ({"messages": [{"role": "assistant", "content": "x"}]}, "role"),
         ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, "content"),
+        ({"messages": [{"role": "user", "content": "x", "type": "image"}]}, "messages.0.type"),
         ({"model": None}, "model"),
     ],
 )
@@ -201,9 +253,9 @@ def test_wrong_values_are_refused_by_name(extra, match):
 
 def test_a_system_message_stands_before_the_question():
     system = {"role": "system", "content": " Be brief.\n"}
-    asked = parsed(messages=[system, *GOOD["messages"]])
+    asked = parsed(messages=[system, *GOOD["messages"]]).request
     assert (asked.question, asked.system) == ("which letters?", "Be brief.")
-    assert parsed().system is None
+    assert parsed().request.system is None
 
 
 @pytest.mark.parametrize(
@@ -221,9 +273,9 @@ def test_a_system_message_stands_before_the_question():
 )
 def test_what_is_not_offered_is_refused(extra, match):
     offer = letters(budget=40).offer
-    assert offer.settings(parsed()).budget == 40
+    assert offer.settings(parsed().request).budget == 40
     with pytest.raises(RefusedError, match=match) as refused:
-        offer.settings(parsed(**extra))
+        offer.settings(parsed(**extra).request)
     assert refused.value.status == 400
 
 

@@ -147,6 +147,23 @@ def test_a_stream_ends_with_done_and_has_no_usage_unasked(server):
     assert all("usage" not in json.loads(event.removeprefix("data: ")) for event in events)
 
 
+def test_a_reply_names_what_it_ignores(server):
+    """With and without a stream; the answer is that of a request without the parameters."""
+    extra = {"temperature": 0, "top_p": 1, "max_tokens": 5, "seed": 4}
+    with pytest.raises(openai.BadRequestError, match="--ignore-sampling"):
+        ask(server, **extra)
+    same = ask(server, seed=4)
+    assert own_fields(same)["ignored"] == []
+    with running(letters(ignore_sampling=("max_tokens", "temperature"))) as found:
+        answer = ask(found, **extra)
+        assert answer.choices[0].message.content == same.choices[0].message.content
+        last = list(ask(found, stream=True, **extra))[-1]
+        for each in (answer, last):
+            assert own_fields(each)["ignored"] == ["temperature", "max_tokens"]
+        (model,) = found.client().models.list()
+        assert own_fields(model)["ignored_parameters"] == ["max_tokens", "temperature"]
+
+
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_failed_search_is_an_answer_without_text(stream):
     with running(letters(LetterPolicy(100))) as found:
@@ -212,13 +229,34 @@ def test_without_a_token_only_this_machine_is_served(server):
         bind("127.0.0.1", 1 << 16, None)
     with pytest.raises(BadInputError, match="use"):
         bind("127.0.0.1", int(server.root.rpartition(":")[2]), None)
-    for host, status in (("evil.example", 403), ("localhost:1", 200), ("[::1]:80", 200)):
+    with pytest.raises(BadInputError, match=r"--host a+ --port 0: "):
+        bind("a" * 64, 0, None)
+    for host, status in (
+        ("evil.example", 403),
+        ("127.0.0.1.evil.example", 403),
+        ("192.168.0.1", 403),
+        ("", 403),
+        ("LOCALHOST:1", 200),
+        ("[::1]:80", 200),
+        ("127.0.0.2:80", 200),
+    ):
         response = httpx.get(f"{server.root}/v1/models", headers={"Host": host})
-        assert response.status_code == status
+        assert response.status_code == status, host
     form = {"Content-Type": "text/plain"}
     body = json.dumps(ASKED)
     response = httpx.post(f"{server.url}/chat/completions", content=body, headers=form)
     assert response.status_code == 415
+
+
+@pytest.mark.parametrize(("host", "told"), [("127.0.0.2", None), ("127.0.0.1", "Here.local")])
+def test_the_host_that_is_served_is_answered(host, told):
+    """A name of this machine's own as well, as it stands in its file of hosts."""
+    with running(letters(), host=host, told=told) as found:
+        for name in (host, told or host):
+            response = httpx.get(f"{found.root}/v1/models", headers={"Host": f"{name}:80"})
+            assert response.status_code == 200
+        response = httpx.get(f"{found.root}/v1/models", headers={"Host": "there.local"})
+        assert response.status_code == 403
 
 
 # Load, clients that go away, ends.

@@ -130,19 +130,32 @@ def own_fields(part: Any) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def running(loaded: Loaded, *, token=None, max_waiting=64, grace=30.0) -> Iterator[Running]:
-    """A server of these models, on a real port and in threads of this process."""
+def running(
+    loaded: Loaded,
+    *,
+    host="127.0.0.1",
+    told=None,
+    token=None,
+    max_waiting=64,
+    grace=30.0,
+    connections=1000,
+) -> Iterator[Running]:
+    """A server of these models, on a real port and in threads of this process.
+
+    It is told to listen at the name `told`, for which `host` stands if it is None.
+    """
     metrics = Metrics()
     engine = Engine(loaded, max_waiting=max_waiting, metrics=metrics)
-    sock = bind("127.0.0.1", 0, token)
+    sock = bind(host, 0, token)
     address = url(sock)
-    server = Server(make_app(loaded.offer, engine, metrics, token), engine, grace=grace)
+    app = make_app(loaded.offer, engine, metrics, token, host=told or host)
+    listening = threading.Event()
+    server = Server(app, engine, connections=connections, grace=grace, ready=listening.set)
     thread = threading.Thread(target=server.run_until_signal, args=(sock,))
     engine.start()
     thread.start()
     try:
-        while not server.started:
-            assert thread.is_alive()
+        assert listening.wait(30)
         found = Running(address, loaded, engine, server, thread)
         try:
             yield found
@@ -157,12 +170,13 @@ def running(loaded: Loaded, *, token=None, max_waiting=64, grace=30.0) -> Iterat
     assert not thread.is_alive()
 
 
-def letters(policy=None, *, max_prompt_characters=200, **recipe) -> Loaded:
+def letters(policy=None, *, ignore_sampling=(), **recipe) -> Loaded:
     """Models that write letters, with changes of the recipe."""
     offer = Offer(
         parse_recipe(LETTERS | recipe),
         name="letters",
-        max_prompt_characters=max_prompt_characters,
+        max_prompt_characters=200,
+        ignore_sampling=ignore_sampling,
     )
     policy = LetterPolicy(5) if policy is None else policy
     return Loaded(offer, policy, TextScorer(), BoxedIntegerJudge())
