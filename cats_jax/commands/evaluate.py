@@ -276,6 +276,7 @@ def show_tables(console: Console, run: Run, cost: Cost = "tokens") -> list[Sheet
     """Print the tables of a run, and return them."""
     from ..reporting.run_tables import run_sheets
     from ..reporting.sheets import named_after
+    from ..reporting.step_boundaries import without_boundaries
     from .terminal import show_sheet
 
     sheets = [
@@ -286,6 +287,9 @@ def show_tables(console: Console, run: Run, cost: Cost = "tokens") -> list[Sheet
     sheets[0] = dataclasses.replace(sheets[0], notes=(*sheets[0].notes, *run.notes))
     for sheet in sheets:
         show_sheet(console, sheet)
+    warning = without_boundaries(run)
+    if warning is not None:
+        console.print(warning, markup=False, soft_wrap=True)
     return sheets
 
 

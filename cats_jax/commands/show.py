@@ -107,6 +107,7 @@ def _show_questions(console: Console, run: Run, rows: Sequence[Row], limit: int)
     """Print the table of questions and what it leaves out."""
     from ..reporting.plain_text import one_line
     from ..reporting.question_table import MARKS, question_table
+    from ..reporting.step_boundaries import without_boundaries
     from .terminal import say
 
     questions = list(dict.fromkeys(row.question for row in rows))
@@ -128,6 +129,8 @@ def _show_questions(console: Console, run: Run, rows: Sequence[Row], limit: int)
         notes.append(
             f"{len(questions) - len(shown)} more questions: --limit {len(questions)} shows all."
         )
+    warning = without_boundaries(run)
+    notes += [] if warning is None else [warning]
     for note in notes:
         say(console, one_line(note, 1000))
 

@@ -12,6 +12,8 @@ from cats_jax.models.prompts.step_text import cut_answer
 
 # How an answer is cut
 
+RULES = policy(ScriptedEngine())._text
+
 
 def one_by_one(tokens, max_depth, max_step_tokens, max_last_tokens):
     """Steps of a model that writes these tokens, asked as a search asks: (start, end, finish)."""
@@ -22,7 +24,8 @@ def one_by_one(tokens, max_depth, max_step_tokens, max_last_tokens):
         for place in range(start, start + limit):
             if tokens[place] == END:
                 return [*steps, (start, place + 1, "end")]
-            if tokens[place] == STEP and not last:
+            # A separator behind nothing but separators closes nothing.
+            if tokens[place] == STEP and not last and DIGIT in tokens[start:place]:
                 steps.append((start, place + 1, "step"))
                 start = place + 1
                 break
@@ -53,9 +56,10 @@ def test_an_answer_is_cut_as_if_its_steps_were_sampled_one_by_one(
         stop = next((i for i in range(start, start + limit) if tokens[i] == END), None)
         finish, stop = ("length", start + limit) if stop is None else ("end", stop + 1)
         pieces = cut_answer(
-            tokens[start:stop],
+            RULES,
+            tuple(tokens[start:stop]),
             finish,
-            separators=[STEP],
+            rest=None,
             max_steps=depth,
             max_step_tokens=max_step_tokens,
         )
@@ -130,6 +134,10 @@ def test_each_path_of_a_vote_is_one_answer(questions):
         answers = [engine._sampled(request, seed).ids for seed in request.seeds]
         assert len(whole) == 8
         for path, answer in zip(sorted(whole), sorted(answers), strict=True):
+            # What follows the last step of an answer that was cut at its limit is asked for again.
+            end = "end" if answer[-1] == END else "length"
+            pieces = cut_answer(RULES, answer, end, rest=None, max_steps=10, max_step_tokens=8)
+            answer = answer[: pieces[-1].end]
             assert answer[: len(path)] == path or path[: len(answer)] == answer
 
 
@@ -221,9 +229,8 @@ def test_scores_of_whole_answers_are_those_of_the_newest_steps(questions, engine
 
 def test_each_answer_is_read_once(questions):
     engine = ScriptedPrm()
-    results = searched(
-        policy(ScriptedEngine()), questions, search.best_of_n(), 8, scorer=prm(engine)
-    )
+    whole = policy(ScriptedEngine(), max_answer_tokens=150)
+    results = searched(whole, questions, search.best_of_n(), 8, scorer=prm(engine))
     assert not engine.single
     assert len(engine.whole) == 1
     read = [ids for prompts in engine.whole for ids in prompts]

@@ -1,10 +1,17 @@
 """What a policy on an engine asks it for."""
 
 import dataclasses
+from types import SimpleNamespace
 
 import pytest
+import tiny_models
+from byte_vocabulary import byte_tokenizer, token_id
 from scripted_engine import ScriptedEngine, policy
 
+from cats_jax.models.huggingface.generator import HuggingFaceGenerator
+from cats_jax.models.serving.generator import EngineGenerator
+from cats_jax.models.serving.http_engine import _completion
+from cats_jax.models.serving.token_engine import Sampled
 from cats_jax.protocols import Question, Step, StepRequest
 
 QUESTION = Question("a", "1+2=?")
@@ -18,7 +25,7 @@ def differing(**changes):
 def asked(requests):
     engine = ScriptedEngine()
     generation = policy(engine).generate(requests)
-    (sent,) = engine.calls
+    sent = engine.calls[0]  # later ones go on with samples that were blank so far
     return generation, sent
 
 
@@ -51,3 +58,75 @@ def test_others_are_requests_of_their_own(changes):
     generation, sent = asked(requests)
     assert [request.seeds for request in sent] == [(1, 2), (3, 4, 5)]
     assert generation.samples == [each.samples[0] for each in alone(requests)]
+
+
+class Reading:
+    """An engine that stops at stop ids alone, and writes what follows from the ids so far."""
+
+    concurrent = False
+
+    def __init__(self, written, first):
+        self.written, self.first, self.calls = written, first, 0
+
+    def sample(self, requests):
+        self.calls += 1
+        return [[self._sampled(request)] * len(request.seeds) for request in requests]
+
+    def _sampled(self, request):
+        rest = self.written[len(request.prompt) - self.first :][: request.max_tokens]
+        stop = next((i for i, token in enumerate(rest, 1) if token in request.stop_ids), None)
+        ids = tuple(rest[:stop])
+        return Sampled(ids, stop is not None, (-0.5,) * len(ids), 0)
+
+
+@pytest.fixture(scope="module")
+def byte_model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("bytes") / "model"
+    sizes = {"hidden_size": 16, "num_attention_heads": 1, "num_key_value_heads": 1}
+    return tiny_models.save_model(folder, tokenizer=byte_tokenizer(WORDS), vocab_size=280, **sizes)
+
+
+WORDS = ("\n\n", ".\n", "\n\nSo", "\n\n\n")
+
+
+def test_the_same_steps_one_by_one_and_as_a_whole_answer(byte_model):
+    """Separators of one token, of two, behind blanks, and with text behind them."""
+    spelled = ("\n\n", "a", "\n", "\n", "b", ".\n", "\n", "\n", "c", "\n\nSo", "d", "\n\n\n", "e")
+    steps = EngineGenerator(byte_model, lambda context: None)
+    written = [*(token_id(word, WORDS) for word in spelled), steps._text.ends[0]]
+    first = len(steps._prompt(QUESTION, ()))
+    steps._engine = Reading(written, first)
+    path, finish, texts = (), "step", []
+    while finish == "step":
+        generation = steps.generate([dataclasses.replace(ONE, path=path, seeds=(len(path),))])
+        ((sample,),) = generation.samples
+        texts.append(sample.step.text)
+        assert sample.log_prob == -0.5 * len(sample.step.token_ids)
+        assert generation.usage[0].generated >= len(sample.step.token_ids)
+        path, finish = (*path, sample.step), sample.finish
+    assert texts == ["a", "b.", "c", "Sod", "e"]
+    assert [token for step in path for token in step.token_ids] == written
+    whole = EngineGenerator(byte_model, lambda context: Reading(written, first))
+    ((answer,),) = whole.generate_answers([dataclasses.replace(ONE, seeds=(1,))], 20).answers
+    assert tuple(sample.step for sample in answer) == path
+    local = HuggingFaceGenerator(byte_model)._text
+    assert local.closers == whole._text.closers
+
+
+def test_an_engine_is_told_to_stop_by_the_separator_s_text_if_tokens_spell_it(byte_model):
+    engine = Reading([token_id("a", WORDS), 1], 0)
+    spelled = EngineGenerator(byte_model, lambda context: engine)
+    request = spelled_request(spelled)
+    assert _completion(request, log_probs=True)["stop"] == ["\n\n"]
+    assert set(spelled._text.separators) < set(request.stop_ids)
+    assert "stop" not in _completion(spelled_request(policy(ScriptedEngine())), log_probs=True)
+
+
+def spelled_request(generator):
+    """What the generator asks its engine for."""
+    asked = []
+    generator._engine = SimpleNamespace(
+        sample=lambda requests: asked.extend(requests) or [[Sampled((1,), False, None, 0)] * 2]
+    )
+    generator.generate([ONE])
+    return asked[0]

@@ -20,7 +20,7 @@ import math
 import pathlib
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -38,7 +38,7 @@ from ...protocols import (
     TokenUsage,
     total_usage,
 )
-from ..prompts.step_text import check_parameters
+from ..prompts.step_text import Rest, check_parameters
 from . import sampling
 from .model import CHUNK_WIDTH, WIDTH, CausalModel, padded
 from .policy import StepPolicy, check_positive
@@ -93,7 +93,7 @@ class HuggingFaceGenerator(StepPolicy):
             num_threads=num_threads,
             **asked,
         )
-        self._is_separator = _table(self._text.separators, self._model)
+        self._may_close = _table(self._text.closers, self._model)
         self._is_end = _table(self._text.ends, self._model)
         self._model.load_weights()
         self.num_parameters = self._model.num_parameters
@@ -211,6 +211,7 @@ class HuggingFaceGenerator(StepPolicy):
         limits = [self._limit(requests[i]) for i in wave]
         nodes: dict[Segment, int] = {}
         node = [nodes.setdefault(ends[i], len(nodes)) for i in wave]
+        rests = {ends[i]: self._text.rest_of(requests[i].path) for i in wave}
         room = [rooms[i] for i in wave]
         counts = [len(requests[i].seeds) for i in wave]
 
@@ -224,6 +225,7 @@ class HuggingFaceGenerator(StepPolicy):
         ]
         return _Draws(
             nodes=list(nodes),
+            rests=[rests[each] for each in nodes],
             node=column(node, np.int64),
             sample=np.concatenate([np.arange(0), *parts]),
             limit=column(list(map(min, limits, room)), np.int64),
@@ -289,24 +291,21 @@ class HuggingFaceGenerator(StepPolicy):
                 keys, history = torch.unique(row_of * vocab + token, return_inverse=True)
                 done, code = self._finished(p, alive, token, tick)
             if bool(done.any()):
-                ended = done.nonzero()[:, 0]
-                # One ending per distinct history and reason; any of its samples stands for it.
-                kinds, kind = torch.unique(
-                    history[ended] * len(_FINISHES) + code[ended], return_inverse=True
-                )
-                one = torch.zeros_like(kinds).scatter_(0, kind, ended)
-                steps = [tuple(ids) for ids in out[alive[one], :tick].tolist()]
-                reasons = kinds % len(_FINISHES)
-                ending[alive[ended]] = kind + len(endings)
-                endings += zip(steps, reasons.tolist(), log_prob[alive[one]].tolist(), strict=True)
-                closed = (reasons == _STEP).nonzero()[:, 0]
-                if len(closed) > 0:
-                    parents = p.node[alive[one[closed]]].tolist()
-                    children = [
-                        segments[i].child(steps[j])
-                        for i, j in zip(parents, closed.tolist(), strict=True)
-                    ]
-                    self._cache.store(children, rows.own(row_of[one[closed]]))
+                found = _endings(history, code, done)
+                steps, parents = _steps(out, p, alive[found.one], tick)
+                rests = [draws.rests[i] for i in parents]
+                if p.forced is None and self._open(found, steps, rests, p, alive, done, code):
+                    found = _endings(history, code, done)
+                    steps, parents = _steps(out, p, alive[found.one], tick)
+                    rests = [draws.rests[i] for i in parents]
+                ending[alive[found.ended]] = found.kind + len(endings)
+                reasons = found.reasons.tolist()
+                sums = log_prob[alive[found.one]].tolist()
+                endings += map(_Ending, steps, reasons, sums, rests)
+                closed = [i for i, reason in enumerate(reasons) if reason == _STEP]
+                if closed:
+                    children = [segments[parents[i]].child(steps[i]) for i in closed]
+                    self._cache.store(children, rows.own(row_of[found.one[closed]]))
                 left = ~done
                 alive, history = alive[left], history[left]
                 if len(alive) == 0:
@@ -318,7 +317,7 @@ class HuggingFaceGenerator(StepPolicy):
             row_of = place[history]
 
         if drawn is not None:
-            if not all(math.isfinite(value) for _, _, value in endings):
+            if not all(math.isfinite(each.log_prob) for each in endings):
                 raise RunStoppedError(
                     f"policy {self._model.name!r}: log-probabilities of its tokens are not finite: "
                     "load it with dtype float32 or bfloat16, and check its weights"
@@ -328,41 +327,107 @@ class HuggingFaceGenerator(StepPolicy):
     def _finished(
         self, p: _Parameters, alive: Tensor, token: Tensor, num_tokens: int
     ) -> tuple[Tensor, Tensor]:
-        """Which samples end with this token, bool[S], and why, i64[S]."""
+        """Which samples may end with this token, bool[S], and why, i64[S]."""
         at_limit = p.limit[alive] <= num_tokens
         if p.forced is not None:
             return at_limit, torch.full_like(alive, _STEP)
         end = self._is_end[token]
-        step = self._is_separator[token] & p.stop_at_separator[alive] & ~end
+        step = self._may_close[token] & p.stop_at_separator[alive] & ~end
         code = torch.where(end, _END, torch.where(step, _STEP, p.at_limit[alive]))
         return end | step | at_limit, code
+
+    def _open(
+        self,
+        found: _Endings,
+        steps: Sequence[tuple[int, ...]],
+        rests: Sequence[Rest | None],
+        p: _Parameters,
+        alive: Tensor,
+        done: Tensor,
+        code: Tensor,
+    ) -> bool:
+        """Take steps out of `done` whose texts say that they are not closed; whether there are any.
+
+        A step that is at its limit is done all the same, for that reason.
+        """
+        going_on = [
+            reason == _STEP and not self._text.closes(ids, rest)
+            for reason, ids, rest in zip(found.reasons.tolist(), steps, rests, strict=True)
+        ]
+        if not any(going_on):
+            return False
+        open_ = found.ended[torch.tensor(going_on, device=done.device)[found.kind]]
+        code[open_] = p.at_limit[alive[open_]]
+        done[open_] = p.limit[alive[open_]] <= len(steps[0])
+        return True
 
     # --- the answer ---
 
     def _step_samples(self, endings: Sequence[_Ending]) -> list[StepSample]:
-        steps: dict[tuple[tuple[int, ...], int], Step] = {}
+        steps: dict[tuple[tuple[int, ...], int, Rest | None], Step] = {}
         samples = []
-        for ids, code, log_prob in endings:
-            step = steps.get((ids, code))
+        for ids, code, log_prob, rest in endings:
+            step = steps.get((ids, code, rest))
             if step is None:
-                step = steps[ids, code] = Step(self._text.text(ids, _FINISHES[code]), ids)
+                text = self._text.text(ids, _FINISHES[code], rest)
+                step = steps[ids, code, rest] = Step(text, ids)
             samples.append(StepSample(step, _FINISHES[code], log_prob))
         return samples
 
 
-_Ending = tuple[tuple[int, ...], int, float]
-"""Token ids of a sample, why it finished, and its log-probability."""
+class _Ending(NamedTuple):
+    """Token ids of a sample, why it finished, its log-probability, and what its path has left."""
+
+    ids: tuple[int, ...]
+    code: int
+    log_prob: float
+    rest: Rest | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Endings:
+    """The samples that end with one token, and the K distinct kinds among them.
+
+    Attributes:
+        ended: places of the samples among those that are alive, i64[E].
+        kind: kind of each of them, by its history and its reason, i64[E].
+        one: a sample of each kind, its place among those that are alive, i64[K].
+        reasons: why the samples of each kind end, i64[K].
+    """
+
+    ended: Tensor
+    kind: Tensor
+    one: Tensor
+    reasons: Tensor
+
+
+def _endings(history: Tensor, code: Tensor, done: Tensor) -> _Endings:
+    """The samples that are done: one ending per distinct history and reason."""
+    ended = done.nonzero()[:, 0]
+    kinds, kind = torch.unique(history[ended] * len(_FINISHES) + code[ended], return_inverse=True)
+    one = torch.zeros_like(kinds).scatter_(0, kind, ended)
+    return _Endings(ended, kind, one, kinds % len(_FINISHES))
+
+
+def _steps(
+    out: Tensor, p: _Parameters, samples: Tensor, tick: int
+) -> tuple[list[tuple[int, ...]], list[int]]:
+    """The tokens of some samples after `tick` of them, and the nodes that they continue."""
+    steps = [tuple(ids) for ids in out[samples, :tick].tolist()]
+    return steps, p.node[samples].tolist()
 
 
 @dataclass(frozen=True, slots=True)
 class _Draws:
     """S samples to draw, or steps to decode again: arrays [S], and the segments they continue.
 
-    `node` is a sample's index in `nodes`, and `sample` its number in the call. Steps to decode
-    again have their tokens in `forced`, i64[S, T], and the other parameters have no effect.
+    `node` is a sample's index in `nodes`, and `sample` its number in the call. `rests` are what
+    the last steps of the nodes' paths have left for the texts of the samples. Steps to decode again
+    have their tokens in `forced`, i64[S, T], and the other parameters have no effect.
     """
 
     nodes: list[Segment]
+    rests: list[Rest | None]
     node: np.ndarray
     sample: np.ndarray
     limit: np.ndarray
@@ -376,10 +441,12 @@ class _Draws:
 
     def take(self, part: Sequence[int]) -> _Draws:
         """Some of the samples."""
-        names = [each.name for each in fields(self) if each.name not in ("nodes", "node", "forced")]
+        own = ("nodes", "rests", "node", "forced")
+        names = [each.name for each in fields(self) if each.name not in own]
         nodes, node = np.unique(self.node[part], return_inverse=True)
         return _Draws(
             nodes=[self.nodes[i] for i in nodes.tolist()],
+            rests=[self.rests[i] for i in nodes.tolist()],
             node=node,
             forced=None if self.forced is None else self.forced[part],
             **{name: getattr(self, name)[part] for name in names},
@@ -397,6 +464,7 @@ def _forced(segments: Sequence[Segment]) -> _Draws:
     zeros = np.zeros(len(segments), dtype=np.int64)
     return _Draws(
         nodes=list(nodes),
+        rests=[None] * len(nodes),
         node=np.array(node, dtype=np.int64),
         sample=zeros,
         limit=limit,
@@ -435,7 +503,7 @@ class _Drawn:
     """
 
     def __init__(self, num_samples: int):
-        self.endings: list[_Ending] = [((), _CONTEXT, 0.0)]
+        self.endings: list[_Ending] = [_Ending((), _CONTEXT, 0.0, None)]
         self.ending = np.zeros(num_samples, dtype=np.int64)
 
     def add(self, sample: np.ndarray, ending: Tensor, endings: Sequence[_Ending]) -> None:
@@ -480,7 +548,7 @@ def _sample_usage(
         for index in indices:
             usage = again.get(index)
             if usage is None:
-                ids = endings[index][0]
+                ids = endings[index].ids
                 length, new = len(ids), histories.add(end, ids) if ids else 0
                 usage = TokenUsage(computed=new, cached=length - new, generated=length)
                 again[index] = TokenUsage(cached=length, generated=length)

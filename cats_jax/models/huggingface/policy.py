@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...errors import BadInputError
-from ...protocols import Answer, Finish, Question, Step, StepRequest, StepSample
+from ...protocols import Answer, Finish, Path, Question, Step, StepRequest, StepSample
 from ..prompts.policy_format import AUTO
 from ..prompts.step_text import StepText, cut_answer
 from .model import CausalModel
@@ -68,24 +68,26 @@ class StepPolicy:
 
     def _answer(
         self,
-        ids: Sequence[int],
+        ids: tuple[int, ...],
         finish: Finish,
         log_probs: Sequence[float] | None,
-        max_steps: int,
+        path: Path,
+        max_depth: int,
     ) -> Answer:
         """The steps of a whole answer; `log_probs` are those of its tokens, if known."""
         if not ids:  # the path leaves no room in the context
             return (StepSample(Step("", ()), finish, 0.0),)
         pieces = cut_answer(
+            self._text,
             ids,
             finish,
-            separators=self._text.separators,
-            max_steps=max_steps,
+            rest=self._text.rest_of(path),
+            max_steps=max_depth - len(path),
             max_step_tokens=self._max_step_tokens,
         )
         return tuple(
             StepSample(
-                Step(self._text.text(part := tuple(ids[at.start : at.end]), at.finish), part),
+                Step(at.text, ids[at.start : at.end]),
                 at.finish,
                 None if log_probs is None else sum(log_probs[at.start : at.end]),
             )

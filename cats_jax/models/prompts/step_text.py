@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+import functools
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from ...errors import BadInputError
-from ...protocols import Finish, StepRequest
+from ...protocols import Finish, Path, StepRequest
+from .separator_tokens import separator_tokens
+
+_REMEMBERED = 1 << 12
+"""Number of steps whose ends are remembered: samples of a node are often equal."""
+
+_BLANK_LINES = re.compile(r"(?:[^\S\n]*\n)+")
 
 
 class TextModel(Protocol):
@@ -25,87 +33,222 @@ class TextModel(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """What the token that closed a step says behind the separator; the next step begins with it.
+
+    Attributes:
+        token: id of the closing token.
+        length: number of characters at the end of its text.
+    """
+
+    token: int
+    length: int
+
+
 class StepText:
-    r"""The tokens that end a step or an answer, and the text of the tokens before them.
+    r"""Where a step or an answer ends, and the text of a step.
+
+    A step closes with the first token at which the decoded text of the step holds the separator
+    behind something that is not blank, however many tokens spell it. Separators before that are
+    skipped, so white space alone is no step. What the closing token says behind the separator
+    (the "So" of "\n\nSo") begins the text of the next step. One token closes one step: if a
+    closing token spells a step more, that belongs to the step that it closes.
 
     Args:
         model: model whose tokenizer and end tokens are used.
-        separator: text that closes a step. Every token whose text contains it closes a step
-            (".\n\n" is one token in many vocabularies); two tokens that only together make the
-            separator do not.
+        separator: text that closes a step.
 
     Attributes:
-        separators: ids of the tokens that close a step, ascending.
+        separators: ids of the tokens that contain the separator, ascending.
+        closers: ids of the tokens at which a step may close, ascending: `separators`, and the
+            tokens that may complete a separator that others have begun.
         ends: ids of the tokens that end an answer, ascending.
 
     Raises:
-        BadInputError: the separator is empty or in no token, or no token ends an answer.
+        BadInputError: the separator is empty or can't be spelled, or no token ends an answer.
     """
 
     def __init__(self, model: TextModel, separator: str):
         if not separator:
             raise BadInputError("step_separator must not be empty: use '\\n\\n'")
-        texts = {i: model.decode([i]) for i in range(model.vocab_size)}
-        found = {i: text for i, text in texts.items() if separator in text}
-        if not found:
+        tokens = separator_tokens(model.decode, model.vocab_size, separator)
+        self.separators = sorted(tokens.whole)
+        self.closers = sorted({*tokens.whole, *tokens.last})
+        if not self.closers:
             raise BadInputError(
-                f"no token of {model.name!r} contains the step separator {separator!r}: choose a "
-                f"step_separator that is in the tokenizer's vocabulary"
+                f"no token of {model.name!r} contains the step separator {separator!r}, and no "
+                "sequence of its tokens spells it, so no step could end: choose a step_separator "
+                "that the tokenizer can write"
             )
-        self.separators = sorted(found)
         self.ends = sorted(model.end_ids())
         if not self.ends:
             raise BadInputError(
                 f"{model.name!r} names no end-of-text token: set eos_token_id in its config.json"
             )
-        self._pure = {i for i, text in found.items() if text == separator}
+        self.separator = separator
         self._model = model
-        self._separator = separator
+        self._whole = tokens.whole
+        self._is_closer = frozenset(self.closers)
+        # Where other tokens can begin the separator, any closing token may say more behind it.
+        self._may_leave_rest = frozenset(
+            token
+            for token in self.closers
+            if tokens.last or tokens.whole[token].partition(separator)[2]
+        )
+        self._closing = functools.lru_cache(_REMEMBERED)(self._find_closing)
 
-    def text(self, ids: Sequence[int], finish: Finish) -> str:
-        """A step's text: without its end token, or without the separator and what follows it.
+    @property
+    def is_split(self) -> bool:
+        """Whether several tokens can spell the separator."""
+        return len(self.closers) > len(self.separators)
+
+    def may_close(self, token: int) -> bool:
+        """Whether a step may close at a token, by the token alone."""
+        return token in self._is_closer
+
+    def closes(self, ids: tuple[int, ...], rest: Rest | None = None) -> bool:
+        """Whether the last of a step's tokens closes it, if none before it does.
+
+        Args:
+            ids: token ids of the step so far, at least one.
+            rest: what the step before it has left, see `rest_of`.
+        """
+        return self.may_close(ids[-1]) and self._closing(ids, rest) is not None
+
+    def text(self, ids: Sequence[int], finish: Finish, rest: Rest | None = None) -> str:
+        """A step's text: without blank lines before it, and without its separator or end token.
 
         Args:
             ids: token ids of the step, including the token that ended it.
-            finish: why sampling of the step stopped.
+            finish: why sampling of the step stopped. With "step" the last token must close it.
+            rest: what the step before it has left, see `rest_of`.
         """
-        if finish in ("length", "context"):
+        if finish == "step":
+            closing = self._closing(tuple(ids), rest)
+            assert closing is not None
+            return closing[0]
+        return self._begin(self._decode(ids[:-1] if finish == "end" else ids, rest))
+
+    def rest_of(self, path: Path) -> Rest | None:
+        """What the last step of a path has left for the next one; None if there is nothing."""
+        begin = len(path)
+        while begin > 0 and self._last(path[begin - 1].token_ids) in self._may_leave_rest:
+            begin -= 1
+        rest = None
+        for step in path[begin:]:
+            rest = self.rest(step.token_ids, rest)
+        return rest
+
+    def rest(self, ids: tuple[int, ...], rest: Rest | None = None) -> Rest | None:
+        """What a step leaves for the next one; `rest` is what the one before it has left."""
+        if self._last(ids) not in self._may_leave_rest:
+            return None
+        closing = self._closing(ids, rest)
+        return Rest(ids[-1], closing[1]) if closing is not None and closing[1] > 0 else None
+
+    @staticmethod
+    def _last(ids: Sequence[int]) -> int | None:
+        return ids[-1] if ids else None
+
+    def _find_closing(self, ids: tuple[int, ...], rest: Rest | None) -> tuple[str, int] | None:
+        """Text of a step that its last token closes, and number of characters behind it."""
+        found = self._cut(self._decode(ids, rest))
+        held = self._whole.get(ids[-1])
+        if found is None and held is not None:
+            # Byte fallback: a byte that makes no character spoils the newline behind it, too.
+            found = self._cut(self._decode(ids[:-1], rest) + held)
+        return found
+
+    def _cut(self, text: str) -> tuple[str, int] | None:
+        separator = self.separator
+        text = self._begin(text)
+        stop, start = -1, 0
+        at = text.find(separator)
+        while at >= 0:
+            if text[start:at].strip():
+                stop = at
+            start = at + len(separator)
+            at = text.find(separator, start)
+        return None if stop < 0 else (text[:stop], len(text) - stop - len(separator))
+
+    def _begin(self, text: str) -> str:
+        """A text without blank steps and blank lines before it."""
+        start, at = 0, text.find(self.separator)
+        while at >= 0 and not text[start:at].strip():
+            start = at + len(self.separator)
+            at = text.find(self.separator, start)
+        lines = _BLANK_LINES.match(text, start)
+        return text[start if lines is None else lines.end() :]
+
+    def _decode(self, ids: Sequence[int], rest: Rest | None) -> str:
+        if rest is None:
             return self._model.decode(ids)
-        head = self._model.decode(ids[:-1])
-        if finish == "end" or ids[-1] in self._pure:
-            return head
-        # The last token brings text of its own before the separator, as ".\n\n" does, or after it.
-        # Look for the separator in the last token only: what stands further left is the step's.
-        text = self._model.decode(ids)
-        start = 0
-        while start < min(len(head), len(text)) and head[start] == text[start]:
-            start += 1
-        return text[:start] + text[start:].partition(self._separator)[0]
+        # Together, for a character of which the closing token has some of the bytes.
+        whole = self._model.decode((rest.token, *ids))
+        return whole[len(self._model.decode((rest.token,))) - rest.length :]
+
+
+@dataclass(frozen=True, slots=True)
+class StepEnd:
+    """The rule by which one step ends, for an engine that samples it.
+
+    Attributes:
+        text: the policy's rules.
+        rest: what the step before it has left.
+        begun: token ids of the step that are part of the prompt.
+    """
+
+    text: StepText
+    rest: Rest | None = None
+    begun: tuple[int, ...] = ()
+
+    @property
+    def is_split(self) -> bool:
+        """Whether several tokens can spell the separator."""
+        return self.text.is_split
+
+    def place(self, ids: Sequence[int], start: int = 0) -> int | None:
+        """Number of tokens up to the one that closes the step; None if none does.
+
+        Args:
+            ids: token ids behind those that are begun.
+            start: number of them that are known not to close it.
+        """
+        for end in range(start + 1, len(ids) + 1):
+            if self.text.may_close(ids[end - 1]) and self.text.closes(
+                (*self.begun, *ids[:end]), self.rest
+            ):
+                return end
+        return None
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A step of an answer: the ids `start` to `end`, and why it finished."""
+    """A step of an answer: the ids `start` to `end`, why it finished, and its text."""
 
     start: int
     end: int
     finish: Finish
+    text: str
 
 
 def cut_answer(
-    ids: Sequence[int],
+    text: StepText,
+    ids: tuple[int, ...],
     finish: Finish,
     *,
-    separators: Container[int],
+    rest: Rest | None,
     max_steps: int,
     max_step_tokens: int,
 ) -> list[Piece]:
     """The steps of an answer that was sampled without stopping at separators.
 
     Args:
+        text: the policy's rules for steps.
         ids: token ids of the answer, including its end token.
         finish: why sampling stopped: "end", "length" or "context".
-        separators: ids of the tokens that close a step.
+        rest: what the step before the answer has left.
         max_steps: largest number of steps; the last one is all that is left.
         max_step_tokens: largest number of tokens of a step that a separator closes.
 
@@ -116,18 +259,23 @@ def cut_answer(
     """
     pieces: list[Piece] = []
     start = 0
-    for place, token in enumerate(ids):
+
+    def add(end: int, finish: Finish) -> None:
+        pieces.append(Piece(start, end, finish, text.text(ids[start:end], finish, rest)))
+
+    for place in range(len(ids)):
         if len(pieces) == max_steps - 1:
             break
         if place - start == max_step_tokens:
-            pieces.append(Piece(start, place, "length"))
+            add(place, "length")
             return pieces
-        if token in separators:
-            pieces.append(Piece(start, place + 1, "step"))
+        if text.may_close(ids[place]) and text.closes(ids[start : place + 1], rest):
+            add(place + 1, "step")
+            rest = text.rest(ids[start : place + 1], rest)
             start = place + 1
     too_long = len(pieces) < max_steps - 1 and len(ids) - start >= max_step_tokens
     if start < len(ids) and (finish != "length" or too_long):
-        pieces.append(Piece(start, len(ids), finish))
+        add(len(ids), finish)
     return pieces
 
 

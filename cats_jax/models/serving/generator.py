@@ -8,7 +8,7 @@ import math
 import pathlib
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...protocols import (
     AnswerGeneration,
@@ -23,11 +23,12 @@ from ...protocols import (
     total_usage,
 )
 from ..huggingface.policy import StepPolicy
-from ..prompts.step_text import check_parameters
+from ..prompts.step_text import Rest, StepEnd, check_parameters
 from ..stored_model import check_complete
 from ..weights import stored_tensors
 from .shared_time import SharedTime
-from .token_engine import Sampled, Sampler, SampleRequest
+from .step_samples import draw
+from .token_engine import Sampler, SampleRequest
 
 
 class EngineGenerator(StepPolicy):
@@ -90,7 +91,10 @@ class EngineGenerator(StepPolicy):
             BadInputError: a sampling parameter outside its range.
         """
         answers, usage, inside = self._sample(requests)
-        samples = [[self._step_sample(*each) for each in answer] for answer in answers]
+        samples = [
+            [self._step_sample(each, rest) for each in answer]
+            for answer, rest in zip(answers, self._rests(requests), strict=True)
+        ]
         return Generation(samples, [total_usage(each) for each in usage], inside, usage)
 
     def generate_answers(self, requests: Sequence[StepRequest], max_depth: int) -> AnswerGeneration:
@@ -104,8 +108,8 @@ class EngineGenerator(StepPolicy):
         sampled, usage, inside = self._sample(requests, whole=True)
         answers = [
             [
-                self._answer(each.ids, finish, each.log_probs, max_depth - len(request.path))
-                for each, finish in answer
+                self._answer(each.ids, each.finish, each.log_probs, request.path, max_depth)
+                for each in answer
             ]
             for request, answer in zip(requests, sampled, strict=True)
         ]
@@ -113,20 +117,21 @@ class EngineGenerator(StepPolicy):
 
     def _sample(
         self, requests: Sequence[StepRequest], *, whole: bool = False
-    ) -> tuple[list[list[tuple[Sampled, Finish]]], list[list[TokenUsage]], float]:
-        """Samples of the engine and why they finished, their usage, and seconds of the call.
+    ) -> tuple[list[list[_Sample]], list[list[TokenUsage]], float]:
+        """Samples of the engine, their usage, and seconds of the call.
 
         Requests of a question that differ only in their seeds, as those of a particle that was
         drawn twice, are one request to the engine.
         """
         asked: dict[tuple[str, SampleRequest], list[int]] = {}
-        for i, request in enumerate(requests):
+        for i, (request, rest) in enumerate(zip(requests, self._rests(requests), strict=True)):
             check_parameters(request)
             prompt = self._prompt(request.question, request.path)
             limit, room = self._room(request, prompt, whole=whole)
             if room < 1:
                 continue  # every sample finishes with "context", empty
-            separators = () if whole or request.to_end else self._text.separators
+            by_steps = not (whole or request.to_end)
+            separators = self._text.separators if by_steps else ()
             same = SampleRequest(
                 prompt=prompt,
                 seeds=(),
@@ -135,6 +140,7 @@ class EngineGenerator(StepPolicy):
                 top_k=request.top_k,
                 max_tokens=min(limit, room),
                 stop_ids=(*self._text.ends, *separators),
+                step_end=StepEnd(self._text, rest) if by_steps else None,
             )
             asked.setdefault((request.question.id, same), []).append(i)
         joined = [
@@ -143,10 +149,10 @@ class EngineGenerator(StepPolicy):
         ]
         number = sum(len(request.seeds) for request in joined)
         with self._time.call(max(1, number)) as share:
-            found = self._engine.sample(joined) if joined else []
+            found = draw(self._engine, joined, self._ends) if joined else []
 
-        empty: tuple[Sampled, Finish] = (Sampled((), False, (), 0), "context")
-        answers: list[list[tuple[Sampled, Finish]]] = [[empty] * len(r.seeds) for r in requests]
+        empty = _Sample((), "context", ())
+        answers = [[empty] * len(request.seeds) for request in requests]
         usage = [[TokenUsage()] * len(request.seeds) for request in requests]
         for places, request, samples in zip(asked.values(), joined, found, strict=True):
             rest = iter(samples)
@@ -154,9 +160,19 @@ class EngineGenerator(StepPolicy):
                 limit, room = self._room(requests[i], request.prompt, whole=whole)
                 at_limit: Finish = "length" if limit <= room else "context"
                 own = list(itertools.islice(rest, len(requests[i].seeds)))
-                answers[i] = [(sampled, self._finish(sampled, at_limit)) for sampled in own]
-                usage[i] = [_usage(request, sampled) for sampled in own]
+                answers[i] = [
+                    _Sample(
+                        each.ids,
+                        each.finish if each.finish in ("step", "end") else at_limit,
+                        each.log_probs,
+                    )
+                    for each in own
+                ]
+                usage[i] = [each.usage for each in own]
         return answers, usage, share.seconds
+
+    def _rests(self, requests: Sequence[StepRequest]) -> list[Rest | None]:
+        return [self._text.rest_of(request.path) for request in requests]
 
     def _room(
         self, request: StepRequest, prompt: tuple[int, ...], *, whole: bool
@@ -170,19 +186,15 @@ class EngineGenerator(StepPolicy):
             prompt = self._model.prompt_ids(question)
         return (*prompt, *(t for step in path for t in step.token_ids))
 
-    def _finish(self, sampled: Sampled, at_limit: Finish) -> Finish:
-        if not sampled.stopped:
-            return at_limit
-        return "end" if sampled.ids[-1] in self._ends else "step"
-
-    def _step_sample(self, sampled: Sampled, finish: Finish) -> StepSample:
-        step = Step(self._text.text(sampled.ids, finish), sampled.ids)
-        log_probs = sampled.log_probs
-        return StepSample(step, finish, None if log_probs is None else sum(log_probs))
+    def _step_sample(self, sample: _Sample, rest: Rest | None) -> StepSample:
+        step = Step(self._text.text(sample.ids, sample.finish, rest), sample.ids)
+        log_probs = sample.log_probs
+        return StepSample(step, sample.finish, None if log_probs is None else sum(log_probs))
 
 
-def _usage(request: SampleRequest, sampled: Sampled) -> TokenUsage:
-    """Tokens that one sample cost; its last token is sampled but not fed to the model."""
-    fed = len(request.prompt) + len(sampled.ids) - 1
-    cached = sampled.cached
-    return TokenUsage(computed=fed - cached, cached=cached, generated=len(sampled.ids))
+class _Sample(NamedTuple):
+    """Token ids of a sample, why it finished, and their log-probabilities, if known."""
+
+    ids: tuple[int, ...]
+    finish: Finish
+    log_probs: tuple[float, ...] | None

@@ -367,6 +367,13 @@ def _completion(request: SampleRequest, *, log_probs: bool) -> dict[str, Any]:
         "ignore_eos": True,  # the stops are all there
         "return_token_ids": True,
     }
+    if request.step_end is not None and request.step_end.is_split:
+        # Several tokens may spell the separator, so the server looks for it in their text.
+        body |= {
+            "stop": [request.step_end.text.separator],
+            "include_stop_str_in_output": True,
+            "skip_special_tokens": False,
+        }
     return body | {"logprobs": 0} if log_probs else body
 
 

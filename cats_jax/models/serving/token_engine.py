@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ...protocols import TokenUsage, total_usage
+from ..prompts.step_text import StepEnd
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,9 @@ class SampleRequest:
         top_k: >= 0; 0 switches it off.
         max_tokens: largest number of tokens of a sample, >= 1.
         stop_ids: tokens that end a sample; the sample includes the token that ended it.
+        step_end: the rule by which a step ends; None samples on. An engine need not know it: who
+            asks cuts a sample where it closes, and goes on with one that was ended too early. An
+            engine that does know it wastes no tokens.
     """
 
     prompt: tuple[int, ...]
@@ -30,6 +34,7 @@ class SampleRequest:
     top_k: int
     max_tokens: int
     stop_ids: tuple[int, ...]
+    step_end: StepEnd | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +42,9 @@ class Sampled:
     """One sample.
 
     Attributes:
-        ids: token ids of the sample; if `stopped`, the last one is a stop id.
-        stopped: whether a stop id ended the sample; False if it was cut at `max_tokens`.
+        ids: token ids of the sample; if `stopped`, the last one is a stop id, or one that
+            completes the separator of steps.
+        stopped: whether that ended the sample; False if it was cut at `max_tokens`.
         log_probs: log-probability of each token at temperature 1, untruncated, in nats; None if
             the engine was not asked for them.
         cached: number of prompt tokens that the engine did not compute for this sample.

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..prompts.step_text import StepEnd
 from .vllm_version import TESTED
 
 
@@ -32,6 +33,7 @@ class Output:
         cached: number of prompt tokens that were read from the prefix cache.
         finish: why the request ended, in vLLM's words; None while it runs.
         pooled: values of a pooling request.
+        rule: the rule by which a sample ends before its engine ends it, if there is one.
     """
 
     ids: list[int] = field(default_factory=list)
@@ -39,13 +41,14 @@ class Output:
     cached: int = 0
     finish: str | None = None
     pooled: Any = None
+    rule: StepEnd | None = None
 
 
 class _Call:
     """Requests of one call, and what wakes the thread that waits for them."""
 
-    def __init__(self, number: int):
-        self.outputs = [Output() for _ in range(number)]
+    def __init__(self, rules: Sequence[StepEnd | None]):
+        self.outputs = [Output(rule=rule) for rule in rules]
         self.running: dict[str, Output] = {}
         self.awake = threading.Event()
         self.errors: list[Exception] = []
@@ -84,11 +87,16 @@ class QueueClient:
         """Whether the engine runs in a process of its own, and takes requests while it works."""
         return hasattr(self._core, "outputs_queue")
 
-    def run(self, requests: Sequence[tuple[list[int], Any]]) -> list[Output]:
+    def run(
+        self,
+        requests: Sequence[tuple[list[int], Any]],
+        rules: Sequence[StepEnd | None] | None = None,
+    ) -> list[Output]:
         """Run all requests to their ends.
 
         Args:
             requests: ids of the prompt, and `SamplingParams` for one sample or `PoolingParams`.
+            rules: one per request, which ends it at the first token that closes a step; or None.
 
         Returns:
             One output per request, in order.
@@ -98,7 +106,7 @@ class QueueClient:
         """
         if not requests:
             return []
-        call = _Call(len(requests))
+        call = _Call(rules or [None] * len(requests))
         try:
             self._send(call, requests)
             while call.running:
@@ -155,13 +163,18 @@ class QueueClient:
             while call.running:
                 outputs = self._core.get_output().outputs
                 with self._lock:
+                    closed = []
                     for each in outputs:
-                        # Outputs of a call that was interrupted may still come.
+                        # Outputs of samples that are over for us may still come.
                         found = self._calls.get(each.request_id)
                         if found is not None and _add(found.running[each.request_id], each):
                             del found.running[each.request_id], self._calls[each.request_id]
+                            if each.finish_reason is None:
+                                closed.append(each.request_id)
                             if not found.running:
                                 found.awake.set()
+                    if closed:
+                        self._core.abort_requests(closed)
         except Exception as error:
             # Whatever it is, no other thread would hear of it: all of them wait for this one.
             with self._lock:
@@ -190,12 +203,18 @@ class QueueClient:
 
 
 def _add(output: Output, part: Any) -> bool:
-    """Add a part to an output; whether it was the last one."""
+    """Add a part to an output; whether it was the last one, or its rule says that it is."""
+    known = len(output.ids)
     output.ids += part.new_token_ids
     if part.new_logprobs is not None:
         output.log_probs += part.new_logprobs.logprobs[:, 0].tolist()
     if part.prefill_stats is not None:
         output.cached = part.prefill_stats.num_cached_tokens
+    closed = None if output.rule is None else output.rule.place(output.ids, known)
+    if closed is not None:
+        del output.ids[closed:], output.log_probs[closed:]
+        output.finish = "stop"
+        return True
     if part.finish_reason is None:
         return False
     output.finish = str(part.finish_reason)

@@ -24,6 +24,7 @@ from ...protocols import TokenUsage
 from ...specs.models import ModelSpec, PolicySpec
 from ..backend import choose_backend, gpu_numbers
 from ..prm.format import Head, TokenPair
+from ..prompts.step_text import StepEnd
 from ..threads import default_threads
 from . import vllm_head
 from .token_engine import Classified, ClassifiedSteps, Sampled, SampleRequest, by_beginnings
@@ -91,27 +92,44 @@ class VLLMSampler:
             single
             for request in requests
             for single in single_samples(
-                request, together=self._together, log_probs=self._log_probs
+                request,
+                together=self._together,
+                log_probs=self._log_probs,
+                early=self._queue is None,
             )
         ]
         with _stops_if_it_dies():
             if self._queue is not None:
-                outputs = self._queue.run(asked)
+                outputs = self._queue.run(asked, self._rules(requests))
             else:
                 outputs = generate(self.engine, asked)
         found = (_sampled(output, self._log_probs) for output in outputs)
         answers = []
         for request in requests:
-            # One greedy sample stands for all: they are the same.
-            alone = self._together and request.temperature == 0
-            number = len(request.seeds)
-            samples = [next(found) for _ in range(1 if alone else number)]
-            answers.append(samples * number if alone else samples)
+            samples = [next(found) for _ in range(self._number(request))]
+            answers.append(samples * (len(request.seeds) // len(samples)))
         return answers
+
+    def _rules(self, requests: Sequence[SampleRequest]) -> list[StepEnd | None]:
+        """The rule for each sample's end, None where the engine's stop ids tell it."""
+        return [
+            None if request.step_end is None or not request.step_end.is_split else request.step_end
+            for request in requests
+            for _ in range(self._number(request))
+        ]
+
+    def _number(self, request: SampleRequest) -> int:
+        """Number of samples that the engine is asked for."""
+        # One greedy sample stands for all: they are the same.
+        return 1 if self._together and request.temperature == 0 else len(request.seeds)
 
 
 def single_samples(
-    request: SampleRequest, *, together: bool = False, log_probs: bool = True
+    request: SampleRequest,
+    *,
+    together: bool = False,
+    log_probs: bool = True,
+    early: bool = False,
 ) -> Iterator[tuple[list[int], Any]]:
     """Prompt and `vllm.SamplingParams` of each sample.
 
@@ -120,15 +138,18 @@ def single_samples(
         together: whether the seeds follow from the first one, as those of one request to vLLM with
             n samples; a greedy request is then one sample.
         log_probs: whether the engine is asked for the log-probability of each token.
+        early: whether samples stop at every token at which a step may close, for an engine to which
+            nobody listens while it samples.
     """
     from vllm import SamplingParams  # pyright: ignore[reportMissingImports]
 
+    closers = request.step_end.text.closers if early and request.step_end is not None else ()
     params = SamplingParams(
         temperature=request.temperature,
         top_p=request.top_p,
         top_k=request.top_k,
         max_tokens=request.max_tokens,
-        stop_token_ids=list(request.stop_ids),
+        stop_token_ids=list({*request.stop_ids, *closers}),
         ignore_eos=True,  # the stops are all there
         detokenize=False,
         logprobs=0 if log_probs else None,

@@ -1,0 +1,96 @@
+"""Samples that end by the text of a step, on engines that end them by tokens."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Sequence
+
+from ...live.seeds import stable_seed
+from ...protocols import Finish, TokenUsage, total_usage
+from .token_engine import Sampled, Sampler, SampleRequest
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Drawn:
+    """One sample.
+
+    Attributes:
+        ids: token ids.
+        finish: why sampling stopped; "length" if that is the largest number of tokens, None if an
+            engine has stopped at a token that closes nothing.
+        log_probs: as in `Sampled`.
+        usage: what the sample cost, with tokens behind its end that an engine has sampled.
+    """
+
+    ids: tuple[int, ...]
+    finish: Finish | None
+    log_probs: tuple[float, ...] | None
+    usage: TokenUsage
+
+
+def draw(
+    engine: Sampler, requests: Sequence[SampleRequest], ends: Collection[int]
+) -> list[list[Drawn]]:
+    """All samples of all requests, each up to the token at which its text closes the step.
+
+    An engine that stops at a token that closes nothing, such as a separator behind white space
+    alone, is asked to go on. The seed of the rest follows from the sample's own seed and the number
+    of tokens so far, so that a sample stays a function of its request.
+
+    Args:
+        engine: the engine.
+        requests: what to sample.
+        ends: tokens that end an answer.
+
+    Returns:
+        The samples in order; none has the finish None.
+    """
+    drawn = [
+        [_drawn(request, sampled, ends) for sampled in samples]
+        for request, samples in zip(requests, engine.sample(requests), strict=True)
+    ]
+    opened = [
+        (i, j) for i, row in enumerate(drawn) for j, each in enumerate(row) if not each.finish
+    ]
+    if opened:
+        rests = [_rest(requests[i], requests[i].seeds[j], drawn[i][j].ids) for i, j in opened]
+        for (i, j), (rest,) in zip(opened, draw(engine, rests, ends), strict=True):
+            drawn[i][j] = _joined(drawn[i][j], rest)
+    return drawn
+
+
+def _drawn(request: SampleRequest, sampled: Sampled, ends: Collection[int]) -> Drawn:
+    ids, log_probs = sampled.ids, sampled.log_probs
+    closed = None if request.step_end is None else request.step_end.place(ids)
+    finish: Finish | None = None
+    if closed is not None:
+        finish = "step"
+    elif sampled.stopped and ids[-1] in ends:
+        finish = "end"
+    elif not sampled.stopped or len(ids) >= request.max_tokens:
+        finish = "length"
+    # The last token is sampled but not fed to the model.
+    fed = len(request.prompt) + len(ids) - 1
+    usage = TokenUsage(computed=fed - sampled.cached, cached=sampled.cached, generated=len(ids))
+    return Drawn(ids[:closed], finish, None if log_probs is None else log_probs[:closed], usage)
+
+
+def _rest(request: SampleRequest, seed: int, ids: tuple[int, ...]) -> SampleRequest:
+    """The request for what follows the first tokens of a sample."""
+    assert request.step_end is not None
+    begun = (*request.step_end.begun, *ids)
+    return dataclasses.replace(
+        request,
+        prompt=(*request.prompt, *ids),
+        seeds=(stable_seed(seed, len(ids)),),
+        max_tokens=request.max_tokens - len(ids),
+        step_end=dataclasses.replace(request.step_end, begun=begun),
+    )
+
+
+def _joined(first: Drawn, rest: Drawn) -> Drawn:
+    log_probs = None
+    if first.log_probs is not None and rest.log_probs is not None:
+        log_probs = first.log_probs + rest.log_probs
+    usage = total_usage([first.usage, rest.usage])
+    return Drawn(first.ids + rest.ids, rest.finish, log_probs, usage)

@@ -1,0 +1,34 @@
+"""Whether the paths of a run were cut into steps at all."""
+
+from __future__ import annotations
+
+from ..runs.folder import Run
+
+_LONG_STEP = 32
+"""Least mean number of tokens of a sample that looks like a whole answer."""
+
+_KEEP_ALL_PATHS = ("greedy", "majority", "best_of_n")
+"""Strategies that lose nothing when a path is one step."""
+
+
+def without_boundaries(run: Run) -> str | None:
+    """One line that says that no path of a run holds a step boundary; None if one may hold it.
+
+    The rows tell: every search was over after one step, and its samples were long. Strategies that
+    keep all their paths are left out, as they are the same with one step and with many.
+    """
+    config = run.manifest["config"]
+    if config.get("max_depth") == 1:
+        return None
+    kept = {spec["label"] for spec in config["strategies"] if spec["name"] in _KEEP_ALL_PATHS}
+    rows = [row for row in run.rows if row.strategy not in kept and row.ledger.candidates > 0]
+    generated = sum(row.ledger.generated for row in rows)
+    candidates = sum(row.ledger.candidates for row in rows)
+    if not rows or max(row.steps for row in rows) > 1 or generated < _LONG_STEP * candidates:
+        return None
+    return (
+        "warning: no path of this run holds a step boundary: every answer is one step, "
+        f"{generated / candidates:.0f} tokens long on average, so each search did what best-of-N "
+        "does: set step_separator in the policy's format to what stands between its steps, or ask "
+        "for steps in its prompt"
+    )
