@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jinja2 import TemplateError
+from .bounded_template import render
 
 Ids = tuple[int, ...]
 
@@ -58,13 +58,19 @@ class ChatTemplate:
         """
         if self._tokenizer.chat_template is None:
             raise ChatError("it has no chat template")
-        messages = [{"role": role, "content": content} for role, content in turns]
+        variables = {
+            **self._tokenizer.special_tokens_map,
+            **_VARIABLES,
+            "messages": [{"role": role, "content": content} for role, content in turns],
+            "tools": None,
+            "documents": None,
+            "add_generation_prompt": answer,
+        }
         try:
-            return self._tokenizer.apply_chat_template(
-                messages, tokenize=False, add_generation_prompt=answer, **_VARIABLES
-            )
-        except TemplateError as error:
-            raise ChatError(f"its chat template refuses these turns ({error})") from error
+            return render(self._tokenizer.get_chat_template(), variables)
+        # Also of a tokenizer with several templates and none for chats.
+        except ValueError as error:
+            raise ChatError(f"its chat template refuses these turns ({error!s:.300})") from error
 
     def trims(self) -> bool:
         """Whether the template cuts white space off a user's message."""

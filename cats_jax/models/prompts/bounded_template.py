@@ -1,0 +1,117 @@
+"""Chat templates, rendered in a process of their own with limits on time, memory and text.
+
+A chat template is a program of a model folder. jinja2's sandbox keeps it from files and from
+Python, but not from loops without an end or from texts of gigabytes.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import json
+import pathlib
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import jinja2
+import markupsafe
+
+from .template_worker import MAX_SECONDS
+
+_WORKER = pathlib.Path(__file__).with_name("template_worker.py")
+_MODULES = [str(pathlib.Path(module.__file__).parents[1]) for module in (jinja2, markupsafe)]
+_MAX_WAIT = 60.0
+"""Seconds until a reply, on a machine that is busy with other work."""
+
+
+class TemplateFailure(ValueError):
+    """A template could not be rendered; the message says why, in one line."""
+
+
+def render(template: str, variables: Mapping[str, Any]) -> str:
+    """The text that a chat template makes.
+
+    Args:
+        template: the template.
+        variables: its variables, as JSON values.
+
+    Raises:
+        TemplateFailure: the template raises an error, or needs more than the limits allow.
+    """
+    return _rendered(json.dumps({"template": template, "variables": variables}, default=str))
+
+
+@functools.lru_cache(256)
+def _rendered(request: str) -> str:
+    reply = json.loads(_worker.ask(request))
+    if "error" in reply:
+        raise TemplateFailure(reply["error"])
+    return reply["text"]
+
+
+class _Worker:
+    """The process, which is started when it is needed first, and again after it was ended."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[str] | None = None
+        atexit.register(self.close)
+
+    def ask(self, request: str) -> str:
+        """The line of reply to a line of request.
+
+        Raises:
+            TemplateFailure: the process was ended at a limit.
+        """
+        with self._lock:
+            process = self._started()
+            assert process.stdin is not None
+            assert process.stdout is not None
+            timer = threading.Timer(_MAX_WAIT, process.kill)
+            timer.start()
+            try:
+                process.stdin.write(request + "\n")
+                process.stdin.flush()
+                reply = process.stdout.readline()
+            except OSError:
+                reply = ""
+            finally:
+                timer.cancel()
+            if not reply.endswith("\n"):
+                self.close()
+                raise TemplateFailure(
+                    f"it needs more than {MAX_SECONDS} s or more memory than a template gets"
+                )
+            return reply
+
+    def _started(self) -> subprocess.Popen[str]:
+        if self._process is None or self._process.poll() is not None:
+            self.close()
+            self._process = subprocess.Popen(
+                # -I: neither the working directory nor the environment chooses its modules.
+                [sys.executable, "-I", str(_WORKER), *_MODULES],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                encoding="ascii",
+            )
+        return self._process
+
+    def close(self) -> None:
+        """End the process, if it runs."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.kill()
+        process.wait()
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):  # what was not sent any more
+                    pipe.close()
+
+
+_worker = _Worker()
