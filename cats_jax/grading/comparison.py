@@ -27,9 +27,10 @@ from latex2sympy2_extended.latex2sympy2 import ConversionConfig
 from math_verify import verify
 
 from .canonical import is_word
-from .exact_numbers import UnprovenError
+from .exact_numbers import UndecidedError, UnprovenError
 from .exact_values import UnknownError, fixed_point, fixed_value, same_value, within
 from .plain_numbers import BasedNumber, is_numeral, plain_number
+from .power_products import is_zero_sum
 from .structure import structure
 
 _NORMALISATION = NormalizationConfig(
@@ -49,6 +50,7 @@ _APART = 1e-9
 
 _RELATION = re.compile(r"[<>]|\\(?:le|ge|leq|geq|lt|gt|leqslant|geqslant)(?![a-zA-Z])")
 _SET = re.compile(rf"{_RELATION.pattern}|=|(?<!sqrt)\[|\\(?:infty|cup|cap|in|setminus)(?![a-zA-Z])")
+_INFINITE = (sympy.oo, -sympy.oo, sympy.zoo)
 _EQUATION = re.compile(r"([^=<>]+)=([^=<>]+)")
 _NAME = re.compile(r"\\?[a-zA-Z]+(?:_(?:\{[^{}]*\}|\w))?(?:\([a-zA-Z, ]*\))?")
 
@@ -162,12 +164,18 @@ def _same_form(first: str, second: str) -> tuple[str, str]:
 def _decided(one: Any, two: Any) -> bool | None:
     """Whether two parsed answers are equal; None where no exact rule knows them."""
     if isinstance(one, sympy.Expr) and isinstance(two, sympy.Expr):
-        if one == two or one.is_infinite or two.is_infinite:
+        if one == two or one in _INFINITE or two in _INFINITE:
             return bool(one == two)
         try:
             return same_value(one, two)
         except UnknownError:
             return None
+        except UnprovenError:
+            raise
+        except UndecidedError:
+            with sympy.evaluate(False):
+                terms = [one, *(-part for part in sympy.Add.make_args(two))]
+            return is_zero_sum(terms)
     if isinstance(one, sympy.MatrixBase) and isinstance(two, sympy.MatrixBase):
         return one.shape == two.shape and _all_decided(zip(one.flat(), two.flat(), strict=True))
     if isinstance(one, sympy.Interval) and isinstance(two, sympy.Interval):
