@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import importlib.metadata
 from collections.abc import Iterable, Sequence
 
 
@@ -39,6 +40,23 @@ class ScorerContractError(RuntimeError):
 
 class PathTooLongError(ScorerContractError):
     """A path has more tokens than the PRM can read."""
+
+
+def other_release(error: ImportError) -> str:
+    """One line about a package that is not there, or whose release lacks what is imported of it."""
+    package = (error.name or "").partition(".")[0]
+    reason = " ".join(str(error).split())
+    try:
+        version = importlib.metadata.version(package)
+    except (importlib.metadata.PackageNotFoundError, ValueError):
+        return (
+            f"a package is missing ({reason}): install cats-jax with the extra that has it, see "
+            "docs/get_started/install.md"
+        )
+    return (
+        f"{package} {version} lacks what cats-jax needs of it ({reason}): install a version that "
+        "docs/get_started/install.md lists, or those of constraints.txt"
+    )
 
 
 def known_names(name: object, known: Iterable[str]) -> str:
