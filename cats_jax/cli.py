@@ -35,7 +35,7 @@ from .commands.sparsity import sparsity
 from .commands.theory import theory
 from .commands.train import train
 from .compiled_programs import cache_environment
-from .errors import BadInputError, ModelContractError, RunStoppedError
+from .errors import BadInputError, ModelContractError, RunStoppedError, other_release
 from .reporting.plain_text import printable
 from .storage.reading import reason
 from .version import __version__
@@ -108,6 +108,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
         # A message may quote a file's or a model's text.
         print(f"cats-jax: {printable(str(error))}", file=sys.stderr)
         return 2 if isinstance(error, BadInputError) else 1
+    except ImportError as error:
+        print(f"cats-jax: {printable(other_release(error))}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print(f"cats-jax: {interrupted(words)}", file=sys.stderr)
         return 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 
 _DIR = "JAX_COMPILATION_CACHE_DIR"
@@ -27,8 +28,14 @@ def keep_compiled_programs() -> None:
     `Searcher.run` calls this before it compiles anything. JAX's settings are left as they are if
     they name a folder (`jax_compilation_cache_dir`), if `jax_enable_compilation_cache` is False, or
     if the environment variable JAX_COMPILATION_CACHE_DIR is set, even to nothing, which keeps
-    nothing.
+    nothing. A release of JAX without these settings compiles anew in every process.
     """
+    # The names below are JAX's own and no stable interface.
+    with contextlib.suppress(ImportError, AttributeError, KeyError):
+        _keep_compiled_programs()
+
+
+def _keep_compiled_programs() -> None:
     import jax  # the command line reads this module before it sets JAX's environment variables
     from jax.experimental.compilation_cache import compilation_cache
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import importlib.metadata
 from collections.abc import Iterable, Sequence
 
 
@@ -53,6 +54,23 @@ def quoted(value: object) -> str:
     """A value as a message quotes it: its `repr`, with the middle left out of a long one."""
     text = repr(value)
     return text if len(text) <= 120 else f"{text[:80]}...{text[-20:]}"
+
+
+def other_release(error: ImportError) -> str:
+    """One line about a package that is not there, or whose release lacks what is imported of it."""
+    package = (error.name or "").partition(".")[0]
+    reason = " ".join(str(error).split())
+    try:
+        version = importlib.metadata.version(package)
+    except (importlib.metadata.PackageNotFoundError, ValueError):
+        return (
+            f"a package is missing ({reason}): install cats-jax with the extra that has it, see "
+            "docs/get_started/install.md"
+        )
+    return (
+        f"{package} {version} lacks what cats-jax needs of it ({reason}): install a version that "
+        "docs/get_started/install.md lists, or those of constraints.txt"
+    )
 
 
 def known_names(name: object, known: Iterable[str]) -> str:

@@ -11,6 +11,7 @@ import sys
 import time
 
 import jax
+import numpy
 import pytest
 import scripted
 from unfitted_recipes import load_before_fitting
@@ -121,6 +122,29 @@ def test_jax_is_told_to_stay_on_the_cpu_unless_the_user_says_otherwise():
             check=True,
         )
         assert run.stdout.strip() == expected
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (
+            ImportError("cannot import name 'Cache'\n of it", name="numpy.cache_utils"),
+            rf"numpy {numpy.__version__} lacks .*\(cannot import name 'Cache' of it\): install",
+        ),
+        (
+            ModuleNotFoundError("No module named 'invented'", name="invented"),
+            r"a package is missing \(No module named 'invented'\): install cats-jax with the extra",
+        ),
+    ],
+)
+def test_what_another_release_lacks_is_one_line(monkeypatch, capsys, error, says):
+    def fail(*_, **__):
+        raise error
+
+    monkeypatch.setattr(cli.tyro.extras, "subcommand_cli_from_dict", fail)
+    assert cli.run([]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert re.match(f"cats-jax: {says}", line)
 
 
 def test_compiled_programs_are_kept_in_the_users_own_folder(monkeypatch):

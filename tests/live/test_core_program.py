@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from cats_jax.compiled_programs import keep_compiled_programs
 from cats_jax.live import core_program as module
 from cats_jax.live.core_program import compiler_options, core_program
 
@@ -68,6 +69,14 @@ def test_an_option_that_jax_does_not_have_is_left_out(monkeypatch):
     # JAX is asked once per process for each option.
     monkeypatch.setattr(jax, "jit", lambda *_, **__: pytest.fail("asked again"))
     assert compiler_options("cpu") == known
+
+
+def test_a_jax_without_its_cache_of_programs_compiles_anew(monkeypatch):
+    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
+    monkeypatch.setitem(sys.modules, "jax.experimental.compilation_cache", None)
+    before = jax.config.values["jax_compilation_cache_dir"]
+    keep_compiled_programs()
+    assert jax.config.values["jax_compilation_cache_dir"] == before
 
 
 def test_importing_the_programs_chooses_no_platform():
