@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 import scripted_bank
 from scripted import ScriptedModels, ScriptedPolicy, ScriptedPrm, question_set
-from scripted_bank import MAX_DEPTH, RICH, collected, recipe
+from scripted_bank import ALONE, MAX_DEPTH, RICH, collected, recipe
 
 import search
 from cats_jax import cli
