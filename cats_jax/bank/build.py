@@ -229,9 +229,9 @@ class _Collection:
         return {spec.label for spec in prms} <= set(known_sparsity(self.folder))
 
     def _reporter(self, number: int) -> Callable[[float], None]:
-        """What reports the share of a block that is done, which no file says yet."""
+        """What reports the share of a block that is done; the whole counts when it is written."""
         done, total = self._finished()
-        size = len(self.blocks[number])
+        size = 0.99 * len(self.blocks[number])
         return lambda share: self.report(done + share * size, total)
 
     def _report(self) -> None:

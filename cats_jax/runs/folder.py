@@ -360,9 +360,9 @@ class RunWriter:
         self._lock = durable.hold(self.folder)
         try:
             old = _read_manifest(self.folder)
-            filled = bool(_complete_rows(self.folder))
-            begin_folder(self.folder, "run folder", old, manifest, _IDENTITY, filled=filled)
-            self.keys = self._repair()
+            kept = _complete_rows(self.folder)
+            begin_folder(self.folder, "run folder", old, manifest, _IDENTITY, filled=len(kept) > 0)
+            self.keys = self._repair(kept)
             self._appender = _Appender(self.folder)
         except OSError as error:
             self._lock.close()
@@ -407,10 +407,9 @@ class RunWriter:
         finally:
             self._lock.close()
 
-    def _repair(self) -> set[str]:
-        """Remove incomplete ends and trees without a row; returns the keys of the other rows."""
+    def _repair(self, kept: Sequence[tuple[Row, bytes]]) -> set[str]:
+        """Remove all but the complete rows and their trees; returns the keys of these rows."""
         results, trees = self.folder / RESULTS, self.folder / TREES
-        kept = _complete_rows(self.folder)
         lines = b"".join(line for _, line in kept)
         if results.exists() and results.read_bytes() != lines:
             durable.replace(results, lines)

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 import scripted_bank
 from scripted import ScriptedModels, ScriptedPolicy, ScriptedPrm, question_set
-from scripted_bank import MAX_DEPTH, RICH, collected, recipe
+from scripted_bank import ALONE, MAX_DEPTH, RICH, collected, recipe
 
 import search
 from cats_jax import cli
@@ -388,6 +388,21 @@ def test_going_on_gives_the_same_rows(tmp_path, folder):
     assert models.loaded == []
 
 
+def test_progress_moves_within_a_block(tmp_path):
+    for name, allocation in (("together", RICH), ("alone", ALONE)):
+        seen = []
+        build.collect_bank(
+            recipe(tmp_path / name, 2, allocation=allocation),
+            ScriptedModels(),
+            tmp_path / name / "bank",
+            judge=BoxedIntegerJudge(),
+            report=lambda done, total, seen=seen: seen.append(done / total),
+        )
+        assert seen == sorted(seen)
+        assert (seen[0], seen[-1]) == (0.0, 1.0)
+        assert len(set(seen)) > 4
+
+
 _CHILD = """
 import pathlib
 import scripted_bank
@@ -608,6 +623,22 @@ def test_a_recipe_is_read(tmp_path):
     assert loaded.allocation == Allocation(
         (Draws(search.Sampling(0.6), 8, 2),), revisits_per_prm=3, revisit_arrivals=4.0
     )
+
+
+def test_a_dry_run_says_what_a_bank_samples_and_costs(tmp_path, capsys):
+    path = tmp_path / "bank.yaml"
+    path.write_text(RECIPE)
+    assert cli.run(["bank", str(path), "--dry-run"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    table = {line.split("|")[1].strip(): line.split("|")[2:-1] for line in lines if "|" in line}
+    # 8 draws of the root, then 8 and 2 draws each of 3 nodes of the PRM and 8 / 4 of many arrivals.
+    steps = 2 * (8 + 9 * (8 + 5 * 2))
+    assert [cell.strip() for cell in table["policy"][:3]] == ["2", "8", f"{steps:,}"]
+    assert "PRM exact" in table
+    assert any(line.startswith("fits: policy 'weak' and PRM 'exact'") for line in lines)
+    assert [each.name for each in tmp_path.iterdir()] == ["bank.yaml"]
+    assert cli.run(["bank", str(path)]) == 2
+    assert "give --output, the folder of the bank, or --dry-run" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
