@@ -71,8 +71,7 @@ def _footprints(
     """
     from ..evaluation.runners import largest_work
     from ..models.folders import MissingModelError
-    from ..models.prompts.policy_format import AUTO
-    from ..models.source import check_format_name, format_name
+    from ..models.source import check_format_name, described_format
     from ..specs.functions import is_function_name
 
     work = largest_work(recipe)
@@ -87,9 +86,8 @@ def _footprints(
             found.append(models.footprint(_as_settled(spec, work), work))
             if not is_function_name(spec.path):
                 kind = "policy" if spec is recipe.policy else "PRM"
-                chosen = f"{spec.format}: " if spec.format == AUTO else ""
                 name = pathlib.Path(spec.path).name
-                formats.append(f"format of the {kind} {name!r}: {chosen}{format_name(spec)}")
+                formats.append(f"format of the {kind} {name!r}: {described_format(spec)}")
         except MissingModelError as error:
             found.append(None)
             absent.append(str(error))
