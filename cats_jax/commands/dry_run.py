@@ -117,8 +117,7 @@ def _footprints(
         BadInputError: a name or format is unknown, or a model does not fit its format.
     """
     from ..models.folders import MissingModelError
-    from ..models.prompts.policy_format import AUTO
-    from ..models.source import check_format_name, format_name
+    from ..models.source import check_format_name, described_format
     from ..specs.functions import is_function_name
 
     found: list[Footprint | None] = []
@@ -133,9 +132,8 @@ def _footprints(
             models.check(spec)
             found.append(models.footprint(_as_settled(spec, work), work))
             kind = "policy" if spec.where == "policy" else "PRM"
-            chosen = f"{spec.format}: " if spec.format == AUTO else ""
             name = pathlib.Path(spec.path).name
-            formats.append(f"format of the {kind} {name!r}: {chosen}{format_name(spec)}")
+            formats.append(f"format of the {kind} {name!r}: {described_format(spec)}")
         except MissingModelError as error:
             found.append(None)
             absent.append(str(error))

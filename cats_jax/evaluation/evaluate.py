@@ -26,7 +26,7 @@ from ..errors import BadInputError
 from ..grading.verdict import default_judge, needs_math
 from ..models.footprint import PROMPT_TOKENS
 from ..models.settle import settle
-from ..models.source import ModelSource
+from ..models.source import ModelSource, described_format
 from ..protocols import AnswerJudge
 from ..runs.folder import Run, RunWriter, read_run
 from ..specs.functions import is_function_name
@@ -151,6 +151,8 @@ def prepare(
         models.check(spec)  # before data sets are downloaded and weights are hashed
     questions = load_questions(recipe.questions) if questions is None else questions
     check_grading(recipe.questions)
+    formats = {"policy": described_format(recipe.policy)}
+    formats |= {f"prm {spec.label}": described_format(spec) for spec in recipe.prms}
     policy, prms = settle(recipe.policy, recipe.prms, questions.questions, recipe.max_depth)
     recipe = dataclasses.replace(recipe, policy=policy, prms=prms)
     fingerprints = {"policy": models.fingerprint(recipe.policy)}
@@ -170,6 +172,7 @@ def prepare(
         seeds=recipe.seeds,
         notes=notes,
     )
+    manifest["formats"] = formats
     return Evaluation(recipe, questions, grid(recipe), manifest, notes)
 
 

@@ -63,7 +63,7 @@ def existing_folder(path: str | pathlib.Path, what: str = "model", ways: str = "
         raise MissingModelError(
             f"{what} folder {str(path)!r} does not exist, and nothing is downloaded here: if it is "
             f"a model of the Hugging Face hub, `hf download {found} --local-dir {name}` downloads "
-            f"it; then give the folder {name!r}{ways}"
+            f"it to the folder {name!r}, which is then to be given"
         )
     raise MissingModelError(
         f"{what} folder {str(path)!r} does not exist: give a local model folder{ways}"

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeVar
 
+from .. import world
 from ..errors import BadInputError
 from ..protocols import Question
 from ..specs.functions import is_function_name
@@ -33,8 +34,9 @@ def settle(
     """The models as this machine will run them; what they settle on belongs into the manifest.
 
     Backends and devices are chosen, see `choose_backend`, and threads, see `choose_threads`. The
-    format "auto" becomes the name of the one that it chooses. An engine of vLLM without
-    `max_model_len` gets what the run can need, at most the model's own. The policy's engine gets
+    format "auto" becomes the name of the one that it chooses, but for the embedded world's models,
+    which have one each. An engine of vLLM without `max_model_len` gets what the run can need, at
+    most the model's own. The policy's engine gets
 
         longest prompt + (max_depth - 1) max_step_tokens + max(max_step_tokens, max_answer_tokens)
 
@@ -91,6 +93,8 @@ def choose_threads(spec: Spec) -> Spec:
 
 
 def _with_format(spec: Spec) -> Spec:
+    if spec.path in (*world.POLICY_NAMES, *world.PRM_NAMES):
+        return spec  # as manifests have had it from the beginning
     try:
         return dataclasses.replace(spec, format=format_name(spec))
     except (

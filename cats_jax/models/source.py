@@ -17,7 +17,7 @@ from ..protocols import StepGenerator, StepScorer
 from ..specs.functions import is_function_name, load_function
 from ..specs.models import ModelSpec, PolicySpec, PrmSpec
 from .backend import choose_backend
-from .folders import check_model_folder
+from .folders import MissingModelError, check_model_folder
 from .footprint import (
     Footprint,
     Work,
@@ -147,6 +147,18 @@ def format_name(spec: PolicySpec | PrmSpec) -> str:
 
 _CHECKED: dict[tuple[Any, ...], str] = {}
 """Names of formats by what was checked: a run is checked twice, and vocabularies take seconds."""
+
+
+def described_format(spec: PolicySpec | PrmSpec) -> str:
+    """The format of a model for manifests and people: "auto: qwen2.5", or what was asked for.
+
+    A model that is not there, or not in a folder, has what was asked for.
+    """
+    try:
+        name = format_name(spec)
+    except MissingModelError:
+        return spec.format
+    return name if name == spec.format else f"{spec.format}: {name}"
 
 
 def _check_spec(spec: PolicySpec | PrmSpec) -> str:
@@ -354,7 +366,7 @@ def check_format_name(spec: PolicySpec | PrmSpec) -> None:
     if isinstance(spec, PrmSpec):
         choose_format(spec.format, spec.path)
     else:
-        choose_policy_format(spec.format, None)
+        choose_policy_format(spec.format, ())
 
 
 def is_world_policy(spec: PolicySpec) -> bool:

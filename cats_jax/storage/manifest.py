@@ -23,21 +23,6 @@ _DIGESTS = {"sha256": "the content changed", "answers_sha256": "the gold answers
 SCHEMA = 1
 """Version of everything in a run folder; a reader refuses any other."""
 
-_WORLD_FORMATS = {
-    ("policy", "plain"): ("weak", "strong"),
-    ("prms", "world"): (
-        "exact",
-        "sparse",
-        "pruned-50",
-        "monte-carlo",
-        "pruned-80",
-        "labels-only",
-        "on-policy",
-        "strong-errors",
-    ),
-}
-"""The key and the format of the embedded world's models, and their names when this began."""
-
 _VERSIONED = (
     "cats-jax",
     "jax",
@@ -128,9 +113,8 @@ def begin_folder(
 def with_current_names(value: Any, parent: str = "") -> Any:
     """The entries of a manifest of an earlier version, as they are now.
 
-    A policy's `recipe` is now `format`, a model behind a server has no `device` and no
-    `num_threads`, and the format "auto" of the embedded world's models is now the name of what it
-    chose. An entry that is missing reads as null, see `differences`.
+    A policy's `recipe` is now `format`, and a model behind a server has no `device` and no
+    `num_threads`. An entry that is missing reads as null, see `differences`.
 
     Args:
         value: a manifest, or a JSON value in one.
@@ -142,10 +126,6 @@ def with_current_names(value: Any, parent: str = "") -> Any:
         return value
     if parent in ("policy", "prms") and str(value.get("backend")).startswith("http"):
         value = {**value, "device": None, "num_threads": None}
-    if value.get("format", value.get("recipe")) == "auto":
-        for (key, chosen), paths in _WORLD_FORMATS.items():
-            if key == parent and value.get("path") in paths:
-                value = {**{k: v for k, v in value.items() if k != "recipe"}, "format": chosen}
     names = {name: "format" if (parent, name) == ("policy", "recipe") else name for name in value}
     return {names[name]: with_current_names(entry, name) for name, entry in value.items()}
 

@@ -73,12 +73,15 @@ def test_an_id_of_the_hub_is_answered_with_the_line_that_downloads_it(
     assert sorted(path.suffix for path in tmp_path.iterdir()) == [".jsonl", *[".yaml"] * 3]
 
 
-def test_from_python_too():
+def test_from_python_too(tmp_path):
     for load in (HuggingFaceGenerator, checkpoint_sparsity):
         with pytest.raises(MissingModelError, match=f"hf download {_ID} "):
             load(_ID)
     with pytest.raises(MissingModelError, match=f"hf download {_ID} "):
         convert_checkpoint(_ID, "out")
+    (tmp_path / "model.gguf").touch()
+    with pytest.raises(MissingModelError, match="holds GGUF files, which are not read"):
+        convert_checkpoint(tmp_path, tmp_path / "out")
 
 
 @pytest.mark.parametrize(

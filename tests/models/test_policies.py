@@ -12,6 +12,7 @@ from transformers import AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerFas
 from cats_jax.commands.dry_run import show_bounds
 from cats_jax.commands.terminal import make_console
 from cats_jax.errors import BadInputError
+from cats_jax.evaluation.evaluate import prepare
 from cats_jax.models.huggingface.generator import HuggingFaceGenerator
 from cats_jax.models.huggingface.model import CausalModel
 from cats_jax.models.prompts.policy_encoder import PromptEncoder
@@ -27,8 +28,6 @@ from cats_jax.models.settle import settle
 from cats_jax.models.source import ModelFolders
 from cats_jax.protocols import Question, StepRequest
 from cats_jax.specs.recipe import parse_recipe
-from cats_jax.storage.manifest import with_current_names
-from cats_jax.world import POLICY_NAMES, PRM_NAMES
 from cats_jax.world_build import tokenizer as world
 
 QUESTION = "What is $\\frac{1}{2}$ of 14?\nSay how."
@@ -158,7 +157,7 @@ def test_a_format_is_read_from_yaml(tmp_path):
     file = tmp_path / "mine.yaml"
     file.write_text('system: Be brief.\nend_tokens: ["<|im_end|>"]\nstep_separator: "\\n"\n')
     expected = PolicyFormat("mine", "Be brief.", step_separator="\n", end_tokens=("<|im_end|>",))
-    assert choose_format(str(file), None) == expected
+    assert choose_format(str(file), ()) == expected
     assert choose_format(str(file), {"a", "<|im_end|>"}) == expected
     with pytest.raises(
         BadInputError, match=r"end_tokens: '<\|im_end\|>' is no token.*mean '<im_end>'"
@@ -171,11 +170,12 @@ def test_a_format_is_read_from_yaml(tmp_path):
     ]:
         file.write_text(text)
         with pytest.raises(BadInputError, match=match):
-            choose_format(str(file), None)
+            choose_format(str(file), ())
 
 
 # The system role as templates have it: Gemma 2's refuses it, others leave it out.
 NO_SYSTEM = (
+    "{% set messages = messages[:1] %}",  # and those that show the first message alone
     "{% if messages[0]['role'] == 'system' %}{{ raise_exception('System role not supported') }}"
     "{% endif %}",
     "",
@@ -195,7 +195,7 @@ def test_a_system_message_without_a_place_stands_in_the_user_s_message(tokenizer
     assert "reason step by step" in CHAT.system
     assert "\\boxed{}" in CHAT.system
     # A question's own is refused as before: it would be lost.
-    with pytest.raises(BadInputError, match=r"system message|refuses these turns"):
+    with pytest.raises(BadInputError, match=r"does not show|refuses these turns"):
         encoder.prompt_ids(QUESTION, "Be brief.")
 
 
@@ -292,21 +292,18 @@ def test_auto_has_a_name_in_the_manifest_and_in_a_dry_run(policy, capsys):
         }
     )
     found, prms = settle(recipe.policy, recipe.prms, [], 4)
-    assert [spec.format for spec in (found, *prms)] == ["llama-3", "world", "rlhflow"]
+    # The embedded world's have one format each: older manifests have "auto" there.
+    assert [spec.format for spec in (found, *prms)] == ["llama-3", "auto", "rlhflow"]
     assert settle(found, prms, [], 4) == (found, prms)
+    manifest = prepare(recipe, ModelFolders()).manifest
+    assert manifest["config"]["policy"]["format"] == "llama-3"
+    assert manifest["formats"] == {
+        "policy": "auto: llama-3",
+        "prm exact": "auto: world",
+        "prm chat": "auto: rlhflow",
+    }
     show_bounds(make_console(), recipe, ModelFolders())
     out = capsys.readouterr().out
     assert "format of the policy 'tiny-llama': auto: llama-3" in out
     assert "format of the PRM 'exact': auto: world" in out
     assert "format of the PRM 'tiny-llama': auto: rlhflow" in out
-
-
-@pytest.mark.parametrize("key", ["format", "recipe"])
-def test_auto_of_the_embedded_world_s_models_is_read_in_older_manifests(key):
-    models = {"policy": POLICY_NAMES, "prms": PRM_NAMES}
-    for kind, chosen in (("policy", "plain"), ("prms", "world")):
-        for name in models[kind]:
-            old = {kind: [{"path": name, key if kind == "policy" else "format": "auto"}]}
-            assert with_current_names(old) == {kind: [{"path": name, "format": chosen}]}
-    other = {"policy": {"path": "models/weak", "format": "auto"}}
-    assert with_current_names(other) == other

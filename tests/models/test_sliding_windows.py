@@ -113,7 +113,9 @@ def test_chunks_and_single_tokens_have_the_logits_of_the_whole_text(folder):
     model = CausalModel(folder, device="cpu", dtype="float32", num_threads=1)
     model.load_weights()
     assert model.context == CONTEXT
-    assert model_shape(folder).context == CONTEXT
+    shape = model_shape(folder)
+    assert shape is not None
+    assert shape.context == CONTEXT
     cache = model.new_cache()
     # A chunk that leaves padding between itself and its prefix, then token by token.
     first, second = CHUNK_WIDTH * 5 - 3, CHUNK_WIDTH + 3

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...errors import BadInputError
-from ..folders import existing_folder
+from ..folders import MissingModelError, existing_folder, what_is_lacking
 from ..weights import shard_names
 
 RECORD = "conversion.json"
@@ -111,6 +111,8 @@ def _bin_files(source: pathlib.Path) -> list[str]:
         raise BadInputError(f"{str(source)!r} has safetensors files already: use it as it is")
     if (source / _INDEX).is_file():
         return shard_names(source / _INDEX)
+    if not any(source.glob("*.bin")) and any(source.iterdir()):
+        raise MissingModelError(f"model folder {str(source)!r} {what_is_lacking(source)}")
     if not (source / "pytorch_model.bin").is_file():
         raise BadInputError(
             f"{str(source)!r} has neither pytorch_model.bin nor {_INDEX}: give the folder of a "

@@ -52,12 +52,12 @@ class PromptEncoder:
         self.prompt_ids: Callable[..., Ids] = functools.lru_cache(_REMEMBERED)(self._prompt_ids)
 
     def _shows_system(self, system: str) -> bool:
-        """Whether the chat template takes a system message and shows it."""
+        """Whether the chat template shows a system message beside the user's."""
         try:
             text = self._chat.render([("system", system), ("user", QUESTION)], answer=True)
         except ChatError:
             return False
-        return system.strip() in text
+        return system.strip() in text and text.count(QUESTION) == 1
 
     def _conversation(self, system: str) -> list[int | Run]:
         """The conversation with a place for the question; "" is no system message."""

@@ -102,25 +102,25 @@ AUTO = "auto"
 """Choice of the format whose `tokens` the policy's tokenizer has."""
 
 
-def choose_format(choice: str, vocabulary: Collection[str] | None) -> PolicyFormat:
+def choose_format(choice: str, vocabulary: Collection[str]) -> PolicyFormat:
     """The format a user asked for.
 
     Args:
         choice: a key of `POLICY_FORMATS`, the path of a .yaml file, or "auto".
         vocabulary: tokens of the policy's tokenizer, which "auto" reads and which must have the end
-            tokens of a file. None checks a name or a file without a tokenizer.
+            tokens of a file. Empty: not known, so that a name or a file is checked by itself.
 
     Raises:
         BadInputError: an unknown name, a file that is no format, or an end token in a file that is
             no token.
     """
     if choice == AUTO:
-        return detect_format(vocabulary or ())
+        return detect_format(vocabulary)
     if choice.endswith((".yaml", ".yml")):
         where = f"policy format file {choice!r}"
         values = checked_fields(where, load_mapping(choice, "policy format"), PolicyFormat)
         found = PolicyFormat(**{"name": pathlib.Path(choice).stem, **values})
-        if vocabulary is not None:
+        if vocabulary:
             _check_end_tokens(where, found, vocabulary)
         return found
     if choice not in POLICY_FORMATS:
