@@ -719,9 +719,9 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="a broken score counts as zero",
-        file="cats_jax/live/driver.py",
-        original="score is not None and not 0.0 <= score <= 1.0:",
-        mutated="score is not None and score > 1.0:",
+        file="cats_jax/live/contract.py",
+        original="return _is_number(score) and 0.0 <= score <= 1.0",
+        mutated="return _is_number(score) and not score > 1.0",
         tests=("tests/live/test_driver.py", "-k", "bad_score"),
     ),
     Mutant(

@@ -138,7 +138,7 @@ class SearchMethod(NamedTuple):
         if prm in known:
             return known[prm]
         whose = "" if self.origin is None else f" of controller {self.origin.name!r}"
-        has = f"there is one for {', '.join(known)}" if known else "there is none"
+        has = f"there are only those of {', '.join(known)}" if known else "there is none"
         raise BadInputError(
             f"strategy {self.strategy.name!r}{whose} reads the calibration of PRM {prm!r} beside "
             f"policy {policy!r}, but {has}: give calibration=, the values or a file of `cats-jax "

@@ -81,7 +81,10 @@ def test_a_calibration_that_is_given_is_taken(cats, given, expected):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"prm": "mine"}, "calibration of PRM 'mine' beside policy 'weak', but there is one for"),
+        (
+            {"prm": "mine"},
+            "calibration of PRM 'mine' beside policy 'weak', but there are only those of exact",
+        ),
         ({"policy": "mine"}, "beside policy 'mine', but there is none: give calibration="),
         ({"calibration": "no-such.json"}, "calibration 'no-such.json': no such file"),
         ({"calibration": "weak", "prm": "mine"}, "PRM 'mine' has no calibration"),

@@ -162,7 +162,7 @@ def _sample(request: StepRequest, seed: int) -> StepSample:
             "step",
         )
     ids = (*(ord(c) for c in text), 0)
-    return StepSample(Step(text, ids), finish, log_prob=-luck)
+    return StepSample(Step(text, ids), "end" if request.to_end else finish, log_prob=-luck)
 
 
 def _chance(*parts: object) -> float:
