@@ -17,6 +17,7 @@ BIN    := .venv/bin
 STAMP  := .venv/.installed
 VLLM_BIN   := .venv-vllm/bin
 VLLM_STAMP := .venv-vllm/.installed
+CLIENTS_STAMP := .venv-clients/.installed
 PIP    := $(BIN)/python -m pip --disable-pip-version-check -qq
 VLLM_PIP := $(VLLM_BIN)/python -m pip --disable-pip-version-check -qq
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --durations 5
@@ -26,14 +27,15 @@ PYTEST := $(BIN)/python -m pytest -n $(JOBS) --durations 5
 TEST_ENV := JAX_PLATFORMS=cpu HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow test-vllm test-web vllm-env lint format docs notebooks mutants \
-  world bench bench-vllm check-gpu
+.PHONY: help install demo test test-slow test-vllm test-web vllm-env clients-env lint format \
+  docs notebooks mutants world bench bench-vllm check-gpu
 
 help:
 	@echo 'make demo        search the embedded world with seven strategies (SEED=, QUESTIONS=)'
 	@echo 'make test        fast tests'
 	@echo 'make test-slow   the rest of the tests'
 	@echo 'make vllm-env    .venv-vllm: vLLM on the CPU beside the project (3 to 4 GB)'
+	@echo 'make clients-env .venv-clients: evaluation harnesses that a slow test lets ask our server'
 	@echo 'make test-vllm   tests on real vLLM engines'
 	@echo 'make test-web    pages of runs in the browser chromium'
 	@echo 'make lint        formatting, lint, types, direction of imports'
@@ -76,6 +78,15 @@ $(VLLM_STAMP): pyproject.toml constraints.txt .ci/vllm_requirements.py
 	  -e '.[hf,http,serve,eval,dev]'
 	@touch $@
 
+clients-env: $(CLIENTS_STAMP)
+
+# An environment of its own: their requirements and ours exclude one another.
+$(CLIENTS_STAMP): .ci/clients.txt
+	@echo 'Installing into .venv-clients (a minute or two, 1 GB) ...'
+	@test -x .venv-clients/bin/python || $(PYTHON) -m venv .venv-clients
+	@.venv-clients/bin/python -m pip --disable-pip-version-check -qq install -r .ci/clients.txt
+	@touch $@
+
 # Each worker of Ray takes a core; with fewer cores, or JOBS=1, one process searches.
 demo: $(STAMP)
 	@ray=; test $(JOBS) -lt 2 || test "$$(getconf _NPROCESSORS_ONLN)" -lt $(JOBS) || \
@@ -88,7 +99,7 @@ test: $(STAMP)
 	@$(TEST_ENV) XLA_FLAGS='--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false' \
 	  $(PYTEST) -m 'not slow and not gpu and not vllm and not web'
 
-test-slow: $(STAMP)
+test-slow: $(STAMP) $(CLIENTS_STAMP)
 	@$(TEST_ENV) $(PYTEST) -m 'slow and not gpu and not vllm and not web'
 
 # One process: each engine takes a core of its own. The engine's own warnings are not ours to mend.

@@ -56,12 +56,16 @@ def _joined(content: Any) -> Any:
 
 
 class Message(BaseModel):
-    """One message of the conversation; its content is a text, or a list of texts to be joined."""
+    """One message of the conversation; its content is a text, or a list of texts to be joined.
+
+    lm-evaluation-harness gives each message the type of its content.
+    """
 
     model_config = _STRICT
 
     role: Literal["system", "developer", "user"]
     content: Annotated[str, BeforeValidator(_joined)]
+    type: Literal["text"] | None = None
 
 
 class ChatRequest(BaseModel):

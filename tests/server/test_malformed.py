@@ -190,6 +190,8 @@ def test_parts_of_text_are_one_text():
     assert parsed_content([text]) == "which "
     assert parsed_content([text, {"type": "text", "text": "letters?"}]) == "which letters?"
     assert parsed_content([]) == ""  # blank, which the offer refuses
+    typed = parsed(messages=[{**GOOD["messages"][0], "type": "text"}])
+    assert typed.request.question == "which letters?"
 
 
 @pytest.mark.parametrize(
@@ -239,6 +241,7 @@ def test_parameters_that_ask_for_nothing_are_taken():
         ({"messages": [*GOOD["messages"], {"role": "system", "content": "x"}]}, "one user"),
         ({"messages": [{"role": "assistant", "content": "x"}]}, "role"),
         ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, "content"),
+        ({"messages": [{"role": "user", "content": "x", "type": "image"}]}, "messages.0.type"),
         ({"model": None}, "model"),
     ],
 )

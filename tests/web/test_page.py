@@ -465,7 +465,9 @@ def test_planted_markup_would_not_run(trusted_types, hostile, tmp_path, open_tab
 # Mathematics and runs without trees
 
 
-def _write(folder: pathlib.Path, texts: list[str], tree: bool = True) -> pathlib.Path:
+def _write(
+    folder: pathlib.Path, texts: list[str], tree: bool = True, ids: tuple[str, ...] = ("q",)
+) -> pathlib.Path:
     ledger = Ledger(candidates=len(texts), generated=7)
     nodes = [
         Candidate(i + 1, i, i, 0, 0, text, (), 3, -1.0, 0.5, 0.5, None, False, None, True)
@@ -477,13 +479,17 @@ def _write(folder: pathlib.Path, texts: list[str], tree: bool = True) -> pathlib
         Question("q", "What is $x^2$ for $5 and $6?"), "1", 0, "answered", "", len(texts), [path],
         nodes, ledger=ledger,
     )  # fmt: skip
-    row = Row(
-        key=row_key("beam", 4, None, 0, "q"), question="q", strategy="beam", num_candidates=4,
-        prm=None, seed=0, meta={}, answer="1", gold="2", correct=False, status="answered",
-        reason="", steps=len(texts), ledger=ledger,
-    )  # fmt: skip
+    rows = [
+        Row(
+            key=row_key("beam", 4, None, 0, name), question=name, strategy="beam",
+            num_candidates=4, prm=None, seed=0, meta={}, answer="1", gold="2", correct=False,
+            status="answered", reason="", steps=len(texts), ledger=ledger,
+        )
+        for name in ids
+    ]  # fmt: skip
     with RunWriter(folder, run_manifest("mathematics")) as writer:
-        writer.add(row, result if tree else None)
+        for row in rows:
+            writer.add(row, result if tree else None)
     assert run_command(["page", str(folder)]) == 0
     return folder / "page.html"
 
@@ -514,6 +520,32 @@ def test_a_run_without_trees_says_so(tmp_path, open_tab):
     tab.open("question=q&a=beam|4|-|0")
     assert "no search tree" in tab.page.locator(".panel").inner_text()
     assert tab.page.locator("[role=tree]").count() == 0
+    assert not tab.trouble
+
+
+def test_every_question_can_be_opened(tmp_path, open_tab):
+    """Also those whose ids are alike where the page cuts them, or hold half of a character."""
+    ids = ("x" * 100, "x" * 101)
+    tab = open_tab(_write(tmp_path / "run", ["a"], tree=False, ids=ids))
+    for index in range(len(ids)):
+        tab.open("view=questions")
+        tab.page.locator("a.open").nth(index).click()
+        assert "no search tree" in tab.page.locator(".panel").inner_text()
+        opened = (
+            "presentPart(readState()).questions.findIndex((q) => q.key === readState().question)"
+        )
+        assert tab.page.evaluate(opened) == index
+    halves = tab.page.evaluate(
+        """() => {
+          const question = (id) => ({id, dataset: "", text: null, gold: "", notes: []});
+          const columns = {question: [], correct: [], covered: []};
+          const part = {strategies: [], configurations: [], rows: columns};
+          const questions = ["\\ud800", "\\udbff", "a\\udc00", "\\u{1f600}"].map(question);
+          return readPart({...part, questions}, 0).questions.map(({key}) =>
+            new URLSearchParams(hashOf({question: key}).slice(1)).get("question") === key);
+        }"""
+    )
+    assert halves == [True] * 4
     assert not tab.trouble
 
 

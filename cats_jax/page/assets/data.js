@@ -13,8 +13,12 @@ function readPart(part, number) {
     return {index, key, name: `${visible(title)} ${rest}`, rest, strategy, label, title, color, n, prm, seed};
   });
   const severalSets = new Set(part.questions.map((question) => question.dataset)).size > 1;
+  const keys = new Set();
   const questions = part.questions.map((question, index) => {
-    const key = question.dataset ? `${question.dataset}/${question.id}` : question.id;
+    // An address can't hold half of a surrogate pair, and two long ids may begin alike.
+    const name = (question.dataset ? `${question.dataset}/${question.id}` : question.id).replace(/\p{Cs}/gu, "\ufffd");
+    const key = keys.has(name) ? `${name} (${index + 1})` : name;
+    keys.add(key);
     const level = question.notes.find(([name]) => name === "level")?.[1] ?? null;
     return {...question, index, key, level, rows: []};
   });
