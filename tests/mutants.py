@@ -718,6 +718,27 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/server/test_server.py", "-k", "token_is_asked"),
     ),
     Mutant(
+        name="bytes of headers keep a connection for ever",
+        file="cats_jax/server/connections.py",
+        original="        if not self._in_progress:",
+        mutated="        if self.cycle is not None and not self._in_progress:",
+        tests=("tests/server/test_connections.py", "-k", "seconds_for_its_request"),
+    ),
+    Mutant(
+        name="silent connections keep others out",
+        file="cats_jax/server/connections.py",
+        original="next((each for each in self._open if each.is_silent), connection).abort()",
+        mutated="connection.abort()",
+        tests=("tests/server/test_connections.py", "-k", "make_room"),
+    ),
+    Mutant(
+        name="a reply does not name what it ignores",
+        file="cats_jax/server/replies.py",
+        original='        "ignored": list(ignored),',
+        mutated='        "ignored": [],',
+        tests=("tests/server/test_server.py", "-k", "names_what_it_ignores"),
+    ),
+    Mutant(
         name="a broken score counts as zero",
         file="cats_jax/live/contract.py",
         original="return _is_number(score) and 0.0 <= score <= 1.0",

@@ -1,6 +1,7 @@
 """The embedded models behind the server: batches, caches, and the command line's own answers."""
 
 import json
+import pathlib
 import re
 import subprocess
 import sys
@@ -119,6 +120,24 @@ def test_an_equal_question_keeps_its_cache_when_the_other_is_dropped(server, ora
     assert same == again
     for seed, each in ((0, same), (1, other)):
         assert [each] == expected(oracle, texts[:1], Settings("beam", 4, None, 0.0, seed))
+
+
+@pytest.mark.slow
+def test_the_documented_example_is_right():
+    """And a vote is wrong; answers and costs are those that the page states."""
+    page = (pathlib.Path(__file__).parents[2] / "docs" / "engines" / "serve.md").read_text()
+    text = re.search(r'"content": "(.+)=\?"', page)
+    assert text is not None
+    loaded = Offer(parse_recipe(_WORLD), name="weak", max_prompt_characters=200).load(
+        ModelFolders()
+    )
+    right = str(eval(text[1]))
+    for strategy, answer, tokens in (("cats", right, 149), ("majority", "88", 480)):
+        assert f"answers {answer}" in page
+        assert f"{tokens} tokens" in page
+        settings = Settings(strategy, 16, None, loaded.offer.cell(strategy).price, 7)
+        (result,) = loaded.searcher(settings).run([Question("question", f"{text[1]}=?")])
+        assert (result.answer, result.ledger.tokens) == (answer, tokens)
 
 
 @pytest.mark.slow

@@ -41,8 +41,9 @@ def is_closed(made, seconds=0.0):
     return True
 
 
-def test_silent_connections_make_room_for_others(caplog):
+def test_silent_connections_make_room_for_others(caplog, monkeypatch):
     """Those that sent nothing, half of a request or half of its body; the oldest go first."""
+    monkeypatch.setattr(connections, "SILENT_SECONDS", 600)
     policy = HeldPolicy()
     policy.hold()
     with running(letters(policy), connections=20) as found:

@@ -155,7 +155,8 @@ def running(
     engine.start()
     thread.start()
     try:
-        assert listening.wait(30)
+        while not listening.wait(1):
+            assert thread.is_alive()
         found = Running(address, loaded, engine, server, thread)
         try:
             yield found
