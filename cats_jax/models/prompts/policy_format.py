@@ -24,7 +24,7 @@ class PolicyFormat:
         name: key in `POLICY_FORMATS`.
         system: the chat's system message; "" for none.
         prompt: the user's message, with {question} once.
-        step_separator: text that closes a step. Sampling stops at every token that contains it.
+        step_separator: text that closes a step, by one token or by several; see `StepText`.
         end_tokens: tokens that end an answer, in addition to those of the model's generation
             config; the tokenizer need not have all of them.
         tokens: tokens by which "auto" recognises the tokenizers of this family.
