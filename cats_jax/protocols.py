@@ -35,8 +35,12 @@ class Question:
 class Step:
     """One reasoning step as sampled.
 
+    A token may end one step and begin the next one, as one of a blank line and a word does. It is
+    the last token of the first step, and what it says behind the separator begins the text of the
+    second. Separators before the first text of a step are among its tokens, and not in its text.
+
     Attributes:
-        text: the step without its closing separator.
+        text: the step without its closing separator, and without blank lines before it.
         token_ids: the policy's token ids as sampled, >= 0, including the closing separator or
             end-of-text token, so that a continuation never re-tokenises text. Empty only where
             nothing was left of the context.

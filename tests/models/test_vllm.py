@@ -215,6 +215,38 @@ def test_greedy_decoding_is_that_of_the_hugging_face_bridge(policy, hf_policy, q
         assert one.log_prob == pytest.approx(other.log_prob, abs=1e-4)
 
 
+def test_a_separator_that_two_tokens_spell_ends_steps_as_on_transformers(
+    backend, policy, questions, monkeypatch
+):
+    local = HuggingFaceGenerator(world.policy_path("weak"), step_separator="=2", **LIMITS)
+    assert not local._text.separators
+    monkeypatch.setattr(policy, "_text", local._text)
+    asked = [request(q, temperature=0.0) for q in questions.questions[:12]]
+    for _ in range(2):
+        ours, theirs = policy.generate(asked).samples, local.generate(asked).samples
+        found = [(sample.step, sample.finish) for (sample,) in ours]
+        assert found == [(sample.step, sample.finish) for (sample,) in theirs]
+        asked = [
+            request(each.question, (*each.path, step), temperature=0.0)
+            for each, (step, finish) in zip(asked, found, strict=True)
+            if finish == "step"
+        ]
+        assert asked
+    asked = [request(q, seeds=range(7)) for q in questions.questions[:6]]
+    samples = policy.generate(asked).samples
+    for sample in itertools.chain.from_iterable(samples):
+        text = local._model.decode(sample.step.token_ids)
+        assert text.find("=2") == (len(text) - 2 if sample.finish == "step" else -1)
+        assert len(sample.step.token_ids) > 0
+    if backend == "in_process":
+        # Without its queue the engine stops at each token that may close, and then goes on.
+        monkeypatch.setattr(policy._engine, "_queue", None)
+        greedy = [request(q, temperature=0.0) for q in questions.questions[:12]]
+        found = policy.generate(greedy).samples
+        monkeypatch.undo()
+        assert [s.step for (s,) in found] == [s.step for (s,) in local.generate(greedy).samples]
+
+
 def test_first_samples_do_not_depend_on_how_many_there_are(policy, questions):
     question = questions.questions[0]
     (few,) = policy.generate([request(question, seeds=range(4))]).samples

@@ -23,7 +23,7 @@ from cats_jax.models.prm.format import PRM_FORMATS
 from cats_jax.models.prm.newest_steps import checked_chunks
 from cats_jax.models.prompts.policy_encoder import PromptEncoder
 from cats_jax.models.prompts.policy_format import LLAMA_3, PLAIN, QWEN_2_5, choose_format
-from cats_jax.models.prompts.step_text import StepText
+from cats_jax.models.prompts.step_text import StepText, cut_answer
 from cats_jax.models.serving.generator import EngineGenerator
 from cats_jax.models.serving.token_engine import Sampled
 from cats_jax.protocols import Question, Step, StepRequest
@@ -233,17 +233,23 @@ def test_a_step_s_text_is_what_stands_before_the_separator(texts, qwen, llama, n
     vocabulary = {"qwen2.5": qwen, "llama-3.1": llama}[name]
     step_text, rng = texts[name], random.Random(0)
     cut = vocabulary.ids("龘")[:-1]
-    newline, pure, stop = (vocabulary.ids(text) for text in ("\n", "\n\n", ".\n\n"))
+    newline, pure = (vocabulary.ids(text) for text in ("\n", "\n\n"))
     assert len(cut) > 0
-    heads = [(), newline, pure, stop, pure + newline, cut, newline + cut, cut + newline]
+    heads = [(), newline, pure, cut, newline + cut, cut + newline, pure + cut]
     numbers = sorted(vocabulary.bytes)
     for separator in step_text.separators:
-        before, _, after = vocabulary.bytes[separator].partition(b"\n\n")
+        _, _, after = vocabulary.bytes[separator].partition(b"\n\n")
         assert not after.strip(b"\r\n "), "what follows in the token is blank in these vocabularies"
         for head in (*heads, tuple(rng.choices(numbers, k=rng.randrange(1, 6)))):
-            text = b"".join(vocabulary.bytes[i] for i in head) + before
-            expected = text.decode("utf-8", errors="replace")
-            assert step_text.text((*head, separator), "step") == expected
+            text = b"".join(vocabulary.bytes[i] for i in (*head, separator)).decode(
+                errors="replace"
+            )
+            closes = any(part.strip() for part in text.split("\n\n")[:-1])
+            assert step_text.closes((*head, separator)) == closes
+            if closes and text.lstrip().count("\n\n") == 1:
+                found = step_text.text((*head, separator), "step")
+                assert found.lstrip() == text.lstrip().partition("\n\n")[0]
+                assert not found.startswith("\n")
 
 
 def test_characters_that_span_tokens_are_whole_in_steps_of_real_text(texts, qwen, llama):
@@ -270,16 +276,20 @@ def test_a_character_cut_by_the_end_of_a_step_is_replaced_on_both_sides(texts, q
         assert texts[name].text(character[:k], "length") == vocabulary.text(character[:k])
 
 
-def test_sentencepiece_has_no_blank_line_in_a_token(folders, pieces):
+def test_sentencepiece_spells_a_blank_line_by_two_bytes(folders, pieces):
     model = CausalModel(folders["released"], **HERE, format=None)
-    with pytest.raises(BadInputError, match="no token of 'released' contains the step separator"):
-        StepText(model, "\n\n")
-    text = StepText(model, "\n")
-    assert text.separators == [pieces.piece_to_id("<0x0A>")]
-    whole = "Step 1: 龘 is 😵‍💫.\nso  two"
-    steps = split(pieces.encode(whole), text.separators)
-    found = [text.text(steps[0], "step"), text.text([*steps[1], text.ends[0]], "end")]
-    assert "\n".join(found) == whole
+    newline = pieces.piece_to_id("<0x0A>")
+    text = StepText(model, "\n\n")
+    assert text.separators == []
+    assert newline in text.closers
+    assert StepText(model, "\n").separators == [newline]
+    for separator in ("\n\n", "\n"):
+        text = StepText(model, separator)
+        whole = f"Step 1: 龘 is 😵‍💫.{separator}so  two"
+        ids = (*pieces.encode(whole), text.ends[0])
+        found = cut_answer(text, ids, "end", rest=None, max_steps=9, max_step_tokens=99)
+        assert separator.join(piece.text for piece in found) == whole
+        assert len(found) == 2
 
 
 def split(ids, separators):

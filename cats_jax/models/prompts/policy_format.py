@@ -25,7 +25,7 @@ class PolicyFormat:
         system: the chat's system message; "" for none. Where the chat template has no place for it,
             it stands at the beginning of the user's message.
         prompt: the user's message, with {question} once.
-        step_separator: text that closes a step. Sampling stops at every token that contains it.
+        step_separator: text that closes a step, by one token or by several; see `StepText`.
         end_tokens: tokens that end an answer, in addition to those that the model itself names.
             Members of a family lack some of them; a user's file must name tokens that are there.
         tokens: tokens by which "auto" recognises the tokenizers of this family.
