@@ -23,6 +23,7 @@ import httpx
 import tenacity
 
 from ...errors import BadInputError, RunStoppedError
+from ...storage.reading import parse_json
 from .token_engine import Classified, ClassifiedSteps, Sampled, SampleRequest, by_beginnings
 
 _PROMPTS_PER_CALL = 64
@@ -159,18 +160,25 @@ class Server:
                 f"({_one_line(response.text)}){way_out}"
             )
         try:
-            return read(response.json(), body)
+            return read(parse_json(response.content), body)
         except BadInputError:
             raise
-        except (KeyError, TypeError, IndexError, ValueError) as error:
+        except (
+            KeyError,
+            TypeError,
+            IndexError,
+            ValueError,
+            AttributeError,
+            RecursionError,
+        ) as error:
             raise _TryAgainError(f"a reply that is not whole ({_one_line(error)})") from error
 
     def _check(self, model: str | None, context: int) -> str:
         try:
             response = self._client.get("/v1/models")
             response.raise_for_status()
-            served = {entry["id"]: entry for entry in response.json()["data"]}
-        except (httpx.HTTPError, KeyError, TypeError, ValueError) as error:
+            served = {entry["id"]: entry for entry in parse_json(response.content)["data"]}
+        except (httpx.HTTPError, KeyError, TypeError, ValueError, RecursionError) as error:
             raise BadInputError(
                 f"server {self.url} can't be used ({_one_line(error)}): check the address, and "
                 "that it serves OpenAI's API"
