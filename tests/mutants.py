@@ -53,6 +53,20 @@ def _loop(strategy: str) -> tuple[str, ...]:
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
+        name="a lock is opened through a link",
+        file="cats_jax/storage/durable.py",
+        original="flags |= os.O_NOFOLLOW | os.O_NONBLOCK",
+        mutated="flags |= os.O_NONBLOCK",
+        tests=("tests/storage/test_durable.py", "-k", "symbolic"),
+    ),
+    Mutant(
+        name="a tree may inflate to any size",
+        file="cats_jax/storage/reading.py",
+        original="if total > MAX_INFLATED:",
+        mutated="if total < 0:",
+        tests=("tests/storage/test_reading.py", "-k", "inflating"),
+    ),
+    Mutant(
         name="a sample without log-probabilities has a probability of 1",
         file="cats_jax/models/serving/vllm_engine.py",
         original="tuple(output.log_probs) if log_probs else None",
