@@ -53,6 +53,20 @@ def _loop(strategy: str) -> tuple[str, ...]:
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
+        name="a lock is opened through a link",
+        file="cats_jax/storage/durable.py",
+        original="flags |= os.O_NOFOLLOW | os.O_NONBLOCK",
+        mutated="flags |= os.O_NONBLOCK",
+        tests=("tests/storage/test_durable.py", "-k", "symbolic"),
+    ),
+    Mutant(
+        name="a tree may inflate to any size",
+        file="cats_jax/storage/reading.py",
+        original="if total > MAX_INFLATED:",
+        mutated="if total < 0:",
+        tests=("tests/storage/test_reading.py", "-k", "inflating"),
+    ),
+    Mutant(
         name="a sliding window has a token more",
         file="cats_jax/models/huggingface/attention.py",
         original="from_here > window",

@@ -71,7 +71,7 @@ class RayRunner:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         import ray
 
-        self._ray = ray
+        self._ray: Any = ray
         self._in_flight = recipe.in_flight
         self._started = not ray.is_initialized()
         if self._started:
@@ -165,11 +165,12 @@ class RayRunner:
         Raises:
             RunStoppedError: the actor's node or process is lost, and Ray could not start another.
         """
+        errors: Any = self._ray.exceptions
         try:
             return self._ray.get(ended)
-        except self._ray.exceptions.RayTaskError:
+        except errors.RayTaskError:
             raise
-        except self._ray.exceptions.RayError as error:
+        except errors.RayError as error:
             said = " ".join(str(error).split())[:160]
             raise RunStoppedError(
                 f"--ray: a worker is lost ({type(error).__name__}: {said}): look after its node, "

@@ -7,7 +7,6 @@ tests/models/test_footprint.py compares with measured tensors (within a factor o
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import pathlib
@@ -15,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..errors import BadInputError
+from .local_files import read_config
 from .weights import stored_tensors
 
 GIB = 1 << 30
@@ -131,10 +131,10 @@ def model_shape(folder: pathlib.Path, head: Sequence[str] | None = None) -> Mode
         head: stored names of the layers that replace the language-model head, if any.
 
     Raises:
-        BadInputError: a safetensors file is missing or broken.
+        BadInputError: config.json is damaged, or a safetensors file is missing or broken.
     """
+    whole = read_config(folder)
     try:
-        whole = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         config = {**whole, **whole.get("text_config", {})}  # nested beside images
         heads = int(config["num_attention_heads"])
         hidden = int(config["hidden_size"])
@@ -146,7 +146,7 @@ def model_shape(folder: pathlib.Path, head: Sequence[str] | None = None) -> Mode
             "head_dim": int(config.get("head_dim") or hidden // heads),
             "intermediate": int(config["intermediate_size"]),
         }
-    except (ValueError, KeyError, TypeError, OSError):
+    except (ValueError, KeyError, TypeError, OverflowError):
         return None
     unused = ["rotary_emb.inv_freq"]
     if head is not None or config.get("tie_word_embeddings"):

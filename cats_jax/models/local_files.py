@@ -7,8 +7,62 @@ transformers asks on the terminal whether it may run them unless it is told, so 
 
 from __future__ import annotations
 
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+from ..storage.reading import read_json, reading
+
 LOCAL_FILES = {"local_files_only": True, "trust_remote_code": False}
 """Arguments of every `from_pretrained` of an `Auto` class of transformers."""
+
+
+_SIZES = {
+    "num_hidden_layers": 10_000,
+    "hidden_size": 1 << 20,
+    "intermediate_size": 1 << 22,
+    "num_attention_heads": 1 << 16,
+    "num_key_value_heads": 1 << 16,
+    "head_dim": 1 << 16,
+    "vocab_size": 1 << 24,
+    "max_position_embeddings": 1 << 31,
+}
+"""The largest value of a size in config.json; transformers makes layers of whatever it says."""
+
+_SMALL = ("generation_config.json", "tokenizer_config.json", "special_tokens_map.json")
+
+
+def read_config(folder: pathlib.Path) -> dict[str, Any]:
+    """The content of a folder's config.json, with the sizes of its model checked.
+
+    The folder's other small JSON files are parsed, too, so that none of them can end what reads
+    them in anything but one line.
+
+    Raises:
+        BadInputError: a file is no JSON object, is nested too deeply, or has a number that is too
+            large, or a size is no whole number in its range.
+    """
+    config: dict[str, Any] = {}
+    for name in ("config.json", *_SMALL):
+        file = folder / name
+        if name != "config.json" and not file.is_file():
+            continue
+        with reading(repr(str(file)), "download it again", "can't be read as a configuration"):
+            content = read_json(file)
+            if not isinstance(content, dict):
+                raise ValueError("it must be a mapping")
+            if name == "config.json":
+                config = content
+                _check_sizes(content, "")
+                _check_sizes(content.get("text_config") or {}, "text_config.")
+    return config
+
+
+def _check_sizes(config: Mapping[str, Any], where: str) -> None:
+    for name, most in _SIZES.items():
+        value = config.get(name)
+        if value is not None and (type(value) is not int or not 1 <= value <= most):
+            raise ValueError(f"{where}{name} must be a whole number from 1 to {most}")
 
 
 def reason_of(error: Exception) -> str:

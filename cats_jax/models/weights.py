@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pathlib
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from safetensors import SafetensorError, safe_open
 
 from ..errors import BadInputError
 from .folders import MissingModelError, existing_folder, what_is_lacking
+from ..storage.reading import parse_json, read_json
 
 _FLOATS = ("F64", "F32", "F16", "BF16")
 
@@ -85,9 +85,9 @@ def shard_names(index: pathlib.Path) -> list[str]:
         BadInputError: the file is no index of shards, or a file that it names does not exist.
     """
     try:
-        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+        names = sorted(set(read_json(index)["weight_map"].values()))
         well_formed = all(name == pathlib.PurePath(name).name for name in names)
-    except (ValueError, KeyError, TypeError, AttributeError, OSError):
+    except (ValueError, KeyError, TypeError, AttributeError, OSError, RecursionError):
         names, well_formed = [], False
     if not names or not well_formed:
         raise BadInputError(
@@ -134,8 +134,8 @@ def _header(file: pathlib.Path) -> list[StoredTensor]:
             pass
         with file.open("rb") as stream:
             size = int.from_bytes(stream.read(8), "little")
-            header = json.loads(stream.read(size))
-    except (SafetensorError, OSError) as error:
+            header = parse_json(stream.read(size))
+    except (SafetensorError, OSError, ValueError, RecursionError) as error:
         raise BadInputError(
             f"{str(file)!r} is no whole safetensors file ({error}): download it again"
         ) from error

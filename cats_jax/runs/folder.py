@@ -244,7 +244,7 @@ class Run:
         """
         folder = self.tree_folders.get(row.key, self.folder)
         if row.tree is None:
-            raise BadInputError(f"row {row.key!r} of {str(folder)!r} has no tree")
+            raise BadInputError(f"row {row.key!r:.200} of {str(folder)!r} has no tree")
         offset, length = row.tree
         way_out = f"delete the row in {RESULTS}; its question will be searched again"
         what = f"is damaged at the tree of {row.key!r:.200}"
@@ -439,7 +439,7 @@ def _complete_rows(folder: pathlib.Path) -> list[tuple[Row, bytes]]:
                 "question will be searched again"
             ) from error
         if row.key in keys:
-            raise BadInputError(f"{path}:{number}: row {row.key!r} occurs twice: delete one")
+            raise BadInputError(f"{path}:{number}: row {row.key!r:.200} occurs twice: delete one")
         keys.add(row.key)
         if row.tree is None or sum(row.tree) <= tree_bytes:
             rows.append((row, line))

@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from safetensors import SafetensorError
 from tokenizers import Tokenizer, models
 from torch import Tensor
 from transformers import (
@@ -38,7 +37,7 @@ from transformers.utils import logging as transformers_logging
 from ...errors import BadInputError
 from ...protocols import Question
 from ..folders import check_model_folder
-from ..local_files import LOCAL_FILES, reason_of
+from ..local_files import LOCAL_FILES, read_config, reason_of
 from ..prompts.policy_encoder import PromptEncoder
 from ..prompts.policy_format import AUTO, choose_format
 from ..threads import default_threads
@@ -129,6 +128,7 @@ class CausalModel:
             raise BadInputError(f"dtype {dtype!r} is unknown: use one of {', '.join(_DTYPES)}")
         self.dtype = _DTYPES[dtype]
         self.name = folder.name
+        read_config(folder)
         with _reading(folder):
             self.tokenizer: Any = _load_tokenizer(folder)
             config: Any = AutoConfig.from_pretrained(folder, **LOCAL_FILES)
@@ -643,7 +643,10 @@ def _reading(folder: pathlib.Path) -> Iterator[None]:
     transformers_logging.disable_progress_bar()
     try:
         yield
-    except (OSError, ValueError, KeyError, SafetensorError) as error:
+    except BadInputError:
+        raise
+    # Its parsers, those written in Rust among them, raise whatever the content makes them.
+    except Exception as error:
         raise BadInputError(
             f"{str(folder)!r} can't be read as a model: {reason_of(error)}"
         ) from error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pathlib
 from typing import Any
 
@@ -10,7 +9,7 @@ from ... import world
 from ...errors import BadInputError
 from ...storage.yaml_file import checked_fields, load_mapping
 from ..folders import check_model_folder, existing_folder
-from ..local_files import LOCAL_FILES, reason_of
+from ..local_files import LOCAL_FILES, read_config, reason_of
 from ..weights import stored_tensors
 from .format import PRM_FORMATS, Head, PRMFormat, TokenPair, prm_format
 
@@ -59,10 +58,9 @@ def detect_format(folder: pathlib.Path) -> PRMFormat:
         BadInputError: no family fits, or more than one.
     """
     file = check_model_folder(folder, "PRM") / "config.json"
-    try:
-        architectures = json.loads(file.read_text(encoding="utf-8")).get("architectures") or []
-    except (ValueError, AttributeError) as error:
-        raise BadInputError(f"{str(file)!r} can't be read as a configuration: {error}") from error
+    architectures = read_config(folder).get("architectures") or []
+    if not isinstance(architectures, list) or not all(isinstance(a, str) for a in architectures):
+        raise BadInputError(f"{str(file)!r}: architectures must be a list of texts")
     tensors = stored_tensors(folder)
 
     def has_head(known: PRMFormat) -> bool:
@@ -113,7 +111,7 @@ def _vocabulary(folder: pathlib.Path) -> set[str]:
 
     try:
         tokenizer: Any = AutoTokenizer.from_pretrained(folder, **LOCAL_FILES)
-    except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
+    except Exception as error:
         raise BadInputError(
             f"{str(folder)!r} has no tokenizer that can be read ({reason_of(error)}): copy the "
             "release's tokenizer files there"

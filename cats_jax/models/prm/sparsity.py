@@ -8,7 +8,6 @@ integers, exact for every dtype, without a conversion.
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import pathlib
 from collections.abc import Callable, Collection, Iterable
@@ -20,6 +19,7 @@ import numpy as np
 from theory.sparsity import THRESHOLD, Sparsity
 
 from ...errors import BadInputError
+from ...storage.reading import read_json, reading
 from ..weights import StoredTensor, stored_tensors
 from .format import PRM_FORMATS, WORLD, Head, TokenPair
 
@@ -116,10 +116,8 @@ def checkpoint_sparsity(
 def _config(folder: pathlib.Path) -> dict[str, Any]:
     """Content of config.json; empty if there is none, because counting does not need it."""
     file = folder / "config.json"
-    try:
-        config = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    except ValueError as error:
-        raise BadInputError(f"{str(file)!r} is no JSON ({error}): download it again") from error
+    with reading(repr(str(file)), "download it again", "is no JSON"):
+        config = read_json(file) if file.is_file() else {}
     if not isinstance(config, dict):
         raise BadInputError(f"{str(file)!r} is no JSON object: download it again")
     return config

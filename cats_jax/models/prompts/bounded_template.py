@@ -23,7 +23,7 @@ import markupsafe
 from .template_worker import MAX_SECONDS
 
 _WORKER = pathlib.Path(__file__).with_name("template_worker.py")
-_MODULES = [str(pathlib.Path(module.__file__).parents[1]) for module in (jinja2, markupsafe)]
+_MODULES = [str(pathlib.Path(str(module.__file__)).parents[1]) for module in (jinja2, markupsafe)]
 _MAX_WAIT = 60.0
 """Seconds until a reply, on a machine that is busy with other work."""
 

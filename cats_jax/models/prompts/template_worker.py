@@ -55,6 +55,7 @@ def _reply(line: str) -> str:
 @functools.lru_cache(8)
 def _compiled(template: str) -> Any:
     import jinja2
+    from jinja2 import nodes
     from jinja2.ext import Extension, loopcontrols
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
@@ -66,7 +67,7 @@ def _compiled(template: str) -> Any:
         def parse(self, parser: Any) -> Any:
             line = next(parser.stream).lineno
             body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
-            return jinja2.nodes.CallBlock(self.call_method("_shown"), [], [], body).set_lineno(line)
+            return nodes.CallBlock(self.call_method("_shown"), [], [], body).set_lineno(line)
 
         def _shown(self, caller: Any) -> str:
             return caller()

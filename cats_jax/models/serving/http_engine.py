@@ -25,6 +25,7 @@ import tenacity
 
 from ...errors import BadInputError, RunStoppedError
 from ..backend import read_api_key
+from ...storage.reading import parse_json
 from .token_engine import Classified, ClassifiedSteps, Sampled, SampleRequest, by_beginnings
 
 _PROMPTS_PER_CALL = 64
@@ -194,10 +195,19 @@ class Server:
         if response.text.lstrip()[:1] == "<":
             raise BadInputError(f"server {self.url} answers {path} with a web page: {hint}")
         try:
-            return read(response.json(), body)
+            return read(parse_json(response.content), body)
         except UnfitServerError as error:
             raise BadInputError(f"server {self.url} {error}: {hint}") from error
-        except (KeyError, TypeError, IndexError, ValueError) as error:
+        except BadInputError:
+            raise
+        except (
+            KeyError,
+            TypeError,
+            IndexError,
+            ValueError,
+            AttributeError,
+            RecursionError,
+        ) as error:
             raise _TryAgainError(f"a reply that is not whole ({_one_line(error)})") from error
 
     def _check(self, model: str | None, context: int) -> str:
@@ -209,10 +219,18 @@ class Server:
                     f"{self._way_to_a_key()}"
                 )
             response.raise_for_status()
-            served = {str(entry["id"]): entry for entry in response.json()["data"]}
+            found = parse_json(response.content)["data"]
+            served = {str(entry["id"]): entry for entry in found}
         except BadInputError:
             raise
-        except (httpx.HTTPError, httpx.InvalidURL, KeyError, TypeError, ValueError) as error:
+        except (
+            httpx.HTTPError,
+            httpx.InvalidURL,
+            KeyError,
+            TypeError,
+            ValueError,
+            RecursionError,
+        ) as error:
             raise BadInputError(
                 f"server {self.url} can't be used ({self._without_key(error)}): check the address, "
                 "and that it serves OpenAI's API"
