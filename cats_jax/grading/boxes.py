@@ -23,6 +23,7 @@ _NAME = re.compile(r"(?<![a-zA-Z\\])([a-zA-Z](?:_\w)?)\s*=[\s$]*$")
 
 
 _LONGEST_GAP = 60
+_MOST_BOXES = 100
 
 
 class _Box(NamedTuple):
@@ -51,8 +52,9 @@ def boxed_answer(text: str) -> str | None:
     if box is None:
         return None
     boxes = [box]
-    while (before := _last_before(text, openings, boxes[-1].start)) is not None:
-        if not _in_one_list(text, before, boxes[-1]):
+    while len(boxes) < _MOST_BOXES:
+        before = _last_before(text, openings, boxes[-1].start)
+        if before is None or not _in_one_list(text, before, boxes[-1]):
             break
         boxes.append(before)
     contents = dict.fromkeys(box.content for box in reversed(boxes) if box.content)

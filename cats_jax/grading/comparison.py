@@ -1,12 +1,13 @@
-r"""Comparison of two answers: structure by their brackets, single answers by math-verify.
+r"""Comparison of two answers: structure by their brackets, formulas by their exact values.
 
 The comparison runs in a worker process only (`worker`), where a hang or a lack of memory ends only
 that process. latex2sympy's grammar parses the text; the text is never evaluated as Python.
 
-math-verify is lenient in ways that could pass a wrong answer. The rules here are stricter:
+Formulas are compared by `exact_values`, without any rounding. sympy's rules may prove an equality
+that is unknown there. Relations and sets are compared by math-verify, which takes close numbers for
+equal, so a number that is only close to the other answer's makes them differ. Other rules that are
+stricter than math-verify's:
 
-- a decimal is exactly the number it says (math-verify rounds to six places, so that 0.0000672 is
-  0.0000671 to it), unless a data set gives a tolerance;
 - equality is symmetric, and `x` and `X` differ;
 - brackets count: a point or an interval is not a list, and (1,2) is not [1,2];
 - numbers in a base are equal if both digits and base are equal (math-verify drops the base);
@@ -76,7 +77,10 @@ def compare(first: str, second: str, tolerance: float | None = None) -> Comparis
     Args:
         first, second: canonical texts; the relation is symmetric.
         tolerance: largest absolute difference of two numbers that counts as none, as given by the
-            data set; None requires exact equality.
+            data set, if one of them is written in digits; None requires exact equality.
+
+    Raises:
+        UndecidedError: the limits on size don't allow a decision.
     """
     one, two = structure(first), structure(second)
     if {one.kind, two.kind} == {"one", "list"}:

@@ -47,6 +47,7 @@ _COUNT = re.compile(
     r"[-+−]?\s?[$€£¥]?\s?[-−]?(?:\d[\d.,]*\d|\d)(?:\s?/\s?\d+|\s\d+/\d+)?"
     r"\s?(?:[%°]|USD\b)?(?:\s[a-z°][a-z/²³^\d]*){0,6}"
 )
+_NUMBERING = re.compile(r"\(?\w{1,3}\)")
 _WORD = re.compile(r"(?<![a-zA-Z\\])[a-zA-Z]{2,}")
 _FUNCTIONS = frozenset((
     "sin", "cos", "tan", "cot", "sec", "csc", "log", "ln", "exp", "sqrt", "pi", "min", "max", "gcd",
@@ -89,7 +90,10 @@ def given_answer(text: str) -> str | None:
 def hash_answer(text: str) -> str | None:
     """The value in the last line of the form `#### VALUE`, or None."""
     match = _last(_HASHES, text)
-    return _value(match[1]) if match else None
+    value = _value(match[1]) if match else None
+    if value is None or _NUMBERING.fullmatch(value):
+        return None
+    return value if any(c.isnumeric() or c in "\\∞π" for c in value) else None
 
 
 def _final(text: str) -> str | None:

@@ -30,8 +30,11 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "benchmarks"))
 answer_renderings = importlib.import_module("answer_renderings")
 
-_LINES = (ROOT / "benchmarks" / "labelled_answers.jsonl").read_text().splitlines()
-LABELLED = [(row["first"], row["second"], row["same"]) for row in map(json.loads, _LINES)]
+LABELLED = [
+    (row["first"], row["second"], row["same"])
+    for file in ("benchmarks/labelled_answers.jsonl", "tests/grading/exact_pairs.jsonl")
+    for row in map(json.loads, (ROOT / file).read_text().splitlines())
+]
 
 
 @pytest.fixture(scope="module")
@@ -249,7 +252,6 @@ def test_hostile_answers(tmp_path, monkeypatch):
     [
         ("9^{9^{9^{9^{9}}}}", "too many digits"),
         (r"\int_0^1 e^{e^{e^x}} dx", "takes more than 0.5 s"),
-        (r"2^{1000000000}", "too many digits"),
         ("x+" * 1001, "2002 characters: at most 2000"),
         ("{" * 60 + "x" + "}" * 60, "nested 60 deep: at most 50"),
     ],
