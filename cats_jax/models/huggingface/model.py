@@ -163,9 +163,9 @@ class CausalModel:
         Raises:
             BadInputError: a tensor of the model is missing.
         """
-        if self._num_threads is None:
-            self._num_threads = default_threads(self._folder, self.device.type)
         with _reading(self._folder):
+            if self._num_threads is None:
+                self._num_threads = default_threads(self._folder, self.device.type)
             loaded: Any = auto_class.from_pretrained(
                 self._folder,
                 config=self.config,
