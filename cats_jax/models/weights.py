@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from safetensors import SafetensorError, safe_open
 
 from ..errors import BadInputError
-from .folders import MissingModelError, existing_folder, what_is_lacking
 from ..storage.reading import parse_json, read_json
+from .folders import MissingModelError, existing_folder, what_is_lacking
 
 _FLOATS = ("F64", "F32", "F16", "BF16")
 

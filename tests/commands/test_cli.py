@@ -394,6 +394,7 @@ def test_dry_run_prints_bounds_and_leaves_nothing(capsys, recipe, tmp_path, monk
     row = [cell.strip() for cell in cells["beam N=4 exact seed 0"]]
     assert row[:3] == ["1", "24", f"{20 * 256 + 4 * 2048:,}"]
     assert "greedy N=1 seed 0" in cells
+    assert re.search(r"threads \(num_threads\), of \d+ CPUs: policy 'weak' 1, PRM 'exact' 1\n", out)
     assert not (tmp_path / "runs").exists()
 
 

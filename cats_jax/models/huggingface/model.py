@@ -185,10 +185,9 @@ class CausalModel:
             BadInputError: a tensor of the model is missing, or see `check_computable`.
         """
         self.check_computable()
-        if self._num_threads is None:
-            self._num_threads = default_threads(self._folder, self.device.type)
-        torch.set_num_threads(self._num_threads)
         with _reading(self._folder):
+            if self._num_threads is None:
+                self._num_threads = default_threads(self._folder, self.device.type)
             loaded: Any = auto_class.from_pretrained(
                 self._folder,
                 config=self.config,

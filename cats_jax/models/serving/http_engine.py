@@ -24,8 +24,8 @@ import httpx
 import tenacity
 
 from ...errors import BadInputError, RunStoppedError
-from ..backend import read_api_key
 from ...storage.reading import parse_json
+from ..backend import read_api_key
 from .token_engine import Classified, ClassifiedSteps, Sampled, SampleRequest, by_beginnings
 
 _PROMPTS_PER_CALL = 64
