@@ -43,7 +43,7 @@ def test_searches_need_no_log_probabilities(name):
         def _sample(self, request, seed):
             return dataclasses.replace(super()._sample(request, seed), log_prob=None)
 
-    strategy, params, price, _ = build_strategy(StrategySpec(name))
+    strategy, params, price, *_ = build_strategy(StrategySpec(name))
     options = {"params": params, "price": price, "num_candidates": 4, "questions": QUESTIONS[:3]}
     usual = run(strategy, **options)
     without = run(strategy, policy=Without(5), **options)
