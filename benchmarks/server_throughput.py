@@ -122,7 +122,7 @@ def searcher(
     name: str, policy: StepGenerator, scorer: StepScorer, num_candidates: int, in_flight: int
 ) -> Searcher:
     options = (("factor", FACTOR),) if name == "beam" else ()
-    strategy, params, price, _ = build_strategy(StrategySpec(name, options=options))
+    strategy, params, price, *_ = build_strategy(StrategySpec(name, options=options))
     return Searcher(
         policy=policy,
         scorer=scorer if strategy.uses_scores else None,

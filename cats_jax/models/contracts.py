@@ -272,7 +272,7 @@ def _label(request: StepRequest) -> str:
 def _check_name_and_size(model: Any) -> None:
     _require(isinstance(model.name, str) and bool(model.name), "name must be a text, not empty")
     size = model.num_parameters
-    is_count = isinstance(size, Integral) and not isinstance(size, bool) and size >= 0
+    is_count = isinstance(size, Integral) and not isinstance(size, bool) and int(size) >= 0
     _require(is_count, f"num_parameters={size!r}: must be an integer >= 0")
 
 

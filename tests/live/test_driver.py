@@ -43,7 +43,7 @@ def test_searches_need_no_log_probabilities(name):
         def _sample(self, request, seed):
             return dataclasses.replace(super()._sample(request, seed), log_prob=None)
 
-    strategy, params, price, _ = build_strategy(StrategySpec(name))
+    strategy, params, price, *_ = build_strategy(StrategySpec(name))
     options = {"params": params, "price": price, "num_candidates": 4, "questions": QUESTIONS[:3]}
     usual = run(strategy, **options)
     without = run(strategy, policy=Without(5), **options)
@@ -57,7 +57,7 @@ def test_searches_need_no_log_probabilities(name):
 
 
 def test_all_n_of_a_capacity_and_all_prices_share_compiled_programs():
-    strategy, params, price, _ = build_strategy(StrategySpec("cats"))
+    strategy, params, price, *_ = build_strategy(StrategySpec("cats"))
     run(strategy, params=params, price=price, num_candidates=9)
     programs: list[Any] = [ticks.first_states, ticks.plan, ticks.commit, ticks.where_slots]
     sizes = [program.jitted._cache_size() for program in programs]
