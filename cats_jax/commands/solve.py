@@ -40,6 +40,7 @@ def solve(
     seed: int | None = None,
     show_dropped: int = 2,
     epsilon: float | None = None,
+    functions: bool = True,
 ) -> int:
     """Search one question and draw the tree: steps, scores, what was kept, the actions taken.
 
@@ -74,6 +75,7 @@ def solve(
         show_dropped: most dropped steps drawn per node.
         epsilon: largest deviation of a path's score from the truth (`cats-jax report --held-out`
             estimates one): also say whether the answer is certified.
+        functions: run functions that are named as module:function, which are code.
     """
     from ..controllers.strategies import foreign_models
     from ..evaluation.cells import grid
@@ -84,6 +86,7 @@ def solve(
     from ..models.source import ModelFolders, check_models, check_world_question
     from ..protocols import Question
     from ..reporting.draw import LEGEND, describe_result, draw_search
+    from ..specs.functions import function_lines
     from .terminal import make_console, say
 
     if epsilon is not None and not epsilon >= 0:
@@ -111,9 +114,11 @@ def solve(
     given = {name: value for name, value in given.items() if value is not None}
     # A recipe of one cell, so that every rule is checked in one place.
     one = _of_options(given, loading) if recipe is None else _of_recipe(recipe, given, loading)
+    console, status = make_console(), make_console(stderr=True)
+    for line in function_lines(one.strategies, one.policy, one.prms, allowed=functions):
+        say(status, line)
     (cell,) = grid(one)
     check_world_question(question, one.policy)
-    console, status = make_console(), make_console(stderr=True)
     models = ModelFolders()
     one = dataclasses.replace(one, prms=() if cell.prm is None else (cell.prm,))
     for spec in (one.policy, *one.prms):

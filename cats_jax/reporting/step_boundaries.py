@@ -20,7 +20,9 @@ def without_boundaries(run: Run) -> str | None:
     config = run.manifest["config"]
     if config.get("max_depth") == 1:
         return None
-    kept = {spec["label"] for spec in config["strategies"] if spec["name"] in _KEEP_ALL_PATHS}
+    kept = {
+        spec["label"] for spec in config.get("strategies", ()) if spec["name"] in _KEEP_ALL_PATHS
+    }
     rows = [row for row in run.rows if row.strategy not in kept and row.ledger.candidates > 0]
     generated = sum(row.ledger.generated for row in rows)
     candidates = sum(row.ledger.candidates for row in rows)
