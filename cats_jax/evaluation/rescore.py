@@ -275,7 +275,7 @@ def _choose(result: SearchResult, method: SearchMethod | None, judge: AnswerJudg
     )
     chosen = -1 if result.chosen is None else result.chosen
     if method is not None:
-        strategy, params, price, rate = method
+        strategy, params, price, rate, _ = method
         # The tree does not hold the rest of the context.
         context = search.Context(price, prm_rate=rate)
         chosen = int(strategy.answer(params, finished, context, strategy.aggregation))

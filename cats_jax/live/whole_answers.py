@@ -249,13 +249,13 @@ class WholeScores:
             ):
                 usage[payer] = total_usage([usage[payer], cost])
                 known = self._known.setdefault(question.id, {})
-                key = _key(path)
+                key = _texts(path)
                 for end, score in enumerate(scores, start=len(path) - len(scores) + 1):
                     known[key[:end]] = score
             for question in places:
                 self._answers.scored(question)
         found = [
-            self._known[question.id][_key(path)]
+            self._known[question.id][_texts(path)]
             for question, path in zip(questions, paths, strict=True)
         ]
         return Scoring(found, usage, inside_seconds=inside)
@@ -273,11 +273,11 @@ class WholeScores:
         """
         waiting: dict[Any, deque[int]] = {}
         for i, path in paths.items():
-            waiting.setdefault(_key(path), deque()).append(i)
+            waiting.setdefault(_texts(path), deque()).append(i)
         asked: list[tuple[Path, int]] = []
         covered = set(self._known.get(question.id, {}))
         for path in self._answers.unscored(question):
-            key = _key(path)
+            key = _texts(path)
             beginnings = [key[:end] for end in range(len(key), 0, -1)]
             covered.update(beginnings)
             payers = next((waiting[each] for each in beginnings if each in waiting), None)
@@ -286,11 +286,11 @@ class WholeScores:
             else:
                 payer = payers.popleft() if len(payers) > 1 else payers[0]
             asked.append((path, payer))
-        return asked + [(path, i) for i, path in paths.items() if _key(path) not in covered]
+        return asked + [(path, i) for i, path in paths.items() if _texts(path) not in covered]
 
     def _steps_known(self, question: Question, path: Path) -> int:
         """Number of the path's steps, from the first, whose scores are known."""
-        known, key = self._known.get(question.id, {}), _key(path)
+        known, key = self._known.get(question.id, {}), _texts(path)
         return next((end for end in range(len(path)) if key[: end + 1] not in known), len(path))
 
 
@@ -315,3 +315,8 @@ def _parts(
 
 def _key(path: Path) -> tuple[tuple[int, ...], ...]:
     return tuple(step.token_ids for step in path)
+
+
+def _texts(path: Path) -> tuple[str, ...]:
+    """What a PRM reads of a path; steps with other tokens may have the same text."""
+    return tuple(step.text for step in path)

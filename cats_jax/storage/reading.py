@@ -51,6 +51,12 @@ def reading(
         yield
     except (BadInputError, RunStoppedError):
         raise
+    except OSError as error:
+        if error.errno is None:  # of a compressed file, whose content is at fault
+            raise BadInputError(f"{where} {what} ({reason(error)}): {way_out}") from error
+        raise BadInputError(
+            f"{where} can't be read ({reason(error)}): check the path and its permissions"
+        ) from error
     # RecursionError, MemoryError, OverflowError, UnicodeError and more: the content decides.
     except Exception as error:
         raise BadInputError(f"{where} {what} ({reason(error)}): {way_out}") from error

@@ -113,7 +113,7 @@ def _parquet(path: pathlib.Path) -> Iterator[tuple[str, dict[str, Any]]]:
             f"question file {str(path)!r}: Parquet needs pyarrow: pip install 'cats-jax[eval]'"
         ) from error
     number = 0
-    with reading(f"question file {str(path)!r}", "write it anew", "is no Parquet file"):
+    with reading(f"question file {str(path)!r}", "write it anew", "can't be read as Parquet"):
         for batch in bounded_batches(path, MAX_TABLES):
             for row in batch.to_pylist():
                 number += 1

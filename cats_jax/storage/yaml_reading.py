@@ -38,7 +38,7 @@ def load_yaml(path: pathlib.Path, what: str) -> Any:
         what: name of the kind of file, for messages.
 
     Raises:
-        BadInputError: no such file, or it is no YAML within the limits.
+        BadInputError: no such file, or it is not valid YAML within the limits.
     """
     if path.is_dir():
         raise BadInputError(f"{what} {str(path)!r} is a folder: name one of the .yaml files in it")
@@ -50,10 +50,10 @@ def load_yaml(path: pathlib.Path, what: str) -> Any:
         mark = error.problem_mark or error.context_mark
         line = "" if mark is None else f":{mark.line + 1}"
         said = error.problem or error.context
-        raise BadInputError(f"{what} {str(path)!r}{line} is no YAML: {said}: mend it") from error
+        raise BadInputError(f"{what} {str(path)!r}{line} is not valid YAML: {said}: mend it") from error
     # The parser raises RecursionError for a document of brackets.
     except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
-        raise BadInputError(f"{what} {str(path)!r} is no YAML: {reason(error)}: mend it") from error
+        raise BadInputError(f"{what} {str(path)!r} is not valid YAML: {reason(error)}: mend it") from error
 
 
 def _parse(text: str) -> Any:

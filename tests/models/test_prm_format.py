@@ -234,7 +234,7 @@ tokens: ["▁ки", "▁+", "▁-"]
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("layout: [", "is no YAML"),
+        ("layout: [", "is not valid YAML"),
         ("- a", "must be a mapping with the keys name, layout"),
         (SIXTH + "colour: red", "key 'colour' is unknown: known are name, layout, tag"),
         (SIXTH.replace("tag: <extra_0>", ""), "key 'tag' is missing: add it"),

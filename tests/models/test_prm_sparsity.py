@@ -182,7 +182,7 @@ def test_an_unknown_head_has_a_total_and_a_reason(tmp_path):
 
 
 def test_checkpoints_without_an_answer_are_refused(tmp_path):
-    with pytest.raises(BadInputError, match=r"no \*\.safetensors"):
+    with pytest.raises(BadInputError, match=r"needs config\.json and \*\.safetensors"):
         checkpoint_sparsity(tmp_path)
     save_file({"body": torch.tensor([1.0, float("nan")])}, tmp_path / "model.safetensors")
     with pytest.raises(BadInputError, match="'body' holds NaN"):

@@ -374,7 +374,7 @@ def test_the_rows_of_the_ablations_are_different_trainings():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[", "is no YAML"),
+        ("[", "is not valid YAML"),
         ("a: {b: {config: best}}", "table 'a', row 'b': unknown configuration 'best'"),
         ("a: {b: {set: [trace]}}", "table 'a', row 'b': --set trace: write NAME=VALUE"),
         ("a: {b: {sett: [trace]}}", "table 'a', row 'b': unknown key 'sett'"),

@@ -93,7 +93,7 @@ def load_format(path: str | pathlib.Path) -> PRMFormat:
     `read_out` is `{positive: TOKEN, negative: TOKEN}` or `{layers: [NAME, ...], label: INDEX}`.
 
     Raises:
-        BadInputError: the file does not exist or is no YAML, a key is unknown or missing, or a
+        BadInputError: the file does not exist or is not valid YAML, a key is unknown or missing, or a
             value breaks its rule.
     """
     where = f"PRM format file {str(path)!r}"
