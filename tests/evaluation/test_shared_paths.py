@@ -339,7 +339,8 @@ class _Engines:
         self.scoring = {}
 
     def policy(self, spec):
-        return scripted_engine.policy(self.engine)
+        # Long enough for whole answers: one that is cut is read in parts, which cost more alone.
+        return scripted_engine.policy(self.engine, max_answer_tokens=150)
 
     def prm(self, spec):
         return scripted_engine.prm(
