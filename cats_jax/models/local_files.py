@@ -11,7 +11,7 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-from ..storage.reading import read_json, reading
+from ..storage.reading import parse_json, read_text, reading
 
 LOCAL_FILES = {"local_files_only": True, "trust_remote_code": False}
 """Arguments of every `from_pretrained` of an `Auto` class of transformers."""
@@ -48,7 +48,8 @@ def read_config(folder: pathlib.Path) -> dict[str, Any]:
         if name != "config.json" and not file.is_file():
             continue
         with reading(repr(str(file)), "download it again", "can't be read as a configuration"):
-            content = read_json(file)
+            # A tokenizer without a limit has model_max_length 10**30, written out with its digits.
+            content = parse_json(read_text(file), any_integer=name != "config.json")
             if not isinstance(content, dict):
                 raise ValueError("it must be a mapping")
             if name == "config.json":

@@ -173,8 +173,8 @@ def load_recipe(path: str | pathlib.Path, overrides: Mapping[str, Any] | None = 
         overrides: top-level keys and values that replace those of the file.
 
     Raises:
-        BadInputError: the file does not exist or is not valid YAML, a key is unknown or missing, or a
-            value breaks its rule.
+        BadInputError: the file does not exist or is not valid YAML, a key is unknown or missing,
+            or a value breaks its rule.
     """
     path = pathlib.Path(path)
     content = load_mapping(path, "recipe")

@@ -50,10 +50,14 @@ def load_yaml(path: pathlib.Path, what: str) -> Any:
         mark = error.problem_mark or error.context_mark
         line = "" if mark is None else f":{mark.line + 1}"
         said = error.problem or error.context
-        raise BadInputError(f"{what} {str(path)!r}{line} is not valid YAML: {said}: mend it") from error
+        raise BadInputError(
+            f"{what} {str(path)!r}{line} is not valid YAML: {said}: mend it"
+        ) from error
     # The parser raises RecursionError for a document of brackets.
     except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
-        raise BadInputError(f"{what} {str(path)!r} is not valid YAML: {reason(error)}: mend it") from error
+        raise BadInputError(
+            f"{what} {str(path)!r} is not valid YAML: {reason(error)}: mend it"
+        ) from error
 
 
 def _parse(text: str) -> Any:

@@ -6,6 +6,7 @@ import sys
 import types
 from typing import Any
 
+import made_runs
 import pytest
 import scripted
 
@@ -465,7 +466,9 @@ def test_seeds_of_the_samples_of_a_node(together, number, seeds, log_probs):
 def begin(folder, **policy):
     """The policy's settings in the manifest of a run that begins or goes on in a folder."""
     prepared = evaluate.prepare(recipe(policy={"path": "weak", **policy}), ModelFolders())
-    RunWriter(folder, prepared.manifest).close()
+    with RunWriter(folder, prepared.manifest) as writer:
+        if not writer.keys:  # a folder without rows is locked by no manifest
+            writer.add(made_runs.row(), None)
     return json.loads((folder / MANIFEST).read_text())["config"]["policy"]
 
 

@@ -623,7 +623,7 @@ class TestBadInput:
 
     def test_broken_config(self, load, copy):
         (copy / "config.json").write_text("{")
-        self.check(load, copy, "can't be read as a model")
+        self.check(load, copy, "can't be read as a configuration")
 
     def test_no_chat_template(self, load, copy):
         (copy / "chat_template.jinja").unlink()
@@ -655,7 +655,7 @@ def test_weights_that_lack_a_tensor_are_refused(copy):
 def test_truncated_weights_are_refused(copy):
     whole = (copy / "model.safetensors").read_bytes()
     (copy / "model.safetensors").write_bytes(whole[:-100])
-    with pytest.raises(BadInputError, match="can't be read as a model"):
+    with pytest.raises(BadInputError, match="is no whole safetensors file"):
         make_generator(copy)
 
 

@@ -93,8 +93,8 @@ def load_format(path: str | pathlib.Path) -> PRMFormat:
     `read_out` is `{positive: TOKEN, negative: TOKEN}` or `{layers: [NAME, ...], label: INDEX}`.
 
     Raises:
-        BadInputError: the file does not exist or is not valid YAML, a key is unknown or missing, or a
-            value breaks its rule.
+        BadInputError: the file does not exist or is not valid YAML, a key is unknown or missing,
+            or a value breaks its rule.
     """
     where = f"PRM format file {str(path)!r}"
     values = checked_fields(where, load_mapping(path, "PRM format"), PRMFormat)
