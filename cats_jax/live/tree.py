@@ -154,7 +154,7 @@ def nothing_valid_in(candidates: Sequence[Candidate], step: int, *, last: bool) 
         PRM_CONTEXT: "longer than the PRM can read, take shorter steps or another PRM",
         "blank": "white space alone, check the policy's format and step_separator",
     }
-    return f"every candidate of step {step} is invalid: {said.get(reason, reason)}"
+    return f"every candidate of step {step} is invalid: {said.get(str(reason), reason)}"
 
 
 def answer_and_end(judge: AnswerJudge, path: Path, sample: StepSample) -> tuple[str | None, bool]:

@@ -25,7 +25,7 @@ _PRM_FACTOR = 2
 _TAG_TOKENS = 16
 """Tokens that room is made for beside a step, for the tags of a PRM's format."""
 
-Spec = TypeVar("Spec", PolicySpec, PrmSpec)
+Spec = TypeVar("Spec", bound=PolicySpec | PrmSpec)
 
 
 def settle(

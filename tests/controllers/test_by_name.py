@@ -199,7 +199,9 @@ def test_python_solve_and_recipe_give_one_tree(tmp_path, capsys):
     """The lines of the README, `cats-jax solve`, and a recipe with the same settings."""
     section = README.read_text().split("## CATS from Python")[1]
     names: dict[str, Any] = {}
-    exec(re.search(r"```python\n(.*?)```", section, re.S)[1], names)
+    block = re.search(r"```python\n(.*?)```", section, re.S)
+    assert block is not None
+    exec(block[1], names)
     result = names["result"]
     text = result.question.text
     assert f'cats-jax solve "{text}" --strategy cats`' in section

@@ -85,6 +85,7 @@ def test_a_tokenizer_with_a_hostile_template_is_refused():
 def test_a_process_that_is_gone_is_started_again():
     assert render("a{{ 1 }}", {}) == "a1"
     process = bounded_template._worker._process
+    assert process is not None
     process.kill()
     process.wait()
     assert render("b{{ 1 }}", {}) == "b1"

@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 import re
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import pytest
@@ -431,7 +432,8 @@ def test_reliability_diagrams_have_room(panels, columns):
         written = {text.get_text() for text, _ in check_texts(figure)}
     assert ("no bin has paths" in written) == (panels > 1)
     assert sum(text.startswith("PRM ") for text in written) == panels
-    assert figure.axes[0].get_subplotspec().get_gridspec().ncols == columns
+    place: Any = figure.axes[0].get_subplotspec()
+    assert place.get_gridspec().ncols == columns
 
 
 def test_a_prm_of_too_few_paths_keeps_its_panel(tmp_path):
