@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import json
 import pathlib
-import re
 from collections.abc import Iterator
 from typing import Any
 
 from ..errors import BadInputError
 from .parquet import MAX_TABLES, bounded_batches
 from .reading import bounded_lines, parse_json, reading
-
-_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
-"""How JSON writes half of a character; JSON joins two halves that follow one another."""
 
 
 def read_rows(path: str | pathlib.Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -30,7 +26,7 @@ def read_rows(path: str | pathlib.Path) -> Iterator[tuple[str, dict[str, Any]]]:
     if path.suffix == ".parquet":
         return _parquet(path)
     if path.suffix in (".jsonl", ".json", ".ndjson"):
-        return numbered_rows(path)
+        return _whole_texts(numbered_rows(path))
     raise BadInputError(
         f"question file {str(path)!r}: the name must end in .jsonl (one JSON object a line) or "
         ".parquet"
@@ -78,12 +74,20 @@ def _parse(line: bytes, where: str) -> dict[str, Any]:
         )
     if not isinstance(row, dict):
         raise BadInputError(f"{where}: a row must be a JSON object, got {type(row).__name__}")
-    if _SURROGATE.search(text) and (name := _with_lone_surrogate(row)) is not None:
-        raise BadInputError(
-            f"{where}: {name!r} holds half of a character (a lone surrogate, \\ud800 to \\udfff), "
-            "which is no text: write the character whole, or drop it"
-        )
     return row
+
+
+def _whole_texts(
+    rows: Iterator[tuple[str, dict[str, Any]]],
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The rows, none of which holds half of a character."""
+    for where, row in rows:
+        if (name := _with_lone_surrogate(row)) is not None:
+            raise BadInputError(
+                f"{where}: {name!r} holds half of a character (a lone surrogate, \\ud800 to "
+                "\\udfff), which is no text: write the character whole, or drop it"
+            )
+        yield where, row
 
 
 def _other_encoding(line: bytes, place: int) -> str:
