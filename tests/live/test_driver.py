@@ -553,14 +553,18 @@ class Replay:
         self._scores = [float(tick.score[row]) for row in range(granted) if tick.valid[row]]
         ends = np.cumsum([len(request.seeds) for request in requests])[:-1]
         samples = [list(part) for part in np.split(np.array(rows, object), ends)]
-        return Generation(samples, [TokenUsage()] * len(requests), 0.0)
+        usage = [
+            TokenUsage(generated=sum(len(sample.step.token_ids) for sample in row))
+            for row in samples
+        ]
+        return Generation(samples, usage, 0.0)
 
     def _sample(self, tick, row) -> StepSample:
         step = Step(f"t{tick.text[row]}", (1,) * int(tick.num_tokens[row]))
         if tick.answer[row] >= 0:
             step = dataclasses.replace(step, text=f"{step.text} \\boxed{{{tick.answer[row]}}}")
         finish = "end" if tick.done[row] else "step"
-        return StepSample(step, finish if tick.valid[row] else "length", float(tick.log_prob[row]))
+        return StepSample(step, finish if tick.valid[row] else "context", float(tick.log_prob[row]))
 
     def score(self, questions, paths) -> Scoring:
         assert len(paths) == len(self._scores)
@@ -618,7 +622,8 @@ def test_driver_and_rollout_give_identical_states(name, monkeypatch):
     monkeypatch.setattr(ticks, "commit", recording_commit)
     replay = Replay(expansions)
     del sizes["capacity"]
-    Searcher(policy=replay, scorer=replay, seed=seed, **sizes).run([question])
+    (result,) = Searcher(policy=replay, scorer=replay, seed=seed, **sizes).run([question])
+    assert result.status != "failed", result.reason
     assert len(host_states) == len(graph_states)
     for host, graph in zip(host_states, graph_states, strict=True):
         _assert_same(host, graph, strategy)
