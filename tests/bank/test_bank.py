@@ -669,8 +669,8 @@ def test_a_dry_run_says_what_a_bank_samples_and_costs(tmp_path, capsys):
         ("world: controller", "world: moon", "split = 'moon'; known question sets"),
         ("count: 2", "count: 0", "count=0: must be at least 1"),
         (
-            "prms: [exact]",
-            "prms: [exact]\npolicy: {path: weak, backend: 'http://localhost:1', log_probs: false}",
+            "policy: weak",
+            "policy: {path: weak, backend: 'http://localhost:1', log_probs: false}",
             "policy: log_probs=False: a bank keeps them",
         ),
     ],
