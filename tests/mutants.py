@@ -468,8 +468,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="half of a character is text",
         file="cats_jax/storage/tables.py",
-        original="if _SURROGATE.search(text) and ",
-        mutated="if False and ",
+        original="if (name := _with_lone_surrogate(row)) is not None:",
+        mutated="if (name := None) is not None:",
         tests=("tests/datasets/test_datasets.py", "-k", "named_by_file_and_line"),
     ),
     Mutant(
