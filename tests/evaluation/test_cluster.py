@@ -82,7 +82,8 @@ def _run(folder, recipe, models, questions=None, observers=(), **ray):
     evaluation = evaluate.prepare(recipe, models, questions)
     if not ray:
         return evaluate.evaluate(evaluation, models, folder)[0]
-    with RayRunner(recipe, models, default_judge(recipe.questions), **ray) as runner:
+    judge = default_judge(recipe.questions)
+    with RayRunner(evaluation.recipe, models, judge, **ray) as runner:
         run, _ = evaluate.evaluate(evaluation, models, folder, observers=observers, runner=runner)
     return run
 
