@@ -57,6 +57,8 @@ from .named import NamedStrategies as _NamedStrategies
 from .ranking import prune as prune
 from .ranking import retain as retain
 from .ranking import segment_ranks as segment_ranks
+from .resampling import Resampling as Resampling
+from .resampling import resampling as resampling
 from .selection import best as best
 from .selection import majority_vote as majority_vote
 from .selection import weighted_vote as weighted_vote
@@ -111,6 +113,8 @@ from .strategy.mcts import mcts as mcts
 from .strategy.particle_filtering import particle_filtering as particle_filtering
 from .strategy.path_by_path import adaptive_consistency as adaptive_consistency
 from .strategy.path_by_path import sequential_best_of_n as sequential_best_of_n
+from .strategy.proportional_resampling import proportional_resampling as proportional_resampling
+from .strategy.rebase import rebase as rebase
 from .types import Calibration as Calibration
 from .types import Context as Context
 from .types import Expansion as Expansion
@@ -129,6 +133,8 @@ strategies: _Mapping[str, Strategy] = _NamedStrategies(
         "beam": beam(),
         "dvts": dvts(),
         "particle_filtering": particle_filtering(),
+        "proportional_resampling": proportional_resampling(),
+        "rebase": rebase(),
         "mcts": mcts(),
         "adaptive_consistency": adaptive_consistency(),
         "sequential_best_of_n": sequential_best_of_n(),

@@ -106,7 +106,7 @@ def _check_sizes(strategy: Strategy, require: Require) -> None:
         )
 
 
-_TRACED = ("plan", "base", "keep", "answer", "init_memory", "report")
+_TRACED = ("plan", "base", "keep", "keep_finished", "answer", "init_memory", "report")
 """Functions of a strategy that `jit` traces, other than those of `_check_sizes`."""
 
 

@@ -110,6 +110,8 @@ class Strategy:
             score for the free places. `marked` has a bool for each row of `paths`, which is usually
             `state.pool`, the children of the step; a method that keeps nodes in its memory returns
             those instead.
+        keep_finished: `state -> Paths` at the end of a step, before `keep`: the finished paths with
+            which the search goes on, in the rows of `state.finished`, without gaps. None: all stay.
         answer: rule that chooses among finished paths, see `search.answers`.
         init_memory: `state -> M`, the method's own pytree. Its structure, shapes and dtypes stay.
         report: `(state, plan) -> pytree`, each tick, before a step ends: what the method tells a
@@ -128,8 +130,9 @@ class Strategy:
         keeps_all_paths: every path gets a child at every tick and none is ever dropped, so that
             the paths of a smaller N are among those of a larger one, whatever the PRM.
         ignores_num_candidates: one deterministic path; neither N nor the seed changes it.
-        weights_paths: `keep` sets `Paths.weight`. Stored trees do not hold it, so that a search
-            cannot be answered anew from them.
+        weights_paths: the answer depends on `Paths.weight`, or on how often a finished path stands
+            in the state. Stored trees hold neither, so that a search cannot be answered anew from
+            them.
         needs_calibration: the method reads `state.context.calibration`.
         needs_log_probs: the method reads `Paths.log_prob`; a search with a policy that does not
             report log-probabilities then fails with this reason.
@@ -142,6 +145,7 @@ class Strategy:
     aggregation: Aggregation = AGGREGATIONS["min"]
     calibrated: bool = False
     keep: Callable[[SearchState], tuple[Paths, jax.Array, Any]] = keep_children
+    keep_finished: Callable[[SearchState], Paths] | None = None
     answer: AnswerRule = answer_best
     init_memory: Callable[[SearchState], Any] = no_memory
     report: Callable[[SearchState, Plan], Any] = no_report

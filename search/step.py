@@ -201,6 +201,8 @@ def _end_step(state: SearchState, strategy: Strategy) -> tuple[SearchState, Int[
     places (ties: lower row). Algorithm 2 as printed accepts finished children without limit, so
     that |F| can exceed K.
     """
+    if strategy.keep_finished is not None:
+        state = state.replace(finished=strategy.keep_finished(state))
     paths, marked, memory = strategy.keep(state)
     check_memory(memory, state.memory)
     free = state.width - count(state.finished)

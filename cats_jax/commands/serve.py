@@ -127,6 +127,7 @@ _WORLD = {
         "best_of_n",
         "best_of_n_weighted",
         "dvts",
+        "rebase",
         "particle_filtering",
         "mcts",
         "adaptive_consistency",

@@ -389,6 +389,8 @@ FACTORIES: Mapping[str, Callable[..., SearchMethod]] = MappingProxyType(
         "beam": _plain(search.beam),
         "dvts": _plain(search.dvts),
         "particle_filtering": _plain(search.particle_filtering),
+        "proportional_resampling": _plain(search.proportional_resampling),
+        "rebase": _plain(search.rebase),
         "mcts": _plain(search.mcts),
         "adaptive_consistency": _plain(search.adaptive_consistency),
         "sequential_best_of_n": _plain(search.sequential_best_of_n),

@@ -30,6 +30,8 @@ _KNOWN = {
     "beam": Appearance("beam search", "#2f7d4f", "D", "--"),
     "dvts": Appearance("DVTS", "#8a7a1f", "P", "-."),
     "particle_filtering": Appearance("particle filtering", "#0d7f8c", "X", ":"),
+    "proportional_resampling": Appearance("proportional resampling", "#5b8f95", "x", ":"),
+    "rebase": Appearance("REBASE", "#9a6d1d", "H", "-."),
     "mcts": Appearance("MCTS", "#7a4fa3", "v", "-."),
     "adaptive_consistency": Appearance("adaptive consistency", "#3f6fb5", "p", "--"),
     "sequential_best_of_n": Appearance("sequential best-of-N", "#d08a2e", "h", "-."),

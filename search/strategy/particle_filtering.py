@@ -1,8 +1,15 @@
-"""Particle filtering: paths are resampled in proportion to their PRM score, then grow one step.
+"""Particle filtering: N particles grow one step each, and are then resampled by their weights.
 
 Puri et al.: "A Probabilistic Inference Approach to Inference-Time Scaling of LLMs using
-Particle-Based Monte Carlo Methods" (2025). In the paper finished particles are resampled too; here
-they keep their places, and the others are resampled among themselves.
+Particle-Based Monte Carlo Methods" (2025), arXiv:2502.01618, and the authors' its_hub at e4d00d1. A
+particle's weight is (s / (1 - s))^(1 / T), with s its path score: that of its newest step. All N
+particles are resampled, the finished ones too: one that is drawn twice stands twice, and one that
+is not drawn is lost. The search ends when all are finished, and answers with the finished particle
+of the largest weight, or with one drawn by weight.
+
+Three things differ from its_hub. Particles are resampled before a step and not after it, so the
+last step's are not resampled before the answer is chosen. Only particles with an answer are chosen.
+Resampling may also be systematic or residual.
 """
 
 from __future__ import annotations
@@ -12,64 +19,118 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from flax import struct
+from jax.scipy.special import logit
 from jaxtyping import Array, Bool, Float, Int
 
-from ..aggregation import aggregation, path_scores
-from ..answers import answer_rule
+from ..aggregation import Aggregation, aggregation, path_scores
+from ..answers import AnswerRule, answer_rule
 from ..interface import Sampling, Strategy, request
-from ..state import count
-from ..types import Paths, Request, SearchState
+from ..resampling import resampling as scheme
+from ..selection import best
+from ..state import take
+from ..types import Context, Paths, Request, SearchState
+
+_CLIP = 1e-7
+"""Distance of a score from 0 and 1, at least, as in its_hub."""
+
+SAMPLED = "sampled"
+"""The answer of a particle that is drawn by weight."""
+
+
+class Resampled(struct.PyTreeNode):
+    """The memory: what the newest resampling has drawn."""
+
+    copies: jax.Array  # i32[S]; of each finished path
+    noise: jax.Array  # f32[N + S]; Gumbel, of the step's children and of the finished paths
 
 
 @functools.cache
 def particle_filtering(
-    *, path_score: str = "last", vote: str = "weighted", sampling: Sampling = Sampling()
+    *,
+    weight_temperature: float = 1.0,
+    resampling: str = "multinomial",
+    path_score: str = "last",
+    vote: str = "best",
+    sampling: Sampling = Sampling(),
 ) -> Strategy:
-    """N particles; a path's number of children is drawn by systematic resampling."""
-    aggregated = aggregation(path_score)
+    """N particles, resampled before each step in proportion to (s / (1 - s))^(1 / T).
 
-    def plan(params: Any, key: jax.Array, state: SearchState) -> tuple[Request, Any]:
+    Args:
+        weight_temperature: T, > 0.
+        resampling: "multinomial" (published), "systematic" or "residual", see `search.resampling`.
+        path_score: the score s of a path.
+        vote: "best" and "sampled" as published: the particle of the largest weight, or one drawn by
+            weight. "majority" and "weighted": votes of the particles.
+        sampling: of all steps.
+
+    Raises:
+        ValueError: an argument is out of range or unknown.
+    """
+    if not weight_temperature > 0:
+        raise ValueError(f"weight_temperature must be > 0, got {weight_temperature}")
+    aggregated, resample = aggregation(path_score), scheme(resampling)
+    is_drawn = vote == SAMPLED
+
+    def log_weights(paths: Paths, aggregation: Aggregation = aggregated) -> Float[Array, " N"]:
+        score = jnp.clip(path_scores(paths, aggregation), _CLIP, 1 - _CLIP)
+        return jnp.where(paths.valid, logit(score) / weight_temperature, -jnp.inf)
+
+    def plan(params: Any, key: jax.Array, state: SearchState) -> tuple[Request, Resampled]:
         del params
-        places = state.width - count(state.finished)
-        weights = jnp.where(state.frontier.valid, path_scores(state.frontier, aggregated), 0.0)
-        multiplicity = systematic_resample(key, weights, state.frontier.valid, places)
-        return request(state, multiplicity, sampling), state.memory
+        draw, noise = jax.random.split(key)
+        both = jnp.concatenate([log_weights(state.frontier), log_weights(state.finished)])
+        # After the end of a search there may be no particle, and nothing is sampled.
+        both = jnp.where(jnp.isfinite(jnp.max(both)), both, 0.0)
+        copies = resample(draw, jax.nn.softmax(both), state.width)
+        grows, stays = jnp.split(copies, [state.frontier.valid.shape[0]])
+        memory = Resampled(stays, _gumbel(noise, state.memory.noise.shape[0]))
+        return request(state, grows, sampling), memory
+
+    def keep_finished(state: SearchState) -> Paths:
+        copies = state.memory.copies
+        rows = jnp.arange(copies.shape[0], dtype=jnp.int32)
+        drawn = jnp.repeat(rows, copies, total_repeat_length=rows.shape[0])
+        paths = take(state.finished, drawn).replace(valid=rows < jnp.sum(copies))
+        weight = state.memory.noise[-rows.shape[0] :] if is_drawn else paths.weight
+        return paths.replace(weight=weight)
 
     def keep(state: SearchState) -> tuple[Paths, Bool[Array, " N"], Any]:
         pool = state.pool
-        # After resampling every particle stands for the same mass, up to its newest score.
-        weight = jnp.where(pool.valid, path_scores(pool, aggregated), 0.0)
+        weight = state.memory.noise[: pool.valid.shape[0]] if is_drawn else pool.weight
         return pool.replace(weight=weight), pool.valid, state.memory
 
+    def answer_drawn(
+        params: Any, finished: Paths, context: Context, aggregation: Aggregation
+    ) -> Int[Array, ""]:
+        del params, context
+        # The largest of log-weights with Gumbel noise is a draw by weight.
+        keys = log_weights(finished, aggregation) + finished.weight
+        return best(keys, finished.answer, finished.valid)
+
+    rule: AnswerRule = answer_drawn if is_drawn else answer_rule(vote)
     return Strategy(
         name="particle_filtering",
         plan=plan,
         sampling=(sampling,),
         aggregation=aggregated,
         keep=keep,
+        keep_finished=keep_finished,
         weights_paths=True,
-        answer=answer_rule(vote),
+        answer=rule,
+        init_memory=_nothing_drawn,
     )
 
 
-def systematic_resample(
-    key: jax.Array,
-    weights: Float[Array, " N"],
-    valid: Bool[Array, " N"],
-    total: Int[Array, ""],
-) -> Int[Array, " N"]:
-    """Numbers of copies, proportional to `weights` up to rounding, that sum to `total`.
+def _nothing_drawn(state: SearchState) -> Resampled:
+    slots = state.finished.valid.shape[0]
+    return Resampled(
+        copies=jnp.zeros((slots,), jnp.int32),
+        noise=jnp.zeros((state.pool.valid.shape[0] + slots,), jnp.float32),
+    )
 
-    One uniform offset decides all roundings, so that a row's copies are the floor or the ceiling
-    of its expected number. Where all weights are 0 the valid rows share equally.
-    """
-    mass = jnp.where(valid, weights, 0.0)
-    mass = jnp.where(jnp.sum(mass) > 0, mass, valid.astype(weights.dtype))
-    cumulative = jnp.cumsum(mass)
-    shares = cumulative / jnp.maximum(cumulative[-1], jnp.finfo(weights.dtype).tiny)
-    offset = jax.random.uniform(key, (), weights.dtype)
-    bounds = jnp.floor(shares * total.astype(weights.dtype) + offset).astype(jnp.int32)
-    # Rounding may leave the last valid row's bound one off; the sum must be exact.
-    is_last = cumulative >= cumulative[-1]
-    bounds = jnp.where(is_last, total, jnp.minimum(bounds, total))
-    return jnp.diff(bounds, prepend=jnp.zeros((1,), jnp.int32))
+
+def _gumbel(key: jax.Array, size: int) -> Float[Array, " N"]:
+    """Independent numbers, of which the i-th follows from `key` and i alone."""
+    keys = jax.vmap(functools.partial(jax.random.fold_in, key))(jnp.arange(size, dtype=jnp.int32))
+    return jax.vmap(lambda each: jax.random.gumbel(each, (), jnp.float32))(keys)

@@ -14,7 +14,7 @@ import pytest
 import search_script as script
 
 import search
-from search.strategy.particle_filtering import systematic_resample
+from search.resampling import systematic
 
 N = 12
 SLOTS = 4
@@ -432,13 +432,11 @@ def test_policies_only_take_legal_actions(key):
 def test_systematic_resampling_rounds_expected_numbers_and_sums_up(weights, size, total, seed):
     weights = weights[:size]
     key = jax.random.key(seed)
-    padded = f32(weights + [0.5] * (N - size))
-    valid = jnp.arange(N) < size
-    resample = systematic_resample
-    copies = np.asarray(jax.jit(resample)(key, padded, valid, jnp.int32(total)))
+    mass = weights if sum(weights) else [1.0] * size
+    padded = f32(mass + [0.0] * (N - size))
+    copies = np.asarray(jax.jit(systematic)(key, padded, jnp.int32(total)))
     assert copies.sum() == total
     assert not copies[size:].any()
-    mass = weights if sum(weights) else [1.0] * size
     expected = np.asarray(mass) / sum(mass) * total
     assert (copies[:size] >= np.floor(expected - 1e-5)).all()
     assert (copies[:size] <= np.ceil(expected + 1e-5)).all()

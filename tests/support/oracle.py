@@ -15,13 +15,17 @@ NUM_SORTED_SCORES = 16
 NO_CALIBRATION = [0.0, 1.0, 0.0, 0.0, 0.0, 1.0, 1.0]  # the last one is the rate of PRM tokens
 
 
+_RESAMPLED = ("particle_filtering", "proportional_resampling")
+_WIDE = ("majority", "best_of_n", "rebase", *_RESAMPLED)
+
+
 @dataclasses.dataclass(frozen=True)
 class Rules:
     """A strategy, as data.
 
     Attributes:
-        kind: greedy, majority, best_of_n, beam, dvts, particle_filtering, mcts, cats,
-            adaptive_consistency or sequential_best_of_n.
+        kind: greedy, majority, best_of_n, beam, dvts, particle_filtering, proportional_resampling,
+            rebase, mcts, cats, adaptive_consistency or sequential_best_of_n.
         path_score: min, last, mean or product.
         vote: best, majority or weighted.
         factor: width K = max(1, N // factor) where the kind has one (MCTS: its branching).
@@ -68,7 +72,7 @@ class Rules:
     def width(self, num_candidates: int) -> int:
         if self.kind == "greedy":
             return 1
-        if self.kind in ("majority", "best_of_n", "particle_filtering") or self.in_turn:
+        if self.kind in _WIDE or self.in_turn:
             return num_candidates
         return max(1, num_candidates // self.factor)
 
@@ -82,11 +86,13 @@ class World:
             answer, text, log_prob, num_tokens, embedding; `row` counts the children of that tick.
         action: `(tick, slot, legal, features) -> (index, log_prob)`: the policy.
         offset: `tick -> [0, 1)`: the uniform number of systematic resampling.
+        uniforms: `(tick, count)`: the uniform numbers of particle filtering.
     """
 
     child: Callable[[int, int, dict[str, Any], bool], dict[str, Any]]
     action: Callable[[int, int, list[bool], dict[str, float]], tuple[int, float]]
     offset: Callable[[int], float]
+    uniforms: Callable[[int, int], list[float]]
 
 
 @dataclasses.dataclass
@@ -407,11 +413,41 @@ def _wanted(rules: Rules, world: World, tick: int, state: dict[str, Any]) -> lis
         return [candidates if state["step"] == 0 else candidates // state["width"]] * slots
     if rules.kind == "mcts":
         return [min(rules.factor, candidates)] * slots
+    places = state["width"] - len(state["finished"])
+    scores = [path_score(rules.path_score, path["scores"]) for path in state["frontier"]]
+    if rules.kind == "proportional_resampling":
+        return systematic_resample(world.offset(tick), scores, places)
+    if rules.kind == "rebase":
+        return rebase(scores, places)
     if rules.kind == "particle_filtering":
-        weights = [path_score(rules.path_score, path["scores"]) for path in state["frontier"]]
-        places = state["width"] - len(state["finished"])
-        return systematic_resample(world.offset(tick), weights, places)
+        scores += [path_score(rules.path_score, path["scores"]) for path in state["finished"]]
+        copies = particles(world.uniforms(tick, state["width"]), scores)
+        state["copies"] = copies[slots:]
+        return copies[:slots]
     return [min(rules.num_base, candidates)] * slots
+
+
+def particles(uniforms: Sequence[float], scores: Sequence[float]) -> list[int]:
+    """Copies of each particle: one draw for each number, by the odds of its score."""
+    clipped = [min(max(score, 1e-7), 1 - 1e-7) for score in scores]
+    odds = [score / (1 - score) for score in clipped]
+    copies = [0] * len(scores)
+    for uniform in uniforms:
+        place = uniform * sum(odds)
+        copies[next(i for i in range(len(odds)) if place < sum(odds[: i + 1]))] += 1
+    return copies
+
+
+def rebase(scores: Sequence[float], places: int) -> list[int]:
+    """Children of each path: the published loop, but that its rounding may not take a place."""
+    weights = [math.exp(score / 0.2) for score in scores]
+    order = sorted(range(len(scores)), key=lambda row: (-scores[row], row))
+    children = [0] * len(scores)
+    for number, row in enumerate(order):
+        share = weights[row] / sum(weights[below] for below in order[number:])
+        children[row] = min(math.ceil(places * share * (1 - 1e-5)), places)
+        places -= children[row]
+    return children
 
 
 def systematic_resample(offset: float, weights: Sequence[float], total: int) -> list[int]:
@@ -598,6 +634,12 @@ def _end_step(rules: Rules, state: dict[str, Any]) -> list[dict[str, Any]]:
         paths, retained = _one_path(rules, state)
     else:
         paths, retained = state["pool"], _retain(rules, state)
+    if rules.kind == "particle_filtering":
+        state["finished"] = [
+            path
+            for path, copies in zip(state["finished"], state["copies"], strict=True)
+            for _ in range(copies)
+        ]
     free = state["width"] - len(state["finished"])
     kept = sorted(_best_first(rules, retained, paths)[:free])
     grows = [row for row in kept if not paths[row]["done"]]
@@ -623,7 +665,7 @@ def _end_step(rules: Rules, state: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _retain(rules: Rules, state: dict[str, Any]) -> list[int]:
     pool = state["pool"]
-    if rules.kind == "particle_filtering":
+    if rules.kind == "proportional_resampling":
         pool[:] = [
             path and {**path, "weight": path_score(rules.path_score, path["scores"])}
             for path in pool

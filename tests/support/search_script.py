@@ -311,7 +311,13 @@ def world(case: Case, exact: bool = True) -> oracle.World:
         plan_key, _ = search.tick_keys(case.key, tick)
         return float(jax.random.uniform(plan_key, (), jnp.float32))
 
-    return oracle.World(child=child, action=action, offset=offset)
+    def uniforms(tick: int, number: int) -> list[float]:
+        plan_key, _ = search.tick_keys(case.key, tick)
+        draw, _ = jax.random.split(plan_key)
+        keys = [jax.random.fold_in(draw, index) for index in range(number)]
+        return [float(jax.random.uniform(key, (), jnp.float32)) for key in keys]
+
+    return oracle.World(child=child, action=action, offset=offset, uniforms=uniforms)
 
 
 # The strategies, each beside the oracle's rules for it
@@ -355,8 +361,13 @@ EXACT: dict[str, tuple[search.Strategy, oracle.Rules]] = {
     "dvts": (search.dvts(), oracle.Rules("dvts")),
     "particle_filtering": (
         search.particle_filtering(),
-        oracle.Rules("particle_filtering", "last", "weighted"),
+        oracle.Rules("particle_filtering", "last"),
     ),
+    "proportional_resampling": (
+        search.proportional_resampling(),
+        oracle.Rules("proportional_resampling", "last", "weighted"),
+    ),
+    "rebase": (search.rebase(), oracle.Rules("rebase", "last", "weighted")),
     "mcts": (
         search.mcts(branching=3, max_nodes=96),
         oracle.Rules("mcts", vote="weighted", factor=3),

@@ -1,0 +1,73 @@
+"""Resampling: how many copies of each particle go on, in proportion to its weight.
+
+A scheme is `(key, mass, total) -> copies`. `mass` is f[M], >= 0, with a positive sum; `copies` is
+i32[M], sums to `total`, and has the expected value `total * mass / sum(mass)`; a row of mass 0 gets
+none. `total` is at most M, and traced. Of the uniform numbers the i-th follows from `key` and i
+alone, so that padding changes none.
+
+The schemes are compared in Douc, Cappé & Moulines: "Comparison of Resampling Schemes for Particle
+Filtering" (2005).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+Resampling = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
+"""`(key, mass, total) -> copies`."""
+
+
+def multinomial(
+    key: jax.Array, mass: Float[Array, " M"], total: Int[Array, ""]
+) -> Int[Array, " M"]:
+    """Each of `total` copies is drawn on its own."""
+    cumulative = jnp.cumsum(mass)
+    draws = jnp.arange(mass.shape[0], dtype=jnp.int32)
+    uniform = jax.vmap(lambda i: jax.random.uniform(jax.random.fold_in(key, i), (), mass.dtype))
+    # "right": a mass of 0 spans nothing. A product that rounds up to the sum is the last mass.
+    drawn = jnp.searchsorted(cumulative, uniform(draws) * cumulative[-1], side="right")
+    last = jnp.searchsorted(cumulative, cumulative[-1], side="left")
+    row = jnp.minimum(drawn, last).astype(jnp.int32)
+    return jnp.zeros(mass.shape, jnp.int32).at[row].add((draws < total).astype(jnp.int32))
+
+
+def systematic(key: jax.Array, mass: Float[Array, " M"], total: Int[Array, ""]) -> Int[Array, " M"]:
+    """One uniform offset decides all roundings: the floor or the ceiling of the expected number."""
+    cumulative = jnp.cumsum(mass)
+    shares = cumulative / cumulative[-1]
+    offset = jax.random.uniform(key, (), mass.dtype)
+    bounds = jnp.floor(shares * total.astype(mass.dtype) + offset).astype(jnp.int32)
+    # Rounding may leave the last row's bound one off; the sum must be exact.
+    is_last = cumulative >= cumulative[-1]
+    bounds = jnp.where(is_last, total, jnp.minimum(bounds, total))
+    return jnp.diff(bounds, prepend=jnp.zeros((1,), jnp.int32))
+
+
+def residual(key: jax.Array, mass: Float[Array, " M"], total: Int[Array, ""]) -> Int[Array, " M"]:
+    """The floors of the expected numbers, and a multinomial draw from what is left of each."""
+    expected = mass / jnp.sum(mass) * total.astype(mass.dtype)
+    certain = jnp.floor(expected)
+    copies = certain.astype(jnp.int32)
+    left = total - jnp.sum(copies)
+    rest = expected - certain
+    # With nothing left every mass is as good, as long as its sum is positive.
+    rest = jnp.where(jnp.sum(rest) > 0, rest, mass)
+    return copies + multinomial(key, rest, left)
+
+
+SCHEMES: Mapping[str, Resampling] = MappingProxyType(
+    {"multinomial": multinomial, "systematic": systematic, "residual": residual}
+)
+"""Name -> scheme, as recipes name them."""
+
+
+def resampling(name: str) -> Resampling:
+    """The scheme of that name. Raises ValueError naming the known ones."""
+    if name not in SCHEMES:
+        raise ValueError(f"unknown resampling {name!r}: choose one of {', '.join(SCHEMES)}")
+    return SCHEMES[name]

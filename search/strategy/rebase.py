@@ -1,0 +1,94 @@
+"""REBASE: the free places go to paths by a softmax of their scores, the best first.
+
+Wu et al.: "Inference Scaling Laws: An Empirical Analysis of Compute-Optimal Inference for
+Problem-Solving with Language Models" (2024), arXiv:2408.00724, and `select_softmax` in the authors'
+code, thu-wyz/inference_scaling. Each finished path takes one of the N places for good.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int
+
+from ..aggregation import aggregation, path_scores
+from ..answers import answer_rule
+from ..interface import Sampling, Strategy, request
+from ..ranking import segment_ranks
+from ..state import count
+from ..types import Request, SearchState
+
+_EXACT = 1.0 - 1e-5
+"""A share that float32 has rounded up by less than this takes no place more."""
+
+
+@functools.cache
+def rebase(
+    *,
+    balance: float = 0.2,
+    path_score: str = "last",
+    vote: str = "weighted",
+    sampling: Sampling = Sampling(),
+) -> Strategy:
+    """N paths; a path of score s has a share of the places of exp(s / `balance`).
+
+    Args:
+        balance: temperature of the softmax, > 0.
+        path_score: the score s of a path.
+        vote: how the finished paths give the answer; the authors compare several.
+        sampling: of all steps.
+
+    Raises:
+        ValueError: an argument is out of range or unknown.
+    """
+    if not balance > 0:
+        raise ValueError(f"balance must be > 0, got {balance}")
+    aggregated = aggregation(path_score)
+
+    def plan(params: Any, key: jax.Array, state: SearchState) -> tuple[Request, Any]:
+        del params, key
+        frontier = state.frontier
+        places = state.width - count(state.finished)
+        scores = path_scores(frontier, aggregated) / balance
+        return request(state, balanced(scores, frontier.valid, places), sampling), state.memory
+
+    return Strategy(
+        name="rebase",
+        plan=plan,
+        sampling=(sampling,),
+        aggregation=aggregated,
+        answer=answer_rule(vote),
+    )
+
+
+def balanced(
+    scores: Float[Array, " N"], valid: Bool[Array, " N"], places: Int[Array, ""]
+) -> Int[Array, " N"]:
+    """Numbers of children that sum to `places`, if a row is valid.
+
+    From the best row down, each takes the share of the places left that its exp(score) has among
+    those of itself and all rows below it, rounded up.
+
+    Args:
+        scores: in units of the softmax's temperature.
+        valid: rows that take part; ties go to the lower row.
+        places: to be shared, >= 0.
+    """
+    slots = scores.shape[0]
+    rank = segment_ranks(scores, jnp.zeros((slots,), jnp.int32), valid)
+    row = jnp.zeros((slots,), jnp.int32).at[rank].set(jnp.arange(slots), mode="drop")
+    taken = jnp.arange(slots) < jnp.sum(valid)
+    top = jnp.max(scores, initial=-jnp.inf, where=valid)
+    mass = jnp.where(taken, jnp.exp(scores[row] - top), 0.0)
+    below = jnp.maximum(lax.cumsum(mass, reverse=True), jnp.finfo(scores.dtype).tiny)
+
+    def serve(left: Int[Array, ""], share: Float[Array, ""]) -> tuple[jax.Array, jax.Array]:
+        number = jnp.minimum(jnp.ceil(left * share * _EXACT).astype(jnp.int32), left)
+        return left - number, number
+
+    _, numbers = lax.scan(serve, places, mass / below)
+    return jnp.where(valid, numbers[jnp.minimum(rank, slots - 1)], 0)
