@@ -10,8 +10,21 @@ from collections.abc import Iterable, Sequence
 class BadInputError(ValueError):
     """The caller's input breaks a rule; raised before expensive work starts (exit code 2).
 
-    The message is one line that names the input, the rule it breaks and the way out.
+    The message is one line that names the input, the rule it breaks and the way out. Of a value of
+    any length, and with any character, that a message quotes, it stays one line of bounded length.
     """
+
+    def __init__(self, message: object = ""):
+        super().__init__(_one_line(str(message)))
+
+
+_LONGEST = 1200
+"""Most characters of a line; of a longer one the middle is left out, not the name or way out."""
+
+
+def _one_line(text: str) -> str:
+    text = " ".join(text.splitlines()).encode(errors="replace").decode()
+    return text if len(text) <= _LONGEST else f"{text[:800]}...{text[-300:]}"
 
 
 class RunStoppedError(RuntimeError):

@@ -12,7 +12,7 @@ from search import Sampling
 
 from ..errors import BadInputError, known_names
 from ..specs.recipe import PolicySpec, PrmSpec, QuestionSpec, parse_recipe, without_memory
-from ..storage.yaml_file import load_mapping
+from ..storage.yaml_file import load_mapping, naming
 from .types import Allocation, Draws
 
 _SHARED = ("policy", "prms", "questions", "max_depth")  # keys of an evaluation's recipe, too
@@ -54,10 +54,8 @@ def load_bank_recipe(path: str | pathlib.Path) -> BankRecipe:
         BadInputError: no such file, no YAML, an unknown key, or a value that breaks its rule.
     """
     content = load_mapping(path, "bank recipe")
-    try:
+    with naming(f"bank recipe {str(path)!r}"):
         return _parse(content)
-    except BadInputError as error:
-        raise BadInputError(f"bank recipe {str(path)!r}: {error}") from error
 
 
 def _parse(content: Any) -> BankRecipe:

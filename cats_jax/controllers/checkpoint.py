@@ -7,12 +7,14 @@ A checkpoint whose features or action table do not fit is therefore refused when
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
+import logging
 import math
 import pathlib
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -127,7 +129,7 @@ def load(path: str | pathlib.Path) -> Checkpoint:
         info = dict(document["info"])
     if not (path / _PARAMS_NAME).is_dir():
         raise BadInputError(f"{path} has no folder {_PARAMS_NAME}/: copy the whole checkpoint")
-    with reading(str(path / _PARAMS_NAME), _WAY_OUT, "cannot be read"):
+    with reading(str(path / _PARAMS_NAME), _WAY_OUT, "cannot be read"), _quietly():
         _check_size(path / _PARAMS_NAME)
         with warnings.catch_warnings():
             # Orbax advises to say on which devices to restore; there is one.
@@ -154,6 +156,20 @@ def load(path: str | pathlib.Path) -> Checkpoint:
         train_config=train_config,
         info=info,
     )
+
+
+@contextlib.contextmanager
+def _quietly() -> Iterator[None]:
+    """Keeps from the terminal what Orbax logs of damaged arrays, before one line says it."""
+    loggers = [logging.getLogger(name) for name in ("absl", "asyncio")]
+    before = [logger.disabled for logger in loggers]
+    for logger in loggers:
+        logger.disabled = True
+    try:
+        yield
+    finally:
+        for logger, disabled in zip(loggers, before, strict=True):
+            logger.disabled = disabled
 
 
 def check_start(start: Checkpoint | None, config: learners.TrainConfig) -> None:
@@ -236,7 +252,8 @@ def origin_of(name: str, info: Mapping[str, Any]) -> Origin:
     Raises:
         BadInputError: a part is not what a training writes.
     """
-    try:
+    where = f"controller {name!r}: models or calibration in its {JSON_NAME}"
+    with reading(where, _WAY_OUT, "are damaged"):
         models = info.get("models")
         models = None if models is None else {role: dict(each) for role, each in models.items()}
         calibrations = tuple(
@@ -245,11 +262,6 @@ def origin_of(name: str, info: Mapping[str, Any]) -> Origin:
         )
         if not all(math.isfinite(value) for _, values in calibrations for value in values):
             raise ValueError("a value is not finite")
-    except (AttributeError, OverflowError, TypeError, ValueError) as error:
-        raise BadInputError(
-            f"controller {name!r}: models or calibration in its {JSON_NAME} are damaged "
-            f"({error}): copy it anew or train again"
-        ) from error
     return Origin(name, models, calibrations)
 
 

@@ -15,12 +15,12 @@ import jax.numpy as jnp
 import search
 
 from .. import world
-from ..errors import BadInputError, known_names, misspelt
+from ..errors import BadInputError, known_names, misspelt, quoted
 from ..live.method import Fingerprints, Origin
 from ..live.method import SearchMethod as SearchMethod
 from ..specs.calibrations import Calibrations
 from ..specs.functions import is_function_name, load_function
-from ..specs.recipe import StrategySpec
+from ..specs.recipe import StrategySpec, check_path_text
 
 DEFAULT_CONTROLLER = "cats"
 """Name of the default controller, shipped with the embedded world for its policy "weak"."""
@@ -320,6 +320,9 @@ def controller_folder(name: str) -> pathlib.Path:
         BadInputError: the name looks like a misspelt one of a shipped controller.
         MissingControllerError: there is no such folder.
     """
+    if not isinstance(name, str):
+        raise BadInputError(f"checkpoint={quoted(name)}: must be a name or a path")
+    check_path_text(name, "checkpoint")
     controllers = world.ASSETS / "controllers"
     shipped = controllers / name
     path = shipped if shipped.is_dir() else pathlib.Path(name)

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..storage.reading import parse_json, read_text, reading
+from ..storage.rules import INTEGER, Rule, check_entries, list_of
 
 LOCAL_FILES = {"local_files_only": True, "trust_remote_code": False}
 """Arguments of every `from_pretrained` of an `Auto` class of transformers."""
@@ -28,6 +29,11 @@ _SIZES = {
     "max_position_embeddings": 1 << 31,
 }
 """The largest value of a size in config.json; transformers makes layers of whatever it says."""
+
+_IDS = Rule(
+    "a token id, a list of these or null",
+    lambda value: value is None or INTEGER.holds(value) or list_of(INTEGER).holds(value),
+)
 
 _SMALL = ("generation_config.json", "tokenizer_config.json", "special_tokens_map.json")
 
@@ -52,6 +58,8 @@ def read_config(folder: pathlib.Path) -> dict[str, Any]:
             content = parse_json(read_text(file), any_integer=name != "config.json")
             if not isinstance(content, dict):
                 raise ValueError("it must be a mapping")
+            if name in ("config.json", "generation_config.json"):
+                check_entries(content, {"eos_token_id": _IDS} if "eos_token_id" in content else {})
             if name == "config.json":
                 config = content
                 _check_sizes(content, "")

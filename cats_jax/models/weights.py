@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from safetensors import SafetensorError, safe_open
 
-from ..errors import BadInputError
-from ..storage.reading import parse_json, read_json
+from ..errors import BadInputError, quoted
+from ..storage.reading import parse_json, read_json, reading
 from .folders import MissingModelError, existing_folder, what_is_lacking
 
 _FLOATS = ("F64", "F32", "F16", "BF16")
@@ -95,9 +95,11 @@ def shard_names(index: pathlib.Path) -> list[str]:
             "names of files beside it; download it again"
         )
     for name in names:
-        if not (index.parent / name).is_file():
+        with reading(repr(str(index)), "download it again", f"names {quoted(name)}, which"):
+            there = (index.parent / name).is_file()
+        if not there:
             raise BadInputError(
-                f"{index.name} in {str(index.parent)!r} names {name!r}, which is not there: "
+                f"{index.name} in {str(index.parent)!r} names {quoted(name)}, which is not there: "
                 "download the missing shard"
             )
     return names

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import BadInputError, known_names, quoted
-from ..storage.yaml_file import load_mapping
+from ..storage.yaml_file import load_mapping, naming
 from .calibrations import Calibrations, load_calibrations
 from .models import PolicySpec, PrmSpec
 
@@ -181,10 +181,8 @@ def load_recipe(path: str | pathlib.Path, overrides: Mapping[str, Any] | None = 
     if not isinstance(content, dict):
         raise BadInputError(f"recipe {str(path)!r} must be a mapping of keys to values")
     merged = {"name": path.stem, **content, **(overrides or {})}
-    try:
+    with naming(f"recipe {str(path)!r}"):
         return parse_recipe(merged)
-    except BadInputError as error:
-        raise type(error)(f"recipe {str(path)!r}: {error}") from error
 
 
 def parse_recipe(content: Mapping[str, Any]) -> Recipe:
@@ -247,7 +245,10 @@ def _parse_questions(entry: Any) -> QuestionSpec:
     spec = _nested(entry, QuestionSpec, "questions", short="dataset")
     if spec.levels is None:
         return spec
-    return dataclasses.replace(spec, levels=tuple(_items(spec.levels, "questions.levels")))
+    levels = tuple(_items(spec.levels, "questions.levels"))
+    if not all(type(level) is int for level in levels):
+        raise BadInputError(f"questions: levels={quoted(levels)} must be whole numbers")
+    return dataclasses.replace(spec, levels=levels)
 
 
 def check_path_text(value: Any, where: str) -> None:
@@ -365,8 +366,9 @@ def _nested(value: Any, kind: type, where: str, short: str | None = None) -> Any
         # The annotations here are the few simple types a YAML scalar can have.
         kinds = {"int": int, "str": str}.get(str(field.type).removesuffix(" | None"))
         given = values.get(field.name)
+        missing = field.name not in values or (given is None and "None" in str(field.type))
         # A truth value is a number in Python.
-        if kinds and given is not None and type(given) is not kinds:
+        if kinds and not missing and type(given) is not kinds:
             raise BadInputError(
                 f"{where}: {field.name}={quoted(given)} must be of type {field.type}"
             )

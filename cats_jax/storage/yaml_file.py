@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import pathlib
+from collections.abc import Iterator
 from typing import Any
 
 from ..errors import BadInputError, known_names, quoted
@@ -21,6 +23,19 @@ def load_mapping(path: str | pathlib.Path, what: str) -> Any:
         BadInputError: no such file, or no YAML within the limits of `yaml_reading`.
     """
     return load_yaml(pathlib.Path(path), what)
+
+
+@contextlib.contextmanager
+def naming(where: str) -> Iterator[None]:
+    """Put a file's name before what a check of its values says.
+
+    Raises:
+        BadInputError: the block raised one.
+    """
+    try:
+        yield
+    except BadInputError as error:
+        raise type(error)(f"{where}: {error}") from error
 
 
 def checked_fields(where: str, content: Any, kind: type) -> dict[str, Any]:

@@ -27,6 +27,7 @@ MAX_VALUES = 20_000
 MAX_CHARACTERS = 1 << 20
 """Most characters of a document's values, those that aliases stand for included."""
 
+_TOO_DEEP = f"it is nested more than {MAX_DEPTH} deep"
 _MERGE = "tag:yaml.org,2002:merge"
 
 
@@ -77,12 +78,19 @@ class _Loader(yaml.SafeLoader):
 
     yaml_implicit_resolvers: dict[Any, Any] = {}  # noqa: RUF012 - of the base class
     _composed = 0
+    _depth = 0
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         self._composed += 1
+        self._depth += 1
         if self._composed > MAX_VALUES:
             raise ValueError(f"it has more than {MAX_VALUES} values")
-        return super().compose_node(parent, index)
+        # Here already: the scanner's time grows with the square of the depth.
+        if self._depth > MAX_DEPTH:
+            raise ValueError(_TOO_DEEP)
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
 
     def compose_mapping_node(self, anchor: Any) -> MappingNode:
         node = super().compose_mapping_node(anchor)
@@ -124,7 +132,7 @@ def _check_size(root: Node) -> None:
                 "characters"
             )
         if depth > MAX_DEPTH:
-            raise ValueError(f"it is nested more than {MAX_DEPTH} deep")
+            raise ValueError(_TOO_DEEP)
         sizes[id(node)] = values, characters, depth
         return sizes[id(node)]
 

@@ -21,9 +21,10 @@ import numpy as np
 import learners
 
 from ..controllers import checkpoint
-from ..errors import BadInputError, known_names
+from ..errors import BadInputError, known_names, quoted
 from ..reporting.statistics import Interval, mean_of_seeds
 from ..storage import durable
+from ..storage.reading import read_json, reading
 from ..storage.yaml_file import load_mapping
 from .questions import TrainingQuestions, bank_questions
 from .rivals import play_controllers
@@ -69,12 +70,16 @@ def load_ablations(path: pathlib.Path = ABLATIONS_FILE) -> dict[str, tuple[Row, 
         BadInputError: there is no such file, or a row is not a training.
     """
     document = load_mapping(path, "file of ablations")
+    if not isinstance(document, dict):
+        raise BadInputError(f"{str(path)!r} must map names of tables to their rows")
     tables = {}
-    for name, rows in (document if isinstance(document, dict) else {}).items():
+    for name, rows in document.items():
+        where = f"{str(path)!r}: table {quoted(name)}"
         if not isinstance(rows, dict):
-            raise BadInputError(f"{str(path)!r}: table {name!r} must map labels to rows")
+            raise BadInputError(f"{where} must map labels to rows")
         tables[str(name)] = tuple(
-            _row(str(name), str(label), {} if row is None else row) for label, row in rows.items()
+            _row(f"{where}, row {quoted(label)}", str(label), {} if row is None else row)
+            for label, row in rows.items()
         )
     return tables
 
@@ -248,12 +253,13 @@ def _finished(folder: pathlib.Path, made_of: dict[str, Any]) -> Result | None:
     path = folder / "result.json"
     if not path.is_file():
         return None
-    document = json.loads(path.read_text(encoding="utf-8"))
-    if document["made_of"] != json.loads(json.dumps(made_of)):
-        raise BadInputError(
-            f"{str(folder)!r} holds a row of other settings: choose another --output"
-        )
-    return Result.from_dict(document)
+    with reading(repr(str(path)), "delete it, and the row is trained anew"):
+        document = read_json(path)
+        if document["made_of"] != json.loads(json.dumps(made_of)):
+            raise BadInputError(
+                f"{str(folder)!r} holds a row of other settings: choose another --output"
+            )
+        return Result.from_dict(document)
 
 
 def _write(folder: pathlib.Path, result: Result, made_of: dict[str, Any]) -> None:
@@ -268,8 +274,7 @@ def _write(folder: pathlib.Path, result: Result, made_of: dict[str, Any]) -> Non
     durable.replace_json(folder / "result.json", document)
 
 
-def _row(table: str, label: str, values: Any) -> Row:
-    where = f"table {table!r}, row {label!r}"
+def _row(where: str, label: str, values: Any) -> Row:
     if not isinstance(values, dict) or not isinstance(values.get("set", []), list):
         raise BadInputError(
             f"{where}: must be a mapping, and its `set` a list, such as {{set: [gae_lambda=1]}}"

@@ -45,7 +45,7 @@ REFUSED = {
     "a: &a [*a]\n": "an alias stands for what it is in",
     f"name: &n {'x' * 60_000}\na: [{', '.join(['*n'] * 20)}]\n": "aliases stand for more than",
     f"seeds: [{', '.join(map(str, range(30_000)))}]\n": "more than 20000 values",
-    f"seeds: {'[' * 5000}\n": "nested too deeply",
+    f"seeds: {'[' * 5000}\n": "nested more than 64 deep",
     f"name: {'x' * (1 << 20)}\n": "more than 1 MiB",
     "name: a\nname: b\n": ":5 is not valid YAML: key 'name' occurs twice",
     "max_seconds: 1:30\n": ":4 is not valid YAML: '1:30' means different things",

@@ -41,6 +41,7 @@ from ..local_files import LOCAL_FILES, read_config, reason_of
 from ..prompts.policy_encoder import PromptEncoder
 from ..prompts.policy_format import AUTO, choose_format
 from ..threads import default_threads
+from ..weights import stored_tensors
 from .attention import check_computable, layer_masks
 from .prefix_cache import PrefixCache, Segment, cache_bytes
 
@@ -185,6 +186,7 @@ class CausalModel:
             BadInputError: a tensor of the model is missing, or see `check_computable`.
         """
         self.check_computable()
+        self._check_stored()
         with _reading(self._folder):
             if self._num_threads is None:
                 self._num_threads = default_threads(self._folder, self.device.type)
@@ -207,6 +209,16 @@ class CausalModel:
             )
         self.model.to(self.device).eval()
         self.num_parameters = sum(p.numel() for p in self.model.parameters())
+
+    def _check_stored(self) -> None:
+        """Check that there are weights for all layers, which transformers makes before it looks."""
+        stored = sum(math.prod(tensor.shape) for tensor in stored_tensors(self._folder).values())
+        if self._num_layers * int(self.text_config.hidden_size) > stored:
+            raise BadInputError(
+                f"{str(self._folder)!r}: config.json names {self._num_layers} layers of width "
+                f"{self.text_config.hidden_size}, for which {stored} stored numbers are too few: "
+                "check that config.json belongs to these weights"
+            )
 
     def new_cache(self) -> PrefixCache:
         """An empty prefix cache of this model's shape; load the weights first."""
@@ -259,7 +271,10 @@ class CausalModel:
         found: set[int] = set() if self._prompts is None else set(self._prompts.end_ids)
         sources = [self.tokenizer, self.config, self.text_config]
         if (self._folder / "generation_config.json").is_file():
-            sources.append(GenerationConfig.from_pretrained(self._folder, local_files_only=True))
+            with _reading(self._folder):
+                sources.append(
+                    GenerationConfig.from_pretrained(self._folder, local_files_only=True)
+                )
         for source in sources:
             ids = getattr(source, "eos_token_id", None)
             found.update([ids] if isinstance(ids, int) else ids or [])

@@ -7,7 +7,7 @@ from typing import Any
 
 from ... import world
 from ...errors import BadInputError
-from ...storage.yaml_file import checked_fields, load_mapping
+from ...storage.yaml_file import checked_fields, load_mapping, naming
 from ..folders import check_model_folder, existing_folder
 from ..local_files import LOCAL_FILES, read_config, reason_of
 from ..weights import stored_tensors
@@ -102,7 +102,8 @@ def load_format(path: str | pathlib.Path) -> PRMFormat:
     read_out = values["read_out"]
     kind = Head if isinstance(read_out, dict) and "layers" in read_out else TokenPair
     values["read_out"] = kind(**checked_fields(f"{where}, read_out", read_out, kind))
-    return PRMFormat(**values)
+    with naming(where):
+        return PRMFormat(**values)
 
 
 def _vocabulary(folder: pathlib.Path) -> set[str]:

@@ -13,7 +13,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from ...errors import BadInputError, known_names
-from ...storage.yaml_file import checked_fields, load_mapping
+from ...storage.yaml_file import checked_fields, load_mapping, naming
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,8 @@ def choose_format(choice: str, vocabulary: Collection[str]) -> PolicyFormat:
     if choice.endswith((".yaml", ".yml")):
         where = f"policy format file {choice!r}"
         values = checked_fields(where, load_mapping(choice, "policy format"), PolicyFormat)
-        found = PolicyFormat(**{"name": pathlib.Path(choice).stem, **values})
+        with naming(where):
+            found = PolicyFormat(**{"name": pathlib.Path(choice).stem, **values})
         if vocabulary:
             _check_end_tokens(where, found, vocabulary)
         return found

@@ -200,14 +200,8 @@ class Server:
             raise BadInputError(f"server {self.url} {error}: {hint}") from error
         except BadInputError:
             raise
-        except (
-            KeyError,
-            TypeError,
-            IndexError,
-            ValueError,
-            AttributeError,
-            RecursionError,
-        ) as error:
+        # KeyError, TypeError, OverflowError, RecursionError and more: the content decides.
+        except Exception as error:
             raise _TryAgainError(f"a reply that is not whole ({_one_line(error)})") from error
 
     def _check(self, model: str | None, context: int) -> str:
@@ -223,14 +217,7 @@ class Server:
             served = {str(entry["id"]): entry for entry in found}
         except BadInputError:
             raise
-        except (
-            httpx.HTTPError,
-            httpx.InvalidURL,
-            KeyError,
-            TypeError,
-            ValueError,
-            RecursionError,
-        ) as error:
+        except Exception as error:
             raise BadInputError(
                 f"server {self.url} can't be used ({self._without_key(error)}): check the address, "
                 "and that it serves OpenAI's API"
@@ -404,7 +391,9 @@ def _sampled(choice: dict[str, Any], body: dict[str, Any], cached: int) -> Sampl
     """
     if choice.get("token_ids") is None:
         raise UnfitServerError("gives no 'token_ids' with its samples (return_token_ids)")
-    ids = tuple(int(token) for token in choice["token_ids"])
+    ids = tuple(choice["token_ids"])
+    if not all(type(token) is int and 0 <= token < 1 << 31 for token in ids):
+        raise ValueError("a token id is no id")
     finish = choice["finish_reason"]
     if not ids or finish not in ("stop", "length"):
         raise ValueError(f"a sample of {len(ids)} tokens that ends with {finish!r}")
