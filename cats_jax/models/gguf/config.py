@@ -139,7 +139,7 @@ def _llama3(factors: Sequence[float], config: Mapping[str, Any]) -> dict[str, An
     """The scaling of Llama 3.1, of which a GGUF stores the result: a divisor for each frequency."""
     half = config["head_dim"] // 2
     given = np.asarray(factors, np.float64)
-    factor = _decimal(given.max())
+    factor = _decimal(float(given.max()))
     low, high, length = _LLAMA3_ROPE.values()
     turns = length * config["rope_theta"] ** -(np.arange(half) / half) / (2 * math.pi)
     smooth = np.clip((turns - low) / (high - low), 0.0, 1.0)

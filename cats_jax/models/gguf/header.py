@@ -25,7 +25,19 @@ _MAX_ENTRIES = 1 << 16
 _MAX_HEADER = 1 << 28
 _MAX_AXES = 4
 
-_SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+_SCALARS = {
+    0: "B",
+    1: "b",
+    2: "H",
+    3: "h",
+    4: "I",
+    5: "i",
+    6: "f",
+    7: "?",
+    10: "Q",
+    11: "q",
+    12: "d",
+}
 _STRING, _ARRAY = 8, 9
 
 _PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf")
