@@ -82,6 +82,8 @@ def convert_gguf(
             f"{', '.join(ARCHITECTURES)} are converted: download the release as safetensors"
         )
     # torch and tokenizers take seconds to import: what is wrong with a file is said before.
+    import transformers
+
     from .tokenizer import special_ids, tokenizer_files
 
     way_out = "download another GGUF of the model, or the release as safetensors"
@@ -89,7 +91,8 @@ def convert_gguf(
         shapes = {name: tensor.shape for name, tensor in model.tensors.items()}
         config = model_config(model.metadata, shapes, _rope_factors(model))
         config |= special_ids(model.metadata)
-        config["dtype"] = dtype
+        # Without its version, transformers takes every tokenizer for a faulty one of Mistral.
+        config |= {"dtype": dtype, "transformers_version": transformers.__version__}
         check_sizes(config, "")
         weights = _weights(model, config)
         texts = tokenizer_files(model.metadata, config["vocab_size"])
