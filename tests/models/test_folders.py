@@ -114,7 +114,11 @@ def test_a_folder_without_a_model_is_told_what_it_lacks(tmp_path, files, expecte
 
 
 def test_a_file_is_not_a_folder(tmp_path):
-    file = tmp_path / "model.gguf"
-    file.touch()
-    with pytest.raises(BadInputError, match="is a file: give the folder of a model"):
-        check_model_folder(file)
+    for name, match in (
+        ("model.safetensors", "is a file: give the folder of a model"),
+        ("model.gguf", r"is a GGUF file: `cats-jax convert .*/model\.gguf OUT`"),
+    ):
+        file = tmp_path / name
+        file.touch()
+        with pytest.raises(BadInputError, match=match):
+            check_model_folder(file)

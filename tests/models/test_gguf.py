@@ -250,7 +250,7 @@ def llama3_factors(factor):
 
     scaling = {"rope_type": "llama3", "factor": factor, "low_freq_factor": 1.0,
                "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}  # fmt: skip
-    config = AutoConfig.for_model(**config_of("llama"), rope_scaling=scaling)
+    config = AutoConfig.for_model(**config_of("llama"), rope_scaling=dict(scaling))
     scaled, _ = ROPE_INIT_FUNCTIONS["llama3"](config, "cpu")
     plain = config_of("llama")["rope_theta"] ** -(torch.arange(16) / 16)
     return scaling, (plain / scaled).numpy().astype(np.float32)
@@ -263,6 +263,8 @@ def test_llamas_scaling_follows_from_its_factors(tmp_path, factor):
     values = tensors("llama") | {"rope_freqs.weight": factors}
     convert_gguf(write(tmp_path / "m.gguf", values=values), tmp_path / "out")
     assert ours(tmp_path / "out").config.rope_parameters["factor"] == factor
+    written = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert written["rope_scaling"] == scaling
     with pytest.raises(ValueError, match=r"not the scaling of Llama 3\.1"):
         config_of("llama", factors[::-1])
 

@@ -6,6 +6,7 @@ dequantised a few rows at a time, so that memory does not grow with the model.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import pathlib
@@ -181,8 +182,9 @@ def _expected(config: Mapping[str, Any]) -> dict[str | None, tuple[int, ...]]:
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    # The weights' dtype is the caller's business; a meta tensor has no values.
-    made = AutoConfig.for_model(**{k: v for k, v in config.items() if k != "dtype"})
+    # transformers changes nested values of what it is given.
+    own = copy.deepcopy({key: value for key, value in config.items() if key != "dtype"})
+    made = AutoConfig.for_model(**own)
     with torch.device("meta"):
         state = AutoModelForCausalLM.from_config(made, trust_remote_code=False).state_dict()
     if config["tie_word_embeddings"]:
