@@ -67,7 +67,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@echo 'Installing into .venv (a minute or two, 2 GB) ...'
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@$(PIP) install -c constraints.txt hatchling editables
-	@$(PIP) install -c constraints.txt --no-build-isolation -e '.[hf,http,serve,eval,ray,dev,notebooks]'
+	@$(PIP) install -c constraints.txt --no-build-isolation -e '.[hf,gguf,http,serve,eval,ray,dev,notebooks]'
 	@touch $@
 
 vllm-env: $(VLLM_STAMP)
@@ -117,7 +117,7 @@ test-newest:
 	@rm -rf .venv-newest && $(NEWEST_PYTHON) -m venv .venv-newest
 	@grep '^torch==' constraints.txt > .venv-newest/constraints.txt
 	@$(NEWEST_PIP) install -c .venv-newest/constraints.txt \
-	  -e '.[hf,http,serve,eval,ray,dev,notebooks]'
+	  -e '.[hf,gguf,http,serve,eval,ray,dev,notebooks]'
 	@$(NEWEST_BIN)/python --version
 	@$(NEWEST_BIN)/python -m pip list --format freeze | \
 	  grep -E '^(jax|flax|optax|orbax-checkpoint|numpy|torch|transformers|ray|starlette)=='

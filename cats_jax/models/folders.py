@@ -52,6 +52,11 @@ def existing_folder(path: str | pathlib.Path, what: str = "model", ways: str = "
     folder = pathlib.Path(path)
     if folder.is_dir():
         return folder
+    if folder.is_file() and folder.suffix == ".gguf":
+        raise MissingModelError(
+            f"{what} {str(path)!r} is a GGUF file: `cats-jax convert {path} OUT` makes a model "
+            "folder from it"
+        )
     if folder.is_file():
         raise MissingModelError(
             f"{what} {str(path)!r} is a file: give the folder of a model, with config.json and "
@@ -97,7 +102,8 @@ def what_is_lacking(folder: pathlib.Path) -> str:
             "model and give the folder of the result"
         )
     if has("*.gguf"):
-        return f"holds GGUF files, which are not read: {release}, from which the GGUF was made"
+        file = sorted(folder.glob("*.gguf"))[0]
+        return f"holds GGUF files: `cats-jax convert {file} OUT` makes a model folder from one"
     if has("*.bin"):
         return (
             "holds weights as .bin files: `cats-jax convert "

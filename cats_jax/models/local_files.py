@@ -62,12 +62,16 @@ def read_config(folder: pathlib.Path) -> dict[str, Any]:
                 check_entries(content, {"eos_token_id": _IDS} if "eos_token_id" in content else {})
             if name == "config.json":
                 config = content
-                _check_sizes(content, "")
-                _check_sizes(content.get("text_config") or {}, "text_config.")
+                check_sizes(content, "")
+                check_sizes(content.get("text_config") or {}, "text_config.")
     return config
 
 
-def _check_sizes(config: Mapping[str, Any], where: str) -> None:
+def check_sizes(config: Mapping[str, Any], where: str) -> None:
+    """Raise ValueError if a size in a configuration is no whole number in its range.
+
+    `where` comes before the size's name in the message.
+    """
     for name, most in _SIZES.items():
         value = config.get(name)
         if value is not None and (type(value) is not int or not 1 <= value <= most):

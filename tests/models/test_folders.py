@@ -80,14 +80,17 @@ def test_from_python_too(tmp_path):
     with pytest.raises(MissingModelError, match=f"hf download {_ID} "):
         convert_checkpoint(_ID, "out")
     (tmp_path / "model.gguf").touch()
-    with pytest.raises(MissingModelError, match="holds GGUF files, which are not read"):
+    with pytest.raises(MissingModelError, match=r"`cats-jax convert .*/model\.gguf OUT`"):
         convert_checkpoint(tmp_path, tmp_path / "out")
 
 
 @pytest.mark.parametrize(
     ("files", "expected"),
     [
-        (["model-Q4_K_M.gguf"], r"holds GGUF files.* download the release's config.json and \*.sa"),
+        (
+            ["model-Q4_K_M.gguf"],
+            r"`cats-jax convert .*/m/model-Q4_K_M.gguf OUT` makes a model folder",
+        ),
         (["config.json", "model.gguf"], "holds GGUF files"),
         (["config.json", "pytorch_model.bin"], r"`cats-jax convert .*/m OUT`"),
         (["adapter_config.json", "adapter_model.safetensors"], "an adapter alone.*merge it"),
@@ -106,12 +109,16 @@ def test_a_folder_without_a_model_is_told_what_it_lacks(tmp_path, files, expecte
         (folder / name).touch()
     with pytest.raises(MissingModelError, match=expected) as refused:
         check_model_folder(folder)
-    if "pytorch_model.bin" not in files:
+    if "pytorch_model.bin" not in files and not any(name.endswith(".gguf") for name in files):
         assert "convert" not in str(refused.value)
 
 
 def test_a_file_is_not_a_folder(tmp_path):
-    file = tmp_path / "model.gguf"
-    file.touch()
-    with pytest.raises(BadInputError, match="is a file: give the folder of a model"):
-        check_model_folder(file)
+    for name, match in (
+        ("model.safetensors", "is a file: give the folder of a model"),
+        ("model.gguf", r"is a GGUF file: `cats-jax convert .*/model\.gguf OUT`"),
+    ):
+        file = tmp_path / name
+        file.touch()
+        with pytest.raises(BadInputError, match=match):
+            check_model_folder(file)

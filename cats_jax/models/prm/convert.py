@@ -7,6 +7,7 @@ on memory and time. The new folder gets its name when it is complete.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pathlib
@@ -15,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,30 +80,46 @@ def convert_checkpoint(
     """
     source, target = pathlib.Path(source), pathlib.Path(target)
     names = _bin_files(source)
-    if target.exists() and not (target.is_dir() and not any(target.iterdir())):
-        raise BadInputError(f"{str(target)!r} is there already: name a folder that is not")
+    check_absent(target)
     size = sum((source / name).stat().st_size for name in names)
     seconds = _STARTING_SECONDS + 3 * size / _SLOWEST_BYTES if max_seconds is None else max_seconds
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        work = tempfile.mkdtemp(prefix=f"{target.name}.partial-", dir=target.parent)
-    except OSError as error:
-        raise BadInputError(f"{str(target)!r} can't be written: {error.strerror}") from error
-    try:
-        folder = pathlib.Path(work)
+    with new_folder(target) as folder:
         report = _run_worker(source, names, folder, seconds, lambda n: progress(min(1.0, n / size)))
         _copy_texts(source, folder)
         record = {key: report[key] for key in ("source", "torch", "cats_jax", "left_out")}
         (folder / RECORD).write_text(json.dumps({"format": 1, **record}, indent=1) + "\n")
-        folder.chmod(0o755)
-        folder.replace(target)
-    except OSError as error:
-        raise BadInputError(f"{str(target)!r} can't be written: {error.strerror}") from error
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
     return Conversion(
         report["num_tensors"], report["num_bytes"], tuple(report["files"]), report["left_out"]
     )
+
+
+def check_absent(target: pathlib.Path) -> None:
+    """Raise BadInputError if something stands at a path that is to become a folder."""
+    if target.exists() and not (target.is_dir() and not any(target.iterdir())):
+        raise BadInputError(f"{str(target)!r} is there already: name a folder that is not")
+
+
+@contextlib.contextmanager
+def new_folder(target: pathlib.Path) -> Iterator[pathlib.Path]:
+    """A folder to write in, which gets the name `target` when the `with` block ends.
+
+    After any error nothing of it stays, and what is left by a kill has another name.
+
+    Raises:
+        BadInputError: something can't be written.
+    """
+    work = None
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        work = pathlib.Path(tempfile.mkdtemp(prefix=f"{target.name}.partial-", dir=target.parent))
+        yield work
+        work.chmod(0o755)
+        work.replace(target)
+    except OSError as error:
+        raise BadInputError(f"{str(target)!r} can't be written: {error.strerror}") from error
+    finally:
+        if work is not None:
+            shutil.rmtree(work, ignore_errors=True)
 
 
 def _bin_files(source: pathlib.Path) -> list[str]:

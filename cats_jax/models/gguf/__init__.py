@@ -1,0 +1,1 @@
+"""GGUF files of llama.cpp as model folders: header, configuration, tokenizer, weights."""
