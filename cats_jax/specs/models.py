@@ -153,9 +153,10 @@ class ModelSpec:
 
     @property
     def name(self) -> str:
-        """The last part of `path`, then those of the adapter and of the head: "BASE+ADAPTER"."""
-        added = (self.adapter, getattr(self, "head", None))
-        return "+".join(pathlib.Path(path).name for path in (self.path, *added) if path)
+        """The last parts of `path` and adapter, and the head's without suffix: "BASE+ADAPTER"."""
+        names = [pathlib.Path(path).name for path in (self.path, self.adapter) if path]
+        head = getattr(self, "head", None)
+        return "+".join([*names, *([pathlib.Path(head).stem] if head else [])])
 
     def given(self) -> dict[str, Any]:
         """The backends' settings that differ from their defaults, by name."""

@@ -65,6 +65,8 @@ class RewardModel(CausalModel):
                 )
         tensors = stored_tensors(self._folder) | tensors_of_file(prm_format.read_out)
         self._head = prm_format.read_out if isinstance(prm_format.read_out, Head) else None
+        if isinstance(self._head, HeadOfFile):
+            self.name += f"+{pathlib.Path(self._head.file).stem}"
         self._layers: list[tuple[StoredTensor, StoredTensor | None]] = []
         if self._head is not None:
             self._layers = _head_layers(

@@ -211,8 +211,8 @@ def _count_merged(tensor: StoredTensor, adapter: Adapter) -> tuple[int, int]:
     """As `_count`, of a tensor with an adapter's change."""
     values = adapter.merged_stored(tensor)
     unsigned, magnitude, limit, _ = _BITS["F32"]
-    bits = values.numpy().view(unsigned) & magnitude
-    return bits.size, int(np.count_nonzero(bits < limit))
+    small = (values.numpy().view(unsigned) & magnitude) < limit
+    return small.size, int(small.sum())
 
 
 def _bits() -> dict[str, tuple[Any, Any, Any, Any]]:
