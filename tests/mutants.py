@@ -1110,6 +1110,20 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/models/test_prm_families.py", "-k", "keep_their_contract and skywork"),
     ),
     Mutant(
+        name="an adapter's rank is taken for its root",
+        file="cats_jax/models/adapter.py",
+        original='math.sqrt(rank) if self._config.get("use_rslora") else rank',
+        mutated="rank",
+        tests=("tests/models/test_adapter.py", "-k", "single_layers"),
+    ),
+    Mutant(
+        name="a torn copy of a merged model is read",
+        file="cats_jax/models/merged_folder.py",
+        original="all((folder / name).stat().st_size == size for",
+        mutated="all((folder / name).is_file() or size for",
+        tests=("tests/models/test_adapter.py", "-k", "torn_one"),
+    ),
+    Mutant(
         name="a weight that rounds to the threshold counts as below it",
         file="cats_jax/models/prm/sparsity.py",
         original="np.count_nonzero(bits < limit)",

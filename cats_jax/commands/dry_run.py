@@ -132,8 +132,7 @@ def _footprints(
             models.check(spec)
             found.append(models.footprint(_as_settled(spec, work), work))
             kind = "policy" if spec.where == "policy" else "PRM"
-            name = pathlib.Path(spec.path).name
-            formats.append(f"format of the {kind} {name!r}: {described_format(spec)}")
+            formats.append(f"format of the {kind} {spec.name!r}: {described_format(spec)}")
         except MissingModelError as error:
             found.append(None)
             absent.append(str(error))
@@ -152,7 +151,7 @@ def _threads(specs: Sequence[PolicySpec | PrmSpec]) -> list[str]:
         spec = choose_threads(choose_backend(spec))
         if spec.num_threads and not gpu_numbers(spec) and not is_function_name(spec.path):
             kind = "policy" if spec.where == "policy" else "PRM"
-            parts.append(f"{kind} {pathlib.Path(spec.path).name!r} {spec.num_threads}")
+            parts.append(f"{kind} {spec.name!r} {spec.num_threads}")
     if not parts:
         return []
     return [f"threads (num_threads), of {available_cpus()} CPUs: {', '.join(parts)}"]

@@ -21,9 +21,14 @@ class PrmOptions(ModelOptions):
     Attributes:
         family: format in which a PRM reads a solution: its name, a .yaml file, or auto, which
             infers it from the model's configuration, head and tokenizer.
+        adapter: folder of a LoRA adapter in PEFT's layout, merged into the weights of every PRM.
+        head: .safetensors file of a linear head (weight, bias) on the last hidden state of a plain
+            language model, whose sigmoid is the score; for the back end hf.
     """
 
     family: str = "auto"
+    adapter: str | None = None
+    head: str | None = None
 
     def spec(self, prm: str) -> PrmSpec:
         """The PRM of this name or folder, loaded with these options.
@@ -36,4 +41,4 @@ class PrmOptions(ModelOptions):
         settings = self.settings()
         if self.backend in ("hf", "auto"):
             settings.setdefault("batch_tokens", _BATCH_TOKENS)
-        return PrmSpec(prm, format=self.family, **settings)
+        return PrmSpec(prm, format=self.family, adapter=self.adapter, head=self.head, **settings)

@@ -140,7 +140,7 @@ def _score(labelled: LabelledData, specs: Sequence[PrmSpec]) -> tuple[LabelledDa
 
     silence_transformers()
     for spec in specs:  # all are found before the first is loaded
-        choose_format(spec.format, model_folder(spec))
+        choose_format(spec.format, model_folder(spec), spec.head)
     models = ModelFolders()
     check_models(models, None, specs, Work())
     errors: list[str] = []

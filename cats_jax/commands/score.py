@@ -41,7 +41,7 @@ def score(
     check_output("--output", output)
     rows = count_rows(input)
     silence_transformers()
-    prm_format = choose_format(spec.format, folder)
+    prm_format = choose_format(spec.format, folder, spec.head)
     models = ModelFolders()
     check_models(models, None, [spec], Work())
     scorer = models.prm(spec)

@@ -75,7 +75,7 @@ def serve(
     from .terminal import make_console
 
     found = _recipe(recipe, in_flight)
-    name = pathlib.Path(found.policy.path).name if model_name is None else model_name
+    name = found.policy.name if model_name is None else model_name
     offer = Offer(
         found,
         name=name,

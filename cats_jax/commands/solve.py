@@ -27,8 +27,11 @@ def solve(
     num_candidates: Annotated[int | None, tyro.conf.arg(aliases=["-n"])] = None,
     policy: str | None = None,
     policy_format: str | None = None,
+    policy_adapter: str | None = None,
     prm: str | None = None,
     prm_format: str | None = None,
+    prm_adapter: str | None = None,
+    prm_head: str | None = None,
     loading: tyro.conf.OmitArgPrefixes[ModelOptions],
     checkpoint: str | None = None,
     calibration: str | None = None,
@@ -59,10 +62,14 @@ def solve(
         num_candidates: N, candidates per reasoning step at most; default: 16.
         policy: model folder, or a policy of the embedded world; default: weak.
         policy_format: format in which the policy is asked: a name, a .yaml file, or auto (default).
+        policy_adapter: folder of a LoRA adapter in PEFT's layout, merged into the policy's weights.
         prm: model folder, or a PRM of the embedded world, or the label of a PRM in the recipe;
             default: exact.
         prm_format: format in which the PRM reads a solution: a name, a .yaml file, or auto
             (default).
+        prm_adapter: folder of a LoRA adapter, merged into the PRM's weights.
+        prm_head: .safetensors file of a linear head on the last hidden state of a plain language
+            model, whose sigmoid is the score; for the back end hf.
         loading: how policy and PRM are loaded.
         checkpoint: checkpoint of the controller, for --strategy cats; default: the shipped one.
         calibration: calibration of the PRM, a file of `cats-jax calibrate` or "none"; default: that
@@ -101,8 +108,11 @@ def solve(
         "num_candidates": num_candidates,
         "policy": policy,
         "policy_format": policy_format,
+        "policy_adapter": policy_adapter,
         "prm": prm,
         "prm_format": prm_format,
+        "prm_adapter": prm_adapter,
+        "prm_head": prm_head,
         "checkpoint": checkpoint,
         "calibration": calibration,
         "width": width,
@@ -179,7 +189,8 @@ def solve(
 
 
 _OF_STRATEGIES = ("checkpoint", "width", "path_score")
-_OF_MODELS = ("policy", "policy_format", "prm_format", "calibration", "max_step_tokens")
+_OF_MODELS = ("policy", "policy_format", "policy_adapter", "prm_format", "prm_adapter", "prm_head")
+_OF_MODELS += ("calibration", "max_step_tokens")
 
 
 def _of_options(given: Mapping[str, Any], loading: ModelOptions) -> Recipe:
@@ -189,20 +200,32 @@ def _of_options(given: Mapping[str, Any], loading: ModelOptions) -> Recipe:
     from ..specs.recipe import PolicySpec, PrmSpec, QuestionSpec, Recipe, StrategySpec
 
     settings = loading.settings()
-    policy = given.get("policy", "weak")
     steps = {name: given[name] for name in ("max_step_tokens",) if name in given}
-    prm = PrmSpec(given.get("prm", "exact"), format=given.get("prm_format", "auto"), **settings)
+    policy = PolicySpec(
+        given.get("policy", "weak"),
+        format=given.get("policy_format", "auto"),
+        adapter=given.get("policy_adapter"),
+        **steps,
+        **settings,
+    )
+    prm = PrmSpec(
+        given.get("prm", "exact"),
+        format=given.get("prm_format", "auto"),
+        adapter=given.get("prm_adapter"),
+        head=given.get("prm_head"),
+        **settings,
+    )
     spec = StrategySpec(given.get("strategy", "beam"), options=_options(given))
     if "calibration" in given:
         calibrations = load_calibrations(given["calibration"], [prm.label])
     else:
-        calibrations = default_calibrations(spec, policy)
+        calibrations = default_calibrations(spec, policy.name)
     return Recipe(
         name="solve",
         strategies=(spec,),
         num_candidates=(given.get("num_candidates", 16),),
         questions=(QuestionSpec(world="test", count=1),),
-        policy=PolicySpec(policy, format=given.get("policy_format", "auto"), **steps, **settings),
+        policy=policy,
         prms=(prm,),
         calibration=calibrations,
         seeds=(given.get("seed", 0),),

@@ -21,9 +21,10 @@ Spec = TypeVar("Spec", bound=ModelSpec)
 def choose_backend(spec: Spec) -> Spec:
     """A spec whose backend and device are those that this machine gives it.
 
-    The backend "auto" becomes "vllm" where vLLM is installed, a GPU is there and the device is not
-    the CPU, else "hf"; the settings of the other backend get their defaults. The device "auto"
-    becomes "cuda" where a GPU is there, else "cpu". The result is its own result.
+    The backend "auto" becomes "vllm" where vLLM is installed, a GPU is there, the device is not the
+    CPU, and the model has no `head`, else "hf"; the settings of the other backend get their
+    defaults. The device "auto" becomes "cuda" where a GPU is there, else "cpu". The result is its
+    own result.
     """
     if _is_served(spec):
         return spec
@@ -32,7 +33,8 @@ def choose_backend(spec: Spec) -> Spec:
         device = "cuda" if count_gpus() else "cpu"
     if backend != "auto":
         return dataclasses.replace(spec, device=device)
-    backend = "vllm" if device != "cpu" and count_gpus() and has_vllm() else "hf"
+    engine = device != "cpu" and count_gpus() and has_vllm() and not getattr(spec, "head", None)
+    backend = "vllm" if engine else "hf"
     settings = {} if is_function_name(spec.path) else of_backend(spec, backend)
     return dataclasses.replace(spec, **{**settings, "backend": backend, "device": device})
 

@@ -14,6 +14,10 @@ _HUB_ID = re.compile(r"(?:https?://(?:www\.)?(?:huggingface\.co|hf\.co)/|hf:(?:/
 _OWN_FOLDERS = ("models", "downloads", "runs", "checkpoints", "data")
 
 
+ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+"""The two files of an adapter."""
+
+
 class MissingModelError(BadInputError):
     """There is no model at a path."""
 
@@ -35,6 +39,24 @@ def check_model_folder(
     if (folder / "config.json").is_file() and any(folder.glob("*.safetensors")):
         return folder
     raise MissingModelError(f"{what} folder {str(path)!r} {what_is_lacking(folder)}")
+
+
+def adapter_folder(path: str | pathlib.Path) -> pathlib.Path:
+    """The folder of an adapter.
+
+    Raises:
+        MissingModelError: it is not there, or lacks one of the two files.
+    """
+    folder = existing_folder(path, "adapter")
+    for name in (ADAPTER_CONFIG, ADAPTER_WEIGHTS):
+        if not (folder / name).is_file():
+            pickled = (folder / "adapter_model.bin").is_file()
+            why = "; adapter_model.bin is a pickle, which is not read" if pickled else ""
+            raise MissingModelError(
+                f"adapter folder {str(path)!r} has no {name}{why}: give the folder that PEFT's "
+                "save_pretrained writes"
+            )
+    return folder
 
 
 def existing_folder(path: str | pathlib.Path, what: str = "model", ways: str = "") -> pathlib.Path:
@@ -98,8 +120,8 @@ def what_is_lacking(folder: pathlib.Path) -> str:
         return "has weights but no config.json: copy the release's config.json there"
     if has("adapter_config.json"):
         return (
-            "holds an adapter alone (adapter_config.json), not a model: merge it into its base "
-            "model and give the folder of the result"
+            "holds an adapter alone (adapter_config.json), not a model: give the folder of its "
+            "base model, and this one as its adapter"
         )
     if has("*.gguf"):
         file = sorted(folder.glob("*.gguf"))[0]

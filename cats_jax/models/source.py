@@ -6,7 +6,6 @@ format on transformers or on a serving engine, whose libraries are imported when
 
 from __future__ import annotations
 
-import hashlib
 import pathlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
@@ -17,6 +16,7 @@ from ..protocols import StepGenerator, StepScorer
 from ..specs.functions import is_function_name, load_function
 from ..specs.models import ModelSpec, PolicySpec, PrmSpec
 from .backend import choose_backend
+from .digests import adapter_digests, file_digest, weight_digests
 from .folders import MissingModelError, check_model_folder
 from .footprint import (
     Footprint,
@@ -99,13 +99,12 @@ def check_models(
         check_fit([footprint for footprint in found if footprint is not None])
 
 
-def _check_files(folder: pathlib.Path, format: str, *, reward: bool, here: bool) -> str:
-    """Check tokenizer, configuration and format of a policy or a reward model.
+def _check_files(folder: pathlib.Path, spec: PolicySpec | PrmSpec, *, here: bool) -> str:
+    """Check tokenizer, configuration, adapter and format of a policy or a reward model.
 
     Args:
         folder: the model's folder.
-        format: the format that was asked for.
-        reward: whether it is a reward model.
+        spec: what was asked for.
         here: whether this package computes the model, not an engine.
 
     Returns:
@@ -115,12 +114,12 @@ def _check_files(folder: pathlib.Path, format: str, *, reward: bool, here: bool)
     from .huggingface.model import CausalModel
     from .huggingface.prm import RewardModel
 
-    plain: Any = {"device": "cpu", "dtype": "float32", "num_threads": 1}
-    if reward:
-        prm_format = choose_format(format, folder)
-        model, name = RewardModel(folder, prm_format, **plain), prm_format.name
+    plain: Any = {"device": "cpu", "dtype": "float32", "num_threads": 1, "adapter": spec.adapter}
+    if isinstance(spec, PrmSpec):
+        chosen = choose_format(spec.format, folder, spec.head)
+        model, name = RewardModel(folder, chosen, **plain), chosen.name
     else:
-        model = CausalModel(folder, format=format, **plain)
+        model = CausalModel(folder, format=spec.format, **plain)
         name = model.format.name
     if here:
         model.check_computable()
@@ -162,13 +161,13 @@ def described_format(spec: PolicySpec | PrmSpec) -> str:
 
 
 def _check_spec(spec: PolicySpec | PrmSpec) -> str:
-    folder, reward = model_folder(spec), isinstance(spec, PrmSpec)
-    here = choose_backend(spec).backend == "hf"
-    if (name := _CHECKED.get((folder, spec.format, reward, here))) is None:
-        name = _check_files(folder, spec.format, reward=reward, here=here)
-        _CHECKED[folder, spec.format, reward, here] = name
+    folder, here = model_folder(spec), choose_backend(spec).backend == "hf"
+    what = (folder, spec.where, here, spec.adapter, getattr(spec, "head", None))
+    if (name := _CHECKED.get((spec.format, *what))) is None:
+        name = _check_files(folder, spec, here=here)
+        _CHECKED[(spec.format, *what)] = name
         if spec.format == AUTO:  # the second time it has its name
-            _CHECKED[folder, name, reward, here] = name
+            _CHECKED[(name, *what)] = name
     return name
 
 
@@ -182,16 +181,22 @@ class ModelFolders:
     def fingerprint(self, spec: PolicySpec | PrmSpec) -> dict[str, Any]:
         """The folder's name and the SHA-256 of its config.json and of each file of weights.
 
-        A model of a user's own is identified by the name of its function alone.
+        Those of an adapter, and that of a head's file, stand beside them. A model of a user's own
+        is identified by the name of its function alone.
         """
         if is_function_name(spec.path):
             load_function(spec.path)
             return {"function": spec.path}
         folder = model_folder(spec)
+        head = spec.head if isinstance(spec, PrmSpec) else None
         if isinstance(spec, PrmSpec):
-            choose_format(spec.format, folder)
-        files = [folder / "config.json", *sorted(folder.glob("*.safetensors"))]
-        return {"name": folder.name, "sha256": {file.name: _file_digest(file) for file in files}}
+            choose_format(spec.format, folder, head)
+        found: dict[str, Any] = {"name": spec.name, "sha256": weight_digests(folder)}
+        if spec.adapter is not None:
+            found["adapter"] = adapter_digests(spec.adapter)
+        if head is not None:
+            found["head"] = file_digest(pathlib.Path(head))
+        return found
 
     def footprint(self, spec: PolicySpec | PrmSpec, work: Work) -> Footprint | None:
         """Memory of a model that this process or its vLLM engine loads.
@@ -204,13 +209,13 @@ class ModelFolders:
         folder = model_folder(spec)
         head = None
         if isinstance(spec, PrmSpec):
-            read_out = choose_format(spec.format, folder).read_out
+            read_out = choose_format(spec.format, folder, spec.head).read_out
             head = read_out.layers if isinstance(read_out, Head) else None
         shape = model_shape(folder, head)
         if shape is None:
             return None
         kind = "policy" if isinstance(spec, PolicySpec) else "PRM"
-        title = f"{kind} {folder.name!r}"
+        title = f"{kind} {spec.name!r}"
         if spec.backend == "hf":
             return transformers_footprint(
                 title,
@@ -247,7 +252,7 @@ class ModelFolders:
             return _own_model(spec, StepGenerator)
         silence_transformers()
         if spec.backend != "hf":
-            return _engine_policy(spec, model_folder(spec))
+            return _engine_policy(spec, _engine_folder(spec))
         from .huggingface.generator import HuggingFaceGenerator
 
         return HuggingFaceGenerator(model_folder(spec), **_settings(spec, *_ASKED, *_LOADED))
@@ -258,18 +263,18 @@ class ModelFolders:
         if is_function_name(spec.path):
             return _own_model(spec, StepScorer)
         silence_transformers()
-        folder = model_folder(spec)
         if spec.backend != "hf":
-            return _engine_prm(spec, folder)
+            return _engine_prm(spec, _engine_folder(spec))
+        folder = model_folder(spec)
         from .huggingface.scorer import HuggingFaceScorer
 
         return HuggingFaceScorer(
-            folder, choose_format(spec.format, folder), **_settings(spec, *_LOADED)
+            folder, choose_format(spec.format, folder, spec.head), **_settings(spec, *_LOADED)
         )
 
 
 _ASKED = ("format", "step_separator", "max_step_tokens", "max_answer_tokens")
-_LOADED = ("device", "dtype", "batch_tokens", "kv_cache_gib", "num_threads")
+_LOADED = ("device", "dtype", "batch_tokens", "kv_cache_gib", "num_threads", "adapter")
 
 
 def _settings(spec: ModelSpec, *names: str) -> dict[str, Any]:
@@ -291,6 +296,16 @@ def _own_model(spec: PolicySpec | PrmSpec, protocol: type) -> Any:
             f"see cats_jax.protocols.{protocol.__name__} for what it needs"
         )
     return model
+
+
+def _engine_folder(spec: PolicySpec | PrmSpec) -> pathlib.Path:
+    """The folder that an engine reads: the model's, or a copy with the adapter merged."""
+    folder = model_folder(spec)
+    if spec.adapter is None:
+        return folder
+    from .merged_folder import merged_folder
+
+    return merged_folder(folder, spec.adapter, spec.dtype)
 
 
 def _engine_policy(spec: PolicySpec, folder: pathlib.Path) -> StepGenerator:
@@ -364,7 +379,7 @@ def check_format_name(spec: PolicySpec | PrmSpec) -> None:
     if spec.format == AUTO:
         return
     if isinstance(spec, PrmSpec):
-        choose_format(spec.format, spec.path)
+        choose_format(spec.format, spec.path, spec.head)
     else:
         choose_policy_format(spec.format, ())
 
@@ -397,8 +412,3 @@ def silence_transformers() -> None:
     from transformers.utils import logging
 
     logging.set_verbosity_error()
-
-
-def _file_digest(path: pathlib.Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -49,7 +49,7 @@ def stored_tensors(folder: str | pathlib.Path) -> dict[str, StoredTensor]:
     """
     found: dict[str, StoredTensor] = {}
     for file in weight_files(pathlib.Path(folder)):
-        for tensor in _header(file):
+        for tensor in file_tensors(file):
             if tensor.name in found:
                 raise BadInputError(
                     f"{str(folder)!r} stores tensor {tensor.name!r} twice, in "
@@ -129,7 +129,12 @@ def check_one_dtype(tensors: Iterable[StoredTensor], apart: Iterable[str] = ()) 
             )
 
 
-def _header(file: pathlib.Path) -> list[StoredTensor]:
+def file_tensors(file: pathlib.Path) -> list[StoredTensor]:
+    """Every tensor of one safetensors file, in the order of bytes.
+
+    Raises:
+        BadInputError: the file is broken.
+    """
     try:
         # The library checks that offsets, shapes and the file's size agree, but does not tell them.
         with safe_open(file, framework="np"):

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from ..errors import BadInputError
 from .functions import is_function_name
 
-HF_KEYS = ("batch_tokens", "kv_cache_gib", "num_threads")
+HF_KEYS = ("batch_tokens", "kv_cache_gib", "num_threads", "adapter", "head")
 """Settings of the backend "hf" that servers do not have."""
 
 VLLM_KEYS = (
@@ -25,6 +25,7 @@ VLLM_KEYS = (
     "engine_args",
     "seed_per",
     "num_threads",
+    "adapter",
 )
 """Settings of the backend "vllm" that servers do not have."""
 
@@ -111,6 +112,8 @@ class ModelSpec:
             only one. For servers.
         api_key_env: name of the environment variable that holds a server's API key. The key itself
             stands in no recipe, manifest or log. For servers.
+        adapter: folder of a LoRA adapter in PEFT's layout, which is merged into the weights, see
+            `models.adapter`. For "hf" and "vllm"; a server has its own.
     """
 
     # A key that is added later needs the default None: manifests made before do not have it, and
@@ -134,6 +137,7 @@ class ModelSpec:
     engine_args: Mapping[str, Any] | None = field(default=None, hash=False)
     served_name: str | None = None
     api_key_env: str | None = None
+    adapter: str | None = None
 
     where: ClassVar[str] = "model"
     """Key of a recipe under which such a model stands, for messages."""
@@ -146,6 +150,13 @@ class ModelSpec:
         _check_engine_args(self)
         if self.backend != "auto" and not is_function_name(self.path):
             _check_honoured(self)
+
+    @property
+    def name(self) -> str:
+        """The last parts of `path` and adapter, and the head's without suffix: "BASE+ADAPTER"."""
+        names = [pathlib.Path(path).name for path in (self.path, self.adapter) if path]
+        head = getattr(self, "head", None)
+        return "+".join([*names, *([pathlib.Path(head).stem] if head else [])])
 
     def given(self) -> dict[str, Any]:
         """The backends' settings that differ from their defaults, by name."""
@@ -200,19 +211,22 @@ class PrmSpec(ModelSpec):
     Attributes:
         path: `cats_jax.world.PRM_NAMES` are the embedded world's PRMs; a function returns a
             `StepScorer`.
-        label: name in tables and row keys; default: the last part of `path`.
+        label: name in tables and row keys; default: `name`.
         path_score: aggregation of the PRM's step scores, for strategies that don't name one.
+        head: .safetensors file of a linear head on the last hidden state, in place of the format's
+            read-out, see `models.prm.head_file`. For "hf", which "auto" takes with it.
     """
 
     label: str = ""
     path_score: str | None = None
+    head: str | None = None
 
     where: ClassVar[str] = "prms"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.label:
-            object.__setattr__(self, "label", pathlib.Path(self.path).name)
+            object.__setattr__(self, "label", self.name)
 
 
 def of_backend(spec: ModelSpec, backend: str) -> dict[str, Any]:
@@ -271,6 +285,9 @@ def _check_values(spec: ModelSpec) -> None:
         not isinstance(spec.served_name, str) or not spec.served_name
     ):
         raise BadInputError(f"{spec.where}: served_name={spec.served_name!r}: must be a name")
+    for key in ("adapter", "head"):
+        if (path := getattr(spec, key, None)) is not None and not (isinstance(path, str) and path):
+            raise BadInputError(f"{spec.where}: {key}={path!r}: must be a path")
     if spec.api_key_env is not None and not (
         isinstance(spec.api_key_env, str) and _VARIABLE.fullmatch(spec.api_key_env)
     ):

@@ -31,7 +31,7 @@ MAX_TREE_CANDIDATES = 64
 """Largest N for which trees are written by default."""
 
 
-_PATHS = ("path", "label", "format", "backend", "dataset", "file", "split")
+_PATHS = ("path", "label", "format", "backend", "adapter", "head", "dataset", "file", "split")
 """Keys whose values are or may be paths, or names of files."""
 
 _MAX_LIMIT = (1 << 31) - 1

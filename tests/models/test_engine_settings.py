@@ -112,6 +112,7 @@ GIVEN = {
     "log_probs": False,
     "served_name": "m",
     "api_key_env": "A_KEY",
+    "adapter": "a",
 }
 
 
@@ -143,7 +144,7 @@ def test_policies_and_prms_have_the_same_settings():
         "seed_per",
         "log_probs",
     }
-    assert names[1] - names[0] == {"label", "path_score"}
+    assert names[1] - names[0] == {"label", "path_score", "head"}
 
 
 # --- backend and device ---
@@ -485,7 +486,7 @@ def test_the_manifest_says_what_was_taken_and_another_backend_is_refused(machine
 
 
 NEW = ("max_model_len", "tensor_parallel_size", "quantization", "enforce_eager", "max_num_seqs")
-NEW += ("block_size", "engine_args", "seed_per", "log_probs", "served_name")
+NEW += ("block_size", "engine_args", "seed_per", "log_probs", "served_name", "adapter")
 
 
 @pytest.mark.parametrize("kind", ["hf", SERVER])

@@ -93,7 +93,10 @@ def test_from_python_too(tmp_path):
         ),
         (["config.json", "model.gguf"], "holds GGUF files"),
         (["config.json", "pytorch_model.bin"], r"`cats-jax convert .*/m OUT`"),
-        (["adapter_config.json", "adapter_model.safetensors"], "an adapter alone.*merge it"),
+        (
+            ["adapter_config.json", "adapter_model.safetensors"],
+            "an adapter alone.*of its base model",
+        ),
         (["config.json", "tokenizer.json"], r"no weights: download the release's \*.safetensors"),
         (["model.safetensors"], r"no config.json: copy"),
         (["snapshots/0a1b/config.json"], r"a cache of the Hugging Face hub: give .*snapshots/0a1b"),

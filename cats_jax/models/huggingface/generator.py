@@ -62,6 +62,7 @@ class HuggingFaceGenerator(StepPolicy):
         batch_tokens: tokens (rows x width) of one micro-batch; halved when memory runs out.
         kv_cache_gib: bound of the cache, see `CausalModel`. It changes no sample and no usage.
         num_threads: torch's threads (see `CausalModel`); default: by the model's size.
+        adapter: folder of a LoRA adapter that is merged into the weights.
         asked: `format`, `step_separator`, `max_step_tokens` and `max_answer_tokens`, see
             `StepPolicy`.
 
@@ -82,6 +83,7 @@ class HuggingFaceGenerator(StepPolicy):
         batch_tokens: int = 1 << 15,
         kv_cache_gib: float | None = None,
         num_threads: int | None = None,
+        adapter: str | pathlib.Path | None = None,
         **asked: Any,
     ):
         check_positive(batch_tokens=batch_tokens)
@@ -91,6 +93,7 @@ class HuggingFaceGenerator(StepPolicy):
             dtype=dtype,
             kv_cache_gib=kv_cache_gib,
             num_threads=num_threads,
+            adapter=adapter,
             **asked,
         )
         self._may_close = _table(self._text.closers, self._model)

@@ -36,6 +36,7 @@ from transformers.utils import logging as transformers_logging
 
 from ...errors import BadInputError
 from ...protocols import Question
+from ..adapter import Adapter
 from ..folders import check_model_folder
 from ..local_files import LOCAL_FILES, read_config, reason_of
 from ..prompts.policy_encoder import PromptEncoder
@@ -95,9 +96,11 @@ class CausalModel:
             cache: up to `batch_tokens` tokens of the bridge, and what its rows decode, come on top.
         format: policy format of the questions, see `choose_format`. None for a model that gets no
             questions; its tokenizer needs no chat template.
+        adapter: folder of a LoRA adapter that is merged into the weights, see `models.adapter`.
 
     Attributes:
-        name: name of the folder.
+        name: name of the folder; with an adapter, "FOLDER+ADAPTER".
+        adapter: the `Adapter`, or None.
         format: the `PolicyFormat` that was chosen; not set if the argument is None.
         num_parameters: number of parameters, a tied tensor counted once; set by `load_weights`.
         config: the transformers configuration, of a model of text and images that of the whole.
@@ -121,6 +124,7 @@ class CausalModel:
         num_threads: int | None,
         kv_cache_gib: float | None = None,
         format: str | None = AUTO,
+        adapter: str | pathlib.Path | None = None,
     ):
         # `from_pretrained` would take a wrong path for the id of a model on the hub.
         folder = check_model_folder(path).resolve()
@@ -155,6 +159,9 @@ class CausalModel:
         self._kv_cache_gib = kv_cache_gib
         self._num_threads = num_threads
         self._folder = folder
+        self.adapter = None if adapter is None else Adapter(adapter, folder)
+        if self.adapter is not None:
+            self.name += f"+{self.adapter.folder.name}"
 
     def limit_context(self, max_model_len: int | None) -> None:
         """Lower `context` to a number of tokens; None leaves it.
@@ -183,7 +190,8 @@ class CausalModel:
                 language-model head out.
 
         Raises:
-            BadInputError: a tensor of the model is missing, or see `check_computable`.
+            BadInputError: a tensor of the model is missing, or see `check_computable` and
+                `Adapter.merged`.
         """
         self.check_computable()
         self._check_stored()
@@ -207,6 +215,8 @@ class CausalModel:
                 f"{str(self._folder)!r} lacks {len(info['missing_keys'])} of the model's tensors, "
                 f"{name!r} among them: check that config.json belongs to these weights"
             )
+        if self.adapter is not None:
+            self.adapter.merge_into(self.model)
         self.model.to(self.device).eval()
         self.num_parameters = sum(p.numel() for p in self.model.parameters())
 

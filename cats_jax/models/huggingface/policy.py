@@ -24,7 +24,7 @@ class StepPolicy:
         max_step_tokens: largest number of tokens of a step; longer samples finish with "length".
         max_answer_tokens: largest number of tokens of a sample of a `to_end` request, and of an
             answer that is sampled whole.
-        model: `device`, `dtype`, `num_threads` and `kv_cache_gib` of the `CausalModel`.
+        model: `device`, `dtype`, `num_threads`, `kv_cache_gib` and `adapter` of the `CausalModel`.
 
     Attributes:
         name: name of the model.

@@ -15,6 +15,7 @@ from transformers import AutoModel
 from ...errors import BadInputError
 from ..prm.encoder import StepEncoder
 from ..prm.format import Head, PRMFormat
+from ..prm.head_file import HeadOfFile, tensors_of_file
 from ..weights import StoredTensor, check_one_dtype, stored_tensors
 from .model import CausalModel
 
@@ -25,7 +26,7 @@ class RewardModel(CausalModel):
     Args:
         path: a local model folder.
         prm_format: how the PRM reads a path.
-        device, dtype, kv_cache_gib, num_threads: as for `CausalModel`.
+        device, dtype, kv_cache_gib, num_threads, adapter: as for `CausalModel`.
 
     Attributes:
         encoder: the format's rules with this model's tokenizer.
@@ -44,6 +45,7 @@ class RewardModel(CausalModel):
         dtype: str,
         num_threads: int | None,
         kv_cache_gib: float | None = None,
+        adapter: str | pathlib.Path | None = None,
     ):
         super().__init__(
             path,
@@ -52,6 +54,7 @@ class RewardModel(CausalModel):
             num_threads=num_threads,
             kv_cache_gib=kv_cache_gib,
             format=None,
+            adapter=adapter,
         )
         self.encoder = StepEncoder(prm_format, self.tokenizer)
         for token in (self.encoder.tag_id, *(self.encoder.pair_ids or ())):
@@ -60,8 +63,10 @@ class RewardModel(CausalModel):
                     f"{str(path)!r}: the tokenizer has token {token}, but the model's vocabulary "
                     f"ends at {self.vocab_size}: take both from one release"
                 )
-        tensors = stored_tensors(self._folder)
+        tensors = stored_tensors(self._folder) | tensors_of_file(prm_format.read_out)
         self._head = prm_format.read_out if isinstance(prm_format.read_out, Head) else None
+        if isinstance(self._head, HeadOfFile):
+            self.name += f"+{pathlib.Path(self._head.file).stem}"
         self._layers: list[tuple[StoredTensor, StoredTensor | None]] = []
         if self._head is not None:
             self._layers = _head_layers(
@@ -102,7 +107,7 @@ class RewardModel(CausalModel):
 
     def _read(self, tensor: StoredTensor) -> torch.nn.Parameter:
         with safe_open(tensor.file, framework="pt") as file:
-            values = file.get_tensor(tensor.name).to(self.device, self.dtype)
+            values = file.get_tensor(tensor.name).to(self.device, self.dtype).view(tensor.shape)
         return torch.nn.Parameter(values, requires_grad=False)
 
 
@@ -149,19 +154,26 @@ def _head_layers(
                 "scores from: choose the format the PRM was trained with"
             )
         if len(weight.shape) != 2 or weight.shape[1] != width:
-            raise _wrong_shape(folder, weight, f"(outputs, {width})")
+            raise _wrong_shape(folder, head, weight, f"(outputs, {width})")
         width = weight.shape[0]
         if bias is not None and bias.shape != (width,):
-            raise _wrong_shape(folder, bias, f"({width},)")
+            raise _wrong_shape(folder, head, bias, f"({width},)")
         layers.append((weight, bias))
     wanted = 1 if head.label is None else max(2, head.label + 1)
     if width < wanted or (head.label is None and width > 1):
         expected = f"({wanted}{'' if head.label is None else ' or more'}, inputs)"
-        raise _wrong_shape(folder, layers[-1][0], expected)
+        raise _wrong_shape(folder, head, layers[-1][0], expected)
     return layers
 
 
-def _wrong_shape(folder: pathlib.Path, tensor: StoredTensor, expected: str) -> BadInputError:
+def _wrong_shape(
+    folder: pathlib.Path, head: Head, tensor: StoredTensor, expected: str
+) -> BadInputError:
+    if isinstance(head, HeadOfFile):
+        return BadInputError(
+            f"head {str(tensor.file)!r}: {tensor.name!r} has shape {tensor.shape}, the hidden "
+            f"states of {folder.name!r} need {expected}: give the head that was trained on it"
+        )
     return BadInputError(
         f"{str(folder)!r}: {tensor.name!r} has shape {tensor.shape}, the PRM format needs "
         f"{expected}: choose the format the PRM was trained with"

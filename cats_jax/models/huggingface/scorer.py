@@ -41,6 +41,7 @@ class HuggingFaceScorer:
         batch_tokens: tokens (rows x width) of one micro-batch; halved when memory runs out.
         kv_cache_gib: bound of the cache, see `CausalModel`. It changes no score and no usage.
         num_threads: torch's threads (see `CausalModel`); default: by the model's size.
+        adapter: folder of a LoRA adapter that is merged into the weights.
 
     Attributes:
         recomputed: number of tokens computed again because their keys and values had been put
@@ -60,6 +61,7 @@ class HuggingFaceScorer:
         batch_tokens: int = 1 << 15,
         kv_cache_gib: float | None = None,
         num_threads: int | None = None,
+        adapter: str | pathlib.Path | None = None,
     ):
         self._model = RewardModel(
             path,
@@ -68,8 +70,9 @@ class HuggingFaceScorer:
             dtype=dtype,
             kv_cache_gib=kv_cache_gib,
             num_threads=num_threads,
+            adapter=adapter,
         )
-        sparsity = checkpoint_sparsity(path, prm_format.read_out)
+        sparsity = checkpoint_sparsity(path, prm_format.read_out, adapter=self._model.adapter)
         self.sparsity_total = sparsity.total
         self.sparsity_last_layer = sparsity.last_layer
         self._budget = TokenBudget(batch_tokens)

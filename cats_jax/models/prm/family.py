@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
+from collections.abc import Mapping
 from typing import Any
 
 from ... import world
@@ -12,27 +14,34 @@ from ..folders import check_model_folder, existing_folder
 from ..local_files import LOCAL_FILES, read_config, reason_of
 from ..weights import stored_tensors
 from .format import PRM_FORMATS, Head, PRMFormat, TokenPair, prm_format
+from .head_file import LAYER, head_of_file
 
 AUTO = "auto"
 """Choice of the format that `detect_format` finds by the checkpoint's files."""
 
 
-def choose_format(choice: str, folder: str | pathlib.Path) -> PRMFormat:
+def choose_format(
+    choice: str, folder: str | pathlib.Path, head: str | pathlib.Path | None = None
+) -> PRMFormat:
     """The format a user asked for.
 
     Args:
         choice: a key of `PRM_FORMATS`, the path of a .yaml file, or "auto".
         folder: model folder of the PRM, which "auto" reads.
+        head: file of a linear head, whose output takes the place of the format's read-out.
 
     Raises:
         BadInputError: an unknown name, a file that is no format, or a checkpoint of no known
             family.
     """
     if choice == AUTO:
-        return detect_format(pathlib.Path(folder))
-    if choice.endswith((".yaml", ".yml")):
-        return load_format(choice)
-    return prm_format(choice)
+        found = detect_format(pathlib.Path(folder))
+    elif choice.endswith((".yaml", ".yml")):
+        # A head of its own needs no other read-out.
+        found = load_format(choice, {} if head is None else {"read_out": {"layers": [LAYER]}})
+    else:
+        found = prm_format(choice)
+    return found if head is None else dataclasses.replace(found, read_out=head_of_file(head))
 
 
 def prm_folder(path: str | pathlib.Path) -> pathlib.Path:
@@ -87,7 +96,7 @@ def detect_format(folder: pathlib.Path) -> PRMFormat:
     return found[0]
 
 
-def load_format(path: str | pathlib.Path) -> PRMFormat:
+def load_format(path: str | pathlib.Path, defaults: Mapping[str, Any] | None = None) -> PRMFormat:
     """A format from a YAML file with the keys of `PRMFormat`; see docs/own/prm.md.
 
     `read_out` is `{positive: TOKEN, negative: TOKEN}` or `{layers: [NAME, ...], label: INDEX}`.
@@ -97,7 +106,8 @@ def load_format(path: str | pathlib.Path) -> PRMFormat:
             or a value breaks its rule.
     """
     where = f"PRM format file {str(path)!r}"
-    values = checked_fields(where, load_mapping(path, "PRM format"), PRMFormat)
+    content = {**(defaults or {}), **load_mapping(path, "PRM format")}
+    values = checked_fields(where, content, PRMFormat)
     values.setdefault("name", pathlib.Path(path).stem)
     read_out = values["read_out"]
     kind = Head if isinstance(read_out, dict) and "layers" in read_out else TokenPair

@@ -12,7 +12,7 @@ import math
 import pathlib
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,6 +22,10 @@ from ...errors import BadInputError
 from ...storage.reading import read_json, reading
 from ..weights import StoredTensor, stored_tensors
 from .format import PRM_FORMATS, WORLD, Head, TokenPair
+from .head_file import tensors_of_file
+
+if TYPE_CHECKING:
+    from ..adapter import Adapter
 
 # Bytes read and counted together: they fit a core's cache.
 _BLOCK = 1 << 20
@@ -63,6 +67,7 @@ def checkpoint_sparsity(
     path: str | pathlib.Path,
     read_out: TokenPair | Head | None = None,
     *,
+    adapter: Adapter | None = None,
     progress: Callable[[float], None] = lambda share: None,
 ) -> CheckpointSparsity:
     """Counts the weights below the threshold in a model folder, in the stored precision.
@@ -75,6 +80,7 @@ def checkpoint_sparsity(
         path: a folder with safetensors weights, sharded or not.
         read_out: read-out whose tensors are the last layer. None finds it in the weights: the head
             of a known family, or the head of a causal language model.
+        adapter: adapter whose changes are merged; the weights that it changes count in float32.
         progress: called after each tensor with the share of bytes read, in [0, 1].
 
     Raises:
@@ -82,7 +88,7 @@ def checkpoint_sparsity(
             weights, no weights at all, or a read-out whose tensors are not stored.
     """
     folder = pathlib.Path(path)
-    tensors = stored_tensors(folder)
+    tensors = stored_tensors(folder) | tensors_of_file(read_out)
     config = _config(folder)
     _check_plain(folder, tensors.values(), config)
     embedding = next((name for name in _EMBEDDINGS if name in tensors), None)
@@ -95,7 +101,10 @@ def checkpoint_sparsity(
     for name, tensor in tensors.items():
         if tensor.is_float:
             digest = hashlib.sha256() if name in watched else None
-            sizes[name], zeros[name] = _count(tensor, digest)
+            if adapter is not None and adapter.changes(name):
+                sizes[name], zeros[name] = _count_merged(tensor, adapter)
+            else:
+                sizes[name], zeros[name] = _count(tensor, digest)
             if digest is not None:
                 digests[name] = digest.hexdigest()
         read += tensor.stop - tensor.start
@@ -196,6 +205,14 @@ def _count(tensor: StoredTensor, digest: Any) -> tuple[int, int]:
             size += len(bits)
             below += int(np.count_nonzero(bits < limit))
     return size, below
+
+
+def _count_merged(tensor: StoredTensor, adapter: Adapter) -> tuple[int, int]:
+    """As `_count`, of a tensor with an adapter's change."""
+    values = adapter.merged_stored(tensor)
+    unsigned, magnitude, limit, _ = _BITS["F32"]
+    small = (values.numpy().view(unsigned) & magnitude) < limit
+    return small.size, int(small.sum())
 
 
 def _bits() -> dict[str, tuple[Any, Any, Any, Any]]:

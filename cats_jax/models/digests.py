@@ -1,0 +1,30 @@
+"""SHA-256 of the files that identify a model."""
+
+from __future__ import annotations
+
+import hashlib
+import pathlib
+
+from .folders import ADAPTER_CONFIG, ADAPTER_WEIGHTS, adapter_folder
+
+
+def weight_digests(folder: pathlib.Path) -> dict[str, str]:
+    """Digests of a model folder's config.json and of each file of weights, by name."""
+    files = [folder / "config.json", *sorted(folder.glob("*.safetensors"))]
+    return {file.name: file_digest(file) for file in files}
+
+
+def adapter_digests(path: str | pathlib.Path) -> dict[str, str]:
+    """Digests of the two files of an adapter, by name.
+
+    Raises:
+        MissingModelError: see `adapter_folder`.
+    """
+    folder = adapter_folder(path)
+    return {name: file_digest(folder / name) for name in (ADAPTER_CONFIG, ADAPTER_WEIGHTS)}
+
+
+def file_digest(path: pathlib.Path) -> str:
+    """Digest of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
