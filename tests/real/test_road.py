@@ -110,7 +110,7 @@ def carried_out(folder: pathlib.Path) -> list[tuple[str, str]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         for arguments in commands():
-            # A minute's work, and a file that is no part of the example: both have tests of their own.
+            # A minute's work, and a file that is not of the example: both have their own tests.
             if "--measure" in arguments or arguments[1].endswith(".gguf"):
                 continue
             more = TRAINING if arguments[0] == "train" else ()
