@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from scipy import stats
@@ -28,7 +28,7 @@ class Interval:
     high: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Paired:
     """Comparison of two strategies on the same questions.
 
@@ -37,15 +37,24 @@ class Paired:
         wins: questions on which the first was better.
         losses: questions on which the second was better.
         questions: number of questions that both have.
-        p_value: two-sided p-value of no difference: McNemar's exact test with one run per question,
-            else the sign-flip test over questions, of which McNemar's is a special case.
+        moved: the differences that are not 0, f[wins + losses].
     """
 
     difference: Interval
     wins: int
     losses: int
     questions: int
-    p_value: float
+    moved: np.ndarray = field(repr=False, compare=False)
+
+    @functools.cached_property
+    def p_value(self) -> float:
+        """Two-sided p-value of no difference.
+
+        McNemar's exact test with one run per question, else the sign-flip test over questions, of
+        which McNemar's is a special case. Most comparisons show none, and it takes as long as the
+        interval.
+        """
+        return _sign_flip(self.moved, self.wins, self.losses)
 
     @property
     def verdict(self) -> str:
@@ -135,12 +144,11 @@ def paired(first: Sequence[float], second: Sequence[float]) -> Paired:
         wins=wins,
         losses=losses,
         questions=differences.size,
-        p_value=_sign_flip(differences, wins, losses),
+        moved=differences[differences != 0],
     )
 
 
-def _sign_flip(differences: np.ndarray, wins: int, losses: int) -> float:
-    moved = differences[differences != 0]
+def _sign_flip(moved: np.ndarray, wins: int, losses: int) -> float:
     if moved.size <= 1:
         return 1.0  # one difference is as large with either sign
     if np.all(np.abs(moved) == 1):
