@@ -19,7 +19,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from flax import struct
 from jax.scipy.special import logit
 from jaxtyping import Array, Bool, Float, Int
 
@@ -30,19 +29,13 @@ from ..resampling import resampling as scheme
 from ..selection import best
 from ..state import take
 from ..types import Context, Paths, Request, SearchState
+from .types import Resampled
 
 _CLIP = 1e-7
 """Distance of a score from 0 and 1, at least, as in its_hub."""
 
 SAMPLED = "sampled"
 """The answer of a particle that is drawn by weight."""
-
-
-class Resampled(struct.PyTreeNode):
-    """The memory: what the newest resampling has drawn."""
-
-    copies: jax.Array  # i32[S]; of each finished path
-    noise: jax.Array  # f32[N + S]; Gumbel, of the step's children and of the finished paths
 
 
 @functools.cache

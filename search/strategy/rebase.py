@@ -87,7 +87,9 @@ def balanced(
     below = jnp.maximum(lax.cumsum(mass, reverse=True), jnp.finfo(scores.dtype).tiny)
 
     def serve(left: Int[Array, ""], share: Float[Array, ""]) -> tuple[jax.Array, jax.Array]:
-        number = jnp.minimum(jnp.ceil(left * share * _EXACT).astype(jnp.int32), left)
+        number = jnp.minimum(
+            jnp.ceil(left.astype(share.dtype) * share * _EXACT).astype(jnp.int32), left
+        )
         return left - number, number
 
     _, numbers = lax.scan(serve, places, mass / below)

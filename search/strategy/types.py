@@ -23,3 +23,10 @@ class PathCount(struct.PyTreeNode):
 
     root: Paths  # [1]; the question
     begun: jax.Array  # i32[]; paths begun so far, the one in progress included
+
+
+class Resampled(struct.PyTreeNode):
+    """The memory of particle filtering: what the newest resampling has drawn."""
+
+    copies: jax.Array  # i32[S]; of each finished path
+    noise: jax.Array  # f32[N + S]; Gumbel, of the step's children and of the finished paths

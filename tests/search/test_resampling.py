@@ -123,7 +123,7 @@ def test_the_sampled_answer_is_drawn_by_weight():
         kept = strategy.keep_finished(
             state.replace(finished=finished, memory=memory.replace(copies=jnp.ones(64, jnp.int32)))
         )
-        return strategy.answer((), kept.replace(valid=finished.valid), None, strategy.aggregation)
+        return strategy.answer((), kept.replace(valid=finished.valid), state.context, strategy.aggregation)
 
     rows = np.asarray(jax.jit(jax.vmap(chosen))(jax.random.split(jax.random.key(5), 2000)))
     share = 3 / (1 + 3)  # the square roots of the odds 1 and 9

@@ -182,6 +182,8 @@ def first_state(
         "node_of_slot": [0],
         "question": first,
         "begun": 1,  # paths, of methods that write one after the other
+        "num_new": 0,  # paths that finished in the newest step
+        "copies": [],  # particle filtering: of each finished path
     }
 
 
@@ -652,6 +654,7 @@ def _end_step(rules: Rules, state: dict[str, Any]) -> list[dict[str, Any]]:
     pending = state["pending"]
     state["frontier"] = [paths[row] for row in grows]
     state["finished"] = state["finished"] + [paths[row] for row in finishes]
+    state["num_new"] = len(finishes)
     state["pool"], state["used"], state["phase"] = [], 0, 0
     state["step"] += 1
     if rules.kind != "cats":  # nobody ever decides

@@ -567,6 +567,9 @@ def assert_state(state: search.SearchState, rules: oracle.Rules, expected: dict[
     elif rules.in_turn:
         assert_equal("begun", state.memory.begun, expected["begun"])
         _assert_paths("question", state.memory.root, [expected["question"]])
+    elif rules.kind == "particle_filtering":
+        copies = np.trim_zeros(np.asarray(state.memory.copies), "b")
+        assert_equal("copies", copies, np.trim_zeros(np.array(expected["copies"], int), "b"))
     else:
         assert state.memory == ()
 
@@ -584,7 +587,7 @@ def assert_tick(
     assert_equal("active", output.active, tick.active)
     assert_equal("request.num_samples", request.num_samples, output.num_samples)
     _assert_slots("num_samples", output.num_samples, tick.num_samples)
-    _assert_ended(output.ended, before, tick)
+    _assert_ended(output.ended, tick)
     if rules.kind == "cats":
         _assert_decisions(record, request, tick)
     else:
@@ -609,11 +612,12 @@ def _assert_slots(name: str, actual: Any, expected: list[Any]) -> None:
     assert not actual[len(expected) :].any(), name
 
 
-def _assert_ended(actual: Any, before: search.SearchState, tick: oracle.Tick) -> None:
+def _assert_ended(actual: Any, tick: oracle.Tick) -> None:
     """The parents of the paths that the oracle finished, and of those the end of the search cut."""
     actual, expected = np.asarray(actual), []
     if tick.active and tick.state["phase"] == 0:
-        expected = tick.state["finished"][int(before.finished.valid.sum()) :]
+        finished = tick.state["finished"]
+        expected = finished[len(finished) - tick.state["num_new"] :]
         if oracle.ended(tick.state):
             expected = expected + tick.state["frontier"]
     parents = sorted(path["parent"] for path in expected)
