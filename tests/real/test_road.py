@@ -41,7 +41,7 @@ SMALLER = {
     "root_draws: 64, revisit_draws: 4": "root_draws: 4, revisit_draws: 1",
     "num_candidates: [4, 16, 64]": "num_candidates: [4]",
     "questions: math500": (
-        "questions: {dataset: math12k, file: data/math12k.jsonl, shuffle: 0, start: 30, count: 12}"
+        "questions: {dataset: math12k, file: data/math12k.jsonl, shuffle: 0, start: 30, count: 6}"
     ),
 }
 """What is put in place of what in the recipes of the page."""
@@ -77,7 +77,7 @@ def make_models_and_data(shared, folder: pathlib.Path) -> None:
     torch.set_num_threads(1)
     qwen_world.make_policy(tokenizer, folder / "models/Qwen2.5-Math-1.5B-Instruct", num_steps=200)
     qwen_world.make_prm(tokenizer, folder / "downloads/skywork", num_steps=60)
-    write_questions(folder / "data/math12k.jsonl", 42)
+    write_questions(folder / "data/math12k.jsonl", 36)
     for name in RECIPES:
         text = (ROOT / f"recipes/real/{name}.yaml").read_text()
         for large, small in SMALLER.items():
@@ -205,7 +205,7 @@ def check_last_run(road: Road) -> None:
     names = ("majority", "best_of_n_weighted", "beam", "cats")
     expected = {("greedy", 1), *((name, 4) for name in names)}
     cells = collections.Counter((row["strategy"], row["num_candidates"]) for row in rows)
-    assert cells == dict.fromkeys(expected, 12)
+    assert cells == dict.fromkeys(expected, 6)
     assert {row["status"] for row in rows} <= {"answered", "no_answer"}
     text = printed(road, "report")
     assert all(f"| {name} " in text for name, _ in expected)

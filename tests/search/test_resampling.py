@@ -120,10 +120,10 @@ def test_the_sampled_answer_is_drawn_by_weight():
 
     def chosen(key):
         _, memory = strategy.plan((), key, state)
-        kept = strategy.keep_finished(
-            state.replace(finished=finished, memory=memory.replace(copies=jnp.ones(64, jnp.int32)))
-        )
-        return strategy.answer((), kept.replace(valid=finished.valid), state.context, strategy.aggregation)
+        memory = memory.replace(copies=jnp.ones(64, jnp.int32))
+        kept = strategy.keep_finished(state.replace(finished=finished, memory=memory))
+        kept = kept.replace(valid=finished.valid)
+        return strategy.answer((), kept, state.context, strategy.aggregation)
 
     rows = np.asarray(jax.jit(jax.vmap(chosen))(jax.random.split(jax.random.key(5), 2000)))
     share = 3 / (1 + 3)  # the square roots of the odds 1 and 9
