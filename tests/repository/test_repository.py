@@ -338,7 +338,8 @@ def test_wheel_runs_in_an_environment_without_the_checkout(wheel, tmp_path):
     here.mkdir()
     venv.create(environment, symlinks=True)
     python = environment / "bin" / "python"
-    install = [*_PIP, "--python", python, "install", "-c", ROOT / "constraints.txt"]
+    pinned = ("--no-compile", "-c", ROOT / "constraints.txt")
+    install = [*_PIP, "--python", python, "install", *pinned]
     subprocess.run([*install, f"{wheel}[hf]"], check=True)
     site = sysconfig.get_path("purelib", vars={"base": environment})
     variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}

@@ -108,6 +108,7 @@ def test_a_finished_particle_is_lost_or_stands_twice():
         begun = state.replace(finished=finished)
         request, memory = strategy.plan((), jax.random.key(0), begun)
         assert int(request.num_samples[0]) == 2 - copies
+        assert strategy.keep_finished is not None
         after = strategy.keep_finished(begun.replace(memory=memory))
         assert int(after.valid.sum()) == copies
         assert (np.asarray(after.answer)[:copies] == 7).all()
@@ -121,6 +122,7 @@ def test_the_sampled_answer_is_drawn_by_weight():
     def chosen(key):
         _, memory = strategy.plan((), key, state)
         memory = memory.replace(copies=jnp.ones(64, jnp.int32))
+        assert strategy.keep_finished is not None
         kept = strategy.keep_finished(state.replace(finished=finished, memory=memory))
         kept = kept.replace(valid=finished.valid)
         return strategy.answer((), kept, state.context, strategy.aggregation)

@@ -51,7 +51,7 @@ _LLAMA3_ROPE = {
 def model_config(
     metadata: Mapping[str, Any],
     shapes: Mapping[str, tuple[int, ...]],
-    rope_factors: Sequence[float] | None,
+    rope_factors: Sequence[float] | np.ndarray | None,
 ) -> dict[str, Any]:
     """The content of config.json.
 
@@ -116,7 +116,7 @@ def _decimal(value: Any) -> float:
 
 
 def _scaling(
-    own: Mapping[str, Any], config: Mapping[str, Any], factors: Sequence[float] | None
+    own: Mapping[str, Any], config: Mapping[str, Any], factors: Sequence[float] | np.ndarray | None
 ) -> dict[str, Any] | None:
     kind = own.get("rope.scaling.type", "linear" if "rope.scale_linear" in own else "none")
     factor = own.get("rope.scaling.factor", own.get("rope.scale_linear"))
@@ -135,7 +135,7 @@ def _scaling(
     return scaling
 
 
-def _llama3(factors: Sequence[float], config: Mapping[str, Any]) -> dict[str, Any]:
+def _llama3(factors: Sequence[float] | np.ndarray, config: Mapping[str, Any]) -> dict[str, Any]:
     """The scaling of Llama 3.1, of which a GGUF stores the result: a divisor for each frequency."""
     half = config["head_dim"] // 2
     given = np.asarray(factors, np.float64)
@@ -151,7 +151,7 @@ def _llama3(factors: Sequence[float], config: Mapping[str, Any]) -> dict[str, An
 
 def _gemma(own: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
     key = "attention.sliding_window_pattern"
-    pattern = _whole({key: _GEMMA_PATTERN} | own, key)
+    pattern = _whole({key: _GEMMA_PATTERN, **own}, key)
     layers, heads = config["num_hidden_layers"], config["num_attention_heads"]
     largest = layers == _GEMMA_27B_LAYERS
     return {

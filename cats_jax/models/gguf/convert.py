@@ -162,7 +162,7 @@ def _weights(model: GGUFModel, config: Mapping[str, Any]) -> list[_Weight]:
         if name == "rope_freqs.weight":  # its scaling is in the configuration
             continue
         renamed = weight_name(name, architecture)
-        shape = expected.pop(renamed, None)
+        shape = None if renamed is None else expected.pop(renamed, None)
         if renamed is None or shape is None:
             raise ValueError(f"tensor {quoted(name)} has no place in a model of {architecture}")
         if shape != tensor.shape:
@@ -177,7 +177,7 @@ def _weights(model: GGUFModel, config: Mapping[str, Any]) -> list[_Weight]:
     return found
 
 
-def _expected(config: Mapping[str, Any]) -> dict[str | None, tuple[int, ...]]:
+def _expected(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     """Names and shapes of the weights of a model that transformers makes, without memory for it."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
