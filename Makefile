@@ -27,7 +27,8 @@ CLIENTS_STAMP := .venv-clients/.installed
 INSTALL    := -m pip --disable-pip-version-check -qq install --no-compile
 PIP_INSTALL := $(BIN)/python $(INSTALL)
 VLLM_PIP_INSTALL := $(VLLM_BIN)/python $(INSTALL)
-PYTEST := $(BIN)/python -m pytest -n $(JOBS) --durations 5
+# A worker without tests takes some of the other's: the slow ones stand in few files.
+PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal --durations 12
 
 # Tests see one device, no hub and one thread per process: two workers with several threads each
 # slow one another down many times over.
