@@ -106,7 +106,9 @@ def load_format(path: str | pathlib.Path, defaults: Mapping[str, Any] | None = N
             or a value breaks its rule.
     """
     where = f"PRM format file {str(path)!r}"
-    content = {**(defaults or {}), **load_mapping(path, "PRM format")}
+    content = load_mapping(path, "PRM format")
+    if isinstance(content, dict):  # what else it may be is refused below
+        content = {**(defaults or {}), **content}
     values = checked_fields(where, content, PRMFormat)
     values.setdefault("name", pathlib.Path(path).stem)
     read_out = values["read_out"]
