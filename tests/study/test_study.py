@@ -485,4 +485,7 @@ def test_the_committed_tables_are_what_the_committed_rows_give(tmp_path):
     assert 20 < len(expected) < len(committed())
     assert made == expected
     figures = {path.name for path in (RESULTS / "figures").iterdir()}
-    assert figures - {path.name for path in (tmp_path / "figures").iterdir()} <= {"prices.png"}
+    assert figures - {path.name for path in (tmp_path / "figures").iterdir()} <= {
+        "leads.png",
+        "prices.png",
+    }
