@@ -575,7 +575,10 @@ class Replay:
 
 
 @pytest.mark.slow  # as `make test` compiles them, the two differ in last bits
-@pytest.mark.parametrize("name", ["best_of_n", "particle_filtering", "mcts", "cats_random"])
+@pytest.mark.parametrize(
+    "name",
+    ["best_of_n", "dvts", "particle_filtering", "mcts", "cats_random", "sequential_best_of_n"],
+)
 def test_driver_and_rollout_give_identical_states(name, monkeypatch):
     """The same plan and commit around a bridge and in one scan, field by field, every tick."""
     # Every phase on its own, as in the graph.

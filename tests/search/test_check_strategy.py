@@ -11,7 +11,7 @@ import pytest
 import search
 
 # These differ from others by the answer rule or the policy alone.
-ALIKE = ("majority", "best_of_n_weighted", "cats_constant")
+ALIKE = ("best_of_n_weighted", "cats_constant")
 SLOW = [name for name in search.strategies if name not in ("greedy", "beam", *ALIKE)]
 
 

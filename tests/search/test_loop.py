@@ -55,7 +55,7 @@ def test_finished_paths_keep_their_places(seed):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", script.STRATEGIES)
-@hypothesis.settings(max_examples=25)
+@hypothesis.settings(max_examples=50)
 @hypothesis.given(case=script.cases())
 def test_graph_host_and_oracle_agree_on_many_more(name, case):
     run_everywhere(name, case)
