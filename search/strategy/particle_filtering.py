@@ -111,16 +111,14 @@ def particle_filtering(
         keep_finished=keep_finished,
         weights_paths=True,
         answer=rule,
-        init_memory=_nothing_drawn,
+        init_memory=functools.partial(_nothing_drawn, noisy=is_drawn),
     )
 
 
-def _nothing_drawn(state: SearchState) -> Resampled:
+def _nothing_drawn(state: SearchState, noisy: bool) -> Resampled:
     slots = state.finished.valid.shape[0]
-    return Resampled(
-        copies=jnp.zeros((slots,), jnp.int32),
-        noise=jnp.zeros((state.pool.valid.shape[0] + slots,), jnp.float32),
-    )
+    size = state.pool.valid.shape[0] + slots if noisy else 0
+    return Resampled(jnp.zeros((slots,), jnp.int32), jnp.zeros((size,), jnp.float32))
 
 
 def _gumbel(key: jax.Array, size: int) -> Float[Array, " N"]:

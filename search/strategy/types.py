@@ -29,4 +29,5 @@ class Resampled(struct.PyTreeNode):
     """The memory of particle filtering: what the newest resampling has drawn."""
 
     copies: jax.Array  # i32[S]; of each finished path
-    noise: jax.Array  # f32[N + S]; Gumbel, of the step's children and of the finished paths
+    # f32[N + S]; Gumbel, of the step's children and of the finished paths; f32[0] if none is needed
+    noise: jax.Array
