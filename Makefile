@@ -23,7 +23,9 @@ NEWEST_BIN := .venv-newest/bin
 NEWEST_PYTHON ?= $(or $(shell for minor in 14 13 12; do \
   python3.$$minor -c pass 2>/dev/null && echo python3.$$minor && break; done),$(PYTHON))
 CLIENTS_STAMP := .venv-clients/.installed
-# Python compiles what it imports, a small part of what is installed.
+# Python compiles what it imports, a small part of what is installed, and keeps it also where the
+# environment says otherwise: most slow tests start processes.
+export PYTHONDONTWRITEBYTECODE :=
 INSTALL    := -m pip --disable-pip-version-check -qq install --no-compile
 PIP_INSTALL := $(BIN)/python $(INSTALL)
 VLLM_PIP_INSTALL := $(VLLM_BIN)/python $(INSTALL)
@@ -33,6 +35,8 @@ PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal --durations 12
 # Tests see one device, no hub and one thread per process: two workers with several threads each
 # slow one another down many times over.
 TEST_ENV := JAX_PLATFORMS=cpu HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1
+# Without fusion emitters XLA compiles small programs in two thirds of the time.
+QUICK_PROGRAMS := XLA_FLAGS='--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false'
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test test-slow test-newest test-vllm test-web vllm-env clients-env lint \
@@ -102,14 +106,16 @@ demo: $(STAMP)
 	  ray='--ray local --ray-workers $(JOBS)'; \
 	$(BIN)/cats-jax demo --seed $(SEED) --questions $(QUESTIONS) $$ray
 
-# Without fusion emitters small programs compile in two thirds of the time. Tests that compare programs
-# bit for bit compile them as users do; they are among the slow tests.
 test: $(STAMP)
-	@$(TEST_ENV) XLA_FLAGS='--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false' \
-	  $(PYTEST) -m 'not slow and not gpu and not vllm and not web'
+	@$(TEST_ENV) $(QUICK_PROGRAMS) $(PYTEST) -m 'not slow and not gpu and not vllm and not web'
 
+# Tests marked `emitters` compare programs bit for bit, and compile them as users do.
 test-slow: $(STAMP) $(CLIENTS_STAMP)
-	@$(TEST_ENV) $(PYTEST) -m 'slow and not gpu and not vllm and not web'
+	@failed=0; \
+	$(TEST_ENV) $(PYTEST) -m emitters || failed=1; \
+	$(TEST_ENV) $(QUICK_PROGRAMS) \
+	  $(PYTEST) -m 'slow and not emitters and not gpu and not vllm and not web' || failed=1; \
+	exit $$failed
 
 # Nothing is pinned but torch, because a plain `torch` may take gigabytes of CUDA. The environment is
 # made anew, because the newest releases are those of the day. XLA_FLAGS is left alone: an option that
@@ -128,11 +134,11 @@ test-newest:
 	$(TEST_ENV) $(NEWEST_BIN)/python benchmarks/check_gpu.py $(GPU_PARTS) --rehearse \
 	  --row-seconds 600 --out .venv-newest/gpu || failed=1; exit $$failed
 
-# One process: each engine takes a core of its own. The engine's own warnings are not ours to mend.
+# A process for each file: an engine takes a core. The engine's own warnings are not ours to mend.
 test-vllm: $(VLLM_STAMP)
 	@$(TEST_ENV) VLLM_CPU_OMP_THREADS_BIND=nobind \
-	  $(VLLM_BIN)/python -m pytest tests/models/test_vllm.py tests/real/test_vllm_real.py -W ignore \
-	  --durations 5
+	  $(VLLM_BIN)/python -m pytest -n $(JOBS) --dist loadfile --durations 12 -W ignore \
+	  tests/models/test_vllm.py tests/real/test_vllm_real.py
 
 # The browser is Debian's; Playwright only drives it and downloads none.
 test-web: $(STAMP)

@@ -574,7 +574,8 @@ class Replay:
         del question, paths
 
 
-@pytest.mark.slow  # as `make test` compiles them, the two differ in last bits
+@pytest.mark.slow
+@pytest.mark.emitters  # without them the two differ in last bits
 @pytest.mark.parametrize(
     "name",
     ["best_of_n", "dvts", "particle_filtering", "mcts", "cats_random", "sequential_best_of_n"],

@@ -7,12 +7,14 @@ tokens of published answers, so that its steps end in the separators of real tex
 import itertools
 import json
 import pathlib
+import sys
 from collections import Counter
 
 import pytest
 import real_tokenizers
 import tiny_models
 import torch
+from absl import logging as absl_logging
 from real_tokenizers import qwen_answer
 
 from cats_jax import cli
@@ -24,6 +26,9 @@ from cats_jax.models.serving.vllm_engine import VLLMSampler
 from cats_jax.protocols import Question, Step, StepRequest
 
 pytestmark = pytest.mark.vllm
+
+# vLLM shuts down every log handler when it starts, and absl's closes its stream: pytest's capture.
+absl_logging.get_absl_handler().python_handler.stream = sys.__stderr__
 
 END_OF_TEXT, _, IM_END = real_tokenizers.QWEN_IDS.values()
 CONTEXT = 1024
