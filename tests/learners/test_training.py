@@ -297,6 +297,7 @@ def test_refuses_configurations_without_meaning(options, message):
 
 
 @pytest.mark.slow
+@pytest.mark.emitters  # without them the two differ in last bits
 def test_a_training_in_parts_is_the_training():
     config = dataclasses.replace(PAPER, num_iterations=4)
     whole = jax.jit(learners.make_train(config, WORLD))((), jax.random.key(3))

@@ -26,6 +26,13 @@ def batched_rollout(name: str):
     return script.jit_once(rollout, f"batched_{name}")
 
 
+@functools.cache
+def answer_of(name: str):
+    """The answer of a search's last state, as a compiled function."""
+    strategy, _ = script.STRATEGIES[name]
+    return jax.jit(functools.partial(search.answer, (), strategy=strategy))
+
+
 def run(name: str, case: Case) -> tuple[search.SearchState, script.Record]:
     strategy, _ = script.STRATEGIES[name]
     params = script.params(case, exact=name in script.EXACT)
@@ -108,8 +115,7 @@ def test_neither_padding_nor_neighbours_change_a_search(name, cases):
         np.testing.assert_array_equal(active[:ticks], records.output.active)
         assert not active[ticks:].any()
         assert (other.spent, other.step) == (final.spent, final.step)
-        answer = jax.jit(functools.partial(search.answer, (), strategy=strategy))
-        assert answer(other) == answer(final)
+        assert answer_of(name)(other) == answer_of(name)(final)
 
 
 @pytest.mark.parametrize("name", ["beam", "cats_three_rounds"])
