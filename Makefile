@@ -23,8 +23,8 @@ NEWEST_BIN := .venv-newest/bin
 NEWEST_PYTHON ?= $(or $(shell for minor in 14 13 12; do \
   python3.$$minor -c pass 2>/dev/null && echo python3.$$minor && break; done),$(PYTHON))
 CLIENTS_STAMP := .venv-clients/.installed
-# Python compiles what it imports, a small part of what is installed, and keeps it also where the
-# environment says otherwise: most slow tests start processes.
+# Python compiles what it imports, a small part of what is installed. It keeps the result even where
+# the environment says otherwise: each process would compile everything anew, and tests start many.
 export PYTHONDONTWRITEBYTECODE :=
 INSTALL    := -m pip --disable-pip-version-check -qq install --no-compile
 PIP_INSTALL := $(BIN)/python $(INSTALL)
@@ -109,7 +109,7 @@ demo: $(STAMP)
 test: $(STAMP)
 	@$(TEST_ENV) $(QUICK_PROGRAMS) $(PYTEST) -m 'not slow and not gpu and not vllm and not web'
 
-# Tests marked `emitters` compare programs bit for bit, and compile them as users do.
+# Tests marked `emitters` compare programs bit for bit. With XLA's fusion emitters they are equal.
 test-slow: $(STAMP) $(CLIENTS_STAMP)
 	@failed=0; \
 	$(TEST_ENV) $(PYTEST) -m emitters || failed=1; \
