@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import inspect
 import pathlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -376,6 +376,14 @@ def _origin(spec: StrategySpec) -> Origin | None:
     return origin_of(folder.name, read_info(folder))
 
 
+def revisions_of(specs: Sequence[StrategySpec]) -> dict[str, int] | None:
+    """Number of the rule of each method whose rule has changed; None if there is no such method.
+
+    It stands in a run's manifest: a run does not go on by another rule than it was begun with.
+    """
+    return {spec.name: _REVISIONS[spec.name] for spec in specs if spec.name in _REVISIONS} or None
+
+
 def _sampling(spec: StrategySpec, name: str, value: Any) -> search.Sampling:
     try:
         return search.Sampling(**dict(value))
@@ -404,3 +412,6 @@ FACTORIES: Mapping[str, Callable[..., SearchMethod]] = MappingProxyType(
     }
 )
 """The factories of strategies by the names that recipes use."""
+
+_REVISIONS: Mapping[str, int] = MappingProxyType({"mcts": 2, "particle_filtering": 2})
+"""Methods that have had another rule under the same name, and the number of their rules so far."""

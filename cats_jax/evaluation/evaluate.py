@@ -19,6 +19,7 @@ from ..controllers.strategies import (
     build_strategy,
     controller_of,
     foreign_models,
+    revisions_of,
 )
 from ..datasets import QuestionSet, load_questions
 from ..datasets.digests import text_digest
@@ -173,6 +174,7 @@ def prepare(
         notes=notes,
     )
     manifest["formats"] = formats
+    manifest["revisions"] = revisions_of(recipe.strategies)
     return Evaluation(recipe, questions, grid(recipe), manifest, notes)
 
 

@@ -331,13 +331,14 @@ def _manifest(run: Run, change: Change, grader: str) -> dict[str, Any]:
             **dataclasses.asdict(change),
         },
     }
-    return make_manifest(
+    manifest = make_manifest(
         config=config,
         models=run.manifest["models"],
         questions=run.manifest["questions"],
         seeds=run.manifest["seeds"],
         notes=run.notes,
     )
+    return {**manifest, "revisions": run.manifest.get("revisions")}
 
 
 def check_scored(rows: Sequence[Row], change: Change) -> None:

@@ -113,7 +113,7 @@ _MODELS = {"policy": MAPPING}
 _QUESTIONS = {"source": TEXT}
 
 # What a resumed run must share with its beginning; versions and times may differ.
-_IDENTITY = ("schema", "config", "models", "questions")
+_IDENTITY = ("schema", "config", "models", "questions", "revisions")
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,6 +304,8 @@ def _check_manifest(folder: pathlib.Path, manifest: Mapping[str, Any]) -> None:
     """Raise BadInputError if an entry that readers know is of another type; some may be missing."""
     with _reading_manifest(folder):
         check_entries(manifest, _MANIFEST)
+        # Runs made before a method's rule was another have no entry for it.
+        check_entries({"revisions": manifest.get("revisions")}, {"revisions": optional(MAPPING)})
         for name, rules in {
             "config": _CONFIG | _LIMITS,
             "models": _MODELS,

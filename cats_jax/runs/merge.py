@@ -122,8 +122,10 @@ def _check_same(known: Row, first: Run, row: Row, run: Run) -> None:
 def _labels(manifest: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
     """(kind, label, settings and model fingerprint) of each strategy and each PRM."""
     config, models = manifest["config"], manifest["models"]
+    revisions = manifest.get("revisions") or {}
     for spec in config["strategies"]:
-        yield "strategy", spec["label"], [spec, models.get(f"controller {spec['label']}")]
+        controller = models.get(f"controller {spec['label']}")
+        yield "strategy", spec["label"], [spec, controller, revisions.get(spec["name"])]
     for spec in config["prms"]:
         # Not where or how fast it runs.
         read = [spec.get(name) for name in ("format", "path_score", "dtype", "quantization")]

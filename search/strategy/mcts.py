@@ -1,9 +1,10 @@
 """Monte-Carlo tree search: a strategy that holds its tree in the search's memory.
 
-Each step descends L = max(1, N // branching) times from the root by UCT. A virtual visit per
-descent makes the leaves differ. Every leaf reached gets `branching` children, whose path scores are
-backed up. The frontier consists of the leaves reached, at any depth. The tree holds up to
-`max_nodes` nodes, more than the frontier has slots.
+A simulation goes down from the root by UCT (Kocsis and Szepesvari 2006) to a leaf, which gets
+`branching` children. The path score of each child is backed up to the child and to all its
+ancestors. Up to K simulations share a step of the loop; a virtual visit per descent makes their
+leaves differ. The tree grows as long as what is left of the budget can take a path to its end for
+every free place. After that the best leaves by mean value are taken to their ends, one child a step.
 """
 
 from __future__ import annotations
@@ -31,35 +32,56 @@ def mcts(
     *,
     branching: int = 4,
     exploration: float = 1.0,
-    max_nodes: int = 512,
+    max_nodes: int = 1024,
     path_score: str = "min",
     vote: str = "weighted",
     sampling: Sampling = Sampling(),
 ) -> Strategy:
     """UCT over reasoning steps; K = max(1, N // branching) leaves per step.
 
-    Children beyond `max_nodes` nodes do not enter the tree. To lose none, set `max_nodes` to more
-    than the budget.
+    There is no rollout: the PRM's path score stands for the value of a node, as in AlphaZero. A
+    finished path takes one of the K places, and the search ends when none is free.
+
+    Args:
+        branching: B, children of a leaf.
+        exploration: constant of UCT. A node's bonus is this times sqrt(ln(parent's visits) /
+            visits).
+        max_nodes: most nodes of the tree. It grows no more when it could not hold the paths that
+            are then taken to their ends. The whole budget is used if this is more than the budget.
+        path_score: path score that is backed up and that ranks paths.
+        vote: answer rule.
+        sampling: how children are sampled.
     """
     aggregated = aggregation(path_score)
     return Strategy(
         name="mcts",
-        plan=same_for_all(functools.partial(_branching, branching=branching), sampling),
+        plan=same_for_all(functools.partial(_num_children, branching=branching), sampling),
         sampling=(sampling,),
         width=share_of_candidates(branching),
         aggregation=aggregated,
-        keep=_make_keep(aggregated, exploration),
+        keep=_make_keep(aggregated, branching, exploration),
         answer=answer_rule(vote),
-        init_memory=functools.partial(_plant, max_nodes=max_nodes),
+        init_memory=functools.partial(_plant, branching=branching, max_nodes=max_nodes),
+        num_steps=functools.partial(_num_steps, branching=branching),
     )
+
+
+def _num_steps(num_candidates: Any, max_depth: Any, *, branching: int) -> Any:
+    """One leaf a step until the usual budget is spent, and a whole path at the end."""
+    return num_candidates * max_depth // branching + max_depth
 
 
 def _branching(state: SearchState, branching: int) -> Int[Array, ""]:
     return jnp.minimum(branching, state.num_candidates)
 
 
-def _plant(state: SearchState, max_nodes: int) -> Tree:
+def _num_children(state: SearchState, branching: int) -> Int[Array, ""]:
+    return jnp.where(state.memory.completes, 1, _branching(state, branching))
+
+
+def _plant(state: SearchState, branching: int, max_nodes: int) -> Tree:
     frontier = state.frontier
+    cost, reserve = _branching(state, branching), state.width * (state.max_depth - 1)
     root = jax.tree.map(lambda leaf: leaf[0], frontier.embedding)
     nodes = empty_paths(max_nodes, frontier.step_scores.shape[1], root)
     return Tree(
@@ -68,46 +90,57 @@ def _plant(state: SearchState, max_nodes: int) -> Tree:
         value_sum=jnp.zeros((max_nodes,), jnp.float32),
         is_leaf=jnp.zeros((max_nodes,), bool),
         node_of_slot=jnp.zeros(frontier.valid.shape, jnp.int32),
+        completes=(state.budget < cost + reserve) | (1 + cost + reserve > max_nodes),
     )
 
 
-def _make_keep(path_score: Aggregation, exploration: float) -> Callable[..., Any]:
+def _make_keep(
+    path_score: Aggregation, branching: int, exploration: float
+) -> Callable[[SearchState], tuple[Paths, Bool[Array, " M"], Tree]]:
     def keep(state: SearchState) -> tuple[Paths, Bool[Array, " M"], Tree]:
         tree: Tree = state.memory
-        capacity = tree.visits.shape[0]
-        nodes = jnp.arange(capacity, dtype=jnp.int32)
-        size = jnp.sum(tree.paths.valid, dtype=jnp.int32)
+        nodes = jnp.arange(tree.visits.shape[0], dtype=jnp.int32)
         children = state.pool.replace(parent=tree.node_of_slot[state.pool.parent])
         paths = compact(children, children.valid, tree.paths)
-        is_new = paths.valid & (nodes >= size)
-        tree = tree.replace(paths=paths, is_leaf=tree.is_leaf | (is_new & ~paths.done))
-        tree = _back_up(tree, is_new, path_scores(paths, path_score))
+        is_new = paths.valid & (nodes >= count(tree.paths))
+        tree = _back_up(tree.replace(paths=paths), is_new, path_scores(paths, path_score))
+        visits, value_sum = tree.visits, tree.value_sum
+
+        # Ends come first: the places that they leave are for leaves.
+        places = state.width - count(state.finished)
+        ends = prune(path_keys(paths, path_score), is_new & paths.done, places)
+        places = places - jnp.sum(ends, dtype=jnp.int32)
+        is_open = is_new & ~paths.done
+        goes_on = is_open & tree.completes
+        is_leaf = tree.is_leaf | (is_open & ~tree.completes)
+        each = _branching(state, branching)
+        num_leaves = jnp.minimum(places, jnp.sum(is_leaf, dtype=jnp.int32))
+        num_grown = jnp.minimum(num_leaves, state.num_candidates // each)
+        cost, reserve = num_grown * each, places * (state.max_depth - 1)
+        completes = (
+            tree.completes
+            | (state.budget - state.spent < cost + reserve)
+            | (state.max_steps - state.step - 1 < state.max_depth)
+            | (count(paths) + cost + reserve > nodes.size)
+        )
 
         def descend_once(_: Any, carry: tuple[Tree, jax.Array]) -> tuple[Tree, jax.Array]:
             tree, reached = carry
-            leaf = _descend(tree, exploration)
-            found = tree.is_leaf[leaf]
+            at = nodes == _descend(tree, jnp.where(completes, 0.0, exploration))
             # Taken leaves are no leaves any more, and carry a visit already: a virtual loss.
-            tree = tree.replace(is_leaf=tree.is_leaf.at[leaf].set(False))
-            tree = _back_up(tree, (nodes == leaf) & found, jnp.zeros((capacity,), jnp.float32))
-            return tree, reached | ((nodes == leaf) & found)
+            tree = tree.replace(is_leaf=tree.is_leaf & ~at)
+            return _back_up(tree, at, jnp.zeros(nodes.shape, jnp.float32)), reached | at
 
-        visits, value_sum = tree.visits, tree.value_sum
-        leaves = jnp.maximum(state.width, 1)
-        tree, reached = lax.fori_loop(0, leaves, descend_once, (tree, jnp.zeros((capacity,), bool)))
-        # The prune of the loop, done here already: a slot must know the node it grows, and a leaf
-        # that gets no place stays a leaf.
-        competes = reached | (is_new & paths.done)
-        free = state.width - count(state.finished)
-        kept = prune(path_keys(paths, path_score), competes, free)
-        node_of_slot, _ = pack(kept & ~paths.done, tree.node_of_slot.shape[0])
+        # Paths on the way to their ends share the places among themselves.
+        descents = jnp.where(completes, jnp.where(jnp.any(goes_on), 0, num_leaves), num_grown)
+        start = tree.replace(is_leaf=is_leaf), goes_on
+        tree, grows = lax.fori_loop(0, descents, descend_once, start)
+        node_of_slot, _ = pack(grows, tree.node_of_slot.shape[0])
+        # What the virtual visits added is taken back.
         tree = tree.replace(
-            visits=visits,
-            value_sum=value_sum,
-            is_leaf=tree.is_leaf | (reached & ~kept),
-            node_of_slot=node_of_slot,
+            visits=visits, value_sum=value_sum, node_of_slot=node_of_slot, completes=completes
         )
-        return paths, kept, tree
+        return paths, ends | grows, tree
 
     return keep
 
@@ -127,7 +160,7 @@ def _back_up(tree: Tree, at: Bool[Array, " M"], values: Any) -> Tree:
     return lax.while_loop(lambda carry: jnp.any(carry[2]), climb, start)[0]
 
 
-def _descend(tree: Tree, exploration: float) -> Int[Array, ""]:
+def _descend(tree: Tree, exploration: Any) -> Int[Array, ""]:
     """The leaf reached from the root along the best UCT children; the root if there is no leaf."""
     nodes = jnp.arange(tree.visits.shape[0], dtype=jnp.int32)
     has_leaf = (

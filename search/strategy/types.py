@@ -16,6 +16,7 @@ class Tree(struct.PyTreeNode):
     value_sum: jax.Array  # f32[M]
     is_leaf: jax.Array  # bool[M]; not grown yet and not done
     node_of_slot: jax.Array  # i32[N]; tree node of each frontier slot
+    completes: jax.Array  # bool[]; the tree grows no more, its best leaves are taken to their ends
 
 
 class PathCount(struct.PyTreeNode):

@@ -548,6 +548,17 @@ def test_a_finished_run_loads_no_model(tmp_path, finished):
     assert len(run.rows) == 3 * _QUESTIONS
 
 
+def test_going_on_with_a_former_rule_of_a_method_is_refused(tmp_path):
+    recipe = _recipe(strategies=["mcts", "greedy"])
+    run, _ = _evaluate(tmp_path, recipe=recipe)
+    assert run.manifest["revisions"] == {"mcts": 2}
+    file = tmp_path / "manifest.json"
+    manifest = json.loads(file.read_text())
+    file.write_text(json.dumps({**manifest, "revisions": None}))
+    with pytest.raises(BadInputError, match=r'settings: revisions: null -> \{"mcts": 2\}'):
+        _evaluate(tmp_path, recipe=recipe)
+
+
 def test_going_on_with_other_settings_is_refused(finished):
     with pytest.raises(BadInputError, match=r"config\.max_depth: 6 -> 7"):
         _evaluate(finished[0].folder, recipe=_recipe(max_depth=7))

@@ -37,6 +37,7 @@ class Rules:
             of its own; least_weight: and only of a PRM whose calibration trusts it so much.
         enough: confidence of adaptive consistency, path score that ends sequential best-of-N.
         abort: path score below which sequential best-of-N gives a path up.
+        max_nodes: most nodes of the tree of MCTS.
     """
 
     kind: str
@@ -56,12 +57,15 @@ class Rules:
     least_weight: float = 0.0
     enough: float = 0.0
     abort: float = 0.0
+    max_nodes: int = 1024
 
     @property
     def in_turn(self) -> bool:
         return self.kind in ("adaptive_consistency", "sequential_best_of_n")
 
     def num_steps(self, num_candidates: int, max_depth: int) -> int:
+        if self.kind == "mcts":
+            return num_candidates * max_depth // self.factor + max_depth
         return num_candidates * max_depth if self.in_turn else max_depth
 
     @property
@@ -128,6 +132,8 @@ def search(
     """Run `num_ticks` ticks; those after the end repeat the last state."""
     state = first_state(root, num_candidates, width, max_depth, budget, price, prm_features)
     state["max_steps"] = rules.num_steps(num_candidates, max_depth)
+    if rules.kind == "mcts":
+        _settle(rules, state, 1, 1, width, state["max_steps"])
     ticks = []
     for index in range(num_ticks):
         ticks.append(tick(rules, world, index, state))
@@ -184,6 +190,7 @@ def first_state(
         "begun": 1,  # paths, of methods that write one after the other
         "num_new": 0,  # paths that finished in the newest step
         "copies": [],  # particle filtering: of each finished path
+        "completes": False,  # MCTS: paths are taken to their ends
     }
 
 
@@ -414,7 +421,7 @@ def _wanted(rules: Rules, world: World, tick: int, state: dict[str, Any]) -> lis
     if rules.kind in ("beam", "dvts"):
         return [candidates if state["step"] == 0 else candidates // state["width"]] * slots
     if rules.kind == "mcts":
-        return [min(rules.factor, candidates)] * slots
+        return [1 if state["completes"] else min(rules.factor, candidates)] * slots
     places = state["width"] - len(state["finished"])
     scores = [path_score(rules.path_score, path["scores"]) for path in state["frontier"]]
     if rules.kind == "proportional_resampling":
@@ -648,8 +655,6 @@ def _end_step(rules: Rules, state: dict[str, Any]) -> list[dict[str, Any]]:
     finishes = [row for row in kept if paths[row]["done"]]
     if rules.kind == "mcts":
         state["node_of_slot"] = grows
-        for row in set(retained) - set(kept):
-            state["tree"][row]["leaf"] = not paths[row]["done"]  # not taken: may be reached again
 
     pending = state["pending"]
     state["frontier"] = [paths[row] for row in grows]
@@ -747,18 +752,46 @@ def _grow_tree(rules: Rules, state: dict[str, Any]) -> tuple[list[dict[str, Any]
         _visit(tree, node, path_score(rules.path_score, tree[node]["path"]["scores"]))
 
     before = [(node["visits"], node["value"]) for node in tree]
+    paths = [node["path"] for node in tree]
+    done = [node for node in range(old_size, len(tree)) if paths[node]["done"]]
+    places = state["width"] - len(state["finished"])
+    done = _best_first(rules, done, paths)[:places]
+    places -= len(done)
+    if state["completes"]:
+        reached = [node for node in range(old_size, len(tree)) if not paths[node]["done"]]
+        for node in reached:
+            tree[node]["leaf"] = False
+        if reached:
+            return paths, reached + done
+    leaves, steps_left = sum(node["leaf"] for node in tree), state["max_steps"] - state["step"] - 1
+    _settle(rules, state, len(tree), leaves, places, steps_left)
+    each = min(rules.factor, state["num_candidates"])
+    most = places if state["completes"] else min(places, state["num_candidates"] // each)
     reached = []
-    for _ in range(state["width"]):
-        leaf = _descend(rules, tree)
+    for _ in range(most):
+        leaf = _descend(tree, 0.0 if state["completes"] else rules.exploration)
         if leaf is not None:
             tree[leaf]["leaf"] = False
             _visit(tree, leaf, 0.0)  # a virtual loss, taken back below
             reached.append(leaf)
     for node, (visits, value) in zip(tree, before, strict=True):
         node["visits"], node["value"] = visits, value
-    paths = [node["path"] for node in tree]
-    done = [node for node in range(old_size, len(tree)) if paths[node]["done"]]
     return paths, reached + done
+
+
+def _settle(
+    rules: Rules, state: dict[str, Any], size: int, leaves: int, places: int, steps_left: int
+) -> None:
+    """Whether another simulation would leave too little to take `places` paths to their ends."""
+    each = min(rules.factor, state["num_candidates"])
+    grown = min(leaves, places, state["num_candidates"] // each) * each
+    rest = places * (state["max_depth"] - 1)
+    if (
+        state["budget"] - state["spent"] - grown < rest
+        or steps_left < state["max_depth"]
+        or size + grown + rest > rules.max_nodes
+    ):
+        state["completes"] = True
 
 
 def _visit(tree: list[dict[str, Any]], node: int, value: float) -> None:
@@ -770,7 +803,7 @@ def _visit(tree: list[dict[str, Any]], node: int, value: float) -> None:
         node = tree[node]["path"]["parent"]
 
 
-def _descend(rules: Rules, tree: list[dict[str, Any]]) -> int | None:
+def _descend(tree: list[dict[str, Any]], exploration: float) -> int | None:
     def children(node: int) -> list[int]:
         return [row for row in range(1, len(tree)) if tree[row]["path"]["parent"] == node]
 
@@ -785,9 +818,7 @@ def _descend(rules: Rules, tree: list[dict[str, Any]]) -> int | None:
 
         def uct(child: int, log_visits: float = log_visits) -> float:
             visits = max(tree[child]["visits"], 1)
-            return tree[child]["value"] / visits + rules.exploration * math.sqrt(
-                log_visits / visits
-            )
+            return tree[child]["value"] / visits + exploration * math.sqrt(log_visits / visits)
 
         node = min(
             (child for child in children(node) if has_leaf(child)),

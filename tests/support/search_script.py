@@ -370,7 +370,7 @@ EXACT: dict[str, tuple[search.Strategy, oracle.Rules]] = {
     "rebase": (search.rebase(), oracle.Rules("rebase", "last", "weighted")),
     "mcts": (
         search.mcts(branching=3, max_nodes=96),
-        oracle.Rules("mcts", vote="weighted", factor=3),
+        oracle.Rules("mcts", vote="weighted", factor=3, max_nodes=96),
     ),
     "adaptive_consistency": (
         search.adaptive_consistency(confidence=0.8),
@@ -713,6 +713,7 @@ def _assert_tree(state: search.SearchState, expected: dict[str, Any]) -> None:
         actual = np.asarray(getattr(tree, field))
         assert_equal(f"tree.{field}", actual[: len(nodes)], [node[name] for node in nodes])
         assert not actual[len(nodes) :].any()
+    assert_equal("completes", tree.completes, expected["completes"])
     slots = len(expected["node_of_slot"])
     actual = np.asarray(tree.node_of_slot)
     assert_equal("node_of_slot", actual[:slots], expected["node_of_slot"])

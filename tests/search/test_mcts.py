@@ -1,0 +1,83 @@
+"""Monte-Carlo tree search: its counts, how it spends a budget, and that it answers.
+
+The oracle's literal search by the same rule is compared in `test_loop`.
+"""
+
+import functools
+
+import jax
+import numpy as np
+import pytest
+
+import search
+from search import simulation
+
+CAPACITY, DEPTH = 16, 5
+
+
+@functools.cache
+def _played(num_candidates, budget=None, num_steps=5, max_nodes=256):
+    """Final states of 64 searches of a simulated question, and what each tick asked for."""
+    strategy = search.mcts(max_nodes=max_nodes)
+    params = simulation.toy_params(num_steps=(num_steps,), invalid=0.0, lucky=0.2, max_depth=DEPTH)
+    task = simulation.question(params, jax.random.key(1), 0, 0)
+
+    def one(key):
+        state = search.init(
+            task.root,
+            strategy=strategy,
+            num_candidates=num_candidates,
+            max_depth=DEPTH,
+            budget=budget,
+            capacity=CAPACITY,
+        )
+        expand_fn = simulation.simulator(CAPACITY)
+        return search.rollout((), task.params, key, state, strategy=strategy, expand_fn=expand_fn)
+
+    final, outputs = jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(2), 64))
+    return jax.device_get((final, outputs.num_samples))
+
+
+@pytest.mark.parametrize("num_candidates", [1, 4, 8, 16])
+def test_every_search_ends_with_an_answer(num_candidates):
+    final, _ = _played(num_candidates)
+    assert (final.finished.valid.sum(-1) == max(1, num_candidates // 4)).all()
+    assert (final.finished.depth[final.finished.valid] <= DEPTH).all()
+
+
+@pytest.mark.parametrize("budget", [5, 8, 21, 79])
+def test_any_budget_that_holds_one_path_ends_with_an_answer(budget):
+    final, _ = _played(4, budget)
+    assert (final.spent <= budget).all()
+    assert final.finished.valid.any(-1).all()
+
+
+def test_visits_are_the_simulations_below():
+    tree = _played(16)[0].memory
+    for nodes in range(64):
+        visits, valid = tree.visits[nodes], tree.paths.valid[nodes]
+        parent = tree.paths.parent[nodes]
+        assert visits[0] == valid.sum() - 1  # each node but the root was one simulation
+        below = np.bincount(parent[1:][valid[1:]], visits[1:][valid[1:]], len(visits))
+        np.testing.assert_array_equal(visits[1:], (below + valid)[1:])
+        assert visits[0] == below[0]
+        assert not visits[~valid].any()
+
+
+def test_the_tree_grows_by_branching_until_paths_are_taken_to_their_ends():
+    final, asked = _played(16)
+    for samples in asked:
+        steps = samples[samples.sum(-1) > 0]
+        grows = (steps == 4).any(-1)
+        assert set(np.unique(steps[grows])) <= {0, 4}
+        assert set(np.unique(steps[~grows])) <= {0, 1}
+        assert (np.diff(grows.astype(int)) <= 0).all()  # never again once paths go to their ends
+    # More simulations than a path has steps.
+    assert np.median((asked == 4).sum((-2, -1))) > 2 * DEPTH
+
+
+def test_a_full_tree_grows_no_more():
+    final, asked = _played(16, max_nodes=48)
+    assert (final.memory.paths.valid.sum(-1) <= 48).all()
+    assert ((asked == 4).sum((-2, -1)) <= 8).all()
+    assert final.finished.valid.any(-1).all()
