@@ -4,7 +4,8 @@ A simulation goes down from the root by UCT (Kocsis and Szepesvari 2006) to a le
 `branching` children. The path score of each child is backed up to the child and to all its
 ancestors. Up to K simulations share a step of the loop; a virtual visit per descent makes their
 leaves differ. The tree grows as long as what is left of the budget can take a path to its end for
-every free place. After that the best leaves by mean value are taken to their ends, one child a step.
+every free place. After that the leaves of the highest mean value are taken to their ends, one child
+a step.
 """
 
 from __future__ import annotations

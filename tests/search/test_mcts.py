@@ -65,7 +65,7 @@ def test_visits_are_the_simulations_below():
 
 
 def test_the_tree_grows_by_branching_until_paths_are_taken_to_their_ends():
-    final, asked = _played(16)
+    _, asked = _played(16)
     for samples in asked:
         steps = samples[samples.sum(-1) > 0]
         grows = (steps == 4).any(-1)
