@@ -47,8 +47,8 @@ def mcts(
         branching: B, children of a leaf.
         exploration: constant of UCT. A node's bonus is this times sqrt(ln(parent's visits) /
             visits).
-        max_nodes: most nodes of the tree. It grows no more when it could not hold the paths that
-            are then taken to their ends. The whole budget is used if this is more than the budget.
+        max_nodes: most nodes of the tree, which grows no more when it is full. The whole budget is
+            used if this is more than the budget.
         path_score: path score that is backed up and that ranks paths.
         vote: answer rule.
         sampling: how children are sampled.
@@ -91,29 +91,31 @@ def _plant(state: SearchState, branching: int, max_nodes: int) -> Tree:
         value_sum=jnp.zeros((max_nodes,), jnp.float32),
         is_leaf=jnp.zeros((max_nodes,), bool),
         node_of_slot=jnp.zeros(frontier.valid.shape, jnp.int32),
-        completes=(state.budget < cost + reserve) | (1 + cost + reserve > max_nodes),
+        completes=(state.budget < cost + reserve) | (1 + cost > max_nodes),
     )
 
 
 def _make_keep(
     path_score: Aggregation, branching: int, exploration: float
-) -> Callable[[SearchState], tuple[Paths, Bool[Array, " M"], Tree]]:
-    def keep(state: SearchState) -> tuple[Paths, Bool[Array, " M"], Tree]:
+) -> Callable[[SearchState], tuple[Paths, Bool[Array, " R"], Tree]]:
+    def keep(state: SearchState) -> tuple[Paths, Bool[Array, " R"], Tree]:
         tree: Tree = state.memory
         nodes = jnp.arange(tree.visits.shape[0], dtype=jnp.int32)
-        children = state.pool.replace(parent=tree.node_of_slot[state.pool.parent])
-        paths = compact(children, children.valid, tree.paths)
+        grown = state.pool.replace(parent=tree.node_of_slot[state.pool.parent])
+        paths = compact(grown, grown.valid & ~tree.completes, tree.paths)
         is_new = paths.valid & (nodes >= count(tree.paths))
         tree = _back_up(tree.replace(paths=paths), is_new, path_scores(paths, path_score))
         visits, value_sum = tree.visits, tree.value_sum
 
+        # Children on the way to an end stand beside the tree.
+        rows = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), paths, state.pool)
+        is_child = jnp.concatenate([is_new, state.pool.valid & tree.completes])
         # Ends come first: the places that they leave are for leaves.
         places = state.width - count(state.finished)
-        ends = prune(path_keys(paths, path_score), is_new & paths.done, places)
+        ends = prune(path_keys(rows, path_score), is_child & rows.done, places)
         places = places - jnp.sum(ends, dtype=jnp.int32)
-        is_open = is_new & ~paths.done
-        goes_on = is_open & tree.completes
-        is_leaf = tree.is_leaf | (is_open & ~tree.completes)
+        is_open, goes_on = jnp.split(is_child & ~rows.done, [nodes.size])
+        is_leaf = tree.is_leaf | is_open
         each = _branching(state, branching)
         num_leaves = jnp.minimum(places, jnp.sum(is_leaf, dtype=jnp.int32))
         num_grown = jnp.minimum(num_leaves, state.num_candidates // each)
@@ -122,7 +124,7 @@ def _make_keep(
             tree.completes
             | (state.budget - state.spent < cost + reserve)
             | (state.max_steps - state.step - 1 < state.max_depth)
-            | (count(paths) + cost + reserve > nodes.size)
+            | (count(paths) + cost > nodes.size)
         )
 
         def descend_once(_: Any, carry: tuple[Tree, jax.Array]) -> tuple[Tree, jax.Array]:
@@ -134,14 +136,14 @@ def _make_keep(
 
         # Paths on the way to their ends share the places among themselves.
         descents = jnp.where(completes, jnp.where(jnp.any(goes_on), 0, num_leaves), num_grown)
-        start = tree.replace(is_leaf=is_leaf), goes_on
-        tree, grows = lax.fori_loop(0, descents, descend_once, start)
-        node_of_slot, _ = pack(grows, tree.node_of_slot.shape[0])
+        start = tree.replace(is_leaf=is_leaf), jnp.zeros(nodes.shape, bool)
+        tree, reached = lax.fori_loop(0, descents, descend_once, start)
+        node_of_slot, _ = pack(reached, tree.node_of_slot.shape[0])
         # What the virtual visits added is taken back.
         tree = tree.replace(
             visits=visits, value_sum=value_sum, node_of_slot=node_of_slot, completes=completes
         )
-        return paths, ends | grows, tree
+        return rows, ends | jnp.concatenate([reached, goes_on]), tree
 
     return keep
 

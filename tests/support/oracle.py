@@ -654,7 +654,7 @@ def _end_step(rules: Rules, state: dict[str, Any]) -> list[dict[str, Any]]:
     grows = [row for row in kept if not paths[row]["done"]]
     finishes = [row for row in kept if paths[row]["done"]]
     if rules.kind == "mcts":
-        state["node_of_slot"] = grows
+        state["node_of_slot"] = [row for row in grows if row < len(state["tree"])]
 
     pending = state["pending"]
     state["frontier"] = [paths[row] for row in grows]
@@ -743,26 +743,24 @@ def _node(path: dict[str, Any], *, parent: int) -> dict[str, Any]:
 
 def _grow_tree(rules: Rules, state: dict[str, Any]) -> tuple[list[dict[str, Any]], list[int]]:
     tree = state["tree"]
-    old_size = len(tree)
-    for path in state["pool"]:
-        if path is not None:
+    children = [path for path in state["pool"] if path is not None]
+    paths = [node["path"] for node in tree] + children
+    new = range(len(tree), len(paths))
+    if not state["completes"]:
+        for path in children:
             tree.append(_node(path, parent=state["node_of_slot"][path["parent"]]))
             tree[-1]["leaf"] = not path["done"]
-    for node in range(old_size, len(tree)):
-        _visit(tree, node, path_score(rules.path_score, tree[node]["path"]["scores"]))
+        paths = [node["path"] for node in tree]
+        for node in new:
+            _visit(tree, node, path_score(rules.path_score, paths[node]["scores"]))
 
     before = [(node["visits"], node["value"]) for node in tree]
-    paths = [node["path"] for node in tree]
-    done = [node for node in range(old_size, len(tree)) if paths[node]["done"]]
     places = state["width"] - len(state["finished"])
-    done = _best_first(rules, done, paths)[:places]
+    done = _best_first(rules, [row for row in new if paths[row]["done"]], paths)[:places]
     places -= len(done)
-    if state["completes"]:
-        reached = [node for node in range(old_size, len(tree)) if not paths[node]["done"]]
-        for node in reached:
-            tree[node]["leaf"] = False
-        if reached:
-            return paths, reached + done
+    going_on = [row for row in new if not paths[row]["done"]]
+    if state["completes"] and going_on:
+        return paths, going_on + done
     leaves, steps_left = sum(node["leaf"] for node in tree), state["max_steps"] - state["step"] - 1
     _settle(rules, state, len(tree), leaves, places, steps_left)
     each = min(rules.factor, state["num_candidates"])
@@ -789,7 +787,7 @@ def _settle(
     if (
         state["budget"] - state["spent"] - grown < rest
         or steps_left < state["max_depth"]
-        or size + grown + rest > rules.max_nodes
+        or size + grown > rules.max_nodes
     ):
         state["completes"] = True
 
