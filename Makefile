@@ -138,7 +138,7 @@ test-newest:
 test-vllm: $(VLLM_STAMP)
 	@$(TEST_ENV) VLLM_CPU_OMP_THREADS_BIND=nobind \
 	  $(VLLM_BIN)/python -m pytest -n $(JOBS) --dist loadfile --durations 12 -W ignore \
-	  tests/models/test_vllm.py tests/real/test_vllm_real.py
+	  tests/models/test_vllm.py tests/real/test_vllm_real.py tests/models/test_vllm_families.py
 
 # The browser is Debian's; Playwright only drives it and downloads none.
 test-web: $(STAMP)

@@ -1,28 +1,25 @@
-"""Real vLLM engines on the embedded world and the five families: `make test-vllm`."""
+"""Real vLLM engines on the embedded world: `make test-vllm`."""
 
 import contextlib
 import dataclasses
 import itertools
-import json
-import os
-import pathlib
 import signal
-import socket
-import subprocess
-import sys
-import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import httpx
-import prm_cards
-import prm_families
 import psutil
 import pytest
-import torch
 from search_server import own_fields
 from search_server import running as running_server
+from vllm_engines import (
+    free_port,
+    kill_group,
+    prm_in_process,
+    prm_over_http,
+    running,
+    serving,
+)
 
 from cats_jax import datasets, world
 from cats_jax.errors import BadInputError, RunStoppedError, ScorerContractError
@@ -31,17 +28,13 @@ from cats_jax.live.searcher import Searcher
 from cats_jax.models.contracts import check_generator, check_scorer
 from cats_jax.models.huggingface.generator import HuggingFaceGenerator
 from cats_jax.models.huggingface.scorer import HuggingFaceScorer
-from cats_jax.models.prm.family import choose_format
-from cats_jax.models.prm.format import PRM_FORMATS, WORLD
+from cats_jax.models.prm.format import WORLD
 from cats_jax.models.serving.generator import EngineGenerator
-from cats_jax.models.serving.http_engine import HTTPClassifier, HTTPSampler, Server
-from cats_jax.models.serving.scorer import EngineScorer
+from cats_jax.models.serving.http_engine import HTTPSampler, Server
 from cats_jax.models.serving.token_engine import SampleRequest
 from cats_jax.models.serving.vllm_engine import (
-    VLLMClassifier,
     VLLMSampler,
     check_names,
-    classifier_overrides,
 )
 from cats_jax.models.settle import settle
 from cats_jax.models.source import ModelFolders
@@ -54,64 +47,7 @@ from search import beam, best_of_n, greedy, majority
 
 pytestmark = pytest.mark.vllm
 
-BLOCK = 32  # tokens of a block of the prefix cache
 LIMITS = {"max_step_tokens": 32, "max_answer_tokens": 64}
-SERVER = "vllm.entrypoints.openai.api_server"
-READY_SECONDS = 180
-
-
-def free_port():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
-
-
-@contextlib.contextmanager
-def running(path, *options, port):
-    """The process of a vLLM server that is ready, as a user starts it; nothing of it is left."""
-    command = [sys.executable, "-m", SERVER, "--model", str(path), "--port", str(port)]
-    command += ["--host", "127.0.0.1", "--dtype", "float32", "--enforce-eager"]
-    command += ["--block-size", "32", "--no-enable-chunked-prefill"]
-    command += ["--max-num-batched-tokens", "4096", "--enable-prompt-tokens-details", *options]
-    environment = {**os.environ, "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_LOGGING_LEVEL": "ERROR"}
-    with tempfile.NamedTemporaryFile() as log:
-        process = subprocess.Popen(
-            command, env=environment, stdout=log, stderr=log, start_new_session=True
-        )
-        try:
-            wait_until_ready(process, port, pathlib.Path(log.name))
-            yield process
-        finally:
-            process.terminate()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(30)
-            kill_group(process)
-
-
-def wait_until_ready(process, port, log):
-    deadline = time.monotonic() + READY_SECONDS
-    while process.poll() is None and time.monotonic() < deadline:
-        with contextlib.suppress(httpx.TransportError):
-            if httpx.get(f"http://127.0.0.1:{port}/health").status_code == 200:
-                return
-        time.sleep(0.5)
-    end = "is not ready" if process.poll() is None else f"ended with {process.poll()}"
-    pytest.fail(f"the server {end}, its last words:\n{log.read_text()[-3000:]}")
-
-
-def kill_group(process):
-    """The server and the processes of its engine."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-
-
-@contextlib.contextmanager
-def serving(path, *options):
-    """The address of a vLLM server in processes of its own."""
-    port = free_port()
-    with running(path, *options, port=port):
-        yield f"http://127.0.0.1:{port}"
 
 
 @pytest.fixture(scope="module", params=["in_process", "http"])
@@ -144,30 +80,6 @@ def scorer(backend):
         return
     with prm_over_http(path, WORLD) as scorer:
         yield scorer
-
-
-def prm_in_process(path, prm_format):
-    def start(model):
-        overrides = classifier_overrides(model.config.model_type, prm_format.read_out)
-        return VLLMClassifier(path, context=model.context, overrides=overrides)
-
-    return EngineScorer(path, prm_format, start)
-
-
-@contextlib.contextmanager
-def prm_over_http(path, prm_format):
-    model_type = json.loads((path / "config.json").read_text())["model_type"]
-    overrides = classifier_overrides(model_type, prm_format.read_out)
-    options = ("--runner", "pooling", "--convert", "classify")
-    with serving(path, *options, "--hf-overrides", json.dumps(overrides)) as address:
-        clients = []
-
-        def connect(model):
-            clients.append(Server(address, context=model.context))
-            return HTTPClassifier(clients[0], overrides)
-
-        yield EngineScorer(path, prm_format, connect)
-        clients[0].close()
 
 
 @pytest.fixture(scope="module")
@@ -557,92 +469,3 @@ def test_a_server_killed_in_mid_run_and_started_again(questions):
         assert killing.calls > 3
         assert first.poll() == -signal.SIGKILL
         assert second[0].result().poll() is None
-
-
-# --- the five families ---
-
-
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory):
-    return prm_families.released(tmp_path_factory.mktemp("families"))
-
-
-# A server takes ten seconds of a core and more, and what it is asked for depends on the read-out
-# alone: one family with two tokens, and the one whose head has several labels.
-_FAMILIES = [(name, "in_process") for name in prm_families.NAMES]
-_FAMILIES += [(name, "http") for name in ("math-shepherd", "qwen2.5-math-prm")]
-
-
-@pytest.fixture(scope="module", params=_FAMILIES, ids="-".join)
-def family(request, folders):
-    """A released layout's folder, its scorer on vLLM, and its model card."""
-    name, backend = request.param
-    folder = folders[name]
-    prm_format = PRM_FORMATS[prm_families.FORMATS[name]]
-    card = prm_cards.CARDS[name](folder)
-    if backend == "in_process":
-        yield folder, prm_in_process(folder, prm_format), card
-        return
-    with prm_over_http(folder, prm_format) as scorer:
-        yield folder, scorer, card
-
-
-def steps_of(texts):
-    return tuple(Step(text, ()) for text in texts)
-
-
-def prefixes(texts):
-    path = steps_of(texts)
-    return [path[: length + 1] for length in range(len(path))]
-
-
-@torch.inference_mode()
-def test_a_family_has_the_scores_of_its_card(family):
-    _, scorer, card = family
-    question = Question("q", prm_cards.QUESTION)
-    for kind, texts in prm_cards.PATHS.items():
-        expected = card(prm_cards.QUESTION, texts)
-        paths = prefixes(texts)
-        for known in (0, 0, 1):  # the second time from the prefix cache
-            once = scorer.score_answers([question], [paths[-1]], [known]).scores[0]
-            assert once == pytest.approx(expected[known:], abs=1e-5), (kind, known)
-        whole = scorer.score([question] * len(paths), paths).scores
-        assert whole == pytest.approx(expected, abs=1e-5), kind
-        grown = [scorer.score([question], [path]).scores[0] for path in paths]
-        assert grown == pytest.approx(expected, abs=1e-5), kind
-        assert len(texts) < 3 or max(whole) - min(whole) > 1e-3
-
-
-def test_a_family_has_one_score_for_every_step(family):
-    """Text that looks like a separator, against the Hugging Face bridge."""
-    folder, scorer, _ = family
-    reference = HuggingFaceScorer(folder, choose_format("auto", folder))
-    question = Question("q", prm_cards.QUESTION)
-    for kind, texts in prm_cards.ADVERSARIAL.items():
-        paths = prefixes(texts)
-        asked = [question] * len(paths)
-        expected = reference.score(asked, paths).scores
-        assert scorer.score(asked, paths).scores == pytest.approx(expected, abs=1e-5), kind
-    for texts, index, reason in (
-        ([], 0, "no step"),
-        (["1", " \n\t", "2"], 1, "blank"),
-    ):
-        with pytest.raises(ScorerContractError, match=f"step {index}: .*{reason}"):
-            scorer.score([question], [steps_of(texts)])
-    too_long = scorer.score([question] * 2, [steps_of(["1", "2 " * 2400, "3"]), steps_of(["1"])])
-    assert [score is None for score in too_long.scores] == [True, False]
-    (once,) = scorer.score_answers([question], [steps_of(["1", "2 " * 2400, "3"])], [0]).scores
-    assert once == [pytest.approx(too_long.scores[1], abs=1e-5), None, None]
-
-
-def test_of_a_family_only_the_newest_step_is_computed(request, family):
-    if request.node.callspec.params["family"][1] == "http":
-        return  # `/classify` does not say what was cached
-    _, scorer, _ = family
-    question = Question("new", "How much is a step, when forty are there already?")
-    paths = prefixes(prm_cards.PATHS["forty"])
-    usage = [scorer.score([question], [path]).usage[0] for path in paths]
-    for before, now in itertools.pairwise(usage):
-        known, length = before.computed + before.cached, now.computed + now.cached
-        assert now.cached == known // BLOCK * BLOCK
-        assert now.computed == length - now.cached
