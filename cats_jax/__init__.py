@@ -13,22 +13,40 @@ from typing import TYPE_CHECKING, Any
 from .version import __version__
 
 if TYPE_CHECKING:
+    import learners as learners
+    import search as search
+    import theory as theory
+
     from .controllers.by_name import load_controller, search_method
     from .live.results import SearchResult
     from .live.searcher import Searcher
     from .models.contracts import check_generator, check_scorer
+    from .models.huggingface.generator import HuggingFaceGenerator
+    from .models.huggingface.scorer import HuggingFaceScorer
+    from .models.prm.format import prm_format
     from .protocols import Question
 
 __all__ = [
+    "HuggingFaceGenerator",
+    "HuggingFaceScorer",
     "Question",
     "SearchResult",
     "Searcher",
     "__version__",
     "check_generator",
     "check_scorer",
+    "learners",
     "load_controller",
+    "prm_format",
+    "search",
     "search_method",
+    "theory",
 ]
+
+_NEIGHBOURS = ("search", "learners", "theory")
+
+_MARK = b'__distribution__ = "cats-jax"'
+"""A line in the `__init__.py` of each of them."""
 
 _HOME = pathlib.Path(__file__).resolve().parents[1]
 
@@ -37,9 +55,10 @@ def _check_neighbours() -> None:
     """Refuse to run with another module of the same name in the place of a sibling package.
 
     The package names are generic. Under `python -c` and `python -m`, a `search.py` in the working
-    directory comes first on the import path, and later errors would not name that file.
+    directory comes first on the import path, and another distribution may install its `search` over
+    ours. Later errors would not name that file.
     """
-    for name in ("search", "learners", "theory"):
+    for name in _NEIGHBOURS:
         spec = importlib.util.find_spec(name)
         found: str | None = None
         if spec is not None:
@@ -54,22 +73,33 @@ def _check_neighbours() -> None:
                 f"{str(_HOME)!r}. Rename that file, or start Python from another folder, or with "
                 f"`python -P`, which leaves the working directory off the path."
             )
+        if path.is_dir() or _MARK not in path.read_bytes():
+            raise ImportError(
+                f"`{name}` in {str(_HOME)!r} belongs to another distribution: it was installed "
+                f"over the package of cats-jax. Uninstall that distribution and install cats-jax "
+                f"again, or give each an environment of its own."
+            )
 
 
 _check_neighbours()
 
 _HOMES = {
+    "HuggingFaceGenerator": "cats_jax.models.huggingface.generator",
+    "HuggingFaceScorer": "cats_jax.models.huggingface.scorer",
     "Question": "cats_jax.protocols",
     "SearchResult": "cats_jax.live.results",
     "Searcher": "cats_jax.live.searcher",
     "check_generator": "cats_jax.models.contracts",
     "check_scorer": "cats_jax.models.contracts",
     "load_controller": "cats_jax.controllers.by_name",
+    "prm_format": "cats_jax.models.prm.format",
     "search_method": "cats_jax.controllers.by_name",
 }
 
 
 def __getattr__(name: str) -> Any:
+    if name in _NEIGHBOURS:
+        return importlib.import_module(name)
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(_HOMES[name]), name)

@@ -1,5 +1,7 @@
 """Actor, critic and their training: networks, losses, updates, and training runs in the graph."""
 
+__distribution__ = "cats-jax"
+
 from .a2c import A2C as A2C
 from .awr import AWR as AWR
 from .episodes import Outcome as Outcome

@@ -5,6 +5,8 @@ model: `rollout` composes `plan` and `commit` with a simulator in the graph, the
 `cats_jax` composes the same two around a real model.
 """
 
+__distribution__ = "cats-jax"
+
 from collections.abc import Mapping as _Mapping
 from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING

@@ -13,6 +13,8 @@ infinity.
 `theory.check_*` put a claim to the test (`theory.checks`).
 """
 
+__distribution__ = "cats-jax"
+
 from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 

@@ -212,6 +212,26 @@ def test_guard_names_the_shadowing_file(tmp_path, name, form):
     assert "Rename that file" in last_line
 
 
+@pytest.mark.parametrize("name", ["search", "learners", "theory"])
+def test_guard_tells_a_package_that_was_installed_over_ours(tmp_path, name):
+    for package in ("search", "learners", "theory", "cats_jax"):
+        (tmp_path / package).mkdir()
+        for file in ("__init__.py", "version.py"):
+            if (ROOT / package / file).exists():
+                shutil.copy(ROOT / package / file, tmp_path / package)
+    code, env = "import cats_jax", {**os.environ, "PYTHONPATH": str(tmp_path)}
+    assert _python(code, cwd=tmp_path, env=env).returncode == 0
+    (tmp_path / name / "__init__.py").write_text('"""Another package."""')
+    last_line = _python(code, cwd=tmp_path, env=env).stderr.strip().splitlines()[-1]
+    assert last_line.startswith(f"ImportError: `{name}` in '{tmp_path}' belongs to another")
+    assert "Uninstall that distribution" in last_line
+
+
+def test_the_sibling_packages_are_attributes():
+    code = "from cats_jax import learners, search, theory; print(search.__name__, theory.__name__)"
+    assert _python(code).stdout.split() == ["search", "theory"]
+
+
 def test_guard_is_silent_without_a_shadow(tmp_path):
     result = _python("import cats_jax", cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)})
     assert result.returncode == 0, result.stderr
