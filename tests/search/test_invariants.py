@@ -16,6 +16,8 @@ from search_script import Case
 import search
 
 WIDE = 32
+# Its weights alone differ from those of another strategy.
+ALIKE = ("particle_filtering_confident",)
 BATCH = 3
 
 
@@ -80,7 +82,7 @@ def test_budgets_hold(name, case):
 # Padding and batching
 
 
-@pytest.mark.parametrize("name", script.EXACT)
+@pytest.mark.parametrize("name", [name for name in script.EXACT if name not in ALIKE])
 @hypothesis.settings(max_examples=6)
 @hypothesis.given(cases=st.lists(script.cases(), min_size=BATCH, max_size=BATCH))
 def test_neither_padding_nor_neighbours_change_a_search(name, cases):
@@ -234,7 +236,7 @@ class TestDegenerate:
         assert not final.finished.valid.any()
         assert records.decisions == () or not records.decisions.decision.valid.any()
         assert final.spent > 0  # they were paid for
-        assert final.step == (script.CAPACITY if rules.in_turn else 1)
+        assert final.step == rules.beginnings(script.CAPACITY)
         assert script.programs(name).answer(final) == -1
 
     def test_one_candidate(self, name):
