@@ -107,16 +107,21 @@ from .strategy.cats.types import DecisionRecord as DecisionRecord
 from .strategy.cats.types import Observation as Observation
 from .strategy.cats.types import Transition as Transition
 from .strategy.dvts import dvts as dvts
+from .strategy.early_stopping_consistency import (
+    early_stopping_consistency as early_stopping_consistency,
+)
 from .strategy.fixed import beam as beam
 from .strategy.fixed import best_of_n as best_of_n
 from .strategy.fixed import greedy as greedy
 from .strategy.fixed import majority as majority
 from .strategy.mcts import mcts as mcts
 from .strategy.particle_filtering import particle_filtering as particle_filtering
+from .strategy.particle_gibbs import particle_gibbs as particle_gibbs
 from .strategy.path_by_path import adaptive_consistency as adaptive_consistency
 from .strategy.path_by_path import sequential_best_of_n as sequential_best_of_n
 from .strategy.proportional_resampling import proportional_resampling as proportional_resampling
 from .strategy.rebase import rebase as rebase
+from .strategy.speculative_rejection import speculative_rejection as speculative_rejection
 from .types import Calibration as Calibration
 from .types import Context as Context
 from .types import Expansion as Expansion
@@ -135,10 +140,13 @@ strategies: _Mapping[str, Strategy] = _NamedStrategies(
         "beam": beam(),
         "dvts": dvts(),
         "particle_filtering": particle_filtering(),
+        "particle_gibbs": particle_gibbs(),
         "proportional_resampling": proportional_resampling(),
         "rebase": rebase(),
         "mcts": mcts(),
+        "speculative_rejection": speculative_rejection(),
         "adaptive_consistency": adaptive_consistency(),
+        "early_stopping_consistency": early_stopping_consistency(),
         "sequential_best_of_n": sequential_best_of_n(),
         "cats_random": cats(random_policy),
         "cats_constant": cats(constant_policy),

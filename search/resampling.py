@@ -26,14 +26,19 @@ def multinomial(
     key: jax.Array, mass: Float[Array, " M"], total: Int[Array, ""]
 ) -> Int[Array, " M"]:
     """Each of `total` copies is drawn on its own."""
-    cumulative = jnp.cumsum(mass)
     draws = jnp.arange(mass.shape[0], dtype=jnp.int32)
     uniform = jax.vmap(lambda i: jax.random.uniform(jax.random.fold_in(key, i), (), mass.dtype))
-    # "right": a mass of 0 spans nothing. A product that rounds up to the sum is the last mass.
-    drawn = jnp.searchsorted(cumulative, uniform(draws) * cumulative[-1], side="right")
-    last = jnp.searchsorted(cumulative, cumulative[-1], side="left")
-    row = jnp.minimum(drawn, last).astype(jnp.int32)
+    row = rows_at(uniform(draws), mass)
     return jnp.zeros(mass.shape, jnp.int32).at[row].add((draws < total).astype(jnp.int32))
+
+
+def rows_at(uniform: Float[Array, "*B"], mass: Float[Array, " M"]) -> Int[Array, "*B"]:
+    """The row in whose share of the mass each number in [0, 1) falls; its mass is positive."""
+    cumulative = jnp.cumsum(mass)
+    # "right": a mass of 0 spans nothing. A product that rounds up to the sum is the last mass.
+    drawn = jnp.searchsorted(cumulative, uniform * cumulative[-1], side="right")
+    last = jnp.searchsorted(cumulative, cumulative[-1], side="left")
+    return jnp.minimum(drawn, last).astype(jnp.int32)
 
 
 def systematic(key: jax.Array, mass: Float[Array, " M"], total: Int[Array, ""]) -> Int[Array, " M"]:

@@ -33,7 +33,7 @@ def majority(*, sampling: Sampling = Sampling()) -> Strategy:
     """Self-consistency: N whole paths, the most frequent answer; the PRM is not called."""
     return Strategy(
         name="majority",
-        plan=same_for_all(_samples_then_one, sampling),
+        plan=same_for_all(samples_then_one, sampling),
         sampling=(sampling,),
         answer=answer_majority,
         uses_scores=False,
@@ -48,7 +48,7 @@ def best_of_n(
     """N whole paths; the best by path score, or (`vote="weighted"`) the vote weighted by it."""
     return Strategy(
         name="best_of_n" if vote == "best" else f"best_of_n_{vote}",
-        plan=same_for_all(_samples_then_one, sampling),
+        plan=same_for_all(samples_then_one, sampling),
         sampling=(sampling,),
         aggregation=aggregation(path_score),
         answer=answer_rule(vote),
@@ -87,7 +87,8 @@ def samples_then_share(state: SearchState) -> Int[Array, ""]:
     return jnp.where(state.step == 0, state.num_candidates, state.num_candidates // state.width)
 
 
-def _samples_then_one(state: SearchState) -> Int[Array, ""]:
+def samples_then_one(state: SearchState) -> Int[Array, ""]:
+    """Numbers of samples: N at the root, then 1 per frontier node."""
     return jnp.where(state.step == 0, state.num_candidates, 1)
 
 

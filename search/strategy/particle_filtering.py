@@ -10,6 +10,14 @@ of the largest weight, or with one drawn by weight.
 Three things differ from its_hub. Particles are resampled before a step and not after it, so the
 last step's are not resampled before the answer is chosen. Only particles with an answer are chosen.
 Resampling may also be systematic or residual.
+
+`tempering` adds entropic annealing: "Entropic Particle Filtering" (2025), arXiv:2510.05825, and
+its_hub. While few particles hold most of the mass early in a search, the log-weights are divided by
+a temperature. its_hub then resamples systematically by default. Here the effective sample size is
+relative to the particles that are left, where its_hub has no particles that are lost.
+
+`weight_source="confidence"` is its_hub's later weight: s is the geometric mean of the newest step's
+token probabilities, and the PRM is not asked.
 """
 
 from __future__ import annotations
@@ -23,10 +31,10 @@ from jax.scipy.special import logit
 from jaxtyping import Array, Bool, Float, Int
 
 from ..aggregation import Aggregation, aggregation, path_scores
-from ..answers import AnswerRule, answer_rule
+from ..answers import AnswerRule, answer_majority, answer_rule
 from ..interface import Sampling, Strategy, request
 from ..resampling import resampling as scheme
-from ..selection import best
+from ..selection import best, weighted_vote
 from ..state import take
 from ..types import Context, Paths, Request, SearchState
 from .types import Resampled
@@ -37,11 +45,21 @@ _CLIP = 1e-7
 SAMPLED = "sampled"
 """The answer of a particle that is drawn by weight."""
 
+TEMPERINGS = ("none", "ess", "entropy", "base")
+"""How the temperature of entropic annealing follows from the weights and from the progress."""
+
+WEIGHT_SOURCES = ("prm", "confidence")
+"""Where the score of a particle comes from."""
+
 
 @functools.cache
 def particle_filtering(
     *,
     weight_temperature: float = 1.0,
+    weight_source: str = "prm",
+    tempering: str = "none",
+    ess_threshold: float = 0.5,
+    early_phase: float = 0.5,
     resampling: str = "multinomial",
     path_score: str = "last",
     vote: str = "best",
@@ -51,6 +69,13 @@ def particle_filtering(
 
     Args:
         weight_temperature: T, > 0.
+        weight_source: "prm": s is the path score. "confidence": s is exp(mean log-probability of
+            the newest step's tokens) under the policy, and the PRM is not asked.
+        tempering: "none", or how the temperature of entropic annealing is found: "ess", "entropy"
+            or "base", see `tempered`.
+        ess_threshold: share of the particles below which the effective sample size is too small, in
+            (0, 1].
+        early_phase: share of the depth before which weights are tempered, in (0, 1].
         resampling: "multinomial" (published), "systematic" or "residual", see `search.resampling`.
         path_score: the score s of a path.
         vote: "best" and "sampled" as published: the particle of the largest weight, or one drawn by
@@ -62,12 +87,22 @@ def particle_filtering(
     """
     if not weight_temperature > 0:
         raise ValueError(f"weight_temperature must be > 0, got {weight_temperature}")
+    for name, value, known in (
+        ("weight_source", weight_source, WEIGHT_SOURCES),
+        ("tempering", tempering, TEMPERINGS),
+    ):
+        if value not in known:
+            raise ValueError(f"unknown {name} {value!r}: choose one of {', '.join(known)}")
+    for name, share in (("ess_threshold", ess_threshold), ("early_phase", early_phase)):
+        if not 0.0 < share <= 1.0:
+            raise ValueError(f"{name} must be in (0, 1], got {share}")
+    is_confident = weight_source == "confidence"
     aggregated, resample = aggregation(path_score), scheme(resampling)
     is_drawn = vote == SAMPLED
 
     def log_weights(paths: Paths, aggregation: Aggregation = aggregated) -> Float[Array, " N"]:
-        score = jnp.clip(path_scores(paths, aggregation), _CLIP, 1 - _CLIP)
-        return jnp.where(paths.valid, logit(score) / weight_temperature, -jnp.inf)
+        score = confidence(paths) if is_confident else path_scores(paths, aggregation)
+        return odds_of(score, paths.valid, weight_temperature)
 
     def plan(params: Any, key: jax.Array, state: SearchState) -> tuple[Request, Resampled]:
         del params
@@ -75,6 +110,9 @@ def particle_filtering(
         both = jnp.concatenate([log_weights(state.frontier), log_weights(state.finished)])
         # After the end of a search there may be no particle, and nothing is sampled.
         both = jnp.where(jnp.isfinite(jnp.max(both)), both, 0.0)
+        if tempering != "none":
+            progress = state.step.astype(jnp.float32) / state.max_depth.astype(jnp.float32)
+            both = tempered(both, progress, tempering, ess_threshold, early_phase)
         copies = resample(draw, jax.nn.softmax(both), state.width)
         grows, stays = jnp.split(copies, [state.frontier.valid.shape[0]])
         memory = Resampled(stays, _gumbel(noise, state.memory.noise.shape[0]))
@@ -101,7 +139,17 @@ def particle_filtering(
         keys = log_weights(finished, aggregation) + finished.weight
         return best(keys, finished.answer, finished.valid)
 
+    def answer_confident(
+        params: Any, finished: Paths, context: Context, aggregation: Aggregation
+    ) -> Int[Array, ""]:
+        del params, context
+        if vote == "best":
+            return best(log_weights(finished, aggregation), finished.answer, finished.valid)
+        return weighted_vote(confidence(finished), finished.answer, finished.valid)
+
     rule: AnswerRule = answer_drawn if is_drawn else answer_rule(vote)
+    if is_confident and not is_drawn and rule is not answer_majority:
+        rule = answer_confident
     return Strategy(
         name="particle_filtering",
         plan=plan,
@@ -110,9 +158,61 @@ def particle_filtering(
         keep=keep,
         keep_finished=keep_finished,
         weights_paths=True,
+        uses_scores=not is_confident,
+        needs_log_probs=is_confident,
         answer=rule,
         init_memory=functools.partial(_nothing_drawn, noisy=is_drawn),
     )
+
+
+def confidence(paths: Paths) -> Float[Array, " N"]:
+    """Geometric mean of the token probabilities of each path's newest step, in (0, 1]."""
+    tokens = jnp.maximum(paths.num_tokens, 1).astype(paths.log_prob.dtype)
+    return jnp.exp(jnp.minimum(paths.log_prob / tokens, 0.0))
+
+
+def odds_of(
+    score: Float[Array, " N"], valid: Bool[Array, " N"], temperature: float
+) -> Float[Array, " N"]:
+    """Logarithms of (s / (1 - s))^(1 / temperature); -inf at rows that are not valid."""
+    log_odds = logit(jnp.clip(score, _CLIP, 1 - _CLIP))
+    return jnp.where(valid, log_odds / temperature, -jnp.inf)
+
+
+def tempered(
+    log_weights: Float[Array, " N"],
+    progress: Float[Array, ""],
+    method: str,
+    ess_threshold: float,
+    early_phase: float,
+) -> Float[Array, " N"]:
+    """Log-weights divided by the temperature of entropic annealing.
+
+    With shares p of n particles, ESS = 1 / sum(p^2) and r = ESS / n, and progress t in [0, 1]: the
+    temperature is 1 unless r < `ess_threshold` and t < `early_phase`, and is never below 1.
+
+    Args:
+        log_weights: -inf at rows without a particle.
+        progress: steps taken, as a share of the most steps of a path.
+        method: "ess": (1 - t) / r. "entropy": 1 / (h + (1 - h) t), with h the entropy of p over
+            log n. "base": 2 - t.
+        ess_threshold: in (0, 1].
+        early_phase: in (0, 1].
+    """
+    present = jnp.isfinite(log_weights)
+    number = jnp.sum(present).astype(log_weights.dtype)
+    share = jnp.clip(jax.nn.softmax(log_weights), _CLIP, 1 - _CLIP)
+    ratio = 1.0 / jnp.sum(jnp.where(present, share * share, 0.0)) / number
+    if method == "ess":
+        temperature = (1.0 - progress) / ratio
+    elif method == "entropy":
+        nats = -jnp.sum(jnp.where(present, share * jnp.log(share), 0.0))
+        entropy = nats / jnp.log(jnp.maximum(number, 2.0))
+        temperature = 1.0 / (entropy + (1.0 - entropy) * progress)
+    else:
+        temperature = 2.0 - progress
+    collapses = (ratio < ess_threshold) & (progress < early_phase) & (number > 1)
+    return log_weights / jnp.where(collapses, jnp.maximum(temperature, 1.0), 1.0)
 
 
 def _nothing_drawn(state: SearchState, noisy: bool) -> Resampled:

@@ -32,3 +32,35 @@ class Resampled(struct.PyTreeNode):
     copies: jax.Array  # i32[S]; of each finished path
     # f32[N + S]; Gumbel, of the step's children and of the finished paths; f32[0] if none is needed
     noise: jax.Array
+
+
+class WindowCount(struct.PyTreeNode):
+    """The memory of methods that write whole paths window by window."""
+
+    root: Paths  # [1]; the question
+    begun: jax.Array  # i32[]; paths begun so far, those of the window in progress included
+    before: jax.Array  # i32[]; finished paths of earlier windows
+
+
+class Rejection(struct.PyTreeNode):
+    """The memory of speculative rejection."""
+
+    length: jax.Array  # i32[S]; tokens of each frontier slot's path
+    ranked: jax.Array  # bool[S]; finished paths that still take part in rejections
+
+
+class Iterations(struct.PyTreeNode):
+    """The memory of particle Gibbs: the newest resampling, and the reference particle.
+
+    The reference grows beside the free particles, from its own recorded steps: as long as it is
+    unfinished, its path is frontier slot 0, and then row 0 of the finished paths.
+    """
+
+    copies: jax.Array  # i32[S]; of each finished path
+    uniform: jax.Array  # f32[]; draws the next reference
+    iteration: jax.Array  # i32[]; iterations that have ended
+    reference: Paths  # [1]; all its steps; not valid in the first iteration
+    root: Paths  # [1]; the question
+    # [T, S]; the frontier at each depth of this iteration, without step scores. Slot 0 holds the
+    # reference's path at every depth that it reaches and the search has not overwritten.
+    trail: Paths

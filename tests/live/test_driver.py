@@ -578,7 +578,16 @@ class Replay:
 @pytest.mark.emitters  # without them the two differ in last bits
 @pytest.mark.parametrize(
     "name",
-    ["best_of_n", "dvts", "particle_filtering", "mcts", "cats_random", "sequential_best_of_n"],
+    [
+        "best_of_n",
+        "dvts",
+        "particle_filtering",
+        "particle_gibbs",
+        "mcts",
+        "speculative_rejection",
+        "cats_random",
+        "sequential_best_of_n",
+    ],
 )
 def test_driver_and_rollout_give_identical_states(name, monkeypatch):
     """The same plan and commit around a bridge and in one scan, field by field, every tick."""

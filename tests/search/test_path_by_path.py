@@ -1,4 +1,4 @@
-"""Methods that write one path after the other: their rules against independent sources."""
+"""Methods that decide how many whole paths to write: their rules against independent sources."""
 
 import jax
 import jax.numpy as jnp
@@ -89,6 +89,67 @@ def test_only_the_first_path_is_greedy():
         wanted = search.plan((), jax.random.key(0), moment, strategy=strategy).request
         assert wanted.num_samples.tolist() == [1, 0, 0, 0]
         assert wanted.temperature[0] == temperature
+
+
+def test_the_window_that_agrees_answers_against_more_votes():
+    """Three windows of two: 7 and 8, 7 and 9, then 5 and 5."""
+    strategy = search.early_stopping_consistency(window=2)
+    state = search.init(jnp.int32(0), strategy=strategy, num_candidates=8, max_depth=3, capacity=16)
+    rows = jnp.arange(16)
+    answers = jnp.zeros(16, jnp.int32).at[:5].set(jnp.asarray([7, 8, 7, 9, 7]))
+    finished = state.finished.replace(
+        valid=rows < 5, answer=answers, weight=(rows < 5).astype(jnp.float32)
+    )
+    memory = state.memory.replace(begun=jnp.int32(6), before=jnp.int32(4))
+    pool = state.pool.replace(
+        valid=rows < 1, done=rows < 1, depth=(rows < 1).astype(jnp.int32), answer=rows + 5
+    )
+    state = state.replace(memory=memory, finished=finished, pool=pool)
+    for last, row, begins in ((5, 4, False), (7, 0, True)):
+        moment = state.replace(finished=finished.replace(answer=answers.at[4].set(last)))
+        kept = moment.replace(finished=strategy.keep_finished(moment))
+        assert strategy.keep(kept)[1].tolist() == [begins, True, *[False] * 15]
+        assert int(search.answer((), kept, strategy=strategy)) == row
+
+
+@pytest.mark.parametrize(
+    ("memory_tokens", "ended", "stay", "ranked"),
+    [
+        (40, [], [0, 1, 2, 3, 4], []),  # not full
+        (39, [], [1, 3, 4], []),  # 4 of 5 live, 2 of 5 ranked; row 4 has ended
+        (39, [0.95], [1, 3, 4], [True]),
+        (39, [0.0, 0.4], [1, 2, 3, 4], [False, True]),  # 4 of 7: Python rounds 3.5 to even
+        (39, [0.95, 0.95, 0.2], [1, 3, 4], [True, True, False]),
+        (0, [1.0] * 5, [4], [True] * 5),
+    ],
+)
+def test_the_worse_half_is_dropped_when_memory_is_full(memory_tokens, ended, stay, ranked):
+    strategy = search.speculative_rejection(memory_tokens=memory_tokens)
+    state = search.init(
+        jnp.int32(0), strategy=strategy, num_candidates=16, max_depth=3, capacity=16
+    )
+    rows = jnp.arange(16)
+
+    def scored(paths, scores):
+        padded = jnp.zeros(16).at[: len(scores)].set(jnp.asarray(scores, jnp.float32))
+        here = rows < len(scores)
+        return paths.replace(
+            valid=here,
+            depth=here.astype(jnp.int32),
+            step_scores=paths.step_scores.at[:, 0].set(padded),
+            num_tokens=jnp.full(16, 10, jnp.int32),
+        )
+
+    pool = scored(state.pool, [0.1, 0.9, 0.5, 0.7, 0.3]).replace(done=rows == 4)
+    memory = state.memory.replace(ranked=rows < len(ended))
+    state = state.replace(pool=pool, finished=scored(state.finished, ended), memory=memory)
+    _, marked, memory = strategy.keep(state)
+    assert np.flatnonzero(marked).tolist() == stay
+    growing = len(stay) - 1
+    assert memory.length.tolist() == [10] * growing + [0] * (16 - growing)
+    assert memory.ranked[: len(ended)].tolist() == ranked
+    assert bool(memory.ranked[len(ended)]) == (memory_tokens == 40)
+    assert not memory.ranked[len(ended) + 1 :].any()
 
 
 @pytest.mark.parametrize("options", [{"stop": -0.1}, {"abort": -1.0}, {"stop": float("nan")}])

@@ -1,6 +1,7 @@
 """Resampling, particle filtering and REBASE: the published rules, values of the authors' code."""
 
 import functools
+import math
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 import search
 from search.resampling import SCHEMES
+from search.strategy.particle_filtering import tempered
 from search.strategy.rebase import balanced
 
 M = 8
@@ -133,6 +135,49 @@ def test_the_sampled_answer_is_drawn_by_weight():
 
 
 @pytest.mark.parametrize(
+    ("log_weights", "progress", "temperatures"),
+    [  # by the formulas of its_hub's `_temperature_annealing` in float64: ess, entropy, base
+        ([3.0, 0.0, -1.0, -2.0], 0.25, [2.604193, 2.392007, 1.75]),
+        ([3.0, 0.0, -1.0, -2.0], 0.5, [1.0, 1.0, 1.0]),  # late
+        ([1.0, 0.5, 0.0, 0.2], 0.25, [1.0, 1.0, 1.0]),  # many particles hold the mass
+        ([16.0, -16.0, -16.0, -16.0, -16.0, -16.0], 0.125, [5.249999, 7.999745, 1.875]),
+        ([2.0, -2.0, -2.0], 0.4, [1.676159, 2.012703, 1.6]),
+    ],
+)
+def test_weights_are_tempered_as_in_its_hub(log_weights, progress, temperatures):
+    padded = jnp.asarray([*log_weights, *[-jnp.inf] * (M - len(log_weights))], jnp.float32)
+    for method, temperature in zip(("ess", "entropy", "base"), temperatures, strict=True):
+        found = tempered(padded, jnp.float32(progress), method, 0.5, 0.5)
+        np.testing.assert_allclose(found, padded / np.float32(temperature), rtol=1e-4)
+
+
+def test_a_lone_particle_keeps_its_weight():
+    alone = jnp.asarray([3.0, -jnp.inf], jnp.float32)
+    for method in ("ess", "entropy", "base"):
+        assert tempered(alone, jnp.float32(0.0), method, 1.0, 1.0).tolist() == [3.0, -math.inf]
+
+
+def test_confident_particles_are_drawn_by_the_likelihood_of_their_tokens():
+    strategy = search.particle_filtering(weight_source="confidence")
+    assert strategy.needs_log_probs
+    assert not strategy.uses_scores
+    state = at_the_second_step([0.9, 0.1], strategy, 32)
+    # Per token .8 and .5, of 2 and 3 tokens: odds 4 and 1.
+    frontier = state.frontier.replace(
+        log_prob=state.frontier.log_prob.at[:2].set(jnp.log(jnp.asarray([0.64, 0.125]))),
+        num_tokens=state.frontier.num_tokens.at[:2].set(jnp.asarray([2, 3])),
+        answer=state.frontier.answer.at[:2].set(jnp.asarray([5, 6])),
+    )
+    state = state.replace(frontier=frontier)
+    plans = jax.jit(jax.vmap(lambda key: strategy.plan((), key, state)[0].num_samples))
+    copies = np.asarray(plans(jax.random.split(jax.random.key(1), 500))).sum(axis=0)
+    assert abs(copies[0] / copies.sum() - 0.8) < 5 * math.sqrt(0.8 * 0.2 / copies.sum())
+    for vote in ("best", "weighted"):
+        answers = search.particle_filtering(weight_source="confidence", vote=vote).answer
+        assert int(answers((), frontier, state.context, strategy.aggregation)) == 0
+
+
+@pytest.mark.parametrize(
     ("scores", "places", "children"),
     [  # `select_softmax` of thu-wyz/inference_scaling, temperature .2
         ([0.637], 4, [4]),
@@ -181,6 +226,33 @@ def test_rebase_gives_away_all_places(scores, valid, places, balance):
         ),
         (lambda: search.particle_filtering(vote="x"), "unknown answer rule 'x'"),
         (lambda: search.rebase(balance=0.0), "balance must be > 0"),
+        (
+            lambda: search.particle_filtering(tempering="x"),
+            "unknown tempering 'x': choose one of none, ess, entropy, base",
+        ),
+        (
+            lambda: search.particle_filtering(weight_source="x"),
+            "unknown weight_source 'x': choose one of prm, confidence",
+        ),
+        (
+            lambda: search.particle_filtering(ess_threshold=0.0),
+            r"ess_threshold must be in \(0, 1\], got 0.0",
+        ),
+        (
+            lambda: search.particle_filtering(early_phase=1.5),
+            r"early_phase must be in \(0, 1\], got 1.5",
+        ),
+        (lambda: search.particle_gibbs(num_iterations=0), "num_iterations must be >= 1, got 0"),
+        (lambda: search.particle_gibbs(weight_temperature=0.0), "weight_temperature must be > 0"),
+        (lambda: search.early_stopping_consistency(window=0), "window must be >= 1, got 0"),
+        (
+            lambda: search.speculative_rejection(rejection=1.0),
+            r"rejection must be in \[0, 1\), got 1.0",
+        ),
+        (
+            lambda: search.speculative_rejection(memory_tokens=-1),
+            "memory_tokens must be >= 0, got -1",
+        ),
     ],
 )
 def test_settings_that_make_no_sense(make, message):

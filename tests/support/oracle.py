@@ -16,7 +16,8 @@ NO_CALIBRATION = [0.0, 1.0, 0.0, 0.0, 0.0, 1.0, 1.0]  # the last one is the rate
 
 
 _RESAMPLED = ("particle_filtering", "proportional_resampling")
-_WIDE = ("majority", "best_of_n", "rebase", *_RESAMPLED)
+_WHOLE = ("majority", "best_of_n", "speculative_rejection")
+_WIDE = (*_WHOLE, "rebase", "early_stopping_consistency", *_RESAMPLED)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,10 +26,12 @@ class Rules:
 
     Attributes:
         kind: greedy, majority, best_of_n, beam, dvts, particle_filtering, proportional_resampling,
-            rebase, mcts, cats, adaptive_consistency or sequential_best_of_n.
+            particle_gibbs, rebase, speculative_rejection, mcts, cats, adaptive_consistency,
+            sequential_best_of_n or early_stopping_consistency.
         path_score: min, last, mean or product.
         vote: best, majority or weighted.
-        factor: width K = max(1, N // factor) where the kind has one (MCTS: its branching).
+        factor: width K = max(1, N // factor) where the kind has one (MCTS: its branching; particle
+            Gibbs: its iterations).
         rounds: R of CATS; num_base, actions, excluded: of CATS too.
         weights: of cost, margin and best score in the reward.
         calibrated: scores of the pool are seen as P(step right).
@@ -38,6 +41,10 @@ class Rules:
         enough: confidence of adaptive consistency, path score that ends sequential best-of-N.
         abort: path score below which sequential best-of-N gives a path up.
         max_nodes: most nodes of the tree of MCTS.
+        confident, tempering: of particle filtering: scores are those of the policy; how the
+            temperature of the weights is found.
+        window: of early-stopping consistency.
+        rejection, memory_tokens: of speculative rejection.
     """
 
     kind: str
@@ -58,6 +65,11 @@ class Rules:
     enough: float = 0.0
     abort: float = 0.0
     max_nodes: int = 1024
+    confident: bool = False
+    tempering: str = "none"
+    window: int = 1
+    rejection: float = 0.5
+    memory_tokens: int = 0
 
     @property
     def in_turn(self) -> bool:
@@ -66,7 +78,17 @@ class Rules:
     def num_steps(self, num_candidates: int, max_depth: int) -> int:
         if self.kind == "mcts":
             return num_candidates * max_depth // self.factor + max_depth
+        if self.kind == "particle_gibbs":
+            return self.factor * max_depth
+        if self.kind == "early_stopping_consistency":
+            return math.ceil(num_candidates / self.window) * max_depth
         return num_candidates * max_depth if self.in_turn else max_depth
+
+    def beginnings(self, num_candidates: int) -> int:
+        """How often a search begins at the question if no child is ever valid."""
+        if self.kind == "early_stopping_consistency":
+            return math.ceil(num_candidates / self.window)
+        return num_candidates if self.in_turn else 1
 
     @property
     def num_phases(self) -> int:
@@ -91,12 +113,14 @@ class World:
         action: `(tick, slot, legal, features) -> (index, log_prob)`: the policy.
         offset: `tick -> [0, 1)`: the uniform number of systematic resampling.
         uniforms: `(tick, count)`: the uniform numbers of particle filtering.
+        uniform: `tick -> [0, 1)`: the uniform number that draws the reference of particle Gibbs.
     """
 
     child: Callable[[int, int, dict[str, Any], bool], dict[str, Any]]
     action: Callable[[int, int, list[bool], dict[str, float]], tuple[int, float]]
     offset: Callable[[int], float]
     uniforms: Callable[[int, int], list[float]]
+    uniform: Callable[[int], float]
 
 
 @dataclasses.dataclass
@@ -134,6 +158,8 @@ def search(
     state["max_steps"] = rules.num_steps(num_candidates, max_depth)
     if rules.kind == "mcts":
         _settle(rules, state, 1, 1, width, state["max_steps"])
+    if rules.kind == "early_stopping_consistency":
+        state["begun"] = min(rules.window, num_candidates)
     ticks = []
     for index in range(num_ticks):
         ticks.append(tick(rules, world, index, state))
@@ -164,6 +190,7 @@ def first_state(
         "text": -1,
         "weight": 1.0,
         "embedding": root,
+        "line": [],  # the path after each of its steps
     }
     return {
         "frontier": [first],
@@ -191,6 +218,11 @@ def first_state(
         "num_new": 0,  # paths that finished in the newest step
         "copies": [],  # particle filtering: of each finished path
         "completes": False,  # MCTS: paths are taken to their ends
+        "before": 0,  # early-stopping consistency: finished paths of earlier windows
+        "unranked": [],  # speculative rejection: finished paths that are ranked no more
+        "iteration": 0,  # particle Gibbs: iterations that have ended
+        "reference": None,  # particle Gibbs: the particle of before
+        "uniform": 0.0,  # particle Gibbs: draws the next one
     }
 
 
@@ -256,6 +288,7 @@ def tick(rules: Rules, world: World, index: int, before: dict[str, Any]) -> Tick
                 "weight": parent["weight"],
                 "embedding": sample["embedding"],
             }
+            child["line"] = [*parent["line"], child]
             state["pool"].append(child if sample["valid"] else None)
             row += 1
     state["spent"] += row
@@ -306,7 +339,7 @@ def tick(rules: Rules, world: World, index: int, before: dict[str, Any]) -> Tick
 
 def _copy(state: dict[str, Any]) -> dict[str, Any]:
     copied = dict(state)
-    for name in ("frontier", "pool", "finished", "pending", "node_of_slot"):
+    for name in ("frontier", "pool", "finished", "pending", "node_of_slot", "unranked"):
         copied[name] = list(state[name])
     copied["tree"] = [dict(node) for node in state["tree"]]
     for name in ("open", "num_retain"):
@@ -416,7 +449,10 @@ def _wanted(rules: Rules, world: World, tick: int, state: dict[str, Any]) -> lis
     slots, candidates = len(state["frontier"]), state["num_candidates"]
     if rules.kind == "greedy" or rules.in_turn:
         return [1] * slots
-    if rules.kind in ("majority", "best_of_n"):
+    if rules.kind == "early_stopping_consistency":
+        of_window = (state["begun"] - 1) % rules.window + 1
+        return [of_window if path["depth"] == 0 else 1 for path in state["frontier"]]
+    if rules.kind in _WHOLE:
         return [candidates if state["step"] == 0 else 1] * slots
     if rules.kind in ("beam", "dvts"):
         return [candidates if state["step"] == 0 else candidates // state["width"]] * slots
@@ -428,23 +464,65 @@ def _wanted(rules: Rules, world: World, tick: int, state: dict[str, Any]) -> lis
         return systematic_resample(world.offset(tick), scores, places)
     if rules.kind == "rebase":
         return rebase(scores, places)
-    if rules.kind == "particle_filtering":
-        scores += [path_score(rules.path_score, path["scores"]) for path in state["finished"]]
-        copies = particles(world.uniforms(tick, state["width"]), scores)
-        state["copies"] = copies[slots:]
-        return copies[:slots]
+    if rules.kind in ("particle_filtering", "particle_gibbs"):
+        return _resample(rules, world, tick, state)
     return [min(rules.num_base, candidates)] * slots
 
 
-def particles(uniforms: Sequence[float], scores: Sequence[float]) -> list[int]:
-    """Copies of each particle: one draw for each number, by the odds of its score."""
+def _resample(rules: Rules, world: World, tick: int, state: dict[str, Any]) -> list[int]:
+    """Copies of each unfinished particle; those of the finished ones are noted."""
+    slots, total = len(state["frontier"]), state["width"]
+    finished = state["finished"]
+    if rules.kind == "particle_gibbs":
+        state["uniform"] = world.uniform(tick)
+        if state["iteration"] and state["frontier"][0]["depth"] == 0:
+            state["reference"] = {**finished[0], "parent": 0}
+            finished = []  # the reference has no steps yet
+        total -= state["reference"] is not None
+    scores = [_weighed(rules, path) for path in state["frontier"] + finished]
+    weights = odds(scores)
+    if rules.tempering != "none":
+        power = 1 / temperature(rules.tempering, weights, state["step"] / state["max_depth"])
+        weights = [weight**power for weight in weights]
+    copies = [0] * len(weights)
+    for uniform in world.uniforms(tick, total):
+        copies[drawn(uniform, weights)] += 1
+    state["copies"] = copies[slots:] or [0] * len(state["finished"])
+    return copies[:slots]
+
+
+def _weighed(rules: Rules, path: dict[str, Any]) -> float:
+    """The score that makes a particle's weight."""
+    if not rules.confident:
+        return path_score(rules.path_score, path["scores"])
+    return math.exp(path["log_prob"] / path["num_tokens"]) if path["scores"] else 1.0
+
+
+def odds(scores: Sequence[float]) -> list[float]:
+    """Of scores between 1e-7 and 1 - 1e-7."""
     clipped = [min(max(score, 1e-7), 1 - 1e-7) for score in scores]
-    odds = [score / (1 - score) for score in clipped]
-    copies = [0] * len(scores)
-    for uniform in uniforms:
-        place = uniform * sum(odds)
-        copies[next(i for i in range(len(odds)) if place < sum(odds[: i + 1]))] += 1
-    return copies
+    return [score / (1 - score) for score in clipped]
+
+
+def drawn(uniform: float, weights: Sequence[float]) -> int:
+    """Row of a number in [0, 1)."""
+    place = uniform * sum(weights)
+    return next(i for i in range(len(weights)) if place < sum(weights[: i + 1]))
+
+
+def temperature(method: str, weights: Sequence[float], progress: float) -> float:
+    """Entropic annealing, as published: above 1 while few particles have the mass, early on."""
+    number = len(weights)
+    shares = [min(max(weight / sum(weights), 1e-7), 1 - 1e-7) for weight in weights]
+    ratio = 1 / sum(share**2 for share in shares) / number
+    if number == 1 or ratio >= 0.5 or progress >= 0.5:
+        return 1.0
+    if method == "ess":
+        return max(1.0, (1 - progress) / ratio)
+    if method == "base":
+        return max(1.0, 2 - progress)
+    entropy = -sum(share * math.log(share) for share in shares) / math.log(number)
+    return max(1.0, 1 / (entropy + (1 - entropy) * progress))
 
 
 def rebase(scores: Sequence[float], places: int) -> list[int]:
@@ -641,20 +719,25 @@ def _end_step(rules: Rules, state: dict[str, Any]) -> list[dict[str, Any]]:
         paths, retained = _grow_tree(rules, state)
     elif rules.in_turn:
         paths, retained = _one_path(rules, state)
+    elif rules.kind == "early_stopping_consistency":
+        paths, retained = _window(rules, state)
+    elif rules.kind == "speculative_rejection":
+        paths, retained = state["pool"], _reject(rules, state)
+    elif rules.kind == "particle_gibbs":
+        paths, retained = _iterate(rules, state)
     else:
         paths, retained = state["pool"], _retain(rules, state)
     if rules.kind == "particle_filtering":
-        state["finished"] = [
-            path
-            for path, copies in zip(state["finished"], state["copies"], strict=True)
-            for _ in range(copies)
-        ]
+        state["finished"] = _repeated(state)
     free = state["width"] - len(state["finished"])
     kept = sorted(_best_first(rules, retained, paths)[:free])
     grows = [row for row in kept if not paths[row]["done"]]
     finishes = [row for row in kept if paths[row]["done"]]
     if rules.kind == "mcts":
         state["node_of_slot"] = [row for row in grows if row < len(state["tree"])]
+
+    if rules.kind == "speculative_rejection":
+        state["unranked"] += [paths[row]["rejected"] for row in finishes]
 
     pending = state["pending"]
     state["frontier"] = [paths[row] for row in grows]
@@ -689,6 +772,106 @@ def _retain(rules: Rules, state: dict[str, Any]) -> list[int]:
         num_retain = state["num_retain"][slot] if rules.kind == "cats" else len(rows)
         retained += rows[: max(1, num_retain)]
     return retained
+
+
+def _repeated(state: dict[str, Any]) -> list[dict[str, Any]]:
+    """The finished particles that were drawn, each as often as it was."""
+    finished = zip(state["finished"], state["copies"], strict=True)
+    return [path for path, copies in finished for _ in range(copies)]
+
+
+def _rows(state: dict[str, Any], *, done: bool) -> list[int]:
+    """Children that end a path, or that may go on."""
+    return [
+        row
+        for row, path in enumerate(state["pool"])
+        if path and path["done"] == done and (done or path["depth"] < state["max_depth"])
+    ]
+
+
+# Windows of paths
+
+
+def _window(rules: Rules, state: dict[str, Any]) -> tuple[list[dict[str, Any]], list[int]]:
+    """The window in progress, or the question for the next one, or nothing."""
+    grows, ends = _rows(state, done=False), _rows(state, done=True)
+    if grows:
+        return state["pool"], grows + ends
+    of_window = (state["begun"] - 1) % rules.window + 1
+    window = state["finished"][state["before"] :] + [state["pool"][row] for row in ends]
+    answers = {path["answer"] for path in window}
+    if len(window) == of_window and len(answers) == 1 and answers != {-1}:
+        for row in range(state["before"]):  # the window alone gives the answer
+            state["finished"][row] = {**state["finished"][row], "weight": 0.0}
+        return state["pool"], ends
+    number = len(state["finished"]) + len(ends)
+    full = number >= state["width"] or state["spent"] >= state["budget"]
+    if state["begun"] == state["num_candidates"] or full:
+        return state["pool"], ends
+    state["begun"] = min(state["begun"] + rules.window, state["num_candidates"])
+    state["before"] = number
+    return [state["question"], *state["pool"]], [0, *(1 + row for row in ends)]
+
+
+# Speculative rejection
+
+
+def tokens_of(path: dict[str, Any]) -> int:
+    """Of all its steps."""
+    return sum(step["num_tokens"] for step in path["line"])
+
+
+def _reject(rules: Rules, state: dict[str, Any]) -> list[int]:
+    """The children that stay; the finished paths that are dropped are ranked no more."""
+    pool = state["pool"]
+    children = [row for row, path in enumerate(pool) if path]
+    for row in children:
+        pool[row] = {**pool[row], "rejected": False}
+    live = [row for row in children if not pool[row]["done"]]
+    if sum(tokens_of(pool[row]) for row in live) <= rules.memory_tokens:
+        return children
+    old = [row for row, gone in enumerate(state["unranked"]) if not gone]
+    ranked = [("finished", row) for row in old] + [("pool", row) for row in children]
+    ranked.sort(  # stable: of equal ones the first stays
+        key=lambda place: path_score(rules.path_score, state[place[0]][place[1]]["scores"]),
+        reverse=True,
+    )
+    for group, row in ranked[max(1, round((1 - rules.rejection) * len(ranked))) :]:
+        if group == "finished":
+            state["unranked"][row] = True
+        else:
+            pool[row]["rejected"] = True
+    return [row for row in children if pool[row]["done"] or not pool[row]["rejected"]]
+
+
+# Particle Gibbs
+
+
+def _iterate(rules: Rules, state: dict[str, Any]) -> tuple[list[dict[str, Any]], list[int]]:
+    """The free particles, with the reference beside them; or the question for the next iteration.
+
+    `state["finished"]` becomes the finished particles: those drawn, and the reference once it has
+    no more steps than the others, or once the others have ended.
+    """
+    grows, ends = _rows(state, done=False), _rows(state, done=True)
+    depth = state["frontier"][0]["depth"] + 1
+    reference, spent = state["reference"], state["spent"] >= state["budget"]
+    finished, beside = _repeated(state), None
+    if reference is not None and reference["depth"] > depth and grows and not spent:
+        beside = {**reference["line"][depth - 1], "parent": 0}
+    elif reference is not None:
+        finished.insert(0, reference)
+    particles = finished + [state["pool"][row] for row in ends]
+    more = state["iteration"] + 1 < rules.factor and state["width"] > 1
+    if not grows and more and particles and not spent:
+        weights = odds([_weighed(rules, path) for path in particles])
+        state["finished"] = [particles[drawn(state["uniform"], weights)]]
+        state["iteration"] += 1
+        return [state["question"]], [0]
+    state["finished"] = finished
+    if beside is None:
+        return state["pool"], grows + ends
+    return [beside, *state["pool"]], [0, *(1 + row for row in grows + ends)]
 
 
 # One path after the other
@@ -834,13 +1017,15 @@ def answer(rules: Rules, finished: Sequence[dict[str, Any]]) -> int:
     if not voters:
         return -1
     if rules.vote == "best":
+        if rules.confident:
+            return min(voters, key=lambda row: (-_weighed(rules, finished[row]), row))
         return _best_first(rules, voters, finished)[0]
     votes: dict[int, float] = {}
     for row in voters:
         path = finished[row]
         score = path["weight"] * path_score(rules.path_score, path["scores"])
         votes[path["answer"]] = votes.get(path["answer"], 0.0) + (
-            1.0 if rules.vote == "majority" else score
+            path["weight"] if rules.vote == "majority" else score
         )
     return min(voters, key=lambda row: (-votes[finished[row]["answer"]], row))
 

@@ -317,7 +317,13 @@ def world(case: Case, exact: bool = True) -> oracle.World:
         keys = [jax.random.fold_in(draw, index) for index in range(number)]
         return [float(jax.random.uniform(key, (), jnp.float32)) for key in keys]
 
-    return oracle.World(child=child, action=action, offset=offset, uniforms=uniforms)
+    def uniform(tick: int) -> float:
+        _, drawing = jax.random.split(search.tick_keys(case.key, tick)[0])
+        return float(jax.random.uniform(drawing, (), jnp.float32))
+
+    return oracle.World(
+        child=child, action=action, offset=offset, uniforms=uniforms, uniform=uniform
+    )
 
 
 # The strategies, each beside the oracle's rules for it
@@ -363,6 +369,14 @@ EXACT: dict[str, tuple[search.Strategy, oracle.Rules]] = {
         search.particle_filtering(),
         oracle.Rules("particle_filtering", "last"),
     ),
+    "particle_filtering_confident": (
+        search.particle_filtering(weight_source="confidence", tempering="ess"),
+        oracle.Rules("particle_filtering", "last", confident=True, tempering="ess"),
+    ),
+    "particle_gibbs": (
+        search.particle_gibbs(num_iterations=3),
+        oracle.Rules("particle_gibbs", "last", factor=3),
+    ),
     "proportional_resampling": (
         search.proportional_resampling(),
         oracle.Rules("proportional_resampling", "last", "weighted"),
@@ -375,6 +389,14 @@ EXACT: dict[str, tuple[search.Strategy, oracle.Rules]] = {
     "adaptive_consistency": (
         search.adaptive_consistency(confidence=0.8),
         oracle.Rules("adaptive_consistency", vote="majority", enough=0.8),
+    ),
+    "early_stopping_consistency": (
+        search.early_stopping_consistency(window=3),
+        oracle.Rules("early_stopping_consistency", vote="majority", window=3),
+    ),
+    "speculative_rejection": (
+        search.speculative_rejection(memory_tokens=60),
+        oracle.Rules("speculative_rejection", "last", memory_tokens=60),
     ),
     "sequential_best_of_n": (
         search.sequential_best_of_n(
@@ -567,7 +589,23 @@ def assert_state(state: search.SearchState, rules: oracle.Rules, expected: dict[
     elif rules.in_turn:
         assert_equal("begun", state.memory.begun, expected["begun"])
         _assert_paths("question", state.memory.root, [expected["question"]])
-    elif rules.kind == "particle_filtering":
+    elif rules.kind == "early_stopping_consistency":
+        for name in ("begun", "before"):
+            assert_equal(name, getattr(state.memory, name), expected[name])
+        _assert_paths("question", state.memory.root, [expected["question"]])
+    elif rules.kind == "speculative_rejection":
+        slots, memory = state.frontier.valid.shape[0], state.memory
+        lengths = [oracle.tokens_of(path) for path in expected["frontier"]]
+        assert_equal("length", memory.length, lengths + [0] * (slots - len(lengths)))
+        ranked = [not gone for gone in expected["unranked"]]
+        assert_equal("ranked", memory.ranked, ranked + [False] * (slots - len(ranked)))
+    elif rules.kind in ("particle_filtering", "particle_gibbs"):
+        if rules.kind == "particle_gibbs":
+            assert_equal("iteration", state.memory.iteration, expected["iteration"])
+            reference = expected["reference"]
+            assert_equal("reference", state.memory.reference.valid[0], reference is not None)
+            if reference is not None:
+                _assert_paths("reference", state.memory.reference, [reference])
         copies = np.trim_zeros(np.asarray(state.memory.copies), "b")
         assert_equal("copies", copies, np.trim_zeros(np.array(expected["copies"], int), "b"))
     else:

@@ -1,0 +1,217 @@
+"""Particle Gibbs: particle filtering several times, each time beside a particle of the time before.
+
+Puri et al.: "A Probabilistic Inference Approach to Inference-Time Scaling of LLMs using
+Particle-Based Monte Carlo Methods" (2025), arXiv:2502.01618, with the authors' its_hub at e4d00d1
+and their probabilistic-inference-scaling; Andrieu et al.: "Particle Markov Chain Monte Carlo
+Methods" (2010). The first iteration is `particle_filtering`. When all particles have finished, one
+of them is drawn by weight: the reference. The other particles of the next iteration begin at the
+question. Before each step they are resampled from themselves and from the reference, which counts
+with as many of its steps as they have; a particle that is drawn from it goes on from there. The
+reference itself stays as it is. The particle of the largest weight in the last iteration answers.
+
+Six things differ from its_hub. Particles are resampled before a step and not after it, as in the
+paper's code. The reference is weighed by the score of the steps that count, as in conditional
+sequential Monte Carlo; its_hub takes the score of its last step at every step, and the paper's code
+that of one step later. N may leave a remainder. A spent budget ends the search, and the reference
+may then answer. There is one reference. The answer is not drawn by weight. Neither code has
+ancestor sampling.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int
+
+from ..aggregation import aggregation, path_scores
+from ..answers import answer_rule
+from ..interface import Sampling, Strategy, request, share_of_candidates
+from ..resampling import resampling as scheme
+from ..resampling import rows_at
+from ..state import compact, count, empty_paths, select, take
+from ..types import Paths, Request, SearchState
+from .particle_filtering import odds_of
+from .types import Iterations
+
+
+@functools.cache
+def particle_gibbs(
+    *,
+    num_iterations: int = 2,
+    weight_temperature: float = 1.0,
+    resampling: str = "multinomial",
+    path_score: str = "last",
+    vote: str = "best",
+    sampling: Sampling = Sampling(),
+) -> Strategy:
+    """Iterations of K = max(1, N // num_iterations) particles, of which one is the one before.
+
+    N is the number of particles of all iterations together, as in its_hub. With K = 1 the first
+    iteration is the last, because no particle would be free.
+
+    Args:
+        num_iterations: >= 1; with 1 it is particle filtering.
+        weight_temperature: T of the weights (s / (1 - s))^(1 / T), > 0.
+        resampling: "multinomial" (published), "systematic" or "residual", see `search.resampling`.
+        path_score: the score s of a path; that of its newest step as published.
+        vote: how the particles of the last iteration give the answer; "best" as published.
+        sampling: of all steps.
+
+    Raises:
+        ValueError: an argument is out of range or unknown.
+    """
+    if num_iterations < 1:
+        raise ValueError(f"num_iterations must be >= 1, got {num_iterations}")
+    if not weight_temperature > 0:
+        raise ValueError(f"weight_temperature must be > 0, got {weight_temperature}")
+    aggregated, resample = aggregation(path_score), scheme(resampling)
+
+    def log_weights(paths: Paths) -> Float[Array, " N"]:
+        return odds_of(path_scores(paths, aggregated), paths.valid, weight_temperature)
+
+    def plan(params: Any, key: jax.Array, state: SearchState) -> tuple[Request, Iterations]:
+        del params
+        draw, draw_reference = jax.random.split(key)
+        frontier, finished = state.frontier, state.finished
+        begins = (state.step > 0) & (_depth(state) == 0)
+        memory = select(begins, _with_reference(state.memory, finished), state.memory)
+        # The reference takes part by its steps so far, and has none at the beginning.
+        finished = finished.replace(valid=finished.valid & ~begins)
+        both = jnp.concatenate([log_weights(frontier), log_weights(finished)])
+        # After the end of a search there may be no particle, and nothing is sampled.
+        both = jnp.where(jnp.isfinite(jnp.max(both)), both, 0.0)
+        free = state.width - count(memory.reference)
+        copies = resample(draw, jax.nn.softmax(both), free)
+        grows, stays = jnp.split(copies, [frontier.valid.shape[0]])
+        depth = _depth(state)
+        trail = jax.tree.map(
+            lambda rows, now: rows.at[depth].set(now), memory.trail, _unscored(frontier)
+        )
+        uniform = jax.random.uniform(draw_reference, (), jnp.float32)
+        memory = memory.replace(copies=stays, uniform=uniform, trail=trail)
+        return request(state, grows, sampling), memory
+
+    def has_next(state: SearchState) -> Bool[Array, ""]:
+        """Whether the step ends an iteration that is not the last."""
+        is_last = state.memory.iteration + 1 >= num_iterations
+        over = ~jnp.any(_grows(state)) & (state.spent < state.budget)
+        return over & ~is_last & (state.width > 1)
+
+    def keep_finished(state: SearchState) -> Paths:
+        """The reference if it has ended, and the particles drawn; or the next reference."""
+        memory, finished = state.memory, state.finished
+        slots = finished.valid.shape[0]
+        rows = jnp.arange(slots, dtype=jnp.int32)
+        repeated = jnp.repeat(rows, memory.copies, total_repeat_length=slots)
+        drawn = take(finished, repeated).replace(valid=rows < jnp.sum(memory.copies))
+        joins = memory.reference.valid & ~_goes_along(state)
+        root = jax.tree.map(lambda leaf: leaf[0], finished.embedding)
+        blank = empty_paths(slots, finished.step_scores.shape[1], root)
+        both = _join(memory.reference, drawn)
+        finished = compact(both, jnp.concatenate([joins, drawn.valid]), blank)
+        ended = state.pool.replace(valid=state.pool.valid & state.pool.done)
+        particles = _join(finished, ended)
+        # Without a particle any row is as good: none is valid.
+        weights = jnp.where(jnp.any(particles.valid), log_weights(particles), 0.0)
+        chosen = take(particles, rows_at(memory.uniform[None], jax.nn.softmax(weights)))
+        return select(has_next(state), compact(chosen, chosen.valid, blank), finished)
+
+    def keep(state: SearchState) -> tuple[Paths, Bool[Array, " R"], Iterations]:
+        memory, pool = state.memory, state.pool
+        begins = has_next(state) & jnp.any(state.finished.valid)
+        stays = (_grows(state) | (pool.valid & pool.done)) & ~begins
+        goes_along = memory.reference.valid & _goes_along(state)
+        # The reference comes first, so that it is frontier slot 0.
+        rows = _join(_join(memory.root, _reference_at(memory, _depth(state) + 1)), pool)
+        marked = jnp.concatenate([begins[None], goes_along, stays])
+        return rows, marked, memory.replace(iteration=memory.iteration + begins.astype(jnp.int32))
+
+    return Strategy(
+        name="particle_gibbs",
+        plan=plan,
+        width=share_of_candidates(num_iterations),
+        sampling=(sampling,),
+        aggregation=aggregated,
+        keep=keep,
+        keep_finished=keep_finished,
+        weights_paths=True,
+        answer=answer_rule(vote),
+        init_memory=_first_iteration,
+        num_steps=lambda num_candidates, max_depth: num_iterations * max_depth,
+    )
+
+
+def _first_iteration(state: SearchState) -> Iterations:
+    frontier = state.frontier
+    slots, depth_capacity = frontier.step_scores.shape
+    root = take(frontier, jnp.zeros((1,), jnp.int32))
+    return Iterations(
+        copies=jnp.zeros((slots,), jnp.int32),
+        uniform=jnp.float32(0.0),
+        iteration=jnp.int32(0),
+        reference=root.replace(valid=jnp.zeros((1,), bool)),
+        root=root,
+        trail=jax.tree.map(
+            lambda leaf: jnp.zeros((depth_capacity, *leaf.shape), leaf.dtype), _unscored(frontier)
+        ),
+    )
+
+
+def _depth(state: SearchState) -> Int[Array, ""]:
+    """Number of steps of the paths that are to grow: the same for all of them."""
+    return jnp.max(state.frontier.depth, initial=0, where=state.frontier.valid)
+
+
+def _grows(state: SearchState) -> Bool[Array, " N"]:
+    # A model may go on although its last step was to end the answer.
+    pool = state.pool
+    return pool.valid & ~pool.done & (pool.depth < state.max_depth)
+
+
+def _goes_along(state: SearchState) -> Bool[Array, " 1"]:
+    """Whether a reference is longer than the particles that go on, if any do."""
+    goes_on = jnp.any(_grows(state)) & (state.spent < state.budget)
+    return goes_on & (state.memory.reference.depth > _depth(state) + 1)
+
+
+def _with_reference(memory: Iterations, finished: Paths) -> Iterations:
+    """The memory at the beginning of an iteration, whose reference is the first finished path."""
+    reference = take(finished, jnp.zeros((1,), jnp.int32))
+    depths = jnp.arange(memory.trail.valid.shape[0], dtype=jnp.int32)
+
+    def climb(slot: Int[Array, ""], depth: Int[Array, ""]) -> tuple[jax.Array, jax.Array]:
+        slot = jnp.where(depth == reference.depth[0] - 1, reference.parent[0], slot)
+        return memory.trail.parent[depth, slot], slot
+
+    _, slots = lax.scan(climb, jnp.int32(0), depths, reverse=True)
+    own = _take_each(memory.trail, slots)
+    own = own.replace(parent=jnp.zeros_like(own.parent))
+    return memory.replace(
+        reference=reference.replace(parent=jnp.zeros((1,), jnp.int32)),
+        trail=jax.tree.map(lambda rows, row: rows.at[:, 0].set(row), memory.trail, own),
+    )
+
+
+def _take_each(rows: Any, index: Int[Array, " T"]) -> Any:
+    """Entry `index[t]` of each row t of a pytree with leaves [T, S, ...]."""
+    depths = jnp.arange(index.shape[0], dtype=jnp.int32)
+    return jax.tree.map(lambda leaf: leaf[depths, index], rows)
+
+
+def _reference_at(memory: Iterations, depth: Int[Array, ""]) -> Paths:
+    """The first `depth` steps of the reference, which is longer."""
+    path = jax.tree.map(lambda leaf: leaf[depth, :1], memory.trail)
+    taken = jnp.arange(memory.reference.step_scores.shape[1])[None, :] < depth
+    return path.replace(step_scores=jnp.where(taken, memory.reference.step_scores, 0.0))
+
+
+def _unscored(paths: Paths) -> Paths:
+    return paths.replace(step_scores=())
+
+
+def _join(first: Paths, second: Paths) -> Paths:
+    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), first, second)

@@ -1,0 +1,99 @@
+"""Speculative rejection: best-of-N whose worst paths are dropped whenever memory is full.
+
+Sun et al.: "Fast Best-of-N Decoding via Speculative Rejection" (2024), arXiv:2410.20290, and the
+authors' code (Zanette-Labs/SpeculativeRejection). N whole paths begin. When the unfinished ones
+hold more tokens than the memory takes, the paths are ranked by the scores of their newest steps,
+the finished ones along with the others, and the worst share of them is dropped.
+
+Five things differ from the code. Memory is a number of tokens and not what a GPU has left, and N is
+given and not the most that fit. Paths are looked at after each step and not after each token. The
+PRM is asked for every step: the loop can't ask for a path that has ended unforeseen, and each token
+is read once either way. At least one path is kept. A finished path that is dropped leaves the
+ranking and may still answer; the code forgets those that are dropped as soon as they have ended.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool
+
+from ..aggregation import aggregation, path_keys
+from ..answers import answer_rule
+from ..interface import Sampling, Strategy, same_for_all
+from ..ranking import prune
+from ..state import MAX_CANDIDATES, count, pack
+from ..types import Paths, SearchState
+from .fixed import samples_then_one
+from .types import Rejection
+
+
+@functools.cache
+def speculative_rejection(
+    *,
+    rejection: float = 0.5,
+    memory_tokens: int = 2048,
+    path_score: str = "last",
+    vote: str = "best",
+    sampling: Sampling = Sampling(),
+) -> Strategy:
+    """N whole paths, of which the worst are dropped at the end of a step that overfills memory.
+
+    Args:
+        rejection: alpha, the share of the ranked paths that is dropped, in [0, 1).
+        memory_tokens: most tokens of all unfinished paths together, without the question, >= 0.
+        path_score: what paths are ranked by; the newest step's score as published.
+        vote: how the finished paths give the answer; the best as published.
+        sampling: parameters of every sample.
+
+    Raises:
+        ValueError: an argument is out of range or unknown.
+    """
+    if not 0.0 <= rejection < 1.0:
+        raise ValueError(f"rejection must be in [0, 1), got {rejection}")
+    if memory_tokens < 0:
+        raise ValueError(f"memory_tokens must be >= 0, got {memory_tokens}")
+    aggregated = aggregation(path_score)
+    kept_of = [max(1, round((1.0 - rejection) * number)) for number in range(MAX_CANDIDATES + 1)]
+
+    def keep(state: SearchState) -> tuple[Paths, Bool[Array, " N"], Rejection]:
+        pool, finished, memory = state.pool, state.finished, state.memory
+        length = memory.length[pool.parent] + pool.num_tokens
+        live = pool.valid & ~pool.done
+        is_full = jnp.sum(jnp.where(live, length, 0), dtype=jnp.int32) > memory_tokens
+        ranked = jnp.concatenate([finished.valid & memory.ranked, pool.valid])
+        keys = jnp.concatenate([path_keys(finished, aggregated), path_keys(pool, aggregated)])
+        number = jnp.sum(ranked, dtype=jnp.int32)
+        kept = prune(keys, ranked, jnp.asarray(kept_of, jnp.int32)[number]) | ~is_full
+        slots = finished.valid.shape[0]
+        old, new = jnp.split(kept, [slots])
+        # A recipe may set fewer places than N.
+        places = state.width - count(finished)
+        marked = prune(path_keys(pool, aggregated), pool.valid & (new | pool.done), places)
+        grows, ends = marked & live, marked & pool.done
+        source, grown = pack(grows, slots)
+        ended, is_new = pack(ends, slots, count(finished))
+        return (
+            pool,
+            marked,
+            Rejection(
+                length=jnp.where(grown, length[source], 0),
+                ranked=jnp.where(is_new, new[ended], memory.ranked & old & finished.valid),
+            ),
+        )
+
+    return Strategy(
+        name="speculative_rejection",
+        plan=same_for_all(samples_then_one, sampling),
+        sampling=(sampling,),
+        aggregation=aggregated,
+        keep=keep,
+        answer=answer_rule(vote),
+        init_memory=_empty_memory,
+    )
+
+
+def _empty_memory(state: SearchState) -> Rejection:
+    slots = state.frontier.valid.shape
+    return Rejection(length=jnp.zeros(slots, jnp.int32), ranked=jnp.zeros(slots, bool))
