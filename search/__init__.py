@@ -29,6 +29,7 @@ from .answers import answer_weighted as answer_weighted
 from .calibration import calibrated_score as calibrated_score
 from .check_expand import check_expand_fn as check_expand_fn
 from .check_strategy import check_strategy as check_strategy
+from .children import asked_rows as asked_rows
 from .children import children_of as children_of
 from .costs import TickTokens as TickTokens
 from .costs import tick_tokens as tick_tokens

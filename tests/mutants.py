@@ -762,8 +762,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="the PRM is asked although a request is not scored",
         file="cats_jax/live/driver.py",
-        original="if candidate.invalid is None and item.scored:",
-        mutated="if candidate.invalid is None:",
+        original="asks = item.scored or (item.score_ends and candidate.done)",
+        mutated="asks = True",
         tests=("tests/live/test_driver.py", "-k", "request_says_so"),
     ),
     Mutant(
