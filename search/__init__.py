@@ -110,12 +110,15 @@ from .strategy.fixed import beam as beam
 from .strategy.fixed import best_of_n as best_of_n
 from .strategy.fixed import greedy as greedy
 from .strategy.fixed import majority as majority
+from .strategy.lookahead import lookahead as lookahead
 from .strategy.mcts import mcts as mcts
 from .strategy.particle_filtering import particle_filtering as particle_filtering
 from .strategy.path_by_path import adaptive_consistency as adaptive_consistency
 from .strategy.path_by_path import sequential_best_of_n as sequential_best_of_n
 from .strategy.proportional_resampling import proportional_resampling as proportional_resampling
 from .strategy.rebase import rebase as rebase
+from .strategy.step_level_beam import step_level_beam as step_level_beam
+from .strategy.vg_search import vg_search as vg_search
 from .types import Calibration as Calibration
 from .types import Context as Context
 from .types import Expansion as Expansion
@@ -133,6 +136,9 @@ strategies: _Mapping[str, Strategy] = _NamedStrategies(
         "best_of_n_weighted": best_of_n(vote="weighted"),
         "beam": beam(),
         "dvts": dvts(),
+        "step_level_beam": step_level_beam(),
+        "vg_search": vg_search(),
+        "lookahead": lookahead(),
         "particle_filtering": particle_filtering(),
         "proportional_resampling": proportional_resampling(),
         "rebase": rebase(),

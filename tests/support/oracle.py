@@ -25,7 +25,8 @@ class Rules:
 
     Attributes:
         kind: greedy, majority, best_of_n, beam, dvts, particle_filtering, proportional_resampling,
-            rebase, mcts, cats, adaptive_consistency or sequential_best_of_n.
+            step_level_beam, vg_search, lookahead, rebase, mcts, cats, adaptive_consistency or
+            sequential_best_of_n.
         path_score: min, last, mean or product.
         vote: best, majority or weighted.
         factor: width K = max(1, N // factor) where the kind has one (MCTS: its branching).
@@ -38,6 +39,9 @@ class Rules:
         enough: confidence of adaptive consistency, path score that ends sequential best-of-N.
         abort: path score below which sequential best-of-N gives a path up.
         max_nodes: most nodes of the tree of MCTS.
+        unique: equal children of a path stand once.
+        granularity: steps from one verification of VG-Search to the next.
+        lookahead: steps of a rollout.
     """
 
     kind: str
@@ -58,6 +62,9 @@ class Rules:
     enough: float = 0.0
     abort: float = 0.0
     max_nodes: int = 1024
+    unique: bool = False
+    granularity: int = 1
+    lookahead: int = 0
 
     @property
     def in_turn(self) -> bool:
@@ -66,6 +73,8 @@ class Rules:
     def num_steps(self, num_candidates: int, max_depth: int) -> int:
         if self.kind == "mcts":
             return num_candidates * max_depth // self.factor + max_depth
+        if self.kind == "lookahead":
+            return max_depth * (1 + self.lookahead)
         return num_candidates * max_depth if self.in_turn else max_depth
 
     @property
@@ -76,8 +85,11 @@ class Rules:
     def width(self, num_candidates: int) -> int:
         if self.kind == "greedy":
             return 1
-        if self.kind in _WIDE or self.in_turn:
+        if self.kind in _WIDE or self.in_turn or self.kind == "lookahead":
             return num_candidates
+        return self.beam_width(num_candidates)
+
+    def beam_width(self, num_candidates: int) -> int:
         return max(1, num_candidates // self.factor)
 
 
@@ -106,7 +118,7 @@ class Tick:
     state: dict[str, Any]
     num_samples: list[int]
     to_end: list[bool]
-    scored: bool  # whether the PRM is asked for the children
+    scored: list[bool]  # per slot; whether the PRM is asked for all its children
     decisions: list[dict[str, Any] | None]  # per slot; None where none was taken
     decided: list[bool]
     asks: list[bool]  # per slot; whether it asks for a score of its base child
@@ -191,6 +203,9 @@ def first_state(
         "num_new": 0,  # paths that finished in the newest step
         "copies": [],  # particle filtering: of each finished path
         "completes": False,  # MCTS: paths are taken to their ends
+        "waiting": [],  # look-ahead: candidates that are rolled out
+        "row_of_slot": [],  # look-ahead: candidate of each slot
+        "steps_left": 0,  # look-ahead: of the rollouts
     }
 
 
@@ -212,7 +227,7 @@ def tick(rules: Rules, world: World, index: int, before: dict[str, Any]) -> Tick
     if ended(before):
         nothing = [False] * slots
         return Tick(
-            before, [0] * slots, [], True, [], nothing, nothing, [0.0] * slots, [], [], active=False
+            before, [0] * slots, [], [], [], nothing, nothing, [0.0] * slots, [], [], active=False
         )
     state = _copy(before)
     deciding_phase = rules.kind == "cats" and state["phase"] > 0
@@ -230,7 +245,12 @@ def tick(rules: Rules, world: World, index: int, before: dict[str, Any]) -> Tick
             state["num_retain"] = dict.fromkeys(range(slots), 1)
     num_samples = _allocate(rules, state, wanted)
     to_end = [path["depth"] >= state["max_depth"] - 1 for path in state["frontier"]]
-    scored = rules.score_base or deciding_phase
+    scored = [rules.score_base or deciding_phase] * slots
+    if rules.kind == "vg_search":
+        scored = [_verifies(rules, state)] * slots
+    if state["steps_left"] > 1:
+        scored = to_end
+    score_ends = rules.kind in ("vg_search", "lookahead")
 
     # Expand: slot by slot.
     row = 0
@@ -239,6 +259,7 @@ def tick(rules: Rules, world: World, index: int, before: dict[str, Any]) -> Tick
             parent = state["frontier"][slot]
             sample = world.child(index, row, parent, to_end[slot])
             pool_row = state["used"] + row
+            asked = scored[slot] or (score_ends and sample["done"])
             group = parent["group"]
             if state["step"] == 0:
                 group = pool_row * state["width"] // state["num_candidates"]
@@ -247,10 +268,10 @@ def tick(rules: Rules, world: World, index: int, before: dict[str, Any]) -> Tick
                 "parent": slot,
                 "group": group,
                 "depth": parent["depth"] + 1,
-                "scores": parent["scores"] + [sample["score"] if scored else 0.0],
+                "scores": parent["scores"] + [sample["score"] if asked else 0.0],
                 "log_prob": sample["log_prob"],
                 "num_tokens": sample["num_tokens"],
-                "unread": 0 if scored else parent["unread"] + sample["num_tokens"],
+                "unread": 0 if asked else parent["unread"] + sample["num_tokens"],
                 "answer": sample["answer"],
                 "text": sample["text"],
                 "weight": parent["weight"],
@@ -418,7 +439,15 @@ def _wanted(rules: Rules, world: World, tick: int, state: dict[str, Any]) -> lis
         return [1] * slots
     if rules.kind in ("majority", "best_of_n"):
         return [candidates if state["step"] == 0 else 1] * slots
-    if rules.kind in ("beam", "dvts"):
+    if rules.kind == "step_level_beam":
+        each = min(rules.factor, candidates)
+        return [each * state["width"] if state["step"] == 0 else each] * slots
+    if (rules.kind == "vg_search" and not _verifies(rules, state)) or state["steps_left"] > 0:
+        return [1] * slots
+    if rules.kind == "lookahead":
+        each = candidates // rules.beam_width(candidates)
+        return [candidates if state["step"] == 0 else each] * slots
+    if rules.kind in ("beam", "dvts", "vg_search"):
         return [candidates if state["step"] == 0 else candidates // state["width"]] * slots
     if rules.kind == "mcts":
         return [1 if state["completes"] else min(rules.factor, candidates)] * slots
@@ -641,6 +670,8 @@ def _end_step(rules: Rules, state: dict[str, Any]) -> list[dict[str, Any]]:
         paths, retained = _grow_tree(rules, state)
     elif rules.in_turn:
         paths, retained = _one_path(rules, state)
+    elif rules.kind == "lookahead":
+        paths, retained = _look_ahead(rules, state)
     else:
         paths, retained = state["pool"], _retain(rules, state)
     if rules.kind == "particle_filtering":
@@ -678,6 +709,11 @@ def _retain(rules: Rules, state: dict[str, Any]) -> list[int]:
             path and {**path, "weight": path_score(rules.path_score, path["scores"])}
             for path in pool
         ]
+    if rules.kind == "vg_search" and not _verifies(rules, state):
+        for row, path in enumerate(pool):
+            if path is not None and not path["done"]:
+                seen = path["scores"][:-1]
+                pool[row] = {**path, "scores": [*seen, seen[-1]]}
     retained = []
     if rules.kind == "dvts":
         for group in range(state["width"]):
@@ -688,7 +724,45 @@ def _retain(rules: Rules, state: dict[str, Any]) -> list[int]:
         rows = _best_first(rules, _children(state, slot), pool)
         num_retain = state["num_retain"][slot] if rules.kind == "cats" else len(rows)
         retained += rows[: max(1, num_retain)]
+    if rules.unique:
+        found = {}
+        for row in sorted(retained):
+            found.setdefault((pool[row]["parent"], pool[row]["text"], pool[row]["done"]), row)
+        retained = list(found.values())
     return retained
+
+
+def _verifies(rules: Rules, state: dict[str, Any]) -> bool:
+    return state["step"] % rules.granularity == 0
+
+
+# Look-ahead search
+
+
+def _look_ahead(rules: Rules, state: dict[str, Any]) -> tuple[list[Any], list[int]]:
+    """The rollouts that go on, or the candidates that are kept."""
+    pool, free = state["pool"], state["width"] - len(state["finished"])
+    ends = [path is None or path["done"] or path["depth"] >= state["max_depth"] for path in pool]
+    if state["steps_left"] == 0:
+        left, candidates, owner = rules.lookahead, list(pool), list(range(len(pool)))
+    else:
+        left, candidates = state["steps_left"] - 1, list(state["waiting"])
+        owner = [-1 if path is None else state["row_of_slot"][path["parent"]] for path in pool]
+        for row, path in enumerate(pool):
+            if path is not None and (ends[row] or left == 0):
+                first = candidates[owner[row]]
+                scores = [*first["scores"][:-1], path["scores"][-1]]
+                candidates[owner[row]] = {**first, "scores": scores}
+    rolls = [row for row in range(len(pool)) if not ends[row] and left > 0]
+    rolls = sorted(_best_first(rules, rolls, pool)[:free])
+    if rolls and state["spent"] < state["budget"]:
+        state["waiting"], state["steps_left"] = candidates, left
+        state["row_of_slot"] = [owner[row] for row in rolls]
+        return pool, rolls
+    state["waiting"], state["row_of_slot"], state["steps_left"] = [], [], 0
+    places = min(rules.beam_width(state["num_candidates"]), state["width"])
+    valid = [row for row, path in enumerate(candidates) if path is not None]
+    return candidates, _best_first(rules, valid, candidates)[: places - len(state["finished"])]
 
 
 # One path after the other
