@@ -69,7 +69,7 @@ def first_of_equal(pool: Paths) -> Bool[Array, " N"]:
     """Mark the first valid row of each parent, text and end: equal siblings stand once."""
     columns = lax.optimization_barrier((pool.parent, pool.text, pool.done))
     rows = jnp.arange(pool.valid.shape[0], dtype=jnp.int32)
-    earlier = pool.valid[None, :] & (rows[None, :] < rows[:, None])
+    earlier = pool.valid[None, :] & (rows[:, None] > rows[None, :])
     for column in columns:
         earlier &= column[None, :] == column[:, None]
     return pool.valid & ~jnp.any(earlier, axis=1)

@@ -953,7 +953,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="search/strategy/vg_search.py",
         original="scored=asks, score_ends=True",
         mutated="scored=asks",
-        tests=("tests/search/test_beams.py", "-k", "vg_search_is"),
+        tests=("tests/search/test_beams.py", "-k", "between_two_verifications"),
     ),
     Mutant(
         name="a step that VG-Search has not verified counts with a score of 0",

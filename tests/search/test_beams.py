@@ -199,6 +199,17 @@ def test_vg_search_is_the_published_one(seed):
     assert best == answer or tree.answer(ends[-1]) < 0
 
 
+def test_paths_that_end_between_two_verifications_are_scored():
+    between = 0
+    for seed in range(6):
+        tree = Tree(seed, texts=99, p_done=0.3)
+        _, finished, _, _, scored = played("vg_search", tree, 16)
+        assert all(len(node) % 2 == 1 or tree.done(node) for node in scored)
+        assert set(finished) <= scored
+        between += sum(len(node) % 2 == 0 for node in finished)
+    assert between > 3
+
+
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("b1", [1, 3, 5])
 def test_step_level_beam_search_is_the_published_one(seed, b1):
