@@ -31,6 +31,7 @@ from .answers import answer_weighted as answer_weighted
 from .calibration import calibrated_score as calibrated_score
 from .check_expand import check_expand_fn as check_expand_fn
 from .check_strategy import check_strategy as check_strategy
+from .children import asked_rows as asked_rows
 from .children import children_of as children_of
 from .costs import TickTokens as TickTokens
 from .costs import tick_tokens as tick_tokens
@@ -114,6 +115,7 @@ from .strategy.fixed import beam as beam
 from .strategy.fixed import best_of_n as best_of_n
 from .strategy.fixed import greedy as greedy
 from .strategy.fixed import majority as majority
+from .strategy.lookahead import lookahead as lookahead
 from .strategy.mcts import mcts as mcts
 from .strategy.particle_filtering import particle_filtering as particle_filtering
 from .strategy.particle_gibbs import particle_gibbs as particle_gibbs
@@ -122,6 +124,8 @@ from .strategy.path_by_path import sequential_best_of_n as sequential_best_of_n
 from .strategy.proportional_resampling import proportional_resampling as proportional_resampling
 from .strategy.rebase import rebase as rebase
 from .strategy.speculative_rejection import speculative_rejection as speculative_rejection
+from .strategy.step_level_beam import step_level_beam as step_level_beam
+from .strategy.vg_search import vg_search as vg_search
 from .types import Calibration as Calibration
 from .types import Context as Context
 from .types import Expansion as Expansion
@@ -139,6 +143,9 @@ strategies: _Mapping[str, Strategy] = _NamedStrategies(
         "best_of_n_weighted": best_of_n(vote="weighted"),
         "beam": beam(),
         "dvts": dvts(),
+        "step_level_beam": step_level_beam(),
+        "vg_search": vg_search(),
+        "lookahead": lookahead(),
         "particle_filtering": particle_filtering(),
         "particle_gibbs": particle_gibbs(),
         "proportional_resampling": proportional_resampling(),

@@ -1,9 +1,11 @@
-"""Allocation order: the frontier slot that each row of an expansion belongs to."""
+"""The rows of an expansion: whose children they are, and which the PRM is asked for."""
 
 from __future__ import annotations
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
+
+from .types import Request
 
 
 def children_of(
@@ -27,3 +29,16 @@ def children_of(
     parent = jnp.cumsum(steps[:capacity], dtype=jnp.int32)
     granted = jnp.arange(capacity, dtype=jnp.int32) < ends[-1]
     return jnp.where(granted, parent, 0), granted
+
+
+def asked_rows(
+    request: Request, parent: Int[Array, " N"], done: Bool[Array, " N"]
+) -> Bool[Array, " N"]:
+    """The rows of an expansion that the PRM is asked for, if they are valid.
+
+    Args:
+        request: request that the expansion answers.
+        parent: frontier slot of each row.
+        done: rows that end their answers.
+    """
+    return request.scored[parent] | (request.score_ends[parent] & done)

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool
 
+from .children import asked_rows
 from .loop import Tick
 
 
@@ -35,7 +36,7 @@ def tick_tokens(tick: Tick) -> TickTokens:
     copies = granted & (request.temperature[parent] == 0.0) & earlier
     sampled = jnp.sum(jnp.where(granted & ~copies, expansion.num_tokens, 0), dtype=jnp.int32)
 
-    scored = granted & expansion.valid & request.scored[parent]
+    scored = granted & expansion.valid & asked_rows(request, parent, expansion.done)
     was_read = pool.valid & (pool.unread == 0)
     slots = jnp.arange(before.frontier.valid.shape[0], dtype=jnp.int32)
     parent_, text_, scored_ = lax.optimization_barrier((parent, expansion.text, scored))

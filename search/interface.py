@@ -126,13 +126,13 @@ class Strategy:
             and on traced arrays. More than `max_depth` for methods that grow path after path.
         sampling: all settings that requests may use. A step bank must have recorded them.
         uses_scores: False: the PRM is never asked. A method that asks for some nodes only says so
-            in `Request.scored`.
+            in `Request.scored` and `Request.score_ends`.
         keeps_all_paths: every path gets a child at every tick and none is ever dropped, so that
             the paths of a smaller N are among those of a larger one, whatever the PRM.
         ignores_num_candidates: one deterministic path; neither N nor the seed changes it.
-        weights_paths: the answer depends on `Paths.weight`, or on how often a finished path stands
-            in the state. Stored trees hold neither, so that a search cannot be answered anew from
-            them.
+        weights_paths: the answer depends on `Paths.weight`, on how often a finished path stands in
+            the state, or on step scores that `keep` has changed. Stored trees hold none of these,
+            so that a search cannot be answered anew from them.
         needs_calibration: the method reads `state.context.calibration`.
         needs_log_probs: the method reads `Paths.log_prob`; a search with a policy that does not
             report log-probabilities then fails with this reason.
@@ -179,7 +179,8 @@ def request(
     num_samples: Int[Array, " N"] | Int[Array, ""] | int,
     sampling: Sampling = Sampling(),
     *,
-    scored: Bool[Array, " N"] | bool = True,
+    scored: Bool[Array, " N"] | Bool[Array, ""] | bool = True,
+    score_ends: Bool[Array, " N"] | Bool[Array, ""] | bool = False,
 ) -> Request:
     """The request of a tick in which all nodes sample the same way.
 
@@ -191,6 +192,8 @@ def request(
             number counts as 0, and rows of slots without a path are ignored.
         sampling: parameters of all nodes.
         scored: whether the PRM is asked for the children.
+        score_ends: whether the PRM is asked for children that end their answers, where `scored` is
+            False.
 
     Raises:
         TypeError: `num_samples` is not made of integers.
@@ -208,6 +211,7 @@ def request(
         top_p=jnp.full(slots, sampling.top_p, jnp.float32),
         top_k=jnp.full(slots, sampling.top_k, jnp.int32),
         scored=jnp.broadcast_to(jnp.asarray(scored, bool), slots),
+        score_ends=jnp.broadcast_to(jnp.asarray(score_ends, bool), slots),
         to_end=frontier.depth >= state.max_depth - 1,
         depth=frontier.depth,
         used=state.used,

@@ -1,4 +1,4 @@
-"""Ranks within segments, and the two ways a search drops paths: retain and prune."""
+"""Ranks within segments, and the ways a search drops paths: retain, prune and equal siblings."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, Shaped
+
+from .types import Paths
 
 _FUSED = 32
 """Longest reduction that XLA's CPU compiler fuses with its input."""
@@ -61,3 +63,13 @@ def prune(
     """Mark the best `width` of the rows marked in `keep` (ties: lower row)."""
     one_segment = jnp.zeros(scores.shape, jnp.int32)
     return keep & (segment_ranks(scores, one_segment, keep) < width)
+
+
+def first_of_equal(pool: Paths) -> Bool[Array, " N"]:
+    """Mark the first valid row of each parent, text and end: equal siblings stand once."""
+    columns = lax.optimization_barrier((pool.parent, pool.text, pool.done))
+    rows = jnp.arange(pool.valid.shape[0], dtype=jnp.int32)
+    earlier = pool.valid[None, :] & (rows[:, None] > rows[None, :])
+    for column in columns:
+        earlier &= column[None, :] == column[:, None]
+    return pool.valid & ~jnp.any(earlier, axis=1)

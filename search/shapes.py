@@ -23,6 +23,7 @@ REQUEST_DTYPES: Mapping[str, Any] = MappingProxyType(
         "top_p": jnp.float32,
         "top_k": jnp.int32,
         "scored": jnp.bool_,
+        "score_ends": jnp.bool_,
         "to_end": jnp.bool_,
         "depth": jnp.int32,
     }

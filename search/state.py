@@ -6,7 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from .interface import Strategy
 from .types import Context, Paths, SearchState
@@ -149,6 +149,15 @@ def empty_paths(capacity: int, depth_capacity: int, root: Any) -> Paths:
             lambda leaf: jnp.zeros((capacity, *jnp.shape(leaf)), jnp.asarray(leaf).dtype), root
         ),
     )
+
+
+def with_newest_scores(
+    paths: Paths, marked: Bool[Array, " N"], scores: Float[Array, " N"]
+) -> Paths:
+    """The paths; the newest step of each marked row, which has a step, has another score."""
+    positions = jnp.arange(paths.step_scores.shape[1], dtype=jnp.int32)
+    newest = marked[:, None] & (positions[None, :] == paths.depth[:, None] - 1)
+    return paths.replace(step_scores=jnp.where(newest, scores[:, None], paths.step_scores))
 
 
 def compact(paths: Paths, marked: Bool[Array, " N"], into: Paths) -> Paths:

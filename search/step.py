@@ -18,6 +18,7 @@ from jaxtyping import Array, Int
 from .aggregation import path_keys, path_scores
 from .allocation import allocate
 from .calibration import calibrate_children
+from .children import asked_rows
 from .interface import Strategy
 from .ranking import prune
 from .shapes import check_expansion_shapes, check_memory, check_planned, check_request
@@ -170,7 +171,7 @@ def _append_children(
         jnp.arange(pool.step_scores.shape[1], dtype=jnp.int32)[None, :] == parent_depth[:, None]
     )
     # Nobody asked for the other scores, whatever the expansion says.
-    scored = plan.request.scored[parent]
+    scored = asked_rows(plan.request, parent, child.done)
     score = jnp.where(scored, child.score, 0.0)
     # At the root there is no group to inherit: N children form K groups of equal size.
     group = jnp.where(

@@ -87,6 +87,7 @@ class Request(struct.PyTreeNode):
     top_p: jax.Array  # f32[N]; 1 = off
     top_k: jax.Array  # i32[N]; 0 = off
     scored: jax.Array  # bool[N]; ask the PRM for the children's scores
+    score_ends: jax.Array  # bool[N]; ask it for those that end their answers, even if not `scored`
     to_end: jax.Array  # bool[N]; lift the step stop
     depth: jax.Array  # i32[N]; of the parent
     used: jax.Array  # i32[]; candidates that earlier ticks of this step sampled

@@ -804,8 +804,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="the PRM is asked although a request is not scored",
         file="cats_jax/live/driver.py",
-        original="if candidate.invalid is None and item.scored:",
-        mutated="if candidate.invalid is None:",
+        original="asks = item.scored or (item.score_ends and candidate.done)",
+        mutated="asks = True",
         tests=("tests/live/test_driver.py", "-k", "request_says_so"),
     ),
     Mutant(
@@ -982,6 +982,41 @@ MUTANTS: tuple[Mutant, ...] = (
         original="rows * state.width // state.num_candidates",
         mutated="rows % state.width",
         tests=_loop("dvts"),
+    ),
+    Mutant(
+        name="equal siblings compete with each other",
+        file="search/ranking.py",
+        original="return pool.valid & ~jnp.any(earlier, axis=1)",
+        mutated="return pool.valid",
+        tests=("tests/search/test_beams.py", "-k", "distinct_steps"),
+    ),
+    Mutant(
+        name="VG-Search does not score paths that end between two verifications",
+        file="search/strategy/vg_search.py",
+        original="scored=asks, score_ends=True",
+        mutated="scored=asks",
+        tests=("tests/search/test_beams.py", "-k", "between_two_verifications"),
+    ),
+    Mutant(
+        name="a step that VG-Search has not verified counts with a score of 0",
+        file="search/strategy/vg_search.py",
+        original="return with_newest_scores(pool, unseen, before), pool.valid, state.memory",
+        mutated="return pool, pool.valid, state.memory",
+        tests=_loop("vg_search"),
+    ),
+    Mutant(
+        name="a rollout at the largest depth is not scored",
+        file="search/strategy/lookahead.py",
+        original="scored=(left == 1) | at_end, score_ends=True",
+        mutated="scored=left == 1",
+        tests=("tests/search/test_beams.py", "-k", "look_ahead_search_is"),
+    ),
+    Mutant(
+        name="candidates wait on when the budget is spent",
+        file="search/strategy/lookahead.py",
+        original="decides = ~jnp.any(rolls) | (state.spent >= state.budget)",
+        mutated="decides = ~jnp.any(rolls)",
+        tests=("tests/search/test_beams.py", "-k", "spent_budget"),
     ),
     Mutant(
         name="the discount is not zeroed at the end",

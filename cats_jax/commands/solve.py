@@ -55,11 +55,11 @@ def solve(
         question: text of the question.
         recipe: recipe whose models, limits and calibration are used; its first strategy, N, PRM and
             seed are the defaults. The options below replace its values, but for those of models.
-        strategy: greedy, majority, best_of_n, best_of_n_weighted, beam, dvts, rebase,
-            particle_filtering, particle_gibbs, proportional_resampling, mcts,
-            speculative_rejection, adaptive_consistency, early_stopping_consistency,
-            sequential_best_of_n, cats or cats_random; or a function of your own as module:function;
-            or the label of a strategy in the recipe. Default: beam.
+        strategy: greedy, majority, best_of_n, best_of_n_weighted, beam, dvts, step_level_beam,
+            vg_search, lookahead, rebase, particle_filtering, particle_gibbs,
+            proportional_resampling, mcts, speculative_rejection, adaptive_consistency,
+            early_stopping_consistency, sequential_best_of_n, cats or cats_random; or a function of
+            your own as module:function; or the label of a strategy in the recipe. Default: beam.
         num_candidates: N, candidates per reasoning step at most; default: 16.
         policy: model folder, or a policy of the embedded world; default: weak.
         policy_format: format in which the policy is asked: a name, a .yaml file, or auto (default).

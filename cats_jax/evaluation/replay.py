@@ -317,7 +317,8 @@ class _Costs(NamedTuple):
 def _cost_recorder(num_actions: int) -> search.Recorder:
     def record(memory: tuple[()], tick: search.Tick) -> tuple[tuple[()], _Costs]:
         expansion, decision = tick.expansion, tick.output.report
-        scored = expansion.valid & tick.plan.request.scored[expansion.parent]
+        asked = search.asked_rows(tick.plan.request, expansion.parent, expansion.done)
+        scored = expansion.valid & asked
         actions = jnp.zeros((num_actions,), jnp.int32)
         if isinstance(decision, search.Decision):
             actions = actions.at[decision.action].add(decision.valid.astype(jnp.int32))

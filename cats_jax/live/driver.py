@@ -278,6 +278,7 @@ class Cohort:
                         parent=parent,
                         first_row=row,
                         scored=bool(request.scored[index, parent_slot]),
+                        score_ends=bool(request.score_ends[index, parent_slot]),
                         request=step_request,
                         copy=slot.greedy.get(parent) if step_request.temperature == 0.0 else None,
                     )
@@ -388,7 +389,8 @@ class Cohort:
                     rows[item.slot] = row + 1
                     new = NewCandidate(item.slot, row, item.parent_slot, candidate)
                     grown.candidates.append(new)
-                    if candidate.invalid is None and item.scored:
+                    asks = item.scored or (item.score_ends and candidate.done)
+                    if candidate.invalid is None and asks:
                         grown.to_score.append(new)
                     elif candidate.invalid is None:
                         key = (candidate.parent, candidate.text)

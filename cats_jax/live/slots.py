@@ -51,6 +51,7 @@ class Asked:
     parent: int
     first_row: int
     scored: bool
+    score_ends: bool
     request: StepRequest
     copy: StepSample | None = None
 

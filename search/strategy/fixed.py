@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import jax.numpy as jnp
-from jaxtyping import Array, Int
+from jaxtyping import Array, Bool, Int
 
 from ..aggregation import aggregation
 from ..answers import answer_majority, answer_rule
-from ..interface import Sampling, Strategy, one_path, same_for_all, share_of_candidates
-from ..types import SearchState
+from ..interface import (
+    Sampling,
+    Strategy,
+    keep_children,
+    one_path,
+    same_for_all,
+    share_of_candidates,
+)
+from ..ranking import first_of_equal
+from ..types import Paths, SearchState
 
 
 @functools.cache
@@ -64,12 +73,22 @@ def beam(
     vote: str = "best",
     sampling: Sampling = Sampling(),
     calibrated: bool = False,
+    unique: bool = False,
 ) -> Strategy:
     """Beam search of width K = max(1, N // factor): N children at the root, then N // K per path.
 
     `calibrated` ranks paths by P(step right), see `search.calibration`; `path_score` should then be
     "product".
+
+    `unique` drops all but the first of the children of a path that have equal texts, before the
+    ranking: `filter_duplicates` of huggingface/search-and-learn at 6f81cac, which compares the
+    unfinished paths only. Here finished paths are compared, too, because they take places of the
+    beam. A finished and an unfinished path are never equal. The dropped children are paid for.
+
+    Raises:
+        ValueError: an argument is out of range or unknown.
     """
+    check_flag("unique", unique)
     return Strategy(
         name="beam",
         plan=same_for_all(samples_then_share, sampling),
@@ -77,6 +96,7 @@ def beam(
         width=share_of_candidates(factor),
         aggregation=aggregation(path_score),
         answer=answer_rule(vote),
+        keep=keep_distinct if unique else keep_children,
         calibrated=calibrated,
         needs_calibration=calibrated,
     )
@@ -85,6 +105,23 @@ def beam(
 def samples_then_share(state: SearchState) -> Int[Array, ""]:
     """Numbers of samples: N at the root, then N // K per frontier node."""
     return jnp.where(state.step == 0, state.num_candidates, state.num_candidates // state.width)
+
+
+def keep_distinct(state: SearchState) -> tuple[Paths, Bool[Array, " N"], Any]:
+    """The first valid child of each text below a path competes for a place."""
+    return state.pool, first_of_equal(state.pool), state.memory
+
+
+def check_flag(name: str, value: Any) -> None:
+    """Raise ValueError unless `value` is True or False."""
+    if not isinstance(value, bool):
+        raise ValueError(f"{name} must be true or false, got {value!r}")
+
+
+def check_count(name: str, value: Any, least: int) -> None:
+    """Raise ValueError unless `value` is an integer of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ValueError(f"{name} must be an integer >= {least}, got {value!r}")
 
 
 def samples_then_one(state: SearchState) -> Int[Array, ""]:

@@ -19,6 +19,14 @@ class Tree(struct.PyTreeNode):
     completes: jax.Array  # bool[]; the tree grows no more, its best leaves are taken to their ends
 
 
+class Waiting(struct.PyTreeNode):
+    """The memory of look-ahead search: the candidates, while the frontier rolls them out."""
+
+    candidates: Paths  # [N]; newest step scores are those of the rollouts that have ended
+    row_of_slot: jax.Array  # i32[S]; candidate that each frontier slot rolls out, 0 without one
+    steps_left: jax.Array  # i32[]; of the rollouts; 0: the frontier holds the beam, nothing waits
+
+
 class PathCount(struct.PyTreeNode):
     """The memory of methods that write one path after the other."""
 

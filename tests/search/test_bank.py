@@ -37,6 +37,7 @@ def request(num_samples, nodes, *, temperature=1.0, top_p=1.0, top_k=0, to_end=F
         top_p=jnp.full((slots,), top_p, jnp.float32),
         top_k=jnp.full((slots,), top_k, jnp.int32),
         scored=jnp.ones((slots,), bool),
+        score_ends=jnp.zeros((slots,), bool),
         to_end=jnp.full((slots,), to_end),
         depth=jnp.zeros((slots,), jnp.int32),
         used=jnp.int32(used),

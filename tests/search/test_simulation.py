@@ -54,6 +54,7 @@ def make_request(
         top_p=jnp.full((slots,), top_p, jnp.float32),
         top_k=jnp.full((slots,), top_k, jnp.int32),
         scored=jnp.ones((slots,), bool),
+        score_ends=jnp.zeros((slots,), bool),
         to_end=jnp.full((slots,), to_end),
         depth=jnp.full((slots,), depth, jnp.int32),
         embedding=jax.tree.map(lambda leaf: jnp.stack([leaf] * slots), latent),

@@ -26,8 +26,8 @@ class Rules:
 
     Attributes:
         kind: greedy, majority, best_of_n, beam, dvts, particle_filtering, proportional_resampling,
-            particle_gibbs, rebase, speculative_rejection, mcts, cats, adaptive_consistency,
-            sequential_best_of_n or early_stopping_consistency.
+            particle_gibbs, step_level_beam, vg_search, lookahead, rebase, speculative_rejection,
+            mcts, cats, adaptive_consistency, sequential_best_of_n or early_stopping_consistency.
         path_score: min, last, mean or product.
         vote: best, majority or weighted.
         factor: width K = max(1, N // factor) where the kind has one (MCTS: its branching; particle
@@ -45,6 +45,9 @@ class Rules:
             temperature of the weights is found.
         window: of early-stopping consistency.
         rejection, memory_tokens: of speculative rejection.
+        unique: equal children of a path stand once.
+        granularity: steps from one verification of VG-Search to the next.
+        lookahead: steps of a rollout.
     """
 
     kind: str
@@ -70,6 +73,9 @@ class Rules:
     window: int = 1
     rejection: float = 0.5
     memory_tokens: int = 0
+    unique: bool = False
+    granularity: int = 1
+    lookahead: int = 0
 
     @property
     def in_turn(self) -> bool:
@@ -82,6 +88,8 @@ class Rules:
             return self.factor * max_depth
         if self.kind == "early_stopping_consistency":
             return math.ceil(num_candidates / self.window) * max_depth
+        if self.kind == "lookahead":
+            return max_depth * (1 + self.lookahead)
         return num_candidates * max_depth if self.in_turn else max_depth
 
     def beginnings(self, num_candidates: int) -> int:
@@ -98,8 +106,11 @@ class Rules:
     def width(self, num_candidates: int) -> int:
         if self.kind == "greedy":
             return 1
-        if self.kind in _WIDE or self.in_turn:
+        if self.kind in _WIDE or self.in_turn or self.kind == "lookahead":
             return num_candidates
+        return self.beam_width(num_candidates)
+
+    def beam_width(self, num_candidates: int) -> int:
         return max(1, num_candidates // self.factor)
 
 
@@ -130,7 +141,7 @@ class Tick:
     state: dict[str, Any]
     num_samples: list[int]
     to_end: list[bool]
-    scored: bool  # whether the PRM is asked for the children
+    scored: list[bool]  # per slot; whether the PRM is asked for all its children
     decisions: list[dict[str, Any] | None]  # per slot; None where none was taken
     decided: list[bool]
     asks: list[bool]  # per slot; whether it asks for a score of its base child
@@ -223,6 +234,9 @@ def first_state(
         "iteration": 0,  # particle Gibbs: iterations that have ended
         "reference": None,  # particle Gibbs: the particle of before
         "uniform": 0.0,  # particle Gibbs: draws the next one
+        "waiting": [],  # look-ahead: candidates that are rolled out
+        "row_of_slot": [],  # look-ahead: candidate of each slot
+        "steps_left": 0,  # look-ahead: of the rollouts
     }
 
 
@@ -244,7 +258,7 @@ def tick(rules: Rules, world: World, index: int, before: dict[str, Any]) -> Tick
     if ended(before):
         nothing = [False] * slots
         return Tick(
-            before, [0] * slots, [], True, [], nothing, nothing, [0.0] * slots, [], [], active=False
+            before, [0] * slots, [], [], [], nothing, nothing, [0.0] * slots, [], [], active=False
         )
     state = _copy(before)
     deciding_phase = rules.kind == "cats" and state["phase"] > 0
@@ -262,7 +276,12 @@ def tick(rules: Rules, world: World, index: int, before: dict[str, Any]) -> Tick
             state["num_retain"] = dict.fromkeys(range(slots), 1)
     num_samples = _allocate(rules, state, wanted)
     to_end = [path["depth"] >= state["max_depth"] - 1 for path in state["frontier"]]
-    scored = rules.score_base or deciding_phase
+    scored = [rules.score_base or deciding_phase] * slots
+    if rules.kind == "vg_search":
+        scored = [_verifies(rules, state)] * slots
+    if state["steps_left"] > 1:
+        scored = to_end
+    score_ends = rules.kind in ("vg_search", "lookahead")
 
     # Expand: slot by slot.
     row = 0
@@ -271,6 +290,7 @@ def tick(rules: Rules, world: World, index: int, before: dict[str, Any]) -> Tick
             parent = state["frontier"][slot]
             sample = world.child(index, row, parent, to_end[slot])
             pool_row = state["used"] + row
+            asked = scored[slot] or (score_ends and sample["done"])
             group = parent["group"]
             if state["step"] == 0:
                 group = pool_row * state["width"] // state["num_candidates"]
@@ -279,10 +299,10 @@ def tick(rules: Rules, world: World, index: int, before: dict[str, Any]) -> Tick
                 "parent": slot,
                 "group": group,
                 "depth": parent["depth"] + 1,
-                "scores": parent["scores"] + [sample["score"] if scored else 0.0],
+                "scores": parent["scores"] + [sample["score"] if asked else 0.0],
                 "log_prob": sample["log_prob"],
                 "num_tokens": sample["num_tokens"],
-                "unread": 0 if scored else parent["unread"] + sample["num_tokens"],
+                "unread": 0 if asked else parent["unread"] + sample["num_tokens"],
                 "answer": sample["answer"],
                 "text": sample["text"],
                 "weight": parent["weight"],
@@ -454,7 +474,15 @@ def _wanted(rules: Rules, world: World, tick: int, state: dict[str, Any]) -> lis
         return [of_window if path["depth"] == 0 else 1 for path in state["frontier"]]
     if rules.kind in _WHOLE:
         return [candidates if state["step"] == 0 else 1] * slots
-    if rules.kind in ("beam", "dvts"):
+    if rules.kind == "step_level_beam":
+        each = min(rules.factor, candidates)
+        return [each * state["width"] if state["step"] == 0 else each] * slots
+    if (rules.kind == "vg_search" and not _verifies(rules, state)) or state["steps_left"] > 0:
+        return [1] * slots
+    if rules.kind == "lookahead":
+        each = candidates // rules.beam_width(candidates)
+        return [candidates if state["step"] == 0 else each] * slots
+    if rules.kind in ("beam", "dvts", "vg_search"):
         return [candidates if state["step"] == 0 else candidates // state["width"]] * slots
     if rules.kind == "mcts":
         return [1 if state["completes"] else min(rules.factor, candidates)] * slots
@@ -725,6 +753,8 @@ def _end_step(rules: Rules, state: dict[str, Any]) -> list[dict[str, Any]]:
         paths, retained = state["pool"], _reject(rules, state)
     elif rules.kind == "particle_gibbs":
         paths, retained = _iterate(rules, state)
+    elif rules.kind == "lookahead":
+        paths, retained = _look_ahead(rules, state)
     else:
         paths, retained = state["pool"], _retain(rules, state)
     if rules.kind == "particle_filtering":
@@ -761,6 +791,11 @@ def _retain(rules: Rules, state: dict[str, Any]) -> list[int]:
             path and {**path, "weight": path_score(rules.path_score, path["scores"])}
             for path in pool
         ]
+    if rules.kind == "vg_search" and not _verifies(rules, state):
+        for row, path in enumerate(pool):
+            if path is not None and not path["done"]:
+                seen = path["scores"][:-1]
+                pool[row] = {**path, "scores": [*seen, seen[-1]]}
     retained = []
     if rules.kind == "dvts":
         for group in range(state["width"]):
@@ -771,6 +806,11 @@ def _retain(rules: Rules, state: dict[str, Any]) -> list[int]:
         rows = _best_first(rules, _children(state, slot), pool)
         num_retain = state["num_retain"][slot] if rules.kind == "cats" else len(rows)
         retained += rows[: max(1, num_retain)]
+    if rules.unique:
+        found = {}
+        for row in sorted(retained):
+            found.setdefault((pool[row]["parent"], pool[row]["text"], pool[row]["done"]), row)
+        retained = list(found.values())
     return retained
 
 
@@ -872,6 +912,39 @@ def _iterate(rules: Rules, state: dict[str, Any]) -> tuple[list[dict[str, Any]],
     if beside is None:
         return state["pool"], grows + ends
     return [beside, *state["pool"]], [0, *(1 + row for row in grows + ends)]
+
+
+def _verifies(rules: Rules, state: dict[str, Any]) -> bool:
+    return state["step"] % rules.granularity == 0
+
+
+# Look-ahead search
+
+
+def _look_ahead(rules: Rules, state: dict[str, Any]) -> tuple[list[Any], list[int]]:
+    """The rollouts that go on, or the candidates that are kept."""
+    pool, free = state["pool"], state["width"] - len(state["finished"])
+    ends = [path is None or path["done"] or path["depth"] >= state["max_depth"] for path in pool]
+    if state["steps_left"] == 0:
+        left, candidates, owner = rules.lookahead, list(pool), list(range(len(pool)))
+    else:
+        left, candidates = state["steps_left"] - 1, list(state["waiting"])
+        owner = [-1 if path is None else state["row_of_slot"][path["parent"]] for path in pool]
+        for row, path in enumerate(pool):
+            if path is not None and (ends[row] or left == 0):
+                first = candidates[owner[row]]
+                scores = [*first["scores"][:-1], path["scores"][-1]]
+                candidates[owner[row]] = {**first, "scores": scores}
+    rolls = [row for row in range(len(pool)) if not ends[row] and left > 0]
+    rolls = sorted(_best_first(rules, rolls, pool)[:free])
+    if rolls and state["spent"] < state["budget"]:
+        state["waiting"], state["steps_left"] = candidates, left
+        state["row_of_slot"] = [owner[row] for row in rolls]
+        return pool, rolls
+    state["waiting"], state["row_of_slot"], state["steps_left"] = [], [], 0
+    places = min(rules.beam_width(state["num_candidates"]), state["width"])
+    valid = [row for row, path in enumerate(candidates) if path is not None]
+    return candidates, _best_first(rules, valid, candidates)[: places - len(state["finished"])]
 
 
 # One path after the other

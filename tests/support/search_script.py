@@ -365,6 +365,15 @@ EXACT: dict[str, tuple[search.Strategy, oracle.Rules]] = {
         oracle.Rules("beam", "mean", factor=2),
     ),
     "dvts": (search.dvts(), oracle.Rules("dvts")),
+    "step_level_beam": (
+        search.step_level_beam(n_generate_sample=3),
+        oracle.Rules("step_level_beam", "last", factor=3, unique=True),
+    ),
+    "vg_search": (search.vg_search(), oracle.Rules("vg_search", "last", granularity=2)),
+    "lookahead": (
+        search.lookahead(lookahead=2),
+        oracle.Rules("lookahead", "last", lookahead=2),
+    ),
     "particle_filtering": (
         search.particle_filtering(),
         oracle.Rules("particle_filtering", "last"),
@@ -608,6 +617,10 @@ def assert_state(state: search.SearchState, rules: oracle.Rules, expected: dict[
                 _assert_paths("reference", state.memory.reference, [reference])
         copies = np.trim_zeros(np.asarray(state.memory.copies), "b")
         assert_equal("copies", copies, np.trim_zeros(np.array(expected["copies"], int), "b"))
+    elif rules.kind == "lookahead":
+        _assert_paths("waiting", state.memory.candidates, expected["waiting"])
+        _assert_slots("row_of_slot", state.memory.row_of_slot, expected["row_of_slot"])
+        assert_equal("steps_left", state.memory.steps_left, expected["steps_left"])
     else:
         assert state.memory == ()
 
@@ -635,7 +648,7 @@ def assert_tick(
     if not tick.active:
         return
     assert_equal("to_end", np.asarray(request.to_end)[:slots], tick.to_end)
-    assert_equal("scored", np.asarray(request.scored), [tick.scored] * len(request.scored))
+    assert_equal("scored", np.asarray(request.scored)[:slots], tick.scored)
     assert_equal("request.depth", request.depth, before.frontier.depth)
     assert_same(request.embedding, before.frontier.embedding)
     assert_equal(

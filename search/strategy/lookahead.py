@@ -1,0 +1,141 @@
+"""Look-ahead search: beam search that ranks each candidate by the end of a short rollout.
+
+Snell, Lee, Xu, Kumar: "Scaling LLM Test-Time Compute Optimally can be More Effective than Scaling
+Model Parameters" (2024), arXiv:2408.03314; `lookahead` of huggingface/search-and-learn at 6f81cac.
+Each candidate is continued by k steps at temperature 0, or until its answer ends. The PRM's score
+at the end of this rollout replaces the candidate's score. The rollouts are paid for and not kept. A
+step of N candidates costs up to N * (k + 1).
+
+The loop has one place for what grows, so that the candidates wait in the strategy's memory while
+the frontier rolls them out. A reasoning step therefore takes up to k + 1 steps of the loop, and the
+frontier holds up to N paths.
+
+What differs from the publications:
+
+- The PRM is asked for the candidate, too. A candidate keeps this score if it ends its answer, if
+  it is at the largest depth, if its rollout is invalid, or if the budget has no rollout for it.
+- Finished paths take places of the beam, as in `beam`.
+- Beam search of search-and-learn samples the rollouts and then scores the candidates without them.
+  Its DVTS scores them as described here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Int
+
+from ..aggregation import aggregation, last, path_keys
+from ..answers import answer_rule
+from ..interface import Sampling, Strategy, request, share_of_candidates
+from ..ranking import prune
+from ..state import count, empty_paths, pack, select, with_newest_scores
+from ..types import Paths, Request, SearchState
+from .fixed import beam, check_count
+from .types import Waiting
+
+
+@functools.cache
+def lookahead(
+    *,
+    lookahead: int = 1,
+    factor: int = 4,
+    path_score: str = "last",
+    vote: str = "best",
+    sampling: Sampling = Sampling(),
+) -> Strategy:
+    """Beam search of width max(1, N // factor) that looks `lookahead` steps ahead.
+
+    `Strategy.width` is N: the number of candidates that can be rolled out together. A smaller one
+    rolls out the best candidates by their own scores, and also limits the beam. The usual budget,
+    N * max_depth, lets a search look ahead at max_depth / (k + 1) steps; give more to one that may
+    need all its steps.
+
+    Args:
+        lookahead: k, steps of a rollout, at least 0; 0 is beam search.
+        factor: M, at least 1; N children at the root, then N // (N // M) per path.
+        path_score: what ranks paths, from step scores of which the newest is that of the rollout.
+        vote: how the finished paths give the answer.
+        sampling: of the candidates; rollouts have temperature 0.
+
+    Raises:
+        ValueError: an argument is out of range or unknown.
+    """
+    check_count("lookahead", lookahead, 0)
+    check_count("factor", factor, 1)
+    if lookahead == 0:
+        usual = beam(factor=factor, path_score=path_score, vote=vote, sampling=sampling)
+        return dataclasses.replace(usual, name="lookahead")
+    aggregated, greedy = aggregation(path_score), Sampling(temperature=0.0)
+    share = share_of_candidates(factor)
+
+    def plan(params: Any, key: jax.Array, state: SearchState) -> tuple[Request, Waiting]:
+        del params, key
+        left, total = state.memory.steps_left, state.num_candidates
+        each = jnp.where(state.step == 0, total, total // share(total))
+        at_end = state.frontier.depth >= state.max_depth - 1
+        rolls = request(state, 1, greedy, scored=(left == 1) | at_end, score_ends=True)
+        return select(left > 0, rolls, request(state, each, sampling)), state.memory
+
+    def keep(state: SearchState) -> tuple[Paths, Bool[Array, " N"], Waiting]:
+        pool, memory = state.pool, state.memory
+        left, rolling = memory.steps_left, memory.steps_left > 0
+        at_end = pool.done | (pool.depth >= state.max_depth)
+        rows = jnp.arange(pool.valid.shape[0], dtype=jnp.int32)
+        row = jnp.where(rolling, memory.row_of_slot[pool.parent], rows)
+        is_scored = rolling & pool.valid & (at_end | (left == 1))
+        candidates = select(rolling, _rescored(memory.candidates, pool, row, is_scored), pool)
+
+        next_left = jnp.where(rolling, left - 1, lookahead)
+        free = state.width - count(state.finished)
+        rolls = prune(path_keys(pool, aggregated), pool.valid & ~at_end & (next_left > 0), free)
+        decides = ~jnp.any(rolls) | (state.spent >= state.budget)
+        beam_width = jnp.minimum(share(state.num_candidates), state.width)
+        best = prune(
+            path_keys(candidates, aggregated),
+            candidates.valid,
+            beam_width - count(state.finished),
+        )
+        slot_row, is_slot = pack(rolls, memory.row_of_slot.shape[0])
+        goes_on = Waiting(candidates, jnp.where(is_slot, row[slot_row], 0), next_left)
+        nothing = _nothing_waits(state)
+        marked = jnp.where(decides, best, rolls)
+        return select(decides, candidates, pool), marked, select(decides, nothing, goes_on)
+
+    return Strategy(
+        name="lookahead",
+        plan=plan,
+        sampling=tuple(dict.fromkeys((sampling, greedy))),
+        aggregation=aggregated,
+        keep=keep,
+        answer=answer_rule(vote),
+        init_memory=_nothing_waits,
+        num_steps=lambda num_candidates, max_depth: max_depth * (lookahead + 1),
+        weights_paths=path_score != "last",
+    )
+
+
+def _rescored(
+    candidates: Paths, pool: Paths, row: Int[Array, " N"], is_scored: Bool[Array, " N"]
+) -> Paths:
+    """The candidates, with the scores of the rollouts that have ended; `row` is each child's."""
+    slots = candidates.valid.shape[0]
+    # Only row numbers are scattered; what is out of bounds is dropped.
+    target = jnp.where(is_scored, row, slots)
+    child = jnp.full((slots,), -1, jnp.int32).at[target].set(jnp.arange(slots), mode="drop")
+    newest = last(pool.step_scores, pool.depth)[jnp.maximum(child, 0)]
+    return with_newest_scores(candidates, child >= 0, newest)
+
+
+def _nothing_waits(state: SearchState) -> Waiting:
+    capacity, depth_capacity = state.pool.step_scores.shape
+    root = jax.tree.map(lambda leaf: leaf[0], state.pool.embedding)
+    return Waiting(
+        candidates=empty_paths(capacity, depth_capacity, root),
+        row_of_slot=jnp.zeros(state.frontier.valid.shape, jnp.int32),
+        steps_left=jnp.int32(0),
+    )

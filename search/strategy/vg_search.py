@@ -1,0 +1,88 @@
+"""VG-Search: beam search in which the PRM is asked at every g-th step only.
+
+Chen, Lu, Okoshi, Mo, Motomura, Fan: "Rethinking Optimal Verification Granularity for
+Compute-Efficient Test-Time Scaling" (2025), arXiv:2505.11730, and `beam_search.py` in the authors'
+code, hmarkc/VG-Search at 1698233. The first step is verified: N children, of which the best K stay.
+Then each kept path grows by g - 1 steps of one child, which the PRM does not see. In the step after
+these, it branches into N // K children, and these are verified. A path that ends between two
+verifications is scored when it ends.
+
+What differs from the authors' code:
+
+- Finished paths take places of the beam, as in `beam`. There they take none, the paths that are
+  left share all N samples, and the search ends with N finished paths.
+- Their PRM scores all steps of a path when it is asked; here it scores the newest one. A step
+  that it has not seen has the score of the verification before it. "last" and "min" are then those
+  of the verified steps; "mean" and "product" count a verified score once for each step that it
+  stands for.
+- Their last iteration branches. Here the last step of the largest depth ends all paths; it
+  branches if it is a verification.
+- `granularity` is 1 by default there, which is beam search.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool
+
+from ..aggregation import aggregation, last
+from ..answers import answer_rule
+from ..interface import Sampling, Strategy, request, share_of_candidates
+from ..state import with_newest_scores
+from ..types import Paths, Request, SearchState
+from .fixed import check_count, samples_then_share
+
+
+@functools.cache
+def vg_search(
+    *,
+    granularity: int = 2,
+    factor: int = 4,
+    path_score: str = "last",
+    vote: str = "best",
+    sampling: Sampling = Sampling(),
+) -> Strategy:
+    """Beam search of width K = max(1, N // factor) that asks the PRM every `granularity` steps.
+
+    Args:
+        granularity: g, at least 1; 1 is beam search.
+        factor: M, at least 1; a path branches into N // K children.
+        path_score: what ranks paths; the authors' code has "last" by default.
+        vote: how the finished paths give the answer; the authors' code takes the best.
+        sampling: of all steps.
+
+    Raises:
+        ValueError: an argument is out of range or unknown.
+    """
+    check_count("granularity", granularity, 1)
+    check_count("factor", factor, 1)
+
+    def verifies(state: SearchState) -> Bool[Array, ""]:
+        return state.step % granularity == 0
+
+    def plan(params: Any, key: jax.Array, state: SearchState) -> tuple[Request, Any]:
+        del params, key
+        asks = verifies(state)
+        number = jnp.where(asks, samples_then_share(state), 1)
+        return request(state, number, sampling, scored=asks, score_ends=True), state.memory
+
+    def keep(state: SearchState) -> tuple[Paths, Bool[Array, " N"], Any]:
+        pool = state.pool
+        unseen = pool.valid & ~verifies(state) & ~pool.done
+        before = last(pool.step_scores, pool.depth - 1)
+        return with_newest_scores(pool, unseen, before), pool.valid, state.memory
+
+    return Strategy(
+        name="vg_search",
+        plan=plan,
+        sampling=(sampling,),
+        width=share_of_candidates(factor),
+        aggregation=aggregation(path_score),
+        keep=keep,
+        answer=answer_rule(vote),
+        weights_paths=granularity > 1 and path_score in ("mean", "product"),
+    )
