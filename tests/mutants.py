@@ -207,7 +207,7 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=_loop("adaptive_consistency"),
     ),
     Mutant(
-        name="a window agrees before all its paths have ended",
+        name="a window agrees although one of its paths is lost",
         file="search/strategy/early_stopping_consistency.py",
         original="return ~jnp.any(grows) & whole & (lowest == highest) & (lowest >= 0)",
         mutated="return ~jnp.any(grows) & (lowest == highest) & (lowest >= 0)",

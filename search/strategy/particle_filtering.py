@@ -11,13 +11,15 @@ Three things differ from its_hub. Particles are resampled before a step and not 
 last step's are not resampled before the answer is chosen. Only particles with an answer are chosen.
 Resampling may also be systematic or residual.
 
-`tempering` adds entropic annealing: "Entropic Particle Filtering" (2025), arXiv:2510.05825, and
-its_hub. While few particles hold most of the mass early in a search, the log-weights are divided by
-a temperature. its_hub then resamples systematically by default. Here the effective sample size is
-relative to the particles that are left, where its_hub has no particles that are lost.
+`tempering` adds the entropic annealing of Giannone et al.: "Mitigating Premature Exploitation in
+Particle-based Monte Carlo for Inference-Time Scaling" (2025), arXiv:2510.05825, as its_hub has it.
+While few particles hold most of the mass early in a search, the log-weights are divided by a
+temperature. its_hub then resamples systematically by default. Two things differ: invalid candidates
+are not counted among the particles, and the entropy of two particles is normalised like that of
+more. The paper's look-ahead modulation is left out, as in its_hub.
 
-`weight_source="confidence"` is its_hub's later weight: s is the geometric mean of the newest step's
-token probabilities, and the PRM is not asked.
+`weight_source="confidence"` is the weight of its_hub's later versions: s is the geometric mean of
+the newest step's token probabilities, and the PRM is not asked.
 """
 
 from __future__ import annotations

@@ -105,6 +105,7 @@ def test_the_window_that_agrees_answers_against_more_votes():
         valid=rows < 1, done=rows < 1, depth=(rows < 1).astype(jnp.int32), answer=rows + 5
     )
     state = state.replace(memory=memory, finished=finished, pool=pool)
+    assert strategy.keep_finished is not None
     for last, row, begins in ((5, 4, False), (7, 0, True)):
         moment = state.replace(finished=finished.replace(answer=answers.at[4].set(last)))
         kept = moment.replace(finished=strategy.keep_finished(moment))
