@@ -17,7 +17,8 @@ from cats_jax.reporting.drawing import drawing
 from cats_jax.reporting.groups import Group
 from cats_jax.runs.folder import Row, RunWriter, row_key
 from cats_jax.storage.manifest import make_manifest
-from cats_jax.study import (
+from cats_jax.training.ablations import load_ablations
+from studies.world.results import (
     ablations,
     accuracies,
     banks,
@@ -26,11 +27,10 @@ from cats_jax.study import (
     page_figures,
     trainings,
 )
-from cats_jax.study.__main__ import study
-from cats_jax.study.frontier import draw_frontier
-from cats_jax.study.groups import PRMS
-from cats_jax.study.rows import keep_run, load_groups
-from cats_jax.training.ablations import load_ablations
+from studies.world.results.__main__ import study
+from studies.world.results.frontier import draw_frontier
+from studies.world.results.groups import PRMS
+from studies.world.results.rows import keep_run, load_groups
 
 RESULTS = pathlib.Path(__file__).resolve().parents[2] / "docs" / "results"
 

@@ -11,11 +11,11 @@ import pytest
 import search
 from cats_jax import world
 from cats_jax.protocols import Generation, Scoring, Step, StepSample, TokenUsage
-from cats_jax.world import simulator, task
-from cats_jax.world_build import fit_simulator, tokenizer
-from cats_jax.world_build import simulator_estimators as estimators
-from cats_jax.world_build import simulator_samples as samples
+from cats_jax.world import simulator, task, tokenizer
 from search import simulation
+from studies.world.models import fit_simulator
+from studies.world.models import simulator_estimators as estimators
+from studies.world.models import simulator_samples as samples
 
 
 def make_children(count, **columns):
