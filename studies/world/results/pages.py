@@ -52,7 +52,7 @@ def make(results: pathlib.Path) -> list[pathlib.Path]:
         if live:
             tables += _live_tables(rows, policy, live)
             with drawing():
-                count = len({row.question for group in live for row in group.rows})
+                count = len({question for group in live for question in group.by_question()})
                 title = f"Accuracy against tokens: policy {policy}, {count} test questions"
                 figure = draw_frontier(live, title)
                 written.append(save_figure(figure, figures / f"frontier-{policy}.png"))
