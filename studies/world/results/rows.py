@@ -14,7 +14,6 @@ from typing import Any, overload
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from cats_jax.live.ledger import Ledger
@@ -92,7 +91,7 @@ class KeptRows(Sequence[Row]):
     @property
     def have_actions(self) -> bool:
         """Whether some row has an action."""
-        return bool(pc.any(pc.not_equal(self._columns["actions"], _NO_ACTIONS)).as_py())
+        return self._columns["actions"].unique().to_pylist() != [_NO_ACTIONS]
 
     def mean_over_seeds(self, value: str) -> dict[str, float]:
         """Mean over seeds of a column, by question id in order of first appearance."""
@@ -156,7 +155,7 @@ def load_scores(rows: pathlib.Path, policy: str, part: str) -> dict[str, float]:
     if not path.is_file():
         return {}
     table = _read(path)
-    scored = table.filter(pc.is_valid(table[_SCORE]))
+    scored = table.filter(table[_SCORE].is_valid())
     return {
         row_key(**{name: values[name] for name in _KEY}): values[_SCORE]
         for values in scored.select([*_KEY, _SCORE]).to_pylist()
