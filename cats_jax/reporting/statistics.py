@@ -99,6 +99,13 @@ def bootstrap_mean(values: Sequence[float]) -> Interval:
     sample = np.asarray(values, float)
     if sample.size == 0:
         raise ValueError("values is empty: a mean needs at least one")
+    return _bootstrap(sample.tobytes())
+
+
+@functools.lru_cache(maxsize=1024)  # the same two frontiers meet with other rivals, too
+def _bootstrap(values: bytes) -> Interval:
+    """The interval of float64 values, which as bytes can be looked up."""
+    sample = np.frombuffer(values)
     mean = float(sample.mean())
     if np.ptp(sample) == 0:
         return Interval(mean, mean, mean)

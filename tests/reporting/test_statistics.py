@@ -50,6 +50,7 @@ def test_bootstrap_is_a_point_without_variation_and_the_same_each_time():
 def test_bootstrap_is_scipys_from_its_seed_to_the_last_bit(monkeypatch, most_kept):
     """Also where the resamples of one size are kept."""
     monkeypatch.setattr(statistics, "_MOST_KEPT", most_kept)
+    statistics._bootstrap.cache_clear()
     for size in (2, 7, 50):
         sample = np.random.default_rng(size).normal(size=size)
         found = stats.bootstrap(

@@ -138,10 +138,12 @@ def load_groups(rows: pathlib.Path, policy: str, parts: Sequence[str]) -> list[K
     table = _without_repetitions(pa.concat_tables(tables))
     settings = _codes(table, ("strategy", "prm", "num_candidates"))
     _, first, counts = np.unique(settings, return_index=True, return_counts=True)
-    members = np.split(np.argsort(settings, kind="stable"), np.cumsum(counts)[:-1])
+    starts = np.cumsum(counts) - counts
+    # Slices of one sorted table: taking each group's rows by themselves takes far longer.
+    table = table.combine_chunks().take(np.argsort(settings, kind="stable"))
     found = []
     for setting in np.argsort(first):
-        part = table.take(members[setting])
+        part = table.slice(int(starts[setting]), int(counts[setting]))
         strategy, size, prm = (part[name][0].as_py() for name in _KEY[:3])
         found.append(KeptGroup(strategy, size, prm, KeptRows(part)))
     order = list(dict.fromkeys((group.strategy, group.prm) for group in found))
