@@ -1,6 +1,7 @@
 """Fitting the simulator to samples: labels, estimators, the file, the shipped parameters."""
 
 import dataclasses
+import functools
 import json
 import random
 
@@ -349,7 +350,9 @@ def test_in_the_simulator_better_prms_choose_better():
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-def test_the_whole_script_on_few_questions(tmp_path):
+def test_the_whole_script_on_few_questions(tmp_path, monkeypatch):
+    one_batch = functools.partial(fit_simulator.simulate, num_questions=256)
+    monkeypatch.setattr(fit_simulator, "simulate", one_batch)
     docs = tmp_path / "docs"
     (docs / "results").mkdir(parents=True)
     page = docs / "results" / "simulator.md"
