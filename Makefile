@@ -169,7 +169,7 @@ mutants: $(STAMP)
 	@$(TEST_ENV) $(BIN)/python tests/mutants.py
 
 world: $(STAMP)
-	@OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 $(BIN)/python -m cats_jax.world_build.build
+	@OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 $(BIN)/python -m studies.world.models.build
 
 bench: $(STAMP)
 	@set -e; for script in $(filter-out %/check_gpu.py %/engine_throughput.py \

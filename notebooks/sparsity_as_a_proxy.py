@@ -39,7 +39,7 @@ import cats_jax
 import theory
 from cats_jax import world
 from cats_jax.world import task
-from cats_jax.world_build import labels, measure, prms, sampling
+from studies.world.models import labels, measure, prms, sampling
 from theory import estimators
 
 logging.disable_progress_bar()

@@ -286,7 +286,7 @@ def world_version(policy: PolicySpec, questions: tuple[QuestionSpec, ...]) -> st
         figures = (world.ASSETS / "world.json").read_bytes()
     except OSError as error:
         raise BadInputError(
-            "the embedded world's figures are missing; reinstall the package or make them with: "
-            "python -m cats_jax.world_build.build"
+            "the embedded world's figures are missing; reinstall the package, or make them in the "
+            "repository with: python -m studies.world.models.build"
         ) from error
     return hashlib.sha256(figures).hexdigest()[:16]

@@ -29,7 +29,7 @@ class Group:
     strategy: str
     num_candidates: int
     prm: str | None
-    rows: tuple[Row, ...]
+    rows: Sequence[Row]
     dataset: str = ""
 
     @property

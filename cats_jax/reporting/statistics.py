@@ -9,12 +9,15 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from scipy import stats
 
 CONFIDENCE = 0.95
 _RESAMPLES = 5000
+_BATCH = 500
+_MOST_KEPT = 2000  # questions, whose resamples take 80 MB
 # Intervals are printed in tables that are compared between runs: the resampling never varies.
 _BOOTSTRAP_SEED = 0
 
@@ -96,21 +99,56 @@ def bootstrap_mean(values: Sequence[float]) -> Interval:
     sample = np.asarray(values, float)
     if sample.size == 0:
         raise ValueError("values is empty: a mean needs at least one")
+    return _bootstrap(sample.tobytes())
+
+
+@functools.lru_cache(maxsize=1024)  # the same two frontiers meet with other rivals, too
+def _bootstrap(values: bytes) -> Interval:
+    """The interval of float64 values, which as bytes can be looked up."""
+    sample = np.frombuffer(values)
     mean = float(sample.mean())
     if np.ptp(sample) == 0:
         return Interval(mean, mean, mean)
-    rng = np.random.default_rng(_BOOTSTRAP_SEED)
+    known = _Resampled(_resampled_means(sample)) if sample.size <= _MOST_KEPT else None
     result = stats.bootstrap(
         (sample,),
         np.mean,
-        n_resamples=_RESAMPLES,
-        batch=500,
+        n_resamples=0 if known else _RESAMPLES,
+        batch=_BATCH,
         method="percentile",
         confidence_level=CONFIDENCE,
-        rng=rng,
+        bootstrap_result=known,
+        rng=np.random.default_rng(_BOOTSTRAP_SEED),
     )
     bounds = result.confidence_interval
     return Interval(mean, float(bounds.low), float(bounds.high))
+
+
+class _Resampled(NamedTuple):
+    """What `scipy.stats.bootstrap` goes on from."""
+
+    bootstrap_distribution: np.ndarray
+
+
+def _resampled_means(sample: np.ndarray) -> np.ndarray:
+    """What scipy draws from the seed, f[_RESAMPLES]."""
+    drawn = _resamples(sample.size)
+    return np.concatenate(
+        [
+            sample[drawn[start : start + _BATCH]].mean(axis=-1)
+            for start in range(0, len(drawn), _BATCH)
+        ]
+    )
+
+
+@functools.lru_cache(maxsize=2)  # validation and test questions
+def _resamples(size: int) -> np.ndarray:
+    """Places in a sample of this size, i[_RESAMPLES, size].
+
+    They are the same for every sample, and reports have thousands of samples of one size.
+    """
+    rng = np.random.default_rng(_BOOTSTRAP_SEED)
+    return rng.integers(0, size, (_RESAMPLES, size))
 
 
 def mean_of_seeds(values: Sequence[float] | np.ndarray) -> Interval:
@@ -158,7 +196,7 @@ def _sign_flip(moved: np.ndarray, wins: int, losses: int) -> float:
         np.mean,
         permutation_type="samples",
         n_resamples=_RESAMPLES,
-        batch=500,
+        batch=_BATCH,
         rng=np.random.default_rng(_BOOTSTRAP_SEED),
     )
     return float(result.pvalue)

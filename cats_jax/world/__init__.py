@@ -10,8 +10,8 @@ Everything here is shipped with the package and loads offline::
     world.prm_path("exact")        # one of world.PRM_NAMES
 
 Importing this module costs nothing: no torch, no transformers.
-`python -m cats_jax.world_build.build` makes the assets anew. The measured figures of all
-models are in ``assets/world.json``.
+In the repository `python -m studies.world.models.build` makes the assets anew. The measured figures
+of all models are in ``assets/world.json``.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _model_path(folder: str, kind: str, name: str, known: tuple[str, ...]) -> pa
     path = ASSETS / folder / name
     if not (path / "config.json").is_file():
         raise FileNotFoundError(
-            f"the embedded world's {kind} {name!r} is not at {path}; reinstall the package or make "
-            "it with: python -m cats_jax.world_build.build"
+            f"the embedded world's {kind} {name!r} is not at {path}; reinstall the package, or "
+            "make it in the repository with: python -m studies.world.models.build"
         )
     return path

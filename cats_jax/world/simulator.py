@@ -10,7 +10,7 @@ from search import simulation
 from . import ASSETS
 
 SIMULATOR_FILE = ASSETS / "simulator.json"
-"""The file with the parameters, written by `python -m cats_jax.world_build.fit_simulator`."""
+"""The file with the parameters, written by `studies.world.models.fit_simulator`."""
 
 _DIGITS = 5  # significant; far more than the samples can tell
 
@@ -57,8 +57,8 @@ def save_simulator(
 def _read(path: pathlib.Path) -> dict:
     if not path.is_file():
         raise FileNotFoundError(
-            f"no simulator parameters at {path}; fit them with: "
-            "python -m cats_jax.world_build.fit_simulator"
+            f"no simulator parameters at {path}; fit them in the repository with: "
+            "python -m studies.world.models.fit_simulator"
         )
     content = json.loads(path.read_text())
     if not isinstance(content, dict) or content.get("format") != 2:

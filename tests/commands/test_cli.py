@@ -602,13 +602,13 @@ def test_recipes_can_be_run(path):
 
 
 @pytest.mark.parametrize(
-    "path", sorted((ROOT / "recipes" / "study").glob("*.yaml")), ids=lambda p: p.name
+    "path", sorted((ROOT / "studies/world/recipes").glob("*.yaml")), ids=lambda p: p.name
 )
 def test_recipes_of_the_study_can_be_read(path):
     """Some name controllers that are trained first, and calibrations that are fitted first."""
     recipe = load_before_fitting(path)
     assert recipe.name == f"study-{path.stem}"
-    assert f"recipes/study/{path.name}" in path.read_text()
+    assert f"studies/world/recipes/{path.name}" in path.read_text()
 
 
 @pytest.mark.slow

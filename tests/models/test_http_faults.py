@@ -10,7 +10,7 @@ import pytest
 from cats_jax import cli
 from cats_jax.models.serving.http_engine import Server
 from cats_jax.runs.folder import read_run
-from cats_jax.world_build.tokenizer import BOX_OPEN, EOS_ID, SEPARATOR_ID, TOKEN_IDS
+from cats_jax.world.tokenizer import BOX_OPEN, EOS_ID, SEPARATOR_ID, TOKEN_IDS
 
 pytestmark = pytest.mark.slow
 

@@ -21,7 +21,7 @@ from cats_jax.models.huggingface import (
 )
 from cats_jax.models.prm.format import WORLD
 from cats_jax.protocols import Question, Step, StepRequest, TokenUsage
-from cats_jax.world_build import tokenizer as world
+from cats_jax.world import tokenizer as world
 
 # Prompts of different padded widths: 9, 21 and 46 tokens.
 QUESTIONS = [

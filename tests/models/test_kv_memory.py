@@ -15,8 +15,7 @@ from cats_jax.models.source import ModelFolders
 from cats_jax.protocols import Question, Step, StepRequest
 from cats_jax.reporting.run_tables import timing_table
 from cats_jax.specs.recipe import parse_recipe
-from cats_jax.world import task
-from cats_jax.world_build import tokenizer
+from cats_jax.world import task, tokenizer
 
 QUESTIONS = [
     Question("short", "1+2*3=?"),

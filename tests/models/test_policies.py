@@ -28,7 +28,7 @@ from cats_jax.models.settle import settle
 from cats_jax.models.source import ModelFolders
 from cats_jax.protocols import Question, StepRequest
 from cats_jax.specs.recipe import parse_recipe
-from cats_jax.world_build import tokenizer as world
+from cats_jax.world import tokenizer as world
 
 QUESTION = "What is $\\frac{1}{2}$ of 14?\nSay how."
 # Llama 3.2's template asks for the day.

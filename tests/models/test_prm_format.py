@@ -20,7 +20,7 @@ from cats_jax.models.prm.format import (
     TokenPair,
     prm_format,
 )
-from cats_jax.world_build import tokenizer as world
+from cats_jax.world import tokenizer as world
 
 QUESTION = "(50*4)-21=?"
 

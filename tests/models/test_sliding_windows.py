@@ -23,7 +23,7 @@ from cats_jax.models.huggingface.model import CHUNK_WIDTH, WIDTH, CausalModel
 from cats_jax.models.source import ModelFolders
 from cats_jax.protocols import Question
 from cats_jax.specs.models import PolicySpec
-from cats_jax.world_build.tokenizer import BOS_ID, EOS_ID, PAD_ID, build_tokenizer
+from cats_jax.world.tokenizer import BOS_ID, EOS_ID, PAD_ID, build_tokenizer
 
 WINDOW, CONTEXT, LENGTH = 8, 2048, 75
 

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from cats_jax.reporting import statistics
 
@@ -43,6 +44,21 @@ def test_bootstrap_is_a_point_without_variation_and_the_same_each_time():
     assert statistics.bootstrap_mean(values) == statistics.bootstrap_mean(values)
     with pytest.raises(ValueError, match="empty"):
         statistics.bootstrap_mean([])
+
+
+@pytest.mark.parametrize("most_kept", [0, 50])
+def test_bootstrap_is_scipys_from_its_seed_to_the_last_bit(monkeypatch, most_kept):
+    """Also where the resamples of one size are kept."""
+    monkeypatch.setattr(statistics, "_MOST_KEPT", most_kept)
+    statistics._bootstrap.cache_clear()
+    for size in (2, 7, 50):
+        sample = np.random.default_rng(size).normal(size=size)
+        found = stats.bootstrap(
+            (sample,), np.mean, n_resamples=5000, method="percentile", rng=np.random.default_rng(0)
+        )
+        bounds = found.confidence_interval
+        expected = statistics.Interval(sample.mean(), bounds.low, bounds.high)
+        assert statistics.bootstrap_mean(sample.tolist()) == expected
 
 
 def test_paired_is_mcnemars_exact_test():

@@ -97,7 +97,7 @@ def _pages(*more: str) -> list[str]:
         for path in sorted(DOCS.rglob("*.md"))
         if not {"_build", "tables"} & set(path.relative_to(DOCS).parts)
     ]
-    return ["README.md", "recipes/README.md", *more, *docs]
+    return ["README.md", "recipes/README.md", "studies/world/README.md", *more, *docs]
 
 
 @functools.cache
@@ -286,7 +286,7 @@ def _parse_command(arguments: list[str]) -> None:
         raise AssertionError("the command line refuses it") from error
     assert parsed
     for argument in arguments:
-        if argument.startswith("recipes/"):
+        if argument.startswith(("recipes/", "studies/")):
             assert (ROOT / argument).is_file(), f"no file {argument!r}"
 
 

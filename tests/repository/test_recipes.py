@@ -17,6 +17,7 @@ from theory import paper
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RECIPES = ROOT / "recipes"
+STUDIES = ROOT / "studies"
 PAPER = RECIPES / "paper"
 MODELS = {name: f"models/{hub_id.split('/')[1]}" for name, hub_id in paper.HUB_IDS.items()}
 PRMS = {MODELS[row.prm]: row.prm for row in paper.SPARSITY}
@@ -151,7 +152,7 @@ def test_banks_hold_the_training_split_apart_from_validation(policy):
 
 _EVALUATED = [
     pytest.param(path, id=path.stem, marks=() if path.parent == PAPER else pytest.mark.slow)
-    for path in sorted(RECIPES.rglob("*.yaml"))
+    for path in (*sorted(RECIPES.rglob("*.yaml")), *sorted(STUDIES.rglob("*.yaml")))
     if path.parent.name != "bank" and not path.name.startswith("bank-")
 ]
 

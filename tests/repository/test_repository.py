@@ -64,7 +64,7 @@ def _python(code: str, **kwargs) -> subprocess.CompletedProcess[str]:
 _LAYOUT = """
 pyproject.toml constraints.txt Makefile README.md CHANGELOG.md CONTRIBUTING.md LICENSE .ci/run
 search learners theory cats_jax cats_jax/models cats_jax/runs cats_jax/world
-tests notebooks benchmarks recipes docs
+tests notebooks benchmarks recipes studies docs
 """
 
 
@@ -351,6 +351,10 @@ def test_wheel_holds_the_packages(wheel):
     # Every file of the packages is in it, the world's model files included, and nothing else.
     with zipfile.ZipFile(wheel) as archive:
         inside = {name for name in archive.namelist() if ".dist-info/" not in name}
+    assert {name.split("/")[0] for name in inside} == set(PACKAGES)
+    # What makes the world and the published results stays in the repository.
+    folders = {folder for name in inside for folder in name.split("/")[:-1]}
+    assert not folders & {"studies", "study", "world_build"}
     tree = {str(path.relative_to(ROOT)) for path in _files()}
     assert inside == {name for name in tree if name.split("/")[0] in PACKAGES}
 

@@ -7,9 +7,9 @@ from made_runs import row, write_run
 import search
 from cats_jax.runs.folder import RunWriter
 from cats_jax.storage.manifest import make_manifest
-from cats_jax.study.frontier_tables import TOKEN_BUDGETS, frontier_tables
-from cats_jax.study.markdown import numbers
-from cats_jax.study.rows import keep_run, load_scores
+from studies.world.results.frontier_tables import TOKEN_BUDGETS, frontier_tables
+from studies.world.results.markdown import numbers
+from studies.world.results.rows import keep_run, load_scores
 
 CELLS = {  # right of 8 questions, tokens, FLOPs
     ("greedy", 1, None): (2, 100, 1e6),

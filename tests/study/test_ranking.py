@@ -5,7 +5,7 @@ import types
 import numpy as np
 import pytest
 
-from cats_jax.study import ranking
+from studies.world.results import ranking
 
 # Below the root (0): a right step (1), a wrong one (2), a blank (3). Below 1: a right end (4) and a
 # wrong one (5). Below 2: an end that is right by luck (6).

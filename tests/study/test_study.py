@@ -1,5 +1,6 @@
 """The study: its tables against numbers worked out by hand, the committed ones against the rows."""
 
+import dataclasses
 import json
 import pathlib
 import shutil
@@ -17,7 +18,8 @@ from cats_jax.reporting.drawing import drawing
 from cats_jax.reporting.groups import Group
 from cats_jax.runs.folder import Row, RunWriter, row_key
 from cats_jax.storage.manifest import make_manifest
-from cats_jax.study import (
+from cats_jax.training.ablations import load_ablations
+from studies.world.results import (
     ablations,
     accuracies,
     banks,
@@ -26,11 +28,10 @@ from cats_jax.study import (
     page_figures,
     trainings,
 )
-from cats_jax.study.__main__ import study
-from cats_jax.study.frontier import draw_frontier
-from cats_jax.study.groups import PRMS
-from cats_jax.study.rows import keep_run, load_groups
-from cats_jax.training.ablations import load_ablations
+from studies.world.results.__main__ import study
+from studies.world.results.frontier import draw_frontier
+from studies.world.results.groups import PRMS
+from studies.world.results.rows import keep_run, load_groups
 
 RESULTS = pathlib.Path(__file__).resolve().parents[2] / "docs" / "results"
 
@@ -92,6 +93,24 @@ def test_a_kept_run_gives_its_groups_and_a_row_of_two_runs_counts_once(tmp_path)
         assert [getattr(row, name) for row in one] == [getattr(row, name) for row in two]
     assert (found[1].mean("tokens"), found[1].mean("candidates")) == (100, 10)
     assert load_groups(tmp_path, "strong", ["one"]) == []
+
+
+def test_a_kept_group_has_the_figures_of_its_rows(tmp_path):
+    one, two = group("cats", (1, 0, 0), policy=True), group("cats", (1, 1, 0), tokens=200)
+    second = [
+        dataclasses.replace(row, seed=1, key=row_key("cats", 16, "exact", 1, row.question))
+        for row in two.rows
+    ]
+    rows = Group("cats", 16, "exact", (*one.rows, *second))
+    write_run(tmp_path / "weak-one", [greedy(), rows])
+    keep_run(tmp_path / "weak-one", tmp_path)
+    without, kept = load_groups(tmp_path, "weak", ["one"])
+    assert (without.has_policy, kept.has_policy, len(kept.rows)) == (False, True, 6)
+    assert kept.accuracy() == rows.accuracy()
+    assert kept.accuracy_over_seeds() == rows.accuracy_over_seeds()
+    for column in ("correct", "covered", "tokens", "candidates", "generated", "flops"):
+        assert list(kept.by_question(column).items()) == list(rows.by_question(column).items())
+        assert kept.mean(column) == rows.mean(column)
 
 
 # Accuracies

@@ -28,8 +28,8 @@ from cats_jax.models.prm.format import SKYWORK
 from cats_jax.models.prompts.policy_encoder import PromptEncoder
 from cats_jax.models.prompts.policy_format import QWEN_2_5
 from cats_jax.world import task
-from cats_jax.world_build import slips, training
-from cats_jax.world_build import tokenizer as world_tokenizer
+from cats_jax.world import tokenizer as world_tokenizer
+from studies.world.models import slips, training
 
 BOS, END = "<|endoftext|>", "<|im_end|>"
 CONTEXT = 4096

@@ -13,7 +13,7 @@ from cats_jax.models.serving.token_engine import (
     by_beginnings,
 )
 from cats_jax.protocols import TokenUsage
-from cats_jax.world_build import tokenizer
+from cats_jax.world import tokenizer
 
 STEP, END = tokenizer.SEPARATOR_ID, tokenizer.EOS_ID
 DIGIT = tokenizer.TOKEN_IDS["7"]

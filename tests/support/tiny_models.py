@@ -10,7 +10,7 @@ from torch import Tensor
 from transformers import Qwen2Config, Qwen2ForCausalLM
 from transformers.utils import logging
 
-from cats_jax.world_build.tokenizer import BOS_ID, EOS_ID, PAD_ID, build_tokenizer
+from cats_jax.world.tokenizer import BOS_ID, EOS_ID, PAD_ID, build_tokenizer
 
 
 def save_model(

@@ -13,6 +13,7 @@ from safetensors import safe_open
 from cats_jax import world
 from cats_jax.world import task
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 MODELS = [world.ASSETS / "policies" / name for name in world.POLICY_NAMES] + [
     world.ASSETS / "prms" / name for name in world.PRM_NAMES
 ]
@@ -23,12 +24,14 @@ def quick_build(output: pathlib.Path, *arguments: str) -> subprocess.CompletedPr
     command = [
         sys.executable,
         "-m",
-        "cats_jax.world_build.build",
+        "studies.world.models.build",
         "--quick",
         "--output",
         str(output),
     ]
-    return subprocess.run([*command, *arguments], check=True, capture_output=True, text=True)
+    return subprocess.run(
+        [*command, *arguments], cwd=ROOT, check=True, capture_output=True, text=True
+    )
 
 
 def files(folder: pathlib.Path) -> dict[str, bytes]:
@@ -122,12 +125,14 @@ def test_paths_of_models():
 
 def test_missing_assets_name_the_way_out(monkeypatch, tmp_path):
     monkeypatch.setattr(world, "ASSETS", tmp_path)
-    with pytest.raises(FileNotFoundError, match=r"python -m cats_jax\.world_build\.build"):
+    with pytest.raises(
+        FileNotFoundError, match=r"in the repository with: python -m studies\.world\.models\.build"
+    ):
         world.policy_path("weak")
 
 
 def test_bad_arguments_end_with_usage(capsys):
-    from cats_jax.world_build import build
+    from studies.world.models import build
 
     for arguments, message in (
         (["--stage", "base"], "--stage needs --work"),
@@ -169,7 +174,7 @@ def test_a_second_build_gives_identical_files_also_where_it_was_interrupted(tmp_
 def test_shipped_figures_are_reproduced_on_a_sample():
     from transformers import Qwen2ForCausalLM
 
-    from cats_jax.world_build import labels, measure, sampling, training
+    from studies.world.models import labels, measure, sampling, training
 
     training.use_one_thread()
     problems = task.problems("validation", 150, seed=1)  # other questions than the shipped figures'

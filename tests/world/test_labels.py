@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cats_jax.world import task
-from cats_jax.world_build import labels, sampling, slips, tokenizer, training
+from cats_jax.world import task, tokenizer
+from studies.world.models import labels, sampling, slips, training
 
 PROBLEMS = task.problems("prm", 25, seed=3)
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cats_jax.world import task
-from cats_jax.world_build import measure, prms, sampling, tokenizer, training
-from cats_jax.world_build.labels import LabelledPath
+from cats_jax.world import task, tokenizer
+from studies.world.models import measure, prms, sampling, training
+from studies.world.models.labels import LabelledPath
 
 torch = pytest.importorskip("torch")
 

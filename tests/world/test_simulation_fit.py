@@ -1,6 +1,7 @@
 """Fitting the simulator to samples: labels, estimators, the file, the shipped parameters."""
 
 import dataclasses
+import functools
 import json
 import random
 
@@ -11,11 +12,11 @@ import pytest
 import search
 from cats_jax import world
 from cats_jax.protocols import Generation, Scoring, Step, StepSample, TokenUsage
-from cats_jax.world import simulator, task
-from cats_jax.world_build import fit_simulator, tokenizer
-from cats_jax.world_build import simulator_estimators as estimators
-from cats_jax.world_build import simulator_samples as samples
+from cats_jax.world import simulator, task, tokenizer
 from search import simulation
+from studies.world.models import fit_simulator
+from studies.world.models import simulator_estimators as estimators
+from studies.world.models import simulator_samples as samples
 
 
 def make_children(count, **columns):
@@ -349,7 +350,9 @@ def test_in_the_simulator_better_prms_choose_better():
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-def test_the_whole_script_on_few_questions(tmp_path):
+def test_the_whole_script_on_few_questions(tmp_path, monkeypatch):
+    one_batch = functools.partial(fit_simulator.simulate, num_questions=256)
+    monkeypatch.setattr(fit_simulator, "simulate", one_batch)
     docs = tmp_path / "docs"
     (docs / "results").mkdir(parents=True)
     page = docs / "results" / "simulator.md"

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cats_jax.world import task
-from cats_jax.world_build import tokenizer
+from cats_jax.world import task, tokenizer
 
 TOKENIZER = tokenizer.build_tokenizer()
 STEP_TEXTS = st.text(alphabet="0123456789+-*/%()=?}", min_size=1, max_size=20) | st.sampled_from(

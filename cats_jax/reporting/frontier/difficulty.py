@@ -11,6 +11,7 @@ and does not charge for them.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -71,14 +72,29 @@ class ByDifficulty:
 
     def by_question(self, value: str = "correct") -> dict[str, float]:
         """A column by id of a question, costs with those of the pilot."""
+        if value not in self._columns:
+            self._columns[value] = self._by_question(value)
+        return self._columns[value]
+
+    @functools.cached_property
+    def _columns(self) -> dict[str, dict[str, float]]:
+        # A choice is a point of the frontier at every budget.
+        return {}
+
+    def _by_question(self, value: str) -> dict[str, float]:
         of_pilot = self.pilot.by_question(value)
         columns = [group.by_question(value) for group in self.chosen]
-        found = {}
-        for question, score in self.scores.items():
-            index = int(np.searchsorted(self.edges, score, side="right"))
-            paid = value == "correct" or self.chosen[index].strategy in _SAME_PATHS
-            found[question] = columns[index][question] + (0.0 if paid else of_pilot[question])
-        return found
+        free = [value == "correct" or group.strategy in _SAME_PATHS for group in self.chosen]
+        return {
+            question: columns[index][question] + (0.0 if free[index] else of_pilot[question])
+            for question, index in self._bins.items()
+        }
+
+    @functools.cached_property
+    def _bins(self) -> dict[str, int]:
+        """The bin of each question."""
+        found = np.searchsorted(self.edges, list(self.scores.values()), side="right")
+        return dict(zip(self.scores, found.tolist(), strict=True))
 
     def elsewhere(self, points: Mapping[Key, Group], scores: Mapping[str, float]) -> ByDifficulty:
         """The same choice on other questions, with the pilot's scores there."""
@@ -110,12 +126,13 @@ def choices_by_difficulty(
     if pilot is None or not scores:
         return []
     edges = np.quantile(list(scores.values()), np.arange(1, NUM_BINS) / NUM_BINS)
+    bins = np.searchsorted(edges, list(scores.values()), side="right").tolist()
     hulls = []
     for index in range(NUM_BINS):
         members = {
             question: score
-            for question, score in scores.items()
-            if np.searchsorted(edges, score, side="right") == index
+            for (question, score), own in zip(scores.items(), bins, strict=True)
+            if own == index
         }
         alone = [
             ByDifficulty("", pilot, (group,) * NUM_BINS, edges, members or scores)

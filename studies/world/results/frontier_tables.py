@@ -1,0 +1,240 @@
+"""Controllers against the frontier of rivals that adapt, at nine budgets."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from cats_jax.reporting.frontier.comparison import Comparison
+from cats_jax.reporting.frontier.controllers import Searched, compare_controllers
+from cats_jax.reporting.frontier.mixtures import Mixture, mean
+from cats_jax.reporting.groups import Group
+from cats_jax.reporting.statistics import Paired
+
+from .groups import cell, find
+from .markdown import Table, at_cost, difference
+from .rows import load_groups, load_scores
+
+TOKEN_BUDGETS = tuple(10 ** (2 + step / 4) for step in range(9))
+"""Nine budgets in tokens, evenly spaced in their logarithm from 100 to 10 000."""
+
+_SHIPPED = "cats"
+_CLONES = ("clone0", "clone1", "clone2")
+_CONTROLLERS = (
+    _SHIPPED,
+    *_CLONES,
+    *("asking0", "asking1", "asking2"),  # the clones, asking in doubt
+    *("trained0", "trained1"),  # trained on a bank, asking in doubt
+    *("loop2", "loop3"),  # trained on a bank in the loop that asks in doubt
+    *("fifty2", "moved2"),  # "asking2" with other calibrations
+)
+"""The controllers; the label of a configuration is a controller's name, or begins with it and -."""
+
+_MEANS_ONLY = (*_CLONES, "trained0", "loop2", "loop3")
+"""Controllers that are in the tables of means, not in those of every budget."""
+
+_SHIPPED_BUDGETS = (180, 200, 220, 240, 260, 320, 400, 700, 1600)
+"""Budgets in tokens at which other controllers are compared with the shipped one."""
+
+_TOKENS_RUNS = (
+    "rivals",
+    "rules",
+    "asking-rules",
+    "tokens",
+    "asking",
+    "fifty",
+    "moved",
+    "trained",
+    "shipped",
+)
+"""Kinds of the runs of the comparison in which prices are those of tokens."""
+
+_COMPARISONS = {
+    "frontier": (
+        (("frontier-validation",), ("frontier-test",)),
+        (("frontier-validation-labels-only",), ("frontier-test-labels-only",)),
+    ),
+    "tokens": (
+        tuple(tuple(f"{kind}-{part}" for kind in _TOKENS_RUNS) for part in ("validation", "test")),
+    ),
+    "unseen": (
+        tuple(
+            tuple(f"unseen{kind}-{part}" for kind in ("", "-trained"))
+            for part in ("validation", "test")
+        ),
+    ),
+    "large": (
+        tuple(
+            tuple(f"large{kind}-{part}" for kind in ("", "-pilot", "-shipped", "-trained", "-loop"))
+            for part in ("validation", "test")
+        ),
+    ),
+}
+"""Name of the tables -> for each set of PRMs, the runs on validation and on test questions."""
+
+
+def frontier_tables(rows: pathlib.Path, policy: str) -> Iterator[Table]:
+    """For each comparison and cost, tables of every budget and of the means; if rows are kept.
+
+    One more table per comparison has every configuration on the test questions.
+    """
+    for name, prm_sets in _COMPARISONS.items():
+        searched = [[_searched(rows, policy, parts) for parts in pair] for pair in prm_sets]
+        known = [
+            (first, second)
+            for first, second in searched
+            if first is not None and second is not None
+        ]
+        if known:
+            yield from _compare(f"{name}-{policy}", known)
+
+
+def _compare(name: str, known: Sequence[tuple[Searched, Searched]]) -> Iterator[Table]:
+    """The tables of one comparison.
+
+    Args:
+        name: prefix of the tables' names.
+        known: pairs of validation and test runs.
+    """
+    cheapest = {
+        cost: min(mean(group, cost) for first, _ in known for group in first.groups)
+        for cost in ("tokens", "flops")
+    }
+    for cost in ("tokens", "flops"):
+        # In FLOPs they are as far above the cheapest configuration as in tokens.
+        budgets = [budget * cheapest[cost] / cheapest["tokens"] for budget in TOKEN_BUDGETS]
+        compared = {
+            rivals: {
+                key: comparison
+                for first, second in known
+                for key, comparison in _compared(among(first), among(second), budgets, cost).items()
+            }
+            for rivals, among in _RIVALS.items()
+            if rivals == "all" or any(among(first) != first for first, _ in known)
+        }
+        shown = {key: found for key, found in compared["all"].items() if key[0] not in _MEANS_ONLY}
+        yield _by_budget(f"{name}-{cost}", shown, cost)
+        yield _leads(f"{name}-{cost}-leads", compared)
+    against: dict[tuple[str, str], Comparison] = {}
+    for validation, test in known:
+        against |= _against_shipped(validation, test)
+    if against:
+        yield _by_budget(f"{name}-shipped", against, "tokens")
+    yield _searched_table(f"{name}-searched", [group for _, test in known for group in test.groups])
+
+
+def _searched_table(name: str, groups: Sequence[Group]) -> Table:
+    """Every configuration on the test questions with every PRM: accuracy (tokens)."""
+    prms = list(dict.fromkeys(group.prm for group in groups if group.prm is not None))
+    lines = [
+        [strategy, str(size), *(cell(find(groups, strategy, size, prm)) for prm in prms)]
+        for strategy, size in dict.fromkeys((g.strategy, g.num_candidates) for g in groups)
+    ]
+    return Table(name, ["strategy", "N", *prms], lines)
+
+
+def _without_difficulty(part: Searched) -> Searched:
+    # Without scores of the pilot there is no choice by predicted difficulty.
+    return part._replace(score_of=lambda row: None)
+
+
+_RIVALS: dict[str, Callable[[Searched], Searched]] = {
+    "all": lambda part: part,
+    "without the choice by difficulty": _without_difficulty,
+}
+"""Sets of rivals by name."""
+
+
+def _compared(
+    validation: Searched, test: Searched, budgets: Sequence[float], cost: str
+) -> dict[tuple[str, str], Comparison]:
+    """Each controller against its rivals with each PRM."""
+    return compare_controllers(validation, test, _families(validation), budgets, cost)
+
+
+def _against_shipped(validation: Searched, test: Searched) -> dict[tuple[str, str], Comparison]:
+    """The other controllers against mixtures of the shipped one's configurations."""
+    families = _families(validation)
+    apart = (_SHIPPED, *_MEANS_ONLY)
+    others = {name: labels for name, labels in families.items() if name not in apart and labels}
+    if not others or not families[_SHIPPED]:
+        return {}
+    known = families[_SHIPPED].union(*others.values())
+
+    def trained(part: Searched) -> Searched:
+        return part._replace(groups=[group for group in part.groups if group.strategy in known])
+
+    budgets, cost = _SHIPPED_BUDGETS, "tokens"
+    return compare_controllers(trained(validation), trained(test), others, budgets, cost)
+
+
+def _families(part: Searched) -> dict[str, frozenset[str]]:
+    """The labels of each controller's configurations."""
+    labels = {group.strategy for group in part.groups}
+    return {
+        controller: frozenset(name for name in labels if name.partition("-")[0] == controller)
+        for controller in _CONTROLLERS
+    }
+
+
+def _searched(rows: pathlib.Path, policy: str, parts: Sequence[str]) -> Searched | None:
+    found = load_groups(rows, policy, parts)
+    if not found:
+        return None
+    scores = {key: s for part in parts for key, s in load_scores(rows, policy, part).items()}
+    return Searched(found, lambda row: scores.get(row.key), f"{policy}-{parts[0]}")
+
+
+def _by_budget(name: str, compared: Mapping[tuple[str, str], Comparison], cost: str) -> Table:
+    lines = [
+        [
+            prm,
+            controller,
+            _amount(meeting.budget, cost),
+            _cell(meeting.own, cost),
+            _cell(meeting.rival, cost),
+            "" if meeting.rival is None else meeting.rival.name,
+            _lead(meeting.lead),
+            "" if meeting.lead is None else meeting.lead.verdict,
+        ]
+        for (controller, prm), comparison in compared.items()
+        for meeting in comparison.meetings
+    ]
+    unit = "tokens" if cost == "tokens" else "MFLOP"
+    header = ["PRM", "controller", f"budget, {unit}", f"accuracy ({unit})", f"rivals' ({unit})"]
+    return Table(name, [*header, "rivals' choice", "lead, 95 % interval", "result"], lines)
+
+
+def _leads(name: str, compared: Mapping[str, Mapping[tuple[str, str], Comparison]]) -> Table:
+    lines = []
+    for rivals, found in compared.items():
+        for (controller, prm), comparison in found.items():
+            leads = [meeting.lead for meeting in comparison.meetings if meeting.lead is not None]
+            verdicts = [lead.verdict for lead in leads]
+            counts = "/".join(str(verdicts.count(verdict)) for verdict in ("wins", "ties", "loses"))
+            lowest = f"{min(lead.difference.low for lead in leads):+.3f}" if leads else ""
+            lines.append([prm, rivals, controller, _lead(comparison.mean_lead), counts, lowest])
+    header = [
+        "PRM",
+        "rivals",
+        "controller",
+        "mean lead, 95 % interval",
+        "wins/ties/losses",
+        "lowest bound",
+    ]
+    return Table(name, header, lines)
+
+
+def _lead(lead: Paired | None) -> str:
+    return "" if lead is None else difference(lead.difference)
+
+
+def _cell(mixture: Mixture | None, cost: str) -> str:
+    if mixture is None:
+        return ""
+    scale = 1.0 if cost == "tokens" else 1e-6
+    return at_cost(mixture.mean("correct"), scale * mixture.mean(cost))
+
+
+def _amount(value: float, cost: str) -> str:
+    return f"{value if cost == 'tokens' else value * 1e-6:.0f}"

@@ -1,0 +1,404 @@
+"""The figure at the top of each page of results, drawn from the tables and rows that the page has.
+
+No number is written here: a figure reads the table that its page shows, or the file that the table
+was made from. Pages and tables that are not there give no figure.
+"""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from cats_jax.reporting.accuracy_figures import TOKENS
+from cats_jax.reporting.appearance import Appearance, appearances
+from cats_jax.reporting.drawing import drawing, frame, label_log_axis, make_panels, save_figure
+from cats_jax.reporting.groups import SIMILAR_COMPUTE
+from cats_jax.reporting.point_labels import DrawnSeries, place_labels
+from cats_jax.scoring.quality_report import draw_calibration
+from cats_jax.world import ASSETS
+from theory.estimators import Estimate, Reliability
+
+from .groups import PRMS
+from .interval_figure import Value, draw_intervals
+from .markdown import Table, numbers, read_table
+from .simulator_figure import draw_simulator
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_POLICIES = ("weak", "strong")
+_DRAWN = ("asking2", "trained1")  # of the controllers, a clone and the one that is shipped
+_AT_PRICES = {
+    "greedy": ("greedy",),
+    "cats": ("trained1",),
+    "CATS with a price of candidates": ("cats",),
+    "rules: +1, +2, +4 or +8 below a threshold": (
+        "ask0.95+1",
+        "ask0.95+2",
+        "ask0.95+4",
+        "ask0.95+8",
+    ),
+}
+"""Series, and what the labels of their configurations begin with, before a price or a threshold.
+
+Two names are those of strategies, for their looks: "cats" stands for `cats-tokens`.
+"""
+
+_SPEED_ROWS = {
+    "majority": "majority voting",
+    "beam": "beam search",
+    ", hf": ", PRM on transformers",
+    ", vllm": ", PRM on vLLM",
+}
+
+
+def make_page_figures(results: pathlib.Path) -> list[pathlib.Path]:
+    """Draw every figure whose table or file is there.
+
+    Args:
+        results: folder of the pages, with `tables` and `figures`.
+
+    Returns:
+        The files that were written.
+    """
+    written: list[pathlib.Path] = []
+    figures, shared = results / "figures", results.parent / "figures"
+    drawn: dict[pathlib.Path, Callable[[pathlib.Path], Figure]] = {
+        figures / "differences.png": _differences,
+        figures / "chosen.png": _chosen,
+        figures / "leads.png": _leads,
+        figures / "prices.png": _at_prices,
+        figures / "ablations.png": _ablations,
+        figures / "sparsity.png": _sparsity,
+        figures / "bank.png": _bank,
+        figures / "grading.png": _grading,
+        figures / "speed.png": _speed,
+        figures / "world.png": _world,
+        shared / "prm_calibration.png": _prm_calibration,
+        shared / "simulator_vs_world.png": _simulator,
+    }
+    for path, draw in drawn.items():
+        with drawing():
+            try:
+                figure = draw(results)
+            except FileNotFoundError:
+                continue
+            written.append(save_figure(figure, path))
+    return written
+
+
+def _table(results: pathlib.Path, name: str) -> Table:
+    return read_table((results / "tables" / f"{name}.md").read_text(encoding="utf-8"))
+
+
+def _differences(results: pathlib.Path) -> Figure:
+    """CATS against the best fixed strategy of at most 1.25 times its tokens."""
+    panels: dict[str, dict[str, list[Value]]] = {}
+    for policy in _POLICIES:
+        panel = panels.setdefault(f"policy {policy}", {})
+        for line in _table(results, f"equal-tokens-{policy}").as_mappings():
+            if line["strategy"] == "cats":
+                value, low, high = numbers(line["difference, 95 % interval"])
+                panel.setdefault(f"N = {line['N']}", []).append(
+                    Value(f"PRM {line['PRM']}", value, low, high)
+                )
+    return draw_intervals(
+        panels,
+        title="CATS against the best fixed strategy of at most "
+        f"{SIMILAR_COMPUTE:g} times its tokens",
+        note="test questions, live searches; bars: 95 % interval of the paired difference",
+        x_title="accuracy of CATS minus accuracy of the fixed strategy",
+        zero=0.0,
+    )
+
+
+def _chosen(results: pathlib.Path) -> Figure:
+    """CATS against the rival that validation questions chose."""
+    panels: dict[str, dict[str, list[Value]]] = {}
+    for policy in _POLICIES:
+        for size in (4, 16, 64):
+            for line in _table(results, f"chosen-{policy}-{size}").as_mappings():
+                value, low, high = numbers(line["CATS' value more"])
+                series = panels.setdefault(f"policy {policy}", {}).setdefault(f"N = {size}", [])
+                series.append(Value(f"PRM {line['PRM']}", value, low, high))
+    return draw_intervals(
+        panels,
+        title="CATS against the rival that is best on validation questions",
+        note="test questions, replayed; bars: 95 % interval of the paired difference",
+        x_title="value of CATS minus value of the rival (accuracy minus .2 per 100 candidates)",
+        zero=0.0,
+    )
+
+
+def _leads(results: pathlib.Path) -> Figure:
+    """CATS against the frontier of its rivals, budget by budget."""
+    panels: dict[str, dict[str, list[Value]]] = {}
+    for line in _table(results, "large-weak-tokens").as_mappings():
+        if line["controller"] in _DRAWN and line["lead, 95 % interval"]:
+            value, low, high = numbers(line["lead, 95 % interval"])
+            series = panels.setdefault(f"PRM {line['PRM']}", {}).setdefault(line["controller"], [])
+            series.append(Value(f"{line['budget, tokens']} tokens", value, low, high))
+    return draw_intervals(
+        panels,
+        title="CATS against the frontier of its rivals at equal cost",
+        note="policy weak, test questions; bars: 95 % interval of the paired difference",
+        x_title="accuracy of CATS minus accuracy of the best mixture of rivals",
+        zero=0.0,
+    )
+
+
+def _at_prices(results: pathlib.Path) -> Figure:
+    """Accuracy against tokens of two controllers at several prices, and of rules."""
+    table = _table(results, "large-weak-searched")
+    prms = table.header[2:]
+    looks = appearances(_AT_PRICES)
+    figure, panels = make_panels(len(prms), height=3.6)
+    series: list[list[DrawnSeries]] = []
+    for axes, prm in zip(panels, prms, strict=True):
+        drawn: list[DrawnSeries] = []
+        for name, families in _AT_PRICES.items():
+            found: list[tuple[float, float, str]] = []
+            for line in table.as_mappings():
+                family, _, setting = line["strategy"].partition("-")
+                if family in families and line[prm]:
+                    accuracy, tokens = numbers(line[prm])
+                    found.append((tokens, accuracy, setting if name == "cats" else ""))
+            if found:
+                x, y, labels = zip(*sorted(found), strict=True)
+                _draw_line(axes, dict(zip(x, y, strict=True)), looks[name], looks[name].title)
+                points = list(zip(x, y, y, y, strict=True))
+                drawn.append(DrawnSeries(points, labels, looks[name].color))
+        series.append(drawn)
+        axes.set_title(f"PRM {prm}")
+        axes.set_xscale("log")
+        label_log_axis(axes.xaxis)
+    frame(
+        figure,
+        panels,
+        "CATS at seven prices, and hand-written rules",
+        "policy weak, test questions; numbers at points: price per 1000 tokens",
+        TOKENS.title,
+        "accuracy (share of questions)",
+    )
+    figure.draw_without_rendering()
+    for axes, drawn in zip(panels, series, strict=True):
+        place_labels(axes, drawn)
+    return figure
+
+
+def _ablations(results: pathlib.Path) -> Figure:
+    """Accuracy minus price of trainings that differ in one setting."""
+    series: dict[str, list[Value]] = {}
+    for name, table, first in (
+        ("one change to our configuration", "ablations-ours", "cats"),
+        ("one addition to the paper's method, in our reading", "ablations-additions", "none"),
+    ):
+        found = []
+        for line in _table(results, table).as_mappings():
+            value, half = numbers(line["accuracy minus price"])
+            row = "no change" if line["row"] == first else line["row"]
+            row = row if first == "cats" else f"the paper's method, {row}"
+            if not line["collapsed"].startswith("0/"):
+                row += f" ({line['collapsed']} collapsed)"
+            found.append(Value(row, value, value - half, value + half))
+        series[name] = sorted(found, key=lambda each: -each.value)
+    return draw_intervals(
+        {"": series},
+        title="What one change brings: value of the trained controllers",
+        note="policy weak, test bank; bars: 95 % interval over training seeds; collapsed: seeds "
+        "that take one action",
+        x_title="accuracy minus .2 per 100 candidates, mean over N = 16 and 64",
+    )
+
+
+def _sparsity(results: pathlib.Path) -> Figure:
+    """Pair error against sparsity, which does not predict it."""
+    figure, panels = make_panels(2, height=3.6)
+    styles = {"weak": ("o", "#c1272d"), "strong": ("s", "#1f5fa8")}
+    series: list[list[DrawnSeries]] = [[], []]
+    for policy, (marker, color) in styles.items():
+        lines = _table(results, f"sparsity-{policy}").as_mappings()
+        error = [float(line["pair error"]) for line in lines]
+        for axes, drawn, column in zip(
+            panels, series, ("total sparsity", "last-layer sparsity"), strict=True
+        ):
+            share = [float(line[column]) for line in lines]
+            axes.plot(
+                share,
+                error,
+                marker=marker,
+                color=color,
+                linestyle="none",
+                label=f"steps of policy {policy}",
+            )
+            axes.set_title(column.replace("total sparsity", "sparsity of the whole model"))
+            axes.set_xscale("log")
+            axes.margins(x=0.2, y=0.12)
+            points = [(x, y, y, y) for x, y in zip(share, error, strict=True)]
+            names = [line["PRM"] for line in lines]
+            drawn.append(DrawnSeries(points, names, color, connected=False))
+    for axes in panels:
+        axes.xaxis.set_major_formatter("{x:g}")
+    frame(
+        figure,
+        panels,
+        "Sparsity does not tell which PRM ranks well",
+        "the embedded PRMs on steps of test questions",
+        "share of weights with |w| < 0.0001",
+        "pair error (share of sibling pairs)",
+    )
+    figure.draw_without_rendering()
+    for axes, drawn in zip(panels, series, strict=True):
+        place_labels(axes, drawn)
+    return figure
+
+
+def _bank(results: pathlib.Path) -> Figure:
+    """Accuracy in replays of a bank against live searches."""
+    table = read_table((results / "bank.md").read_text(encoding="utf-8"), "replay")
+    figure, (axes,) = make_panels(1, height=4.2)
+    axes.plot((0.1, 0.8), (0.1, 0.8), color="#999999", linewidth=1.0)
+    lines = table.as_mappings()
+    titles = {"constant +1, keep 1": "constant action: +1, keep 1"}
+    titles["constant +4, keep 2"] = "constant action: +4, keep 2"
+    looks = appearances(titles.get(line["strategy"], line["strategy"]) for line in lines)
+    for label, look in looks.items():
+        mine = [line for line in lines if titles.get(line["strategy"], line["strategy"]) == label]
+        axes.plot(
+            [float(line["live"]) for line in mine],
+            [float(line["replay"]) for line in mine],
+            marker=look.marker,
+            color=look.color,
+            linestyle="none",
+            label=look.title,
+        )
+    axes.set_aspect("equal")
+    frame(
+        figure,
+        [axes],
+        "Replays of a step bank against live searches",
+        "policy weak, validation questions; a point for each PRM and N; on the line: equal",
+        "accuracy of live searches",
+        "accuracy of replays, mean of four",
+    )
+    return figure
+
+
+def _grading(results: pathlib.Path) -> Figure:
+    """Pairs on which each grader agrees with the label."""
+    table = read_table((results / "grading.md").read_text(encoding="utf-8"), "math-verify agrees")
+    panels: dict[str, dict[str, list[Value]]] = {}
+    for line in table.as_mappings():
+        same = line["label"] == "the same"
+        title = "pairs of equal answers" if same else "pairs of different answers"
+        panel = panels.setdefault(title, {})
+        for name in ("cats-jax", "math-verify"):
+            _, share = numbers(line[f"{name} agrees"])
+            row = f"{line['data']} ({line['pairs']})"
+            panel.setdefault(name, []).append(Value(row, share, share, share))
+    return draw_intervals(
+        panels,
+        title="Agreement of two graders with the labels of pairs of answers",
+        note="in brackets: number of pairs",
+        x_title="share of pairs on which the grader agrees with the label",
+    )
+
+
+def _speed(results: pathlib.Path) -> Figure:
+    """Throughput of searches on serving engines as a share of the bare engine's."""
+    text = (results / "speed.md").read_text(encoding="utf-8")
+    table = read_table(text, "share of bare by the clock")
+    found: dict[str, list[Value]] = {}
+    for line in table.as_mappings():
+        row = line[""]
+        for short, long in _SPEED_ROWS.items():
+            row = row.replace(short, long)
+        value, low, high = numbers(line["share of bare by the clock"])
+        found.setdefault("measured", []).append(Value(row, value, low, high))
+        target = numbers(line["target"])
+        if target:
+            found.setdefault("target", []).append(Value(row, target[0], target[0], target[0]))
+    return draw_intervals(
+        {"": found},
+        title="Throughput of whole searches on serving engines",
+        note="vLLM on a CPU, embedded models; bars: range over rounds",
+        x_title="generated tokens per second, as a share of the bare engine's",
+    )
+
+
+def _world(results: pathlib.Path) -> Figure:
+    """What policies could reach and what best-of-N reaches with each PRM."""
+    world = json.loads((ASSETS / "world.json").read_text(encoding="utf-8"))
+    if not (results / "world.md").is_file():
+        raise FileNotFoundError(results / "world.md")
+    questions = world["policies"]["weak"]["figures"]["questions"]
+    figure, panels = make_panels(2, height=3.6)
+    for (name, policy), style in zip(world["policies"].items(), ("--", ":"), strict=True):
+        shares = {
+            int(key.removeprefix("pass@")): share
+            for key, share in policy["figures"].items()
+            if key.removeprefix("pass@").isdigit()
+        }
+        for axes in panels if name == "weak" else panels[:1]:
+            axes.plot(
+                list(shares),
+                list(shares.values()),
+                color="#000000",
+                linestyle=style,
+                marker="*",
+                label=f"pass@N of policy {name}",
+            )
+    looks = appearances(PRMS)
+    for prm in PRMS:
+        best = {int(size): share for size, share in world["prms"][prm]["best_of_n"]["min"].items()}
+        _draw_line(panels[1], best, looks[prm], f"best-of-N with PRM {prm}")
+    for axes, title in zip(panels, ("some path is right", "best-of-N, policy weak"), strict=True):
+        axes.set_xscale("log", base=2)
+        axes.set_xticks([1, 4, 16, 64, 256], ["1", "4", "16", "64", "256"])
+        axes.set_title(title)
+        axes.set_ylim(0.0, 1.03)
+    frame(
+        figure,
+        panels,
+        "The embedded policies and PRMs",
+        f"{questions} validation questions, temperature 1; best-of-N by the worst step's score",
+        "N: paths per question",
+        "accuracy (share of questions)",
+    )
+    return figure
+
+
+def _draw_line(axes: Any, values: Mapping[int, float], look: Appearance, label: str) -> None:
+    axes.plot(
+        list(values),
+        list(values.values()),
+        color=look.color,
+        marker=look.marker,
+        linestyle=look.line,
+        label=label,
+    )
+
+
+def _prm_calibration(results: pathlib.Path) -> Figure:
+    """Calibration of published PRMs, from the kept figures of `cats-jax quality`."""
+    path = results.parent / "figures" / "prm_quality.json"
+    groups = json.loads(path.read_text(encoding="utf-8"))["groups"]
+    return draw_calibration(
+        {
+            group["group"]: {prm["prm"]: list(_bins(prm["curve"])) for prm in group["prms"]}
+            for group in groups
+        }
+    )
+
+
+def _simulator(results: pathlib.Path) -> Figure:
+    """The comparison that `studies.world.models.fit_simulator` keeps."""
+    path = results.parent / "figures" / "simulator_vs_world.json"
+    return draw_simulator(json.loads(path.read_text(encoding="utf-8")))
+
+
+def _bins(curve: Sequence[Mapping[str, Any]]) -> Iterator[Reliability]:
+    for each in curve:
+        yield Reliability(**{**each, "share_right": Estimate(**each["share_right"])})

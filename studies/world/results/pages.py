@@ -1,0 +1,99 @@
+"""The tables and figures of the pages, and the kept rows each is made from."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from collections.abc import Iterator, Sequence
+
+from cats_jax.reporting.drawing import drawing, save_figure
+from cats_jax.reporting.groups import Group
+
+from .ablations import ablation_tables
+from .accuracies import accuracy_tables, level_table
+from .banks import ceiling_table, sparsity_tables
+from .comparisons import chosen_table, equal_cost_table, same_size_table, verdict_table
+from .frontier import POLICIES, draw_frontier
+from .frontier_tables import frontier_tables
+from .groups import SIZES
+from .markdown import Table
+from .page_figures import make_page_figures
+from .ranking import ranking_table
+from .rows import load_groups
+from .trainings import price_table, seed_table, training_tables
+
+_BASELINES = ("baselines-small", "baselines-64", "baselines-256")
+_LIVE = (*_BASELINES, "cats", "cats-256", "seeds", "from-weak", "paper", "calibrated")
+
+
+def make(results: pathlib.Path) -> list[pathlib.Path]:
+    """Make every table and figure that the kept rows allow; those of earlier calls are replaced.
+
+    Args:
+        results: folder that has `rows`, and to which `tables` and `figures` are written.
+
+    Returns:
+        The files that were written.
+    """
+    rows, figures = results / "rows", results / "figures"
+    for folder in (results / "tables", figures):
+        folder.mkdir(exist_ok=True)
+    written: list[pathlib.Path] = []
+    tables = list(_tables_of_one_part(rows))
+    compared: dict[str, Table] = {}
+    for policy in ("weak", "strong"):
+        tables += _replay_tables(rows, policy)
+        tables += frontier_tables(rows, policy)
+        ranking = rows / f"ranking-{policy}.json"
+        if ranking.is_file():
+            walked = json.loads(ranking.read_text(encoding="utf-8"))
+            tables.append(ranking_table(f"ranking-{policy}", walked))
+        live = load_groups(rows, policy, _LIVE)
+        if live:
+            tables += _live_tables(rows, policy, live)
+            with drawing():
+                count = len({question for group in live for question in group.by_question()})
+                title = f"Accuracy against tokens: policy {policy}, {count} test questions"
+                figure = draw_frontier(live, title)
+                written.append(save_figure(figure, figures / f"frontier-{policy}.png"))
+        for cost in ("tokens", "candidates"):
+            table = equal_cost_table(f"equal-{cost}-{policy}", live, tuple(POLICIES), cost)
+            compared[f"{policy}, {{}}, equal {cost}"] = table
+    for table in (*tables, *compared.values(), verdict_table("verdicts", compared)):
+        if table.lines:
+            path = results / "tables" / f"{table.name}.md"
+            path.write_text(table.markdown(), encoding="utf-8")
+            written.append(path)
+    return written + make_page_figures(results)
+
+
+def _live_tables(rows: pathlib.Path, policy: str, groups: Sequence[Group]) -> Iterator[Table]:
+    yield from accuracy_tables(f"live-{policy}", groups)
+    strategies = ("greedy", "majority", "best_of_n", "beam", "cats", "cats-0.02")
+    yield level_table(f"levels-{policy}", groups, strategies, 16)
+    yield seed_table(f"seeds-{policy}", groups, "cats-seed")
+    yield same_size_table(f"same-n-{policy}", groups, "cats")
+    bank = rows / f"bank-{policy}.json"
+    if bank.is_file():
+        measured = json.loads(bank.read_text(encoding="utf-8"))
+        yield from sparsity_tables(f"sparsity-{policy}", groups, measured)
+        yield ceiling_table(f"oracle-{policy}", groups, measured)
+
+
+def _replay_tables(rows: pathlib.Path, policy: str) -> Iterator[Table]:
+    test = load_groups(rows, policy, ["test-replay"])
+    yield from accuracy_tables(f"replay-{policy}", test)
+    validation = load_groups(rows, policy, ["validation-replay"])
+    if validation:
+        for size in set(SIZES) & {group.num_candidates for group in test}:
+            yield chosen_table(f"chosen-{policy}-{size}", validation, test, size)
+
+
+def _tables_of_one_part(rows: pathlib.Path) -> Iterator[Table]:
+    yield price_table("validation-weak", load_groups(rows, "weak", ["seeds-validation"]))
+    yield from training_tables("transfer-weak", load_groups(rows, "weak", ["transfer"]))
+    yield from accuracy_tables("offline-weak", load_groups(rows, "weak", ["offline"]))
+    ablations = load_groups(rows, "weak", ["paper", "ablations"])
+    yield from accuracy_tables("live-ablations", ablations)
+    for path in sorted(rows.glob("ablations*.json")):
+        yield from ablation_tables(path.stem, json.loads(path.read_text(encoding="utf-8")))
