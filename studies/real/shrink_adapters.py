@@ -157,8 +157,8 @@ def main() -> None:
         reached = changes(lora, config)
         parts = [("change", wanted, reached)]
         if options.base is not None:
-            both = (_merged(options.base, each) for each in (wanted, reached))
-            parts.append(("merged weights", *both))
+            exact, other = (_merged(options.base, each) for each in (wanted, reached))
+            parts.append(("merged weights", exact, other))
         print(f"{name}: {file.stat().st_size / 1e6:.1f} MB")
         for label, exact, other in parts:
             total, worst = relative_errors(exact, other)
