@@ -49,8 +49,14 @@ def scores(
 ) -> np.ndarray:
     """The PRM's scores of all steps of the paths, one after the other."""
     prm = ModelFolders().prm(dataclasses.replace(recipe.prms[0], adapter=str(adapter)))
-    found = prm.score(list(questions), list(paths)).all_scores()
-    return np.concatenate([np.array(each, dtype=float) for each in found])
+    # A score is that of a path's last step.
+    asked = [
+        (question, path[:end])
+        for question, path in zip(questions, paths, strict=True)
+        for end in range(1, len(path) + 1)
+    ]
+    found = prm.score([question for question, _ in asked], [path for _, path in asked])
+    return np.array(found.all_scores(), dtype=float)
 
 
 def compared(scores: np.ndarray, others: np.ndarray) -> str:

@@ -5,6 +5,7 @@ import importlib
 import json
 import pathlib
 import shutil
+import subprocess
 import sys
 
 import numpy as np
@@ -243,6 +244,27 @@ def test_the_tree_is_one_of_cats_that_sampled_more():
     assert demo.tree_to_show((beam, untouched, wrong, large, small)) is small
     assert demo.tree_to_show((beam, untouched, wrong)) is wrong
     assert demo.tree_to_show((beam, _row("cats", tree=False))) is None
+
+
+def test_a_command_runs_in_this_environment_and_ends_the_demo_when_it_fails(monkeypatch, capsys):
+    """Threads wait without computing, unless the user says otherwise."""
+    ran = []
+
+    def run(words, *, env, check):
+        ran.append((words, env["OMP_WAIT_POLICY"]))
+        return subprocess.CompletedProcess(words, 3)
+
+    monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    with pytest.raises(SystemExit) as end:
+        demo.cats_jax("page", pathlib.Path("a run"))
+    assert end.value.code == 3
+    monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
+    with pytest.raises(SystemExit):
+        demo.cats_jax("page", pathlib.Path("a run"))
+    command = [sys.executable, "-m", "cats_jax.cli", "page", "a run"]
+    assert ran == [(command, "PASSIVE"), (command, "ACTIVE")]
+    assert "$ cats-jax page 'a run'" in capsys.readouterr().out
 
 
 def test_the_commands_of_the_demo(tmp_path, monkeypatch):
