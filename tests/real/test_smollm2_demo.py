@@ -1,7 +1,6 @@
 """`make demo-real`: the shipped adapters, how they were made, its recipe, and what it refuses."""
 
 import dataclasses
-import importlib
 import json
 import pathlib
 import shutil
@@ -22,14 +21,10 @@ from cats_jax.models.prompts.policy_format import choose_format
 from cats_jax.models.weights import file_tensors
 from cats_jax.runs.folder import Row
 from cats_jax.specs.recipe import load_recipe
+from studies.real import calibrate_samples, demo, shrink_adapters
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SHIPPED = ROOT / "studies" / "real" / "smollm2"
-
-sys.path.append(str(ROOT / "studies" / "real"))
-demo = importlib.import_module("demo")
-shrink_adapters = importlib.import_module("shrink_adapters")
-calibrate_samples = importlib.import_module("calibrate_samples")
 
 ADAPTERS = ("policy", "prm")
 # Of SmolLM2-135M: outputs and inputs of each layer's weights.

@@ -1,0 +1,1 @@
+"""The study of released language models: adapters, their calibration, and a demo."""
