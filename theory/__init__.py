@@ -31,6 +31,17 @@ from .accuracy import accuracy_two_level_uniform as accuracy_two_level_uniform
 from .accuracy import coverage as coverage
 from .bernoulli import kl_bernoulli as kl_bernoulli
 from .bernoulli import kl_inverse as kl_inverse
+from .betting import anytime_lower as anytime_lower
+from .betting import anytime_upper as anytime_upper
+from .betting import betting_lower as betting_lower
+from .betting import betting_p as betting_p
+from .betting import betting_upper as betting_upper
+from .betting import binary_log_wealth as binary_log_wealth
+from .betting import cost_upper as cost_upper
+from .betting import log_wealth as log_wealth
+from .betting import paired_lower as paired_lower
+from .betting import paired_upper as paired_upper
+from .betting import running_log_wealth as running_log_wealth
 from .budget import largest_budget as largest_budget
 from .budget import optimal_num_candidates as optimal_num_candidates
 from .budget import required_coverage as required_coverage
@@ -57,6 +68,7 @@ from .pac_bayes import lambda_bound as lambda_bound
 from .pac_bayes import maurer_pinsker_bound as maurer_pinsker_bound
 from .pac_bayes import mcallester_bound as mcallester_bound
 from .pac_bayes import occam_bound as occam_bound
+from .pac_bayes import occam_kl_bound as occam_kl_bound
 from .pac_bayes import seeger_bound as seeger_bound
 from .pac_bayes import tolstikhin_seldin_bound as tolstikhin_seldin_bound
 from .sparsity import Sparsity as Sparsity
@@ -64,6 +76,12 @@ from .sparsity import measure_sparsity as measure_sparsity
 from .sparsity import sparsity_bound as sparsity_bound
 from .sparsity import support_code_c as support_code_c
 from .sparsity import support_code_length as support_code_length
+from .testing import Certified as Certified
+from .testing import binomial_lower as binomial_lower
+from .testing import binomial_upper as binomial_upper
+from .testing import certify as certify
+from .testing import reject as reject
+from .testing import selective_p as selective_p
 from .vacuity import is_vacuous_lower as is_vacuous_lower
 from .vacuity import is_vacuous_upper as is_vacuous_upper
 

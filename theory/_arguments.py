@@ -130,6 +130,43 @@ def failure(value: Numbers) -> Array:
     return array
 
 
+def error_rate(value: Numbers) -> Array:
+    """Delta of a certificate, in (0, 1)."""
+    array = real("delta", value)
+    require(
+        "delta",
+        array,
+        (array > 0) & (array < 1),
+        "a certificate fails with probability delta at most, delta in (0, 1)",
+    )
+    return array
+
+
+def inner_mean(name: str, value: Numbers) -> Array:
+    """A mean that is put to the test, in (0, 1)."""
+    array = real(name, value)
+    require(name, array, (array > 0) & (array < 1), "a mean in (0, 1) is put to the test")
+    return array
+
+
+def sample(name: str, values: Numbers, low: float = 0.0) -> Array:
+    """Independent values in [low, 1], one a question: f64[n], n >= 1."""
+    array = real(name, values)
+    if array.ndim != 1 or not array.size:
+        raise ValueError(f"{name} has shape {list(array.shape)}: a list of values is needed")
+    require(name, array, (array >= low) & (array <= 1), f"values lie in [{low:g}, 1]")
+    return array
+
+
+def successes(name: str, value: Numbers, trials_name: str, trials: Numbers) -> tuple[Array, Array]:
+    """A number of successes in a number of trials, at least 1; broadcast against each other."""
+    hits = count(name, value, 0, "a number of times can't be negative")
+    total = count(trials_name, trials, 1, "at least one trial is needed")
+    hits, total = np.broadcast_arrays(hits, total)
+    require(name, hits, hits <= total, f"can't be more than {trials_name}")
+    return hits, total
+
+
 def gap_and_epsilon(gap: Numbers, epsilon: Numbers) -> tuple[Array, Array]:
     """A gap and a bound on the deviations, not both 0; broadcast against each other."""
     gap, epsilon = np.broadcast_arrays(magnitude("gap", gap), magnitude("epsilon", epsilon))

@@ -132,6 +132,33 @@ def occam_bound(
     return arguments.plain(risk + np.sqrt(cost - np.log(delta)) / np.sqrt(2 * n))
 
 
+def occam_kl_bound(
+    empirical_risk: Numbers, neg_log_prior: Numbers, *, num_samples: Numbers, delta: Numbers
+) -> Floats:
+    """The kl form of Hoeffding's inequality and a weighted union over the atoms of the prior.
+
+    The largest p with kl(L_S || p) <= (-ln P + ln(1 / delta)) / n, for all atoms at once: the test
+    of each atom is Chernoff's at the level delta P (Langford 2005, section 3.2). Never above
+    `occam_bound`. The prior enters by its logarithm, because delta P underflows beyond 745 nats.
+
+    Args:
+        empirical_risk: L_S, mean of a loss in [0, 1].
+        neg_log_prior: -ln P(predictor) in nats, at least 0; inf gives 1.
+        num_samples: n, at least 1.
+        delta: in (0, 1].
+
+    Returns:
+        The bound, in [0, 1] by its nature; says nothing at 1.
+
+    Raises:
+        ValueError: an argument outside its range; a negative `neg_log_prior` is a density.
+    """
+    risk = arguments.risk("empirical_risk", empirical_risk)
+    cost = arguments.neg_log_probability("neg_log_prior", neg_log_prior)
+    n = arguments.count("num_samples", num_samples, 1, "at least one example is needed")
+    return kl_inverse(risk, (cost - np.log(arguments.confidence(delta))) / n)
+
+
 def maurer_pinsker_bound(
     empirical_risk: Numbers, kl: Numbers, *, num_samples: Numbers, delta: Numbers
 ) -> Floats:

@@ -20,6 +20,7 @@ CALLS = {
     "tolstikhin_seldin_bound": ({"empirical_risk": 0.1, "kl": 1.0}, DATA),
     "dirac_bound": ({"empirical_risk": 0.1, "neg_log_prior": 1.0}, DATA),
     "occam_bound": ({"empirical_risk": 0.1, "neg_log_prior": 1.0}, DATA),
+    "occam_kl_bound": ({"empirical_risk": 0.1, "neg_log_prior": 1.0}, DATA),
     "holdout_bound": ({"empirical_risk": 0.1}, DATA),
     "sparsity_bound": ({"num_nonzero": 5, "num_params": 10, "c": 1.0}, DATA),
     "support_code_length": ({"num_nonzero": 5, "num_params": 10, "bits_per_value": 16}, {}),
@@ -85,7 +86,10 @@ PAC_BAYES = (
     "sparsity_bound",
 )
 # From one example on.
-ONE_EXAMPLE = ("occam_bound", "holdout_bound")
+ONE_EXAMPLE = ("occam_bound", "occam_kl_bound", "holdout_bound")
+
+# What takes samples and counts has its rules in `test_betting.py`.
+ELSEWHERE = ("checks", "estimators", "betting", "testing")
 
 # Argument -> values outside its range, and what the error has to say.
 BAD = {
@@ -129,7 +133,7 @@ def test_the_list_is_complete():
         for name in vars(theory)
         if not name.startswith("_")
         and callable(getattr(theory, name))
-        and getattr(theory, name).__module__.split(".")[1] not in ("checks", "estimators")
+        and getattr(theory, name).__module__.split(".")[1] not in ELSEWHERE
     }
     assert functions - {"Sparsity", "measure_sparsity"} == set(CALLS)
 

@@ -1,0 +1,165 @@
+"""Choosing among configurations with a guarantee: exact tests, and corrections for many of them.
+
+A configuration is certified if "its accuracy is at most the target" is refuted. Of several tests at
+the level delta some err more often than delta: the corrections here keep the probability that any
+certified configuration is wrong at delta (Angelopoulos et al.: "Learn then Test", 2021,
+arXiv:2110.01052). So any of them may be chosen, by any rule. The questions of the tests must be
+independent of one another, and may have trained or chosen nothing that is tested: no model, no
+controller, no calibration, no grid and no order.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy import special
+
+from . import _arguments as arguments
+from ._arguments import Array, Floats, Numbers
+
+Order = Literal["holm", "descending"]
+"""How the level delta is spread over the tests, see `reject`."""
+
+
+class Certified(NamedTuple):
+    """What a set of tests has certified.
+
+    Attributes:
+        index: the first configuration that is certified, the cheapest if they are listed by cost;
+            None if none is.
+        p_values: f64[G], before the correction.
+        certified: bool[G].
+    """
+
+    index: int | None
+    p_values: Array
+    certified: npt.NDArray[np.bool_]
+
+
+def certify(
+    counts: Numbers, trials: Numbers, *, target: float, delta: float, order: Order = "holm"
+) -> Certified:
+    """The configurations whose accuracy is above a target, by exact binomial tests.
+
+    The p value of c right answers to n questions is Pr[Bin(n, target) >= c].
+
+    Args:
+        counts: right answers of each configuration, i64[G], from the cheapest on.
+        trials: n, questions of each, a number or i64[G].
+        target: the accuracy to be exceeded, in (0, 1).
+        delta: probability at most that a certified accuracy is not above the target, in (0, 1).
+        order: see `reject`.
+
+    Returns:
+        The first certified index, the p values, and which are certified.
+
+    Raises:
+        ValueError: an argument outside its range, or no configuration.
+    """
+    right, total = arguments.successes("counts", counts, "trials", trials)
+    p_values = _at_least(np.atleast_1d(right), np.atleast_1d(total), target)
+    certified = reject(p_values, delta=delta, order=order)
+    first = int(np.argmax(certified)) if certified.any() else None
+    return Certified(first, p_values, certified)
+
+
+def reject(p_values: Numbers, *, delta: float, order: Order = "holm") -> npt.NDArray[np.bool_]:
+    """Which hypotheses are rejected, with an error in any of them of probability delta at most.
+
+    * `holm`: the smallest p value is tested at delta / G, the next one at delta / (G - 1), and so
+      on up to the first that is not rejected (Holm 1979). The default: it needs no order.
+    * `descending`: from the last hypothesis to the first, each at delta, up to the first that is
+      not rejected. Powerful where the last is the safest. The order must have been fixed before the
+      data. Where accuracy falls with cost it certifies nothing.
+
+    Args:
+        p_values: f64[G] in [0, 1], of any dependence on one another.
+        delta: in (0, 1).
+        order: one of the two.
+
+    Returns:
+        bool[G].
+
+    Raises:
+        ValueError: an argument outside its range, or no hypothesis.
+    """
+    p = arguments.sample("p_values", p_values)
+    level = float(arguments.error_rate(delta))
+    if order == "holm":
+        ranks = np.argsort(p, kind="stable")
+        levels = level / np.arange(p.size, 0, -1)
+    elif order == "descending":
+        ranks = np.arange(p.size)[::-1]
+        levels = np.full(p.size, level)
+    else:
+        raise ValueError(f"order={order!r}: one of 'holm', 'descending' is needed")
+    rejected = np.zeros(p.size, bool)
+    rejected[ranks] = np.logical_and.accumulate(p[ranks] <= levels)
+    return rejected
+
+
+def binomial_lower(successes: Numbers, trials: Numbers, *, delta: Numbers) -> Floats:
+    """Lower bound on a share of successes at a fixed number of trials (Clopper and Pearson 1934).
+
+    Args:
+        successes: whole, at least 0.
+        trials: whole, at least 1 and at least `successes`; each question counts once.
+        delta: in (0, 1).
+
+    Returns:
+        The bound in [0, 1]; 0, which says nothing, without a success.
+
+    Raises:
+        ValueError: an argument outside its range.
+    """
+    hits, total = arguments.successes("successes", successes, "trials", trials)
+    delta = arguments.error_rate(delta)
+    quantile = special.betaincinv(np.where(hits > 0, hits, 1), total - hits + 1, delta)
+    return arguments.plain(np.where(hits > 0, quantile, 0.0))
+
+
+def binomial_upper(successes: Numbers, trials: Numbers, *, delta: Numbers) -> Floats:
+    """Upper bound on a share of successes at a fixed number of trials; see `binomial_lower`.
+
+    Of harmful discordances (right with all paths, wrong with fewer) it bounds the accuracy that a
+    cheaper configuration loses.
+    """
+    hits, total = arguments.successes("successes", successes, "trials", trials)
+    delta = arguments.error_rate(delta)
+    misses = total - hits
+    quantile = special.betaincinv(hits + 1, np.where(misses > 0, misses, 1), 1 - delta)
+    exact = special.betainccinv(hits + 1, np.where(misses > 0, misses, 1), delta)
+    # Two forms of one number: the second keeps its digits for a small delta.
+    value = np.where(np.isnan(exact), quantile, exact)
+    return arguments.plain(np.where(misses > 0, value, 1.0))
+
+
+def selective_p(errors: Numbers, answered: Numbers, alpha: Numbers) -> Floats:
+    """p value of "of the answered questions a share of alpha or more is wrong".
+
+    Pr[Bin(k, alpha) <= e], valid given the number k of answered questions. The threshold that
+    decides which are answered must be fixed before the data, or be one of several that `reject`
+    corrects for.
+
+    Args:
+        errors: e, wrong answers among the answered, whole.
+        answered: k, whole, at least 1.
+        alpha: largest share of wrong answers that is allowed, in (0, 1).
+
+    Raises:
+        ValueError: an argument outside its range.
+    """
+    wrong, total = arguments.successes("errors", errors, "answered", answered)
+    alpha = arguments.inner_mean("alpha", alpha)
+    rest = np.where(wrong < total, total - wrong, 1)
+    return arguments.plain(np.where(wrong < total, special.betaincc(wrong + 1, rest, alpha), 1.0))
+
+
+def _at_least(hits: Array, total: Array, target: float) -> Array:
+    """Pr[Bin(total, target) >= hits]."""
+    target = float(arguments.inner_mean("target", target))
+    some = hits > 0
+    tail = special.betainc(np.where(some, hits, 1), total - hits + 1, target)
+    return np.where(some, tail, 1.0)
