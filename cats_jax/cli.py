@@ -17,6 +17,7 @@ import tyro
 from .commands.ablations import ablations
 from .commands.bank import bank
 from .commands.calibrate import calibrate
+from .commands.certify import certify
 from .commands.collect import collect
 from .commands.convert import convert
 from .commands.demo import demo
@@ -52,6 +53,7 @@ _COMMANDS = {
     "ablations": ablations,
     "rescore": rescore,
     "report": report,
+    "certify": certify,
     "show": show,
     "page": page,
     "score": score,

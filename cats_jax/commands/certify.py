@@ -1,0 +1,62 @@
+"""`cats-jax certify`: which configurations of a run reach a target, with a guarantee."""
+
+from __future__ import annotations
+
+import pathlib
+from typing import Literal
+
+import tyro
+
+
+def certify(
+    run: tyro.conf.Positional[pathlib.Path],
+    *,
+    target: float | None = None,
+    max_loss: float | None = None,
+    against: str | None = None,
+    delta: float = 0.05,
+    order: Literal["holm", "descending"] = "holm",
+    strategies: tuple[str, ...] = (),
+    num_candidates: tuple[int, ...] = (),
+    prms: tuple[str, ...] = (),
+    output: pathlib.Path | None = None,
+) -> int:
+    """Find the cheapest configuration that reaches a target, with probability 1 - delta.
+
+    The run's questions must have trained and chosen nothing: no PRM, controller, calibration,
+    list of configurations or target. Every configuration that is reported counts as a test, so
+    name those of interest beforehand.
+
+    Args:
+        run: a finished run folder.
+        target: certify an accuracy above this.
+        max_loss: certify an accuracy that is at most this far below that of --against.
+        against: strategy at its largest N in the run, such as best_of_n.
+        delta: probability at most that anything that is certified is false.
+        order: correction of the tests: holm, or from the largest N to the smallest (descending).
+        strategies: labels of the strategies to test; default: all.
+        num_candidates: values of N to test; strategies that ignore N stay. Default: all.
+        prms: labels of the PRMs to test; strategies without a PRM stay. Default: all.
+        output: also write the table to this folder as Markdown, CSV and LaTeX, and the certificate
+            with the digests of its models and questions as certificate.json.
+    """
+    import json
+
+    from ..reporting.certified_configurations import Claim, certificate_sheet, certify_run
+    from ..reporting.selection import Selection, select_runs
+    from ..reporting.sheet_files import output_folder, write_sheets
+    from ..runs.folder import read_run
+    from ..storage.durable import whole_text
+    from .terminal import make_console, show_sheet
+
+    claim = Claim(target, max_loss, against)
+    (chosen,) = select_runs([read_run(run)], Selection(strategies, num_candidates, prms))
+    folder = None if output is None else output_folder(output)
+    certificate = certify_run(chosen, claim, delta=delta, order=order)
+    sheet = certificate_sheet(certificate)
+    show_sheet(make_console(), sheet)
+    if folder is not None:
+        write_sheets([sheet], folder)
+        with whole_text(folder / "certificate.json") as file:
+            file.write(json.dumps(certificate.as_json(), indent=1) + "\n")
+    return 0 if certificate.chosen is not None else 1

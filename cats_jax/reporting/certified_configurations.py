@@ -1,0 +1,367 @@
+"""Which configurations of a run reach a target, with a guarantee; see `theory.testing`.
+
+The claim of a configuration is that its accuracy is above a target, or that it loses at most so
+much against another one. Of one answer a question the test is exact and binomial: of the right
+answers, or of the harmful questions, which the other configuration answers right and this one
+wrong. Of several seeds a question has the mean of its rows, and the test is a betting bound.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import theory
+from theory.testing import Order
+
+from ..errors import BadInputError, known_names
+from ..runs.folder import Run
+from .groups import Group, groups
+from .run_tables import COSTS, IDENTITY
+from .sheets import Column, Record, Sheet, count, plain, share
+
+COST_SHARE = 0.2
+"""The part of delta that the bound on the cost has; the claims have the rest."""
+
+_MOST_QUESTIONS = 1 << 24
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What is to be certified of a configuration; one of the two numbers is given.
+
+    Attributes:
+        target: its accuracy is above this.
+        max_loss: its accuracy is at most this far below that of `against`.
+        against: label of the strategy at its largest N in the run.
+    """
+
+    target: float | None = None
+    max_loss: float | None = None
+    against: str | None = None
+
+    def __post_init__(self) -> None:
+        """Check that there is one claim.
+
+        Raises:
+            BadInputError: there are none or two, or a number is not between 0 and 1.
+        """
+        if (self.target is None) == (self.max_loss is None):
+            raise BadInputError("certify: give --target A, or --max-loss E with --against STRATEGY")
+        if (self.max_loss is None) != (self.against is None):
+            raise BadInputError("certify: --max-loss E and --against STRATEGY belong together")
+        for option, value in (("--target", self.target), ("--max-loss", self.max_loss)):
+            if value is not None and not 0 < value < 1:
+                raise BadInputError(f"{option}={value:g}: must be between 0 and 1")
+
+    @property
+    def words(self) -> str:
+        """The claim as a clause."""
+        if self.target is not None:
+            return f"accuracy above {self.target:g}"
+        return f"accuracy at most {self.max_loss:g} below that of {self.against}"
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """A configuration and what the questions say of it.
+
+    Attributes:
+        group: its rows.
+        p_value: of the claim's negation, before the correction.
+        bound: lower bound on its accuracy, or upper bound on its loss. The bounds of all
+            configurations hold together, at the level of the claims.
+        candidates_bound: upper bound on its mean candidates a question, which also holds for a
+            configuration that was chosen.
+        certified: whether the claim is certified.
+    """
+
+    group: Group
+    p_value: float
+    bound: float
+    candidates_bound: float
+    certified: bool
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What a run certifies.
+
+    Attributes:
+        claim: the claim.
+        delta: probability at most that any certified claim or any bound on a cost is false.
+        order: correction of the tests, see `theory.reject`.
+        num_questions: questions of each configuration.
+        configurations: all that were tested, the cheapest in tokens first.
+        run: the run.
+    """
+
+    claim: Claim
+    delta: float
+    order: Order
+    num_questions: int
+    configurations: tuple[Configuration, ...]
+    run: Run
+
+    @property
+    def chosen(self) -> Configuration | None:
+        """The cheapest certified configuration."""
+        return next((each for each in self.configurations if each.certified), None)
+
+    def as_json(self) -> dict[str, Any]:
+        """The certificate with what it is about: models, questions and their digests."""
+        chosen = self.chosen
+        manifest = self.run.manifest
+        return {
+            "claim": dataclasses.asdict(self.claim),
+            "delta": self.delta,
+            "cost_share": COST_SHARE,
+            "order": self.order,
+            "questions": manifest["questions"],
+            "models": manifest["models"],
+            "num_questions": self.num_questions,
+            "chosen": None if chosen is None else self.configurations.index(chosen),
+            "configurations": list(map(_record, self.configurations)),
+        }
+
+
+def certify_run(run: Run, claim: Claim, *, delta: float, order: Order = "holm") -> Certificate:
+    """Test a claim of every configuration of a run.
+
+    Args:
+        run: a run with rows of the same questions for all its configurations.
+        claim: the claim.
+        delta: probability at most that any certified claim is false, in (0, 1).
+        order: "holm", or "descending" from the largest N to the smallest.
+
+    Raises:
+        BadInputError: the run can't certify the claim, with the reason.
+    """
+    if not 0 < delta < 1:
+        raise BadInputError(f"--delta={delta:g}: must be between 0 and 1")
+    found = groups(run.rows)
+    number = _check_rows(run, found)
+    if order == "descending":
+        _check_order(found)
+    level = (1 - COST_SHARE) * delta
+    rival = None
+    if claim.against is not None:
+        rival = _rival(found, claim.against)
+        found = [group for group in found if group is not rival]
+        if not found:
+            raise BadInputError(f"the run has no other configuration than {rival.name}")
+    _check_number(claim, number, level, len(found))
+    tested = [_test(group, rival, claim, level / len(found)) for group in found]
+    if order == "descending":
+        place = sorted(range(len(found)), key=lambda i: found[i].num_candidates)
+    else:
+        place = list(range(len(found)))
+    certified = np.zeros(len(found), bool)
+    certified[place] = theory.reject([tested[i][0] for i in place], delta=level, order=order)
+    configurations = [
+        Configuration(
+            group=group,
+            p_value=p_value,
+            bound=bound,
+            candidates_bound=_candidates_bound(run, group, COST_SHARE * delta, len(found)),
+            certified=bool(is_certified),
+        )
+        for group, (p_value, bound), is_certified in zip(found, tested, certified, strict=True)
+    ]
+    configurations.sort(key=lambda each: each.group.mean("tokens"))
+    return Certificate(claim, delta, order, number, tuple(configurations), run)
+
+
+def certificate_sheet(certificate: Certificate) -> Sheet:
+    """The table of all configurations; the cheapest certified one is the note below it."""
+    claim = certificate.claim
+    bound = "accuracy at least" if claim.target is not None else "loss at most"
+    columns = (
+        *IDENTITY,
+        Column("certified", ("certified",), plain, 0),
+        Column("accuracy", ("accuracy",), share, 1),
+        Column(bound, ("bound",), share, 2),
+        Column("p", ("p_value",), lambda value: f"{value:.2g}", 3),
+        COSTS["tokens"],
+        Column("candidates", ("candidates",), count, 5),
+        Column("candidates at most", ("candidates_bound",), lambda value: f"{value:.1f}", 4),
+    )
+    return Sheet(
+        name="certificate",
+        title=(
+            f"{claim.words}: certified with probability {1 - certificate.delta:g} on "
+            f"{certificate.num_questions} questions"
+        ),
+        columns=columns,
+        records=tuple(map(_record, certificate.configurations)),
+        notes=(_conclusion(certificate), *_premises(certificate)),
+    )
+
+
+def _record(each: Configuration) -> Record:
+    group = each.group
+    return {
+        "strategy": group.strategy,
+        "num_candidates": group.num_candidates,
+        "prm": group.prm,
+        "certified": "yes" if each.certified else "no",
+        "accuracy": group.mean("correct"),
+        "bound": each.bound,
+        "p_value": each.p_value,
+        "tokens": group.mean("tokens"),
+        "candidates": group.mean("candidates"),
+        "candidates_bound": each.candidates_bound,
+    }
+
+
+def _conclusion(certificate: Certificate) -> str:
+    chosen, claim = certificate.chosen, certificate.claim
+    if chosen is not None:
+        return (
+            f"the cheapest certified configuration is {chosen.group.name}: "
+            f"{chosen.group.mean('tokens'):.0f} tokens a question"
+        )
+    best = min(certificate.configurations, key=lambda each: each.p_value)
+    line = f"no configuration is certified; {best.group.name} has the smallest p value"
+    if claim.target is None:
+        return line
+    accuracy = best.group.mean("correct")
+    level = (1 - COST_SHARE) * certificate.delta / len(certificate.configurations)
+    needed = _questions_needed(accuracy, claim.target, level)
+    if needed is None:
+        return f"{line}, and its accuracy of {accuracy:.3f} is not above the target"
+    return f"{line}: at its accuracy of {accuracy:.3f} about {needed} questions would do"
+
+
+def _premises(certificate: Certificate) -> tuple[str, ...]:
+    several = {len(each.group.rows) for each in certificate.configurations} != {
+        certificate.num_questions
+    }
+    means = ("of several seeds a question has the mean of its rows",) if several else ()
+    return (
+        *means,
+        "the questions must be independent of each other and may have trained or chosen nothing "
+        "here; the certificate is about the distribution that they are drawn from",
+    )
+
+
+def _check_rows(run: Run, found: Sequence[Group]) -> int:
+    """The number of questions, the same for all groups."""
+    where = f"{str(run.folder)!r}"
+    if not found:
+        raise BadInputError(f"{where} has no rows yet: run `cats-jax evaluate` first")
+    if len({group.dataset for group in found}) > 1:
+        raise BadInputError(
+            f"{where} has several data sets, and a certificate is about one: run a recipe with one"
+        )
+    for spec in run.manifest["config"].get("questions", ()):
+        if spec.get("world") not in (None, "test"):
+            raise BadInputError(
+                f"{where} has the embedded world's set {spec['world']!r}, which trained or chose "
+                "its PRMs, calibrations and controllers: evaluate on `world: test`"
+            )
+    questions = set(found[0].by_question())
+    for group in found[1:]:
+        if set(group.by_question()) != questions:
+            raise BadInputError(
+                f"{where}: {group.name} and {found[0].name} have rows of other questions: finish "
+                "the run first, by the same `cats-jax evaluate`"
+            )
+    return len(questions)
+
+
+def _check_order(found: Sequence[Group]) -> None:
+    if len({(group.strategy, group.prm) for group in found}) > 1:
+        raise BadInputError(
+            "--order descending tests from the largest N to the smallest, an order that is fixed "
+            "before the data for one strategy with one PRM alone: take --order holm"
+        )
+
+
+def _check_number(claim: Claim, number: int, level: float, tests: int) -> None:
+    """Refuse what no answers could certify."""
+    # All questions right, or no harmful one; Holm's first test has the level delta / G.
+    chance = claim.target if claim.target is not None else 1 - (claim.max_loss or 0.0)
+    needed = int(np.ceil(np.log(level / tests) / np.log(chance)))
+    if number < needed:
+        raise BadInputError(
+            f"{number} questions certify nothing here, whatever the answers are: {claim.words} "
+            f"takes at least {needed} questions with {tests} configurations"
+        )
+
+
+def _rival(found: Sequence[Group], label: str) -> Group:
+    mine = [group for group in found if group.strategy == label]
+    if not mine:
+        labels = list(dict.fromkeys(group.strategy for group in found))
+        raise BadInputError(f"--against {label!r}: {known_names(label, labels)}")
+    largest = max(group.num_candidates for group in mine)
+    mine = [group for group in mine if group.num_candidates == largest]
+    if len(mine) > 1:
+        raise BadInputError(
+            f"--against {label!r} stands with {len(mine)} PRMs in the run: report one by --prms"
+        )
+    return mine[0]
+
+
+def _test(group: Group, rival: Group | None, claim: Claim, share_of: float) -> tuple[float, float]:
+    """The p value of the claim's negation, and a bound at the level `share_of`."""
+    mine = group.by_question()
+    right = np.array(list(mine.values()))
+    number = right.size
+    if rival is None:
+        assert claim.target is not None
+        if np.isin(right, (0.0, 1.0)).all():
+            hits = int(right.sum())
+            tested = theory.certify([hits], number, target=claim.target, delta=share_of)
+            return float(tested.p_values[0]), float(
+                theory.binomial_lower(hits, number, delta=share_of)
+            )
+        return float(theory.betting_p(right, claim.target)), theory.betting_lower(
+            right, delta=share_of
+        )
+    assert claim.max_loss is not None
+    other = rival.by_question()
+    lost = np.array([other[question] - mine[question] for question in mine])
+    if np.isin(lost, (-1.0, 0.0, 1.0)).all():
+        harmful = int((lost > 0).sum())
+        return float(theory.selective_p(harmful, number, claim.max_loss)), float(
+            theory.binomial_upper(harmful, number, delta=share_of)
+        )
+    # The mean loss is at least E exactly if that of (1 - loss) / 2 is at most (1 - E) / 2.
+    p_value = float(theory.betting_p((1 - lost) / 2, (1 - claim.max_loss) / 2))
+    return p_value, theory.paired_upper(lost, delta=share_of)
+
+
+def _candidates_bound(run: Run, group: Group, delta: float, choices: int) -> float:
+    """Bound on the mean candidates; a question's budget is the limit."""
+    config = run.manifest["config"]
+    values = np.array(list(group.by_question("candidates").values()))
+    limit = config.get("budget") or group.num_candidates * config["max_depth"]
+    limit = max(float(limit), float(values.max(initial=1.0)))
+    return theory.cost_upper(values, limit=limit, delta=delta, num_choices=choices)
+
+
+def _questions_needed(accuracy: float, target: float, level: float) -> int | None:
+    """Questions at which this accuracy would be certified; None if none would do."""
+    if accuracy <= target:
+        return None
+
+    def does(number: int) -> bool:
+        hits = int(accuracy * number)
+        return bool(theory.certify([hits], number, target=target, delta=level).certified.any())
+
+    high = 1
+    while not does(high):
+        high *= 2
+        if high > _MOST_QUESTIONS:
+            return None
+    low = high // 2
+    while high - low > max(1, high // 100):
+        middle = (low + high) // 2
+        low, high = (low, middle) if does(middle) else (middle, high)
+    return high

@@ -1,0 +1,165 @@
+"""`cats-jax certify`: claims on made rows, the table, the file, and what is refused."""
+
+import json
+from typing import Any
+
+import made_runs
+import numpy as np
+import pytest
+
+import theory
+from cats_jax import cli
+from cats_jax.errors import BadInputError
+from cats_jax.reporting.certified_configurations import (
+    Claim,
+    _questions_needed,
+    certificate_sheet,
+    certify_run,
+)
+from cats_jax.runs.folder import Run
+
+QUESTIONS = 500
+LEVEL = 0.05 * 0.8
+
+
+def rows(right: dict[int, Any], strategy: str = "best_of_n", seed: int = 0) -> list[Any]:
+    """A row for each question: the first so many are right, or those of a mask."""
+    made = []
+    for n, number in right.items():
+        mask = np.arange(QUESTIONS) < number if isinstance(number, int) else number
+        made += [
+            made_runs.row(
+                strategy, n, question=f"q{i}", seed=seed, correct=bool(one), tokens=100 * n
+            )
+            for i, one in enumerate(mask)
+        ]
+    return made
+
+
+def made(tmp_path, content, **config):
+    return Run(tmp_path / "run", made_runs.manifest(max_depth=10, **config), tuple(content))
+
+
+RISING = {1: 160, 2: 205, 4: 250, 8: 285, 16: 310, 32: 330}
+
+
+def test_the_cheapest_configuration_above_a_target(tmp_path):
+    run = made(tmp_path, rows(RISING))
+    for order in ("holm", "descending"):
+        for target, n in ((0.5, 8), (0.6, 32)):
+            found = certify_run(run, Claim(target=target), delta=0.05, order=order)
+            assert found.chosen is not None
+            assert found.chosen.group.num_candidates == n
+            assert [each.group.num_candidates for each in found.configurations] == list(RISING)
+    # All bounds hold together.
+    bounds = [each.bound for each in found.configurations]
+    expected = theory.binomial_lower(list(RISING.values()), QUESTIONS, delta=LEVEL / 6)
+    assert bounds == pytest.approx(list(np.asarray(expected)), abs=1e-12)
+
+
+def test_nothing_is_certified(tmp_path):
+    run = made(tmp_path, rows({1: 160, 2: 185, 4: 190, 8: 186}))
+    found = certify_run(run, Claim(target=0.36), delta=0.05)
+    assert found.chosen is None
+    (note, *_) = certificate_sheet(found).notes
+    assert note.startswith("no configuration is certified; best_of_n N=4 has the smallest p value")
+    needed = _questions_needed(190 / 500, 0.36, LEVEL / 4)
+    assert needed is not None
+    assert f"about {needed} questions would do" in note
+    # So many do, and half as many do not.
+    for number, does in ((needed, True), (needed // 2, False)):
+        tested = theory.certify([int(0.38 * number)], number, target=0.36, delta=LEVEL / 4)
+        assert (tested.index is not None) is does
+    assert _questions_needed(0.3, 0.36, 0.01) is None
+
+
+def test_a_loss_counts_harmful_questions(tmp_path):
+    full = np.arange(QUESTIONS) < 330
+    cheap = full.copy()
+    cheap[[3, 4]] = False  # harmful
+    cheap[[400, 401, 402]] = True  # lucky: they make up for nothing
+    poor = np.arange(QUESTIONS) < 300
+    run = made(tmp_path, rows({4: poor, 8: cheap, 32: full}))
+    found = certify_run(run, Claim(max_loss=0.02, against="best_of_n"), delta=0.05)
+    assert [each.group.num_candidates for each in found.configurations] == [4, 8]
+    assert [each.certified for each in found.configurations] == [False, True]
+    expected = theory.selective_p([30, 2], QUESTIONS, 0.02)
+    assert [each.p_value for each in found.configurations] == pytest.approx(list(expected))
+    bound = theory.binomial_upper(2, QUESTIONS, delta=LEVEL / 2)
+    assert found.configurations[1].bound == pytest.approx(bound)
+
+
+def test_of_several_seeds_a_question_counts_once(tmp_path):
+    both = rows({4: 250, 8: 290}) + rows({4: 260, 8: 300}, seed=1)
+    found = certify_run(made(tmp_path, both), Claim(target=0.5), delta=0.05)
+    means = np.clip(np.array([300 - np.arange(QUESTIONS), 290 - np.arange(QUESTIONS)]), 0, 1)
+    values = means.mean(axis=0)
+    assert found.num_questions == QUESTIONS
+    assert found.configurations[1].p_value == pytest.approx(theory.betting_p(values, 0.5))
+    assert found.configurations[1].bound == pytest.approx(
+        theory.betting_lower(values, delta=LEVEL / 2)
+    )
+    assert any("several seeds" in note for note in certificate_sheet(found).notes)
+    lost = certify_run(
+        made(tmp_path / "again", both), Claim(max_loss=0.2, against="best_of_n"), delta=0.05
+    )
+    (only,) = lost.configurations
+    assert only.certified
+    assert only.bound >= np.mean(values) - np.mean(only.group.mean("correct"))
+
+
+def test_the_command(tmp_path, capsys):
+    made_runs.write_run(tmp_path / "run", rows(RISING), max_depth=10)
+    arguments = ["certify", str(tmp_path / "run"), "--target", "0.5"]
+    assert cli.run([*arguments, "--output", str(tmp_path / "out")]) == 0
+    printed = capsys.readouterr().out
+    assert "accuracy above 0.5: certified with probability 0.95 on 500 questions" in printed
+    assert "the cheapest certified configuration is best_of_n N=8: 800 tokens" in printed
+    certificate = json.loads((tmp_path / "out" / "certificate.json").read_text())
+    assert certificate["chosen"] == 3
+    assert certificate["claim"] == {"target": 0.5, "max_loss": None, "against": None}
+    assert certificate["configurations"][3]["num_candidates"] == 8
+    assert set(certificate) >= {"delta", "order", "questions", "models", "num_questions"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} >= {
+        "certificate.md",
+        "certificate.csv",
+        "certificate.tex",
+    }
+    assert cli.run(["certify", str(tmp_path / "run"), "--target", "0.9"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("claim", "message"),
+    [
+        ({}, "give --target A, or --max-loss E"),
+        ({"target": 0.5, "max_loss": 0.1, "against": "beam"}, "give --target A, or"),
+        ({"max_loss": 0.1}, "--max-loss E and --against STRATEGY belong together"),
+        ({"target": 0.5, "against": "beam"}, "belong together"),
+        ({"target": 1.5}, "--target=1.5: must be between 0 and 1"),
+        ({"max_loss": 0.0, "against": "beam"}, "--max-loss=0: must be"),
+    ],
+)
+def test_a_claim_is_one(claim, message):
+    with pytest.raises(BadInputError, match=message):
+        Claim(**claim)
+
+
+def test_what_a_run_can_not_certify(tmp_path):
+    def refused(content, message, claim=Claim(target=0.5), order="holm", **config):  # noqa: B008
+        folder = tmp_path / str(len(list(tmp_path.iterdir())))
+        with pytest.raises(BadInputError, match=message):
+            certify_run(made(folder, content, **config), claim, delta=0.05, order=order)
+
+    few = [row for row in rows({4: 5}) if int(row.question[1:]) < 4]
+    refused(few, r"4 questions certify nothing here.* takes at least 5 questions with 1 conf")
+    validation = ({"world": "validation", "dataset": None, "label": "world-validation"},)
+    refused(rows({4: 300}), "'validation', which trained or chose", questions=validation)
+    missing = [row for row in rows({4: 300, 8: 300}) if row.key != rows({8: 300})[7].key]
+    refused(missing, "rows of other questions: finish the run first")
+    two = rows({4: 300}) + rows({4: 300}, strategy="beam")
+    refused(two, "one strategy with one PRM alone: take --order holm", order="descending")
+    unknown = Claim(max_loss=0.1, against="beem")
+    refused(two, "--against 'beem'.*beam", unknown)
+    refused(rows({4: 300}), "no other configuration", Claim(max_loss=0.1, against="best_of_n"))
+    with pytest.raises(BadInputError, match="--delta=0: must be between"):
+        certify_run(made(tmp_path / "last", rows({4: 300})), Claim(target=0.5), delta=0.0)
