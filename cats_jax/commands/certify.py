@@ -37,12 +37,19 @@ def certify(
         strategies: labels of the strategies to test; default: all.
         num_candidates: values of N to test; strategies that ignore N stay. Default: all.
         prms: labels of the PRMs to test; strategies without a PRM stay. Default: all.
-        output: also write the table to this folder as Markdown, CSV and LaTeX, and the certificate
-            with the digests of its models and questions as certificate.json.
+        output: also write the table to this folder as Markdown, CSV and LaTeX, its figure as PNG,
+            SVG and PDF, and the certificate with the digests of its models and questions as
+            certificate.json.
     """
     import json
 
-    from ..reporting.certified_configurations import Claim, certificate_sheet, certify_run
+    from ..reporting.certified_configurations import (
+        Claim,
+        certificate_sheet,
+        certify_run,
+        draw_certificate,
+    )
+    from ..reporting.drawing import FORMATS, drawing, save_figure
     from ..reporting.selection import Selection, select_runs
     from ..reporting.sheet_files import output_folder, write_sheets
     from ..runs.folder import read_run
@@ -57,6 +64,10 @@ def certify(
     show_sheet(make_console(), sheet)
     if folder is not None:
         write_sheets([sheet], folder)
+        with drawing():
+            figure = draw_certificate(certificate)
+            for kind in FORMATS:
+                save_figure(figure, folder / f"certificate.{kind}")
         with whole_text(folder / "certificate.json") as file:
             file.write(json.dumps(certificate.as_json(), indent=1) + "\n")
     return 0 if certificate.chosen is not None else 1

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -23,6 +23,9 @@ from ..runs.folder import Run
 from .groups import Group, groups
 from .run_tables import COSTS, IDENTITY
 from .sheets import Column, Record, Sheet, count, plain, share
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 COST_SHARE = 0.2
 """The part of delta that the bound on the cost has; the claims have the rest."""
@@ -73,6 +76,8 @@ class Configuration:
     Attributes:
         group: its rows.
         p_value: of the claim's negation, before the correction.
+        lost: the loss that the bound is of: the share of harmful questions, or with several seeds
+            the mean difference; 0 for a claim on the accuracy.
         bound: lower bound on its accuracy, or upper bound on its loss. The bounds of all
             configurations hold together, at the level of the claims.
         candidates_bound: upper bound on its mean candidates a question, which also holds for a
@@ -82,6 +87,7 @@ class Configuration:
 
     group: Group
     p_value: float
+    lost: float
     bound: float
     candidates_bound: float
     certified: bool
@@ -161,16 +167,17 @@ def certify_run(run: Run, claim: Claim, *, delta: float, order: Order = "holm") 
     else:
         place = list(range(len(found)))
     certified = np.zeros(len(found), bool)
-    certified[place] = theory.reject([tested[i][0] for i in place], delta=level, order=order)
+    certified[place] = theory.reject([tested[i].p_value for i in place], delta=level, order=order)
     configurations = [
         Configuration(
             group=group,
-            p_value=p_value,
-            bound=bound,
+            p_value=tested_one.p_value,
+            lost=tested_one.lost,
+            bound=tested_one.bound,
             candidates_bound=_candidates_bound(run, group, COST_SHARE * delta, len(found)),
             certified=bool(is_certified),
         )
-        for group, (p_value, bound), is_certified in zip(found, tested, certified, strict=True)
+        for group, tested_one, is_certified in zip(found, tested, certified, strict=True)
     ]
     configurations.sort(key=lambda each: each.group.mean("tokens"))
     return Certificate(claim, delta, order, number, tuple(configurations), run)
@@ -200,6 +207,50 @@ def certificate_sheet(certificate: Certificate) -> Sheet:
         records=tuple(map(_record, certificate.configurations)),
         notes=(_conclusion(certificate), *_premises(certificate)),
     )
+
+
+def draw_certificate(certificate: Certificate) -> Figure:
+    """Each configuration's accuracy or loss with its bound, against tokens.
+
+    A bar goes from the observed value to the bound. The line is what the claim asks for.
+    """
+    from .accuracy_figures import TOKENS
+    from .drawing import frame, label_log_axis, make_panels
+
+    claim, configurations = certificate.claim, certificate.configurations
+    figure, (axes,) = make_panels(1)
+    for certified in (True, False):
+        mine = [each for each in configurations if each.certified == certified]
+        if not mine:
+            continue
+        values = [_observed(each, claim) for each in mine]
+        axes.errorbar(
+            [each.group.mean("tokens") for each in mine],
+            values,
+            yerr=[
+                [max(value - each.bound, 0.0) for value, each in zip(values, mine, strict=True)],
+                [max(each.bound - value, 0.0) for value, each in zip(values, mine, strict=True)],
+            ],
+            color="#2f7d4f" if certified else "#999999",
+            marker="o",
+            linestyle="none",
+            capsize=2.0,
+            label="certified" if certified else "not certified",
+        )
+    wanted = claim.target if claim.target is not None else claim.max_loss
+    assert wanted is not None
+    axes.axhline(wanted, color="#c1272d", linewidth=1.0, label=f"the claim: {wanted:g}")
+    axes.set_xscale("log")
+    label_log_axis(axes.xaxis)
+    what = "accuracy" if claim.target is not None else f"accuracy lost against {claim.against}"
+    note = f"bars: to the bounds, which hold together with the claims; delta {certificate.delta:g}"
+    frame(figure, [axes], claim.words, note, TOKENS.title, what)
+    return figure
+
+
+def _observed(each: Configuration, claim: Claim) -> float:
+    """The accuracy; or the share of questions that were lost, of which the bound is."""
+    return each.group.mean("correct") if claim.target is not None else each.lost
 
 
 def _record(each: Configuration) -> Record:
@@ -308,7 +359,13 @@ def _rival(found: Sequence[Group], label: str) -> Group:
     return mine[0]
 
 
-def _test(group: Group, rival: Group | None, claim: Claim, share_of: float) -> tuple[float, float]:
+class _Tested(NamedTuple):
+    p_value: float
+    bound: float
+    lost: float = 0.0
+
+
+def _test(group: Group, rival: Group | None, claim: Claim, share_of: float) -> _Tested:
     """The p value of the claim's negation, and a bound at the level `share_of`."""
     mine = group.by_question()
     right = np.array(list(mine.values()))
@@ -318,23 +375,21 @@ def _test(group: Group, rival: Group | None, claim: Claim, share_of: float) -> t
         if np.isin(right, (0.0, 1.0)).all():
             hits = int(right.sum())
             tested = theory.certify([hits], number, target=claim.target, delta=share_of)
-            return float(tested.p_values[0]), float(
-                theory.binomial_lower(hits, number, delta=share_of)
-            )
-        return float(theory.betting_p(right, claim.target)), theory.betting_lower(
-            right, delta=share_of
-        )
+            bound = float(theory.binomial_lower(hits, number, delta=share_of))
+            return _Tested(float(tested.p_values[0]), bound)
+        p_value = float(theory.betting_p(right, claim.target))
+        return _Tested(p_value, theory.betting_lower(right, delta=share_of))
     assert claim.max_loss is not None
     other = rival.by_question()
     lost = np.array([other[question] - mine[question] for question in mine])
     if np.isin(lost, (-1.0, 0.0, 1.0)).all():
         harmful = int((lost > 0).sum())
-        return float(theory.selective_p(harmful, number, claim.max_loss)), float(
-            theory.binomial_upper(harmful, number, delta=share_of)
-        )
+        p_value = float(theory.selective_p(harmful, number, claim.max_loss))
+        bound = float(theory.binomial_upper(harmful, number, delta=share_of))
+        return _Tested(p_value, bound, harmful / number)
     # The mean loss is at least E exactly if that of (1 - loss) / 2 is at most (1 - E) / 2.
     p_value = float(theory.betting_p((1 - lost) / 2, (1 - claim.max_loss) / 2))
-    return p_value, theory.paired_upper(lost, delta=share_of)
+    return _Tested(p_value, theory.paired_upper(lost, delta=share_of), float(lost.mean()))
 
 
 def _candidates_bound(run: Run, group: Group, delta: float, choices: int) -> float:

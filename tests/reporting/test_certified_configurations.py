@@ -87,6 +87,7 @@ def test_a_loss_counts_harmful_questions(tmp_path):
     assert [each.p_value for each in found.configurations] == pytest.approx(list(expected))
     bound = theory.binomial_upper(2, QUESTIONS, delta=LEVEL / 2)
     assert found.configurations[1].bound == pytest.approx(bound)
+    assert [each.lost for each in found.configurations] == [30 / QUESTIONS, 2 / QUESTIONS]
 
 
 def test_of_several_seeds_a_question_counts_once(tmp_path):
@@ -124,6 +125,9 @@ def test_the_command(tmp_path, capsys):
         "certificate.md",
         "certificate.csv",
         "certificate.tex",
+        "certificate.png",
+        "certificate.svg",
+        "certificate.pdf",
     }
     assert cli.run(["certify", str(tmp_path / "run"), "--target", "0.9"]) == 1
 

@@ -69,7 +69,7 @@ def _lead(groups: Sequence[Group], strategy: str, prm: str) -> str:
 
 def draw_methods(groups: Sequence[Group], prm: str, title: str) -> Figure:
     """A panel for each family of methods with one PRM; greedy decoding and CATS are in all."""
-    figure, panels = make_panels(len(_FAMILIES), height=2.9, share_y="all")
+    figure, panels = make_panels(len(_FAMILIES), height=2.9, most_columns=2)
     mine = [group for group in groups if group.prm in (None, prm)]
     for axes, (family, strategies) in zip(panels, _FAMILIES.items(), strict=True):
         shown = (*strategies, *_EVERYWHERE)

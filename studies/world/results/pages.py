@@ -17,6 +17,7 @@ from .frontier import POLICIES, draw_frontier
 from .frontier_tables import frontier_tables
 from .groups import SIZES
 from .markdown import Table
+from .methods import draw_methods, method_tables
 from .page_figures import make_page_figures
 from .ranking import ranking_table
 from .rows import load_groups
@@ -59,6 +60,13 @@ def make(results: pathlib.Path) -> list[pathlib.Path]:
         for cost in ("tokens", "candidates"):
             table = equal_cost_table(f"equal-{cost}-{policy}", live, tuple(POLICIES), cost)
             compared[f"{policy}, {{}}, equal {cost}"] = table
+    methods = load_groups(rows, "weak", ["methods"])
+    if methods:
+        tables += method_tables("methods-weak", methods)
+        with drawing():
+            title = f"Methods: policy weak, PRM exact, {len(methods[0].by_question())} questions"
+            figure = draw_methods(methods, "exact", title)
+            written.append(save_figure(figure, figures / "methods-weak.png"))
     for table in (*tables, *compared.values(), verdict_table("verdicts", compared)):
         if table.lines:
             path = results / "tables" / f"{table.name}.md"
