@@ -258,8 +258,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="a choice by difficulty does not pay for its pilot",
         file="cats_jax/reporting/frontier/difficulty.py",
-        original='paid = value == "correct" or',
-        mutated="paid = True or",
+        original='free = [value == "correct" or',
+        mutated="free = [True or",
         tests=("tests/reporting/test_frontier.py", "-k", "difficulty"),
     ),
     Mutant(

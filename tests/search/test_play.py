@@ -80,7 +80,8 @@ def test_a_batch_is_its_searches(place, name, key):
     play = functools.partial(search.play, expand_axes=axes, **static)
     finals, expected = jax.device_get(jax.jit(rollout)((), tasks.params, keys, states))
     played, records = jax.device_get(jax.jit(play)((), tasks.params, keys, states))
-    assert records.output.active.shape == (DEPTH_CAPACITY, strategy.num_phases, len(BUDGETS))
+    steps = strategy.num_steps(CAPACITY, DEPTH_CAPACITY)
+    assert records.output.active.shape == (steps, strategy.num_phases, len(BUDGETS))
     records = by_search(records)
 
     script.assert_same(played, finals)
