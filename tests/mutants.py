@@ -475,8 +475,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="one example is not enough for Occam's bound",
         file="theory/pac_bayes.py",
-        original='num_samples, 1, "at least one example is needed")',
-        mutated='num_samples, 2, "at least one example is needed")',
+        original='num_samples, 1, "at least one example is needed")\n    delta',
+        mutated='num_samples, 2, "at least one example is needed")\n    delta',
         tests=("tests/theory/test_pac_bayes.py", "-k", "one_example_on"),
     ),
     Mutant(
