@@ -20,6 +20,7 @@ sharper at a fixed n.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from scipy import optimize, special
@@ -29,7 +30,7 @@ from ._arguments import Array, Floats, Numbers
 
 _SHARES = np.sin(np.pi * (2 * np.arange(50) + 1) / 200) ** 2
 _SMALLEST = 1e-300
-_EXACT = 4 * np.finfo(np.float64).eps
+_EXACT = np.float64(2.0**-50)  # four units of rounding
 
 
 def log_wealth(values: Numbers, mean: Numbers) -> Floats:
@@ -231,7 +232,8 @@ def _wealth_of(x: Array) -> Callable[[float], float]:
 
     def wealth(m: float) -> float:
         gains = np.log1p(_SHARES[:, None] * (values / m - 1)[None, :]) @ counts
-        return float(special.logsumexp(gains)) - float(np.log(_SHARES.size))
+        total: Any = special.logsumexp(gains)
+        return float(total) - float(np.log(_SHARES.size))
 
     return wealth
 
@@ -243,4 +245,5 @@ def _refuted(excess: Callable[[float], float], above: float) -> float:
         above, below = below, below / 2
     if below <= _SMALLEST:
         return 0.0
-    return float(optimize.brentq(excess, below, above, xtol=_SMALLEST, rtol=_EXACT))
+    root: Any = optimize.brentq(excess, below, above, xtol=_SMALLEST, rtol=_EXACT)
+    return float(root)

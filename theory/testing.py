@@ -10,7 +10,8 @@ controller, no calibration, no grid and no order.
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +24,8 @@ Order = Literal["holm", "descending"]
 """How the level delta is spread over the tests, see `reject`."""
 
 
-class Certified(NamedTuple):
+@dataclass(frozen=True)
+class Certified:
     """What a set of tests has certified.
 
     Attributes:
