@@ -114,7 +114,9 @@ def _make_keep(
         places = state.width - count(state.finished)
         ends = prune(path_keys(rows, path_score), is_child & rows.done, places)
         places = places - jnp.sum(ends, dtype=jnp.int32)
-        is_open, goes_on = jnp.split(is_child & ~rows.done, [nodes.size])
+        # A model may go on although its last step was to end the answer.
+        may_grow = is_child & ~rows.done & (rows.depth < state.max_depth)
+        is_open, goes_on = jnp.split(may_grow, [nodes.size])
         is_leaf = tree.is_leaf | is_open
         each = _branching(state, branching)
         num_leaves = jnp.minimum(places, jnp.sum(is_leaf, dtype=jnp.int32))

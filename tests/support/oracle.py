@@ -1005,7 +1005,7 @@ def _grow_tree(rules: Rules, state: dict[str, Any]) -> tuple[list[dict[str, Any]
     if not state["completes"]:
         for path in children:
             tree.append(_node(path, parent=state["node_of_slot"][path["parent"]]))
-            tree[-1]["leaf"] = not path["done"]
+            tree[-1]["leaf"] = not path["done"] and path["depth"] < state["max_depth"]
         paths = [node["path"] for node in tree]
         for node in new:
             _visit(tree, node, path_score(rules.path_score, paths[node]["scores"]))
@@ -1014,7 +1014,9 @@ def _grow_tree(rules: Rules, state: dict[str, Any]) -> tuple[list[dict[str, Any]
     places = state["width"] - len(state["finished"])
     done = _best_first(rules, [row for row in new if paths[row]["done"]], paths)[:places]
     places -= len(done)
-    going_on = [row for row in new if not paths[row]["done"]]
+    going_on = [
+        row for row in new if not paths[row]["done"] and paths[row]["depth"] < state["max_depth"]
+    ]
     if state["completes"] and going_on:
         return paths, going_on + done
     leaves, steps_left = sum(node["leaf"] for node in tree), state["max_steps"] - state["step"] - 1
