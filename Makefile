@@ -47,7 +47,7 @@ QUICK_PROGRAMS := XLA_FLAGS='--xla_backend_optimization_level=0 --xla_cpu_use_fu
 
 help:
 	@echo 'make demo        search the embedded world with seven strategies (SEED=, QUESTIONS=)'
-	@echo 'make demo-real   search GSM8K with SmolLM2-135M on the CPU (SEED=, QUESTIONS=, N=)'
+	@echo 'make demo-real   search GSM8K with SmolLM2-135M on the CPU, an hour (QUESTIONS=, N=)'
 	@echo 'make test        fast tests'
 	@echo 'make test-slow   the rest of the tests'
 	@echo 'make test-newest fast tests and check-gpu on the newest releases (.venv-newest, 3 to 7 GB)'

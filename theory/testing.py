@@ -19,6 +19,7 @@ from scipy import special
 
 from . import _arguments as arguments
 from ._arguments import Array, Floats, Numbers
+from .pac_bayes import holdout_bound
 
 Order = Literal["holm", "descending"]
 """How the level delta is spread over the tests, see `reject`."""
@@ -130,12 +131,7 @@ def binomial_upper(successes: Numbers, trials: Numbers, *, delta: Numbers) -> Fl
     """
     hits, total = arguments.successes("successes", successes, "trials", trials)
     delta = arguments.error_rate(delta)
-    misses = total - hits
-    quantile = special.betaincinv(hits + 1, np.where(misses > 0, misses, 1), 1 - delta)
-    exact = special.betainccinv(hits + 1, np.where(misses > 0, misses, 1), delta)
-    # Two forms of one number: the second keeps its digits for a small delta.
-    value = np.where(np.isnan(exact), quantile, exact)
-    return arguments.plain(np.where(misses > 0, value, 1.0))
+    return holdout_bound(hits / total, num_samples=total, delta=delta, method="clopper-pearson")
 
 
 def selective_p(errors: Numbers, answered: Numbers, alpha: Numbers) -> Floats:

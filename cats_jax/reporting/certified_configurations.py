@@ -397,7 +397,11 @@ def _candidates_bound(run: Run, group: Group, delta: float, choices: int) -> flo
     config = run.manifest["config"]
     values = np.array(list(group.by_question("candidates").values()))
     limit = config.get("budget") or group.num_candidates * config["max_depth"]
-    limit = max(float(limit), float(values.max(initial=1.0)))
+    if values.max() > limit:
+        raise BadInputError(
+            f"{group.name} has a question with {values.max():g} candidates, more than the budget "
+            f"of {limit} in the run's manifest: search the questions anew, by `cats-jax evaluate`"
+        )
     return theory.cost_upper(values, limit=limit, delta=delta, num_choices=choices)
 
 

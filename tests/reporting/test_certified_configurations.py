@@ -1,5 +1,6 @@
 """`cats-jax certify`: claims on made rows, the table, the file, and what is refused."""
 
+import dataclasses
 import json
 from typing import Any
 
@@ -149,7 +150,12 @@ def test_a_claim_is_one(claim, message):
 
 
 def test_what_a_run_can_not_certify(tmp_path):
-    def refused(content, message, claim=Claim(target=0.5), order="holm", **config):  # noqa: B008
+    half = Claim(target=0.5)
+
+    def refused(content, message, claim=half, order="holm", **config):
+        if spent := config.pop("spent", None):
+            ledger = dataclasses.replace(content[0].ledger, candidates=spent)
+            content = [dataclasses.replace(content[0], ledger=ledger), *content[1:]]
         folder = tmp_path / str(len(list(tmp_path.iterdir())))
         with pytest.raises(BadInputError, match=message):
             certify_run(made(folder, content, **config), claim, delta=0.05, order=order)
@@ -165,5 +171,6 @@ def test_what_a_run_can_not_certify(tmp_path):
     unknown = Claim(max_loss=0.1, against="beem")
     refused(two, "--against 'beem'.*beam", unknown)
     refused(rows({4: 300}), "no other configuration", Claim(max_loss=0.1, against="best_of_n"))
+    refused(rows({4: 300}), "more than the budget of 3 in the run", budget=3, spent=7)
     with pytest.raises(BadInputError, match="--delta=0: must be between"):
         certify_run(made(tmp_path / "last", rows({4: 300})), Claim(target=0.5), delta=0.0)
