@@ -1153,7 +1153,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="pieces of a sentencepiece model merge by id",
-        file="cats_jax/models/huggingface/model.py",
+        file="cats_jax/models/huggingface/tokenizer.py",
         original='key=lambda pair: -score["".join(pair)]',
         mutated="key=lambda pair: 0",
         tests=("tests/real/test_tokenizers.py", "-k", "converted_sentencepiece"),

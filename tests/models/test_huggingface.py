@@ -465,11 +465,11 @@ def out_of_memory_above(monkeypatch, bridge, rows, error):
     """Makes every forward pass of more than `rows` rows fail; returns the sizes that were tried."""
     real, tried = bridge._model.forward, []
 
-    def forward(kv, *args, **kwargs):
-        tried.append(kv.shape[1])
-        if kv.shape[1] > rows:
+    def forward(parts, *args):
+        tried.append(sum(part.kv.shape[1] for part in parts))
+        if tried[-1] > rows:
             raise error
-        return real(kv, *args, **kwargs)
+        return real(parts, *args)
 
     monkeypatch.setattr(bridge._model, "forward", forward)
     return tried
@@ -492,7 +492,6 @@ def test_running_out_of_memory_halves_the_micro_batch(folder, monkeypatch, error
 
     tight = make_generator(folder)
     before = tight._budget.tokens
-    # A batch that decodes has 16 rows at least.
     tried = out_of_memory_above(monkeypatch, tight, 24, error)
     assert tight.generate(requests).samples == reference.samples
     assert max(tried) > 24
@@ -521,7 +520,7 @@ def test_other_errors_are_not_taken_for_a_lack_of_memory():
         raise RuntimeError("size mismatch")
 
     with pytest.raises(RuntimeError, match="size mismatch"):
-        token_budget.TokenBudget(100).run([1, 2, 3], 10, fail)
+        token_budget.TokenBudget(100).run([1, 2, 3], [10] * 3, fail)
     assert calls == [[1, 2, 3]]
 
 

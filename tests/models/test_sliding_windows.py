@@ -19,6 +19,7 @@ from transformers.utils import logging
 from cats_jax.errors import BadInputError
 from cats_jax.models.footprint import model_shape
 from cats_jax.models.huggingface.attention import check_computable, sliding
+from cats_jax.models.huggingface.decoding_rows import DecodingRows
 from cats_jax.models.huggingface.model import CHUNK_WIDTH, WIDTH, CausalModel
 from cats_jax.models.source import ModelFolders
 from cats_jax.protocols import Question
@@ -126,7 +127,7 @@ def test_chunks_and_single_tokens_have_the_logits_of_the_whole_text(folder):
     cache.store([root], kv)
     logits, _ = model.extend(cache, [root], [tuple(ids[first : first + second])])
     torch.testing.assert_close(logits[0], expected[first + second - 1], rtol=1e-4, atol=1e-4)
-    rows = model.start_rows(cache, [root], 1)
+    rows = DecodingRows(model, cache, [root], 1)
     assert LENGTH - first > WIDTH
     for place in range(first, LENGTH):
         logits = rows.feed(torch.tensor([ids[place]]))

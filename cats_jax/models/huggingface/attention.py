@@ -39,22 +39,20 @@ def check_computable(config: Any, folder: pathlib.Path) -> None:
         )
 
 
-def layer_masks(mask: Tensor, config: Any) -> Tensor | dict[str, Tensor]:
-    """The masks of all layers in the form in which the transformers model takes them.
+def layer_masks(mask: Tensor, config: Any, num_layers: int) -> list[Tensor]:
+    """The mask of each layer.
 
     Args:
         mask: [B, 1, Q, W], 0 where a token is seen and -inf elsewhere, without a window.
         config: the transformers configuration of the language model.
-
-    Returns:
-        One mask if all layers have the same; else a mask for each of the `layer_types`.
+        num_layers: number of layers.
     """
     window = getattr(config, "sliding_window", None)
-    types = _layer_types(config)
-    if window is None or (types and _SLIDING not in types):
-        return mask
-    windowed = sliding(mask, int(window))
-    return {_FULL: mask, _SLIDING: windowed} if types else windowed
+    if window is None:
+        return [mask] * num_layers
+    types = _layer_types(config) or (_SLIDING,) * num_layers
+    windowed = sliding(mask, int(window)) if _SLIDING in types else mask
+    return [windowed if kind == _SLIDING else mask for kind in types]
 
 
 def sliding(mask: Tensor, window: int) -> Tensor:

@@ -40,6 +40,7 @@ from ...protocols import (
 )
 from ..prompts.step_text import Rest, check_parameters
 from . import sampling
+from .decoding_rows import DecodingRows, padded_width
 from .model import CHUNK_WIDTH, WIDTH, CausalModel, padded
 from .policy import StepPolicy, check_positive
 from .prefix_cache import Segment, missing
@@ -181,17 +182,13 @@ class HuggingFaceGenerator(StepPolicy):
 
     def _prefill(self, roots: Sequence[Segment]) -> None:
         """Caches each prompt without its last token."""
-        widths: dict[int, list[Segment]] = {}
-        for root in roots:
-            widths.setdefault(padded(root.own, CHUNK_WIDTH), []).append(root)
 
         def run(part: Sequence[Segment]) -> None:
             heads = [root.tokens[: root.own] for root in part]
             _, kv = self._model.extend(self._cache, [None] * len(heads), heads)
             self._cache.store(part, kv)
 
-        for width, group in sorted(widths.items()):
-            self._budget.run(group, width, run)
+        self._budget.run(roots, [padded(root.own, CHUNK_WIDTH) for root in roots], run)
 
     # --- decoding ---
 
@@ -241,16 +238,16 @@ class HuggingFaceGenerator(StepPolicy):
         )
 
     def _run(self, draws: _Draws, drawn: _Drawn | None) -> None:
-        """Decodes all samples, grouped by the padded width of their prefix."""
-        width_of = np.array([padded(len(node), WIDTH) for node in draws.nodes], dtype=np.int64)
+        """Decodes all samples, by ascending padded width of their prefix."""
+        width_of = np.array([padded_width(node) for node in draws.nodes], dtype=np.int64)
+        width_of = width_of[draws.node]
         # Samples of one node side by side, so that they share a micro-batch.
-        order = np.argsort(draws.node, kind="stable")
-        width_of = width_of[draws.node[order]]
-        for width in np.unique(width_of).tolist():
-            group = order[width_of == width].tolist()
-            self._budget.run(
-                group, width + WIDTH, lambda part: self._decode(draws.take(part), drawn)
-            )
+        order = np.lexsort((draws.node, width_of))
+        self._budget.run(
+            order.tolist(),
+            (width_of[order] + WIDTH).tolist(),
+            lambda part: self._decode(draws.take(part), drawn),
+        )
 
     def _decode(self, draws: _Draws, drawn: _Drawn | None) -> None:
         """Decodes one micro-batch to the end of every sample.
@@ -266,7 +263,7 @@ class HuggingFaceGenerator(StepPolicy):
         ending = torch.zeros(size, dtype=torch.long, device=device)
         endings: list[_Ending] = []
 
-        rows = self._model.start_rows(self._cache, segments, size)
+        rows = DecodingRows(self._model, self._cache, segments, size)
         tokens = torch.tensor([segment.tokens[-1] for segment in segments], device=device)
         alive = torch.arange(size, device=device)
         row_of = p.node
@@ -443,14 +440,15 @@ class _Draws:
     forced: np.ndarray | None = None
 
     def take(self, part: Sequence[int]) -> _Draws:
-        """Some of the samples."""
+        """Some of the samples, with their nodes in the order in which the samples name them."""
         own = ("nodes", "rests", "node", "forced")
         names = [each.name for each in fields(self) if each.name not in own]
-        nodes, node = np.unique(self.node[part], return_inverse=True)
+        numbers: dict[int, int] = {}
+        node = [numbers.setdefault(each, len(numbers)) for each in self.node[part].tolist()]
         return _Draws(
-            nodes=[self.nodes[i] for i in nodes.tolist()],
-            rests=[self.rests[i] for i in nodes.tolist()],
-            node=node,
+            nodes=[self.nodes[i] for i in numbers],
+            rests=[self.rests[i] for i in numbers],
+            node=np.array(node, dtype=np.int64),
             forced=None if self.forced is None else self.forced[part],
             **{name: getattr(self, name)[part] for name in names},
         )

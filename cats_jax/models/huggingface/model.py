@@ -1,37 +1,27 @@
 """A Hugging Face causal model from a local folder, run on key-value buffers this package owns.
 
 The forward pass is the transformers model's own, so any architecture with a plain key-value cache
-works. Three things are added through transformers' extension points: a cache whose layers write
-into one preallocated buffer, an attention function that does not copy the keys of grouped-query
-models, and masks given ready-made, those of layers with a sliding window among them. The widths of
-all tensors follow from a row's own length, never from its neighbours'; with that, fp32 results on a
-CPU are bitwise the same in any batch.
+works. A cache and an attention function of our own are added through transformers' extension
+points, see `parts`. The widths of all arrays of attention follow from a row's own length, never
+from its neighbours'; with that, fp32 results on a CPU are bitwise the same in any batch.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import pathlib
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from tokenizers import Tokenizer, models
 from torch import Tensor
-from transformers import (
-    AttentionInterface,
-    AutoConfig,
-    AutoModelForCausalLM,
-    AutoTokenizer,
-    GenerationConfig,
-    PreTrainedTokenizerFast,
-)
-from transformers.cache_utils import Cache, CacheLayerMixin
+from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
+from transformers.cache_utils import Cache
 from transformers.utils import logging as transformers_logging
 
 from ...errors import BadInputError
@@ -44,7 +34,9 @@ from ..prompts.policy_format import AUTO, choose_format
 from ..threads import default_threads
 from ..weights import stored_tensors
 from .attention import check_computable, layer_masks
+from .parts import ATTENTION, Part, PartsLayer
 from .prefix_cache import PrefixCache, Segment, cache_bytes
+from .tokenizer import load_tokenizer
 
 WIDTH = 32
 """Cached prefixes are padded to a multiple of this many columns, by which buffers grow, too."""
@@ -71,8 +63,6 @@ _SIZES = (
     "hidden_size",
 )
 """What a configuration must name."""
-
-_ATTENTION = "cats_jax_grouped_query"
 
 
 def padded(length: int, multiple: int) -> int:
@@ -135,7 +125,7 @@ class CausalModel:
         self.name = folder.name
         read_config(folder)
         with _reading(folder):
-            self.tokenizer: Any = _load_tokenizer(folder)
+            self.tokenizer: Any = load_tokenizer(folder)
             config: Any = AutoConfig.from_pretrained(folder, **LOCAL_FILES)
         self._prompts: PromptEncoder | None = None
         if format is not None:
@@ -147,7 +137,7 @@ class CausalModel:
         self.vocab_size = int(config.vocab_size)
         self.seconds = 0.0
         on_cpu = self.device.type == "cpu"
-        self.min_rows = _MIN_CPU_ROWS if on_cpu else 1
+        self._min_rows = _MIN_CPU_ROWS if on_cpu else 1
         self._rows_multiple = _CPU_ROWS_MULTIPLE if on_cpu else 1
         self._num_layers = int(config.num_hidden_layers)
         heads = int(config.num_attention_heads)
@@ -202,7 +192,7 @@ class CausalModel:
                 self._folder,
                 config=self.config,
                 dtype=self.dtype,
-                attn_implementation=_ATTENTION,
+                attn_implementation=ATTENTION,
                 use_safetensors=True,
                 output_loading_info=True,
                 **LOCAL_FILES,
@@ -305,33 +295,41 @@ class CausalModel:
         self.seconds += time.perf_counter() - start
 
     def forward(
-        self, kv: Tensor, column: int, tokens: Tensor, positions: Tensor, mask: Tensor, keep: int
+        self, parts: Sequence[Part], tokens: Tensor, positions: Tensor, keep: Tensor
     ) -> Tensor:
-        """Runs new tokens on top of cached ones and writes their keys and values into `kv`.
+        """Runs new tokens on top of cached ones and writes their keys and values into the parts.
+
+        The tokens of all parts are one text to the model, so that each product has a row for each
+        of them. Only attention goes part by part, see `parts`. Tokens that see nothing fill the
+        products up where they have few rows.
 
         Args:
-            kv: [2 x layers, B, heads, W, dim]; columns `column`..`column + Q` are overwritten.
-            column: column of the first new token.
-            tokens, positions: i64[B, Q], the new tokens and their positions in the sequence.
-            mask: [B, 1, Q, W] in the model's dtype, 0 where a token is seen and -inf elsewhere;
-                every row must see a token. Layers with a sliding window see the last of these.
-            keep: number of last columns whose logits are returned.
+            parts: what the tokens see, in their order.
+            tokens, positions: i64[T], the parts' new tokens and their positions in the sequences.
+            keep: i64[K], places of the tokens whose logits are returned, K >= 1.
 
         Returns:
-            Logits [B, keep, V] in the model's dtype.
+            Logits [K, V] in the model's dtype.
         """
-        layers: list[Any] = [
-            _BufferLayer(kv[2 * i], kv[2 * i + 1], column) for i in range(self._num_layers)
-        ]
+        layers: list[Any] = [PartsLayer(parts, layer) for layer in range(self._num_layers)]
+        more = self._num_filled(len(tokens)) - len(tokens)
+        again = keep[:1].expand(self._num_filled(len(keep)) - len(keep))
         with self.timed():
-            return self.model(
-                input_ids=tokens,
-                position_ids=positions,
-                attention_mask=layer_masks(mask, self.text_config),
+            logits = self.model(
+                input_ids=F.pad(tokens, (0, more))[None],
+                position_ids=F.pad(positions, (0, more))[None],
+                # transformers makes masks of its own if it gets none. No layer reads this one.
+                attention_mask=torch.zeros((1, 1, 1, 1), dtype=self.dtype, device=self.device),
                 past_key_values=Cache(layers=layers),
                 use_cache=True,
-                logits_to_keep=keep,
+                logits_to_keep=torch.cat((keep, again)),
+                parts=parts,
             ).logits
+        return logits[0, : len(keep)]
+
+    def part(self, kv: Tensor, column: int, mask: Tensor) -> Part:
+        """A part of a batch; `mask` is the one without a window, [B, 1, Q, W]."""
+        return Part(kv, column, layer_masks(mask, self.text_config, self._num_layers))
 
     def extend(
         self,
@@ -343,280 +341,92 @@ class CausalModel:
 
         Args:
             cache: the cache that holds the prefixes.
-            prefixes: ends of B cached paths of one padded width; None is the empty path.
-            chunks: B non-empty chunks of one padded chunk width.
+            prefixes: ends of B cached paths; None is the empty path.
+            chunks: B non-empty chunks.
 
         Returns:
             The logits at each chunk's last token, [B, V], and each chunk's keys and values,
             [planes, heads, tokens, dim].
         """
-        (chunk_width,) = {padded(len(chunk), CHUNK_WIDTH) for chunk in chunks}
-        asked = len(chunks)
-        # Copies of the first row, so that every product has rows enough.
-        copies = max(0, -(-self.min_rows // chunk_width) - asked)
-        prefixes = [*prefixes, *[prefixes[0]] * copies]
-        chunks = [*chunks, *[chunks[0]] * copies]
-        lengths = [0 if prefix is None else len(prefix) for prefix in prefixes]
-        (prefix_width,) = {padded(length, WIDTH) for length in lengths}
-        rows, width = len(chunks), prefix_width + chunk_width
-        tokens = np.zeros((rows, chunk_width), dtype=np.int64)
-        seen = np.zeros((rows, width), dtype=bool)
-        for row, (length, chunk) in enumerate(zip(lengths, chunks, strict=True)):
-            tokens[row, chunk_width - len(chunk) :] = chunk
-            seen[row, prefix_width - length : prefix_width] = True
-            seen[row, width - len(chunk) :] = True
-        # A padding column before the chunk gets some valid position; nobody looks at it.
-        positions = np.maximum(np.cumsum(seen, axis=1)[:, prefix_width:] - 1, 0)
-        seen_by = np.repeat(seen[:, None, :], chunk_width, axis=1)
-        seen_by[:, :, prefix_width:] &= np.tri(chunk_width, dtype=bool)
-        # Padding sees itself: a softmax over nothing would be NaN.
-        seen_by[:, :, prefix_width:] |= np.eye(chunk_width, dtype=bool)
-        mask = torch.zeros(seen_by.shape, dtype=self.dtype, device=self.device)
-        mask.masked_fill_(~self._tensor(seen_by), -torch.inf)
-
-        kv = cache.gather(prefixes, prefix_width, width)
+        parts: list[Part] = []
+        tokens: list[np.ndarray] = []
+        positions: list[np.ndarray] = []
+        keep = np.zeros(len(chunks), dtype=np.int64)
+        own: list[Tensor] = [torch.empty(0)] * len(chunks)
+        count = 0
+        for (prefix_width, chunk_width), rows in _by_widths(prefixes, chunks):
+            some = [prefixes[row] for row in rows]
+            new = [chunks[row] for row in rows]
+            batch = _left_padded(some, new, prefix_width, chunk_width)
+            tokens.append(batch.tokens.reshape(-1))
+            positions.append(batch.positions.reshape(-1))
+            mask = torch.zeros(batch.seen_by.shape, dtype=self.dtype, device=self.device)
+            mask.masked_fill_(~self._tensor(batch.seen_by), -torch.inf)
+            kv = cache.gather(some, prefix_width, prefix_width + chunk_width)
+            parts.append(self.part(kv, prefix_width, mask[:, None]))
+            keep[rows] = count + chunk_width * np.arange(1, len(rows) + 1) - 1
+            count += chunk_width * len(rows)
+            for place, row in enumerate(rows):
+                own[row] = kv[:, place, :, kv.shape[3] - len(chunks[row]) :]
         logits = self.forward(
-            kv,
-            prefix_width,
-            self._tensor(tokens),
-            self._tensor(positions),
-            mask[:, None],
-            # The head is a product of its own, with one row per kept column.
-            keep=1 if rows >= self.min_rows else min(self.min_rows, chunk_width),
+            parts,
+            self._tensor(np.concatenate(tokens)),
+            self._tensor(np.concatenate(positions)),
+            self._tensor(keep),
         )
-        own = [kv[:, row, :, width - len(chunks[row]) :] for row in range(asked)]
-        return logits[:asked, -1], own
+        return logits, own
 
-    def start_rows(
-        self, cache: PrefixCache, prefixes: Sequence[Segment], most: int
-    ) -> DecodingRows:
-        """Rows that continue cached prefixes, all of one padded width, token by token.
-
-        Their number will not exceed `most`.
-        """
-        return DecodingRows(self, cache, prefixes, most)
-
-    def num_decoded(self, rows: int) -> int:
-        """Number of rows of a decoding batch in which some rows are in use; others fill it up."""
-        return padded(max(rows, self.min_rows), self._rows_multiple)
+    def _num_filled(self, rows: int) -> int:
+        """Number of rows of a product in which some rows are in use; others fill it up."""
+        return padded(max(rows, self._min_rows), self._rows_multiple)
 
     def _tensor(self, array: np.ndarray) -> Tensor:
         return torch.from_numpy(array).to(self.device)
 
 
-class DecodingRows:
-    """A batch of rows that advance one token at a time, in lockstep.
+@dataclass(frozen=True, slots=True)
+class _Chunks:
+    """B chunks, left-padded to Q columns: tokens, positions [B, Q], and who sees what [B, Q, W]."""
 
-    The prefix stands left-padded in columns 0..P, P a multiple of 32; the token fed at tick t goes
-    to column P + t; the buffer is P + 32·ceil((t + 1) / 32) columns wide. All of that follows from
-    the row's own prefix length and tick.
-
-    Attributes:
-        num_rows: rows in use, B.
-    """
-
-    def __init__(
-        self, model: CausalModel, cache: PrefixCache, prefixes: Sequence[Segment], most: int
-    ):
-        lengths = [len(prefix) for prefix in prefixes]
-        (self._prefix_width,) = {padded(length, WIDTH) for length in lengths}
-        self._model = model
-        self._tick = 0
-        self._most = most
-        self.num_rows = len(prefixes)
-        fill = [0] * (model.num_decoded(self.num_rows) - self.num_rows)
-        index = [*range(self.num_rows), *fill]
-        width = self._prefix_width + WIDTH
-        self._kv = cache.gather([prefixes[i] for i in index], self._prefix_width, width)
-        self._lengths = torch.tensor([lengths[i] for i in index], device=model.device)
-        columns = torch.arange(self._kv.shape[3], device=model.device)
-        seen = (columns >= self._prefix_width - self._lengths[:, None]) & (
-            columns < self._prefix_width
-        )
-        self._mask = torch.zeros(seen.shape, dtype=model.dtype, device=model.device)
-        self._mask.masked_fill_(~seen, -torch.inf)
-
-    def feed(self, tokens: Tensor) -> Tensor:
-        """Feeds one token to each row: i64[B] -> logits [B, V]."""
-        column = self._prefix_width + self._tick
-        if column == self._kv.shape[3]:
-            self._kv = F.pad(self._kv, (0, 0, 0, WIDTH))
-            self._mask = F.pad(self._mask, (0, WIDTH), value=-torch.inf)
-        self._mask[:, column] = 0
-        size = self._model.num_decoded(self.num_rows)
-        logits = self._model.forward(
-            self._kv[:, :size],
-            column,
-            F.pad(tokens, (0, size - self.num_rows))[:, None],
-            (self._lengths[:size] + self._tick)[:, None],
-            self._mask[:size, None, None],
-            keep=1,
-        )
-        self._tick += 1
-        return logits[: self.num_rows, -1]
-
-    def follow(self, parents: Tensor) -> Tensor:
-        """Makes each of B' rows the continuation of a present row; other rows are gone.
-
-        A row stays where it is for one of those that continue it. Only the others are copied, to
-        the places of rows that are gone: copying keys and values is most of the cost.
-
-        Args:
-            parents: i64[B'], ascending; a row may occur more than once.
-
-        Returns:
-            i64[B'], the new row of each.
-        """
-        count = len(parents)
-        stays = parents < count
-        stays[1:] &= parents[1:] != parents[:-1]
-        free = torch.ones(count, dtype=torch.bool, device=parents.device)
-        free[parents[stays]] = False
-        places = parents.clone()
-        places[~stays] = free.nonzero()[:, 0]
-        source, target = parents[~stays], places[~stays]
-        if len(source) > 0:
-            self._grow(count)
-            self._kv.index_copy_(1, target, self._kv.index_select(1, source))
-            self._lengths[target] = self._lengths[source]
-            self._mask[target] = self._mask[source]
-        self.num_rows = count
-        return places
-
-    def _grow(self, count: int) -> None:
-        """Gives the buffer room for a number of rows, and for more if it had too few."""
-        if (size := self._model.num_decoded(count)) > self._kv.shape[1]:
-            more = max(size, min(2 * size, self._most)) - self._kv.shape[1]
-            planes, _, *shape = self._kv.shape
-            # Zeros, since a masked column is still multiplied by 0.
-            self._kv = torch.cat((self._kv, self._kv.new_zeros((planes, more, *shape))), 1)
-            self._lengths = F.pad(self._lengths, (0, more))
-            self._mask = F.pad(self._mask, (0, 0, 0, more))
-
-    def own(self, rows: Tensor) -> list[Tensor]:
-        """Keys and values of the tokens fed to each of `rows`, [planes, heads, ticks, dim]."""
-        columns = slice(self._prefix_width, self._prefix_width + self._tick)
-        return list(self._kv[..., columns, :].index_select(1, rows).unbind(1))
+    tokens: np.ndarray
+    positions: np.ndarray
+    seen_by: np.ndarray
 
 
-class _BufferLayer(CacheLayerMixin):
-    """One layer's view of a key-value buffer: new entries go to fixed columns."""
-
-    def __init__(self, keys: Tensor, values: Tensor, column: int):
-        super().__init__()
-        self.keys, self.values = keys, values
-        self.is_initialized = True
-        self._column = column
-
-    def update(
-        self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
-    ) -> tuple[Tensor, Tensor]:
-        """Writes [B, heads, Q, dim] into the buffer; returns all of it, [B, heads, W, dim]."""
-        assert self.keys is not None
-        assert self.values is not None
-        columns = slice(self._column, self._column + key_states.shape[2])
-        self.keys[:, :, columns] = key_states
-        self.values[:, :, columns] = value_states
-        return self.keys, self.values
-
-    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        """Does nothing: the buffer exists from the start."""
-
-    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        """Width and offset of masks made by transformers; this package passes its own masks."""
-        return self.get_max_length(), 0
-
-    def get_seq_length(self) -> int:
-        """Number of columns before the new ones."""
-        return self._column
-
-    def get_max_length(self) -> int:
-        """Number of columns of the buffer."""
-        assert self.keys is not None
-        return self.keys.shape[2]
+def _by_widths(
+    prefixes: Sequence[Segment | None], chunks: Sequence[tuple[int, ...]]
+) -> list[tuple[tuple[int, int], list[int]]]:
+    """The padded widths of prefix and chunk, ascending, and the rows that have them."""
+    groups: dict[tuple[int, int], list[int]] = {}
+    for row, (prefix, chunk) in enumerate(zip(prefixes, chunks, strict=True)):
+        length = 0 if prefix is None else len(prefix)
+        widths = (padded(length, WIDTH), padded(len(chunk), CHUNK_WIDTH))
+        groups.setdefault(widths, []).append(row)
+    return sorted(groups.items())
 
 
-def _grouped_query_attention(
-    module: torch.nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor,
-    scaling: float | None = None,
-    **kwargs: Any,
-) -> tuple[Tensor, None]:
-    """Attention with G query heads per key head, without repeating the keys G times.
-
-    The query heads of one key head become G times as many queries: transformers' own function
-    copies keys and values instead, which costs more than the whole rest of a decoding step.
-
-    Args:
-        query: [B, G·H, Q, dim].
-        key, value: [B, H, W, dim].
-        attention_mask: [B, 1, Q, W], added to the scores.
-
-    Returns:
-        [B, Q, G·H, dim], and no weights.
-    """
-    for name in ("softcap", "s_aux", "position_bias"):
-        if kwargs.get(name) is not None:
-            raise BadInputError(
-                f"{type(module).__name__} asks for {name!r}, which this bridge does not compute: "
-                f"serve the model with vLLM"
-            )
-    batch, num_heads, queries, dim = query.shape
-    groups = num_heads // key.shape[1]
-    out = F.scaled_dot_product_attention(
-        query.reshape(batch, key.shape[1], groups * queries, dim),
-        key,
-        value,
-        attn_mask=attention_mask if queries == 1 else attention_mask.repeat(1, 1, groups, 1),
-        scale=scaling,
-    )
-    return out.reshape(batch, num_heads, queries, -1).transpose(1, 2), None
-
-
-AttentionInterface.register(_ATTENTION, _grouped_query_attention)
-
-
-def _load_tokenizer(folder: pathlib.Path) -> Any:
-    """The tokenizer as it was saved.
-
-    AutoTokenizer (5.19) takes the class of the model type for some types, qwen2 among them, and
-    rebuilds its splitting rules, also where the folder holds a tokenizer of another kind. A folder
-    that says its tokenizer.json is the whole tokenizer is taken at its word.
-    """
-    file = folder / "tokenizer_config.json"
-    saved_class = json.loads(file.read_text()).get("tokenizer_class") if file.is_file() else None
-    if saved_class in ("TokenizersBackend", "PreTrainedTokenizerFast"):
-        return PreTrainedTokenizerFast.from_pretrained(folder, local_files_only=True)
-    tokenizer: Any = AutoTokenizer.from_pretrained(folder, **LOCAL_FILES)
-    pieces = folder / "tokenizer.model"
-    if pieces.is_file() and not (folder / "tokenizer.json").is_file():
-        _merge_by_score(tokenizer.backend_tokenizer, pieces)
-    return tokenizer
-
-
-def _merge_by_score(backend: Tokenizer, pieces: pathlib.Path) -> None:
-    """Orders the merges of a converted sentencepiece model by the scores of its pieces.
-
-    transformers (5.19) orders them by id instead. Runs of spaces have low ids and the lowest score
-    in the models of Llama 2 and Mistral, so that two spaces before a word would become one token.
-    """
-    stored = json.loads(backend.to_str())["model"]
-    if stored["type"] != "BPE" or not stored["byte_fallback"]:
-        return  # no sentencepiece model with merges: Unigram, or a vocabulary of tiktoken
-    from sentencepiece import SentencePieceProcessor
-
-    model: Any = SentencePieceProcessor(model_file=str(pieces))
-    score = {model.id_to_piece(i): model.get_score(i) for i in range(model.get_piece_size())}
-    backend.model = models.BPE(
-        vocab=stored["vocab"],
-        merges=sorted(map(tuple, stored["merges"]), key=lambda pair: -score["".join(pair)]),
-        unk_token=stored["unk_token"],
-        fuse_unk=stored["fuse_unk"],
-        byte_fallback=True,
-    )
+def _left_padded(
+    prefixes: Sequence[Segment | None],
+    chunks: Sequence[tuple[int, ...]],
+    prefix_width: int,
+    chunk_width: int,
+) -> _Chunks:
+    """Chunks that continue prefixes, each of the two left-padded to its width."""
+    rows, width = len(chunks), prefix_width + chunk_width
+    tokens = np.zeros((rows, chunk_width), dtype=np.int64)
+    seen = np.zeros((rows, width), dtype=bool)
+    for row, (prefix, chunk) in enumerate(zip(prefixes, chunks, strict=True)):
+        length = 0 if prefix is None else len(prefix)
+        tokens[row, chunk_width - len(chunk) :] = chunk
+        seen[row, prefix_width - length : prefix_width] = True
+        seen[row, width - len(chunk) :] = True
+    # A padding column before the chunk gets some valid position; nobody looks at it.
+    positions = np.maximum(np.cumsum(seen, axis=1)[:, prefix_width:] - 1, 0)
+    seen_by = np.repeat(seen[:, None, :], chunk_width, axis=1)
+    seen_by[:, :, prefix_width:] &= np.tri(chunk_width, dtype=bool)
+    # Padding sees itself: a softmax over nothing would be NaN.
+    seen_by[:, :, prefix_width:] |= np.eye(chunk_width, dtype=bool)
+    return _Chunks(tokens, positions, seen_by)
 
 
 def _check_device(device: str) -> torch.device:

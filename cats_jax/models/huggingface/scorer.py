@@ -182,14 +182,11 @@ class HuggingFaceScorer:
             self._compute([ends[i] for i in wave if not ends[i].computed])
 
     def _compute(self, segments: Sequence[Segment]) -> None:
-        """Computes, scores and caches segments, grouped by the widths of prefix and chunk."""
-        groups: dict[tuple[int, int], list[Segment]] = {}
-        for segment in segments:
-            prefix = len(segment) - segment.own
-            widths = (padded(prefix, WIDTH), padded(segment.own, CHUNK_WIDTH))
-            groups.setdefault(widths, []).append(segment)
-        for widths, group in sorted(groups.items()):
-            self._budget.run(group, sum(widths), self._extend)
+        """Computes, scores and caches segments."""
+        widths = [
+            padded(len(each) - each.own, WIDTH) + padded(each.own, CHUNK_WIDTH) for each in segments
+        ]
+        self._budget.run(segments, widths, self._extend)
 
     def _extend(self, segments: Sequence[Segment]) -> None:
         prefixes = [segment.parent for segment in segments]

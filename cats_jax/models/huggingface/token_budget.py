@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import bisect
+import itertools
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -34,8 +36,10 @@ class TokenBudget:
             raise ValueError(f"a token budget must be at least 1, got {tokens}")
         self.tokens = tokens
 
-    def run(self, items: Sequence[Item], width: int, run: Callable[[Sequence[Item]], None]) -> None:
-        """Calls `run` on consecutive slices of `items`, each of at most `tokens // width` items.
+    def run(
+        self, items: Sequence[Item], widths: Sequence[int], run: Callable[[Sequence[Item]], None]
+    ) -> None:
+        """Calls `run` on consecutive slices of `items` whose widths add up to at most `tokens`.
 
         If `run` runs out of memory, the budget becomes half of that slice's tokens and the same
         items are tried again in smaller slices, so `run` must keep no partial result of a failed
@@ -44,9 +48,10 @@ class TokenBudget:
         Raises:
             RunStoppedError: a single item ran out of memory.
         """
+        total = [0, *itertools.accumulate(widths)]
         start = 0
         while start < len(items):
-            size = min(max(1, self.tokens // width), len(items) - start)
+            size = max(1, bisect.bisect_right(total, total[start] + self.tokens) - 1 - start)
             try:
                 run(items[start : start + size])
             except Exception as error:
@@ -54,11 +59,11 @@ class TokenBudget:
                     raise
                 if size == 1:
                     raise RunStoppedError(
-                        f"out of memory with a single row of {width} tokens: nothing is lost, "
-                        "start again with a smaller kv_cache_gib (it leaves more for the rows of "
-                        "batch_tokens), dtype bfloat16, or a smaller model"
+                        f"out of memory with a single row of {widths[start]} tokens: nothing is "
+                        "lost, start again with a smaller kv_cache_gib (it leaves more for the "
+                        "rows of batch_tokens), dtype bfloat16, or a smaller model"
                     ) from error
-                self.tokens = max(1, size * width // 2)
+                self.tokens = max(1, (total[start + size] - total[start]) // 2)
             else:
                 start += size
                 continue

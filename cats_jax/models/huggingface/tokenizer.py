@@ -1,0 +1,52 @@
+"""The tokenizer of a model folder, as it was saved."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from typing import Any
+
+from tokenizers import Tokenizer, models
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+from ..local_files import LOCAL_FILES
+
+
+def load_tokenizer(folder: pathlib.Path) -> Any:
+    """The tokenizer as it was saved.
+
+    AutoTokenizer (5.19) takes the class of the model type for some types, qwen2 among them, and
+    rebuilds its splitting rules, also where the folder holds a tokenizer of another kind. A folder
+    that says its tokenizer.json is the whole tokenizer is taken at its word.
+    """
+    file = folder / "tokenizer_config.json"
+    saved_class = json.loads(file.read_text()).get("tokenizer_class") if file.is_file() else None
+    if saved_class in ("TokenizersBackend", "PreTrainedTokenizerFast"):
+        return PreTrainedTokenizerFast.from_pretrained(folder, local_files_only=True)
+    tokenizer: Any = AutoTokenizer.from_pretrained(folder, **LOCAL_FILES)
+    pieces = folder / "tokenizer.model"
+    if pieces.is_file() and not (folder / "tokenizer.json").is_file():
+        _merge_by_score(tokenizer.backend_tokenizer, pieces)
+    return tokenizer
+
+
+def _merge_by_score(backend: Tokenizer, pieces: pathlib.Path) -> None:
+    """Orders the merges of a converted sentencepiece model by the scores of its pieces.
+
+    transformers (5.19) orders them by id instead. Runs of spaces have low ids and the lowest score
+    in the models of Llama 2 and Mistral, so that two spaces before a word would become one token.
+    """
+    stored = json.loads(backend.to_str())["model"]
+    if stored["type"] != "BPE" or not stored["byte_fallback"]:
+        return  # no sentencepiece model with merges: Unigram, or a vocabulary of tiktoken
+    from sentencepiece import SentencePieceProcessor
+
+    model: Any = SentencePieceProcessor(model_file=str(pieces))
+    score = {model.id_to_piece(i): model.get_score(i) for i in range(model.get_piece_size())}
+    backend.model = models.BPE(
+        vocab=stored["vocab"],
+        merges=sorted(map(tuple, stored["merges"]), key=lambda pair: -score["".join(pair)]),
+        unk_token=stored["unk_token"],
+        fuse_unk=stored["fuse_unk"],
+        byte_fallback=True,
+    )
