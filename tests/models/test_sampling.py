@@ -113,6 +113,25 @@ def test_filters_equal_brute_force(probs, temperature, top_p, top_k):
     assert (got > 0).any()
 
 
+def test_a_large_vocabulary_is_filtered_as_a_small_one():
+    rng = np.random.default_rng(0)
+    # Flat rows keep more tokens than are ranked at first; rounded logits have many equal ones.
+    logits = np.concatenate(
+        [scale * rng.normal(size=(8, 3000)).round(1) for scale in (0.01, 1.0, 5.0)]
+    )
+    log_probs = torch.tensor(logits).log_softmax(-1)
+    rows = len(logits)
+    top_p = torch.tensor([0.1, 0.5, 0.9, 0.999, 1.0, 1.0, 0.9, 0.9] * 3, dtype=torch.float64)
+    top_k = torch.tensor([0, 0, 0, 0, 0, 1024, 5, 2000] * 3)
+    got = sampling.filtered_weights(
+        log_probs, column(0.8, rows), top_p, top_k, truncated=True
+    ).numpy()
+    for row in range(rows):
+        probs = np.exp(log_probs[row].numpy())
+        expected = reference_weights(probs, 0.8, float(top_p[row]), int(top_k[row]))
+        np.testing.assert_array_equal(got[row] > 0, expected > 0)
+
+
 def test_equal_probabilities_are_ranked_by_id():
     log_probs = torch.full((1, 6), 1 / 6, dtype=torch.float64).log()
     arguments = (column(1.0, 1), column(1.0, 1), column(2, 1, torch.long))

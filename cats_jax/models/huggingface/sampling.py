@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 # Elements of one [rows, vocabulary] float64 block: large vocabularies go block by block. 128 MiB
@@ -19,6 +20,9 @@ from torch import Tensor
 # which took more time than the arithmetic.
 _BLOCK_ELEMENTS = 1 << 24
 _CPU_BLOCK_ELEMENTS = 1 << 20
+
+# How many of the most likely tokens are ranked at first. Temperatures of about 1 keep fewer.
+_FEW = 1024
 
 # splitmix64 (Steele, Lea, Flood 2014): increment and the two multipliers, unsigned.
 _GAMMA = 0x9E3779B97F4A7C15
@@ -128,17 +132,41 @@ def filtered_weights(
     probs = (log_probs / temperature[:, None]).softmax(-1)
     if not truncated:
         return probs
-    ranked, order = probs.sort(dim=-1, descending=True, stable=True)
-    rank = torch.arange(probs.shape[1], device=probs.device)
+    return torch.where(_kept(probs, top_p, top_k), probs, 0.0)
+
+
+def _kept(probs: Tensor, top_p: Tensor, top_k: Tensor) -> Tensor:
+    """Which tokens top-k and top-p leave, bool[S, V]. Sorting large vocabularies is avoided."""
+    everything = (top_p >= 1) & (top_k == 0)
+    few = min(probs.shape[1], _FEW)
+    ranked = probs.topk(few, dim=-1).values
+    number = _num_kept(ranked, probs, top_p, top_k)
+    # All of the few are kept, so that more may be; or top-p is a share of more than the few.
+    open_ = ((number == few) & (top_k != few) | (top_k > few)) & ~everything
+    if few < probs.shape[1] and bool(open_.any()):
+        whole = probs[open_].sort(dim=-1, descending=True).values
+        number[open_] = _num_kept(whole, probs[open_], top_p[open_], top_k[open_])
+        ranked = F.pad(ranked, (0, probs.shape[1] - few))
+        ranked[open_] = whole
+    least = ranked.gather(1, number[:, None] - 1)
+    above, equal = probs > least, probs == least
+    left = number[:, None] - above.sum(-1, keepdim=True)
+    return above | (equal & (equal.cumsum(-1) <= left)) | everything[:, None]
+
+
+def _num_kept(ranked: Tensor, probs: Tensor, top_p: Tensor, top_k: Tensor) -> Tensor:
+    """How many tokens of `ranked`, the largest of `probs` in descending order, are kept, i64[S]."""
+    whole = (ranked if ranked.shape[1] == probs.shape[1] else probs).sum(-1)
+    rank = torch.arange(ranked.shape[1], device=probs.device)
     in_top_k = (rank < top_k[:, None]) | (top_k == 0)[:, None]
     ranked = torch.where(in_top_k, ranked, 0.0)
+    mass = torch.where(top_k == 0, whole, ranked.sum(-1))
     mass_before = ranked.cumsum(-1) - ranked
     # The smallest set of mass >= top_p: whoever starts below it. top_p = 1 means "off", also where
     # rounding lets the mass reach 1 before the tail.
-    in_top_p = (mass_before < top_p[:, None] * ranked.sum(-1, keepdim=True)) | (top_p >= 1)[:, None]
+    in_top_p = (mass_before < (top_p * mass)[:, None]) | (top_p >= 1)[:, None]
     # The first always stays: a top_p so small that it underflows must not empty the row.
-    keep = in_top_k & (in_top_p | (rank == 0))
-    return torch.where(torch.zeros_like(keep).scatter(-1, order, keep), probs, 0.0)
+    return (in_top_k & (in_top_p | (rank == 0))).sum(-1)
 
 
 def _splitmix(state: Tensor) -> Tensor:
