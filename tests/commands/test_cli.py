@@ -620,18 +620,6 @@ def test_solve_draws_the_tree_of_a_real_search(capsys):
     assert re.search(r"answer: \S+   status: answered", out)
 
 
-@pytest.mark.slow
-def test_demo_in_small(capsys, tmp_path):
-    folder = tmp_path / "demo"
-    arguments = ["demo", "--questions", "5", "--num-candidates", "4", "--output", str(folder)]
-    assert cli.run(arguments) == 0
-    out = capsys.readouterr().out
-    for name in ("greedy", "majority", "best_of_n", "beam", "cats_constant", "cats_random"):
-        assert name in out
-    assert "One search: " in out
-    assert (folder / "accuracy-tokens.png").exists()
-
-
 @pytest.mark.usefixtures("no_models")
 def test_a_checkpoint_trained_with_other_features_is_refused(capsys, recipe, tmp_path):
     settings = learners.CATS

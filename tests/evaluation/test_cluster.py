@@ -270,6 +270,9 @@ def test_the_command_on_a_new_local_cluster(tmp_path, recipe_file):
     assert len(read_run(output).rows) == 4
 
 
+_OF_THE_DEMO = ("greedy", "majority", "best_of_n", "beam", "cats_constant", "cats_random")
+
+
 def test_a_demo_with_two_workers_prints_what_one_process_prints(tmp_path):
     """But for seconds. Its cells are open at once, and end in another order."""
     arguments = ["demo", "--questions", "5", "--num-candidates", "4"]
@@ -285,6 +288,9 @@ def test_a_demo_with_two_workers_prints_what_one_process_prints(tmp_path):
         )
         assert done.returncode == 0, done.stderr
         assert done.stderr == ""
+        for strategy in _OF_THE_DEMO:
+            assert strategy in done.stdout
+        assert (output / "accuracy-tokens.png").exists()
         first, *_ = re.findall("^demo-0: .*", done.stdout, re.MULTILINE)
         tables, rest = done.stdout[done.stdout.index(first) :].split("figure: ", 1)
         tree = rest[rest.index("One search: ") : rest.index("   seconds: ")]

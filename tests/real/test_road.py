@@ -36,12 +36,12 @@ SMALLER = {
     "max_step_tokens: 512, max_answer_tokens: 2048": "max_step_tokens: 24, max_answer_tokens: 96",
     "max_depth: 40": "max_depth: 10",
     "start: 1000, count: 200": "start: 20, count: 10",
-    "count: 1000": "count: 20",
+    "count: 1000": "count: 12",
     "root_draws: 32, revisit_draws: 4": "root_draws: 4, revisit_draws: 1",
     "root_draws: 64, revisit_draws: 4": "root_draws: 4, revisit_draws: 1",
     "num_candidates: [4, 16, 64]": "num_candidates: [4]",
     "questions: math500": (
-        "questions: {dataset: math12k, file: data/math12k.jsonl, shuffle: 0, start: 30, count: 6}"
+        "questions: {dataset: math12k, file: data/math12k.jsonl, shuffle: 0, start: 30, count: 3}"
     ),
 }
 """What is put in place of what in the recipes of the page."""
@@ -205,7 +205,7 @@ def check_last_run(road: Road) -> None:
     names = ("majority", "best_of_n_weighted", "beam", "cats")
     expected = {("greedy", 1), *((name, 4) for name in names)}
     cells = collections.Counter((row["strategy"], row["num_candidates"]) for row in rows)
-    assert cells == dict.fromkeys(expected, 6)
+    assert cells == dict.fromkeys(expected, 3)
     assert {row["status"] for row in rows} <= {"answered", "no_answer"}
     text = printed(road, "report")
     assert all(f"| {name} " in text for name, _ in expected)

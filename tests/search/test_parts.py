@@ -1,5 +1,6 @@
 """The parts of a search, each against brute force: scores, ranks, allocation, votes, actions."""
 
+import functools
 import itertools
 import math
 import random
@@ -226,6 +227,23 @@ def test_discount_outside_its_range_is_refused():
 # Features
 
 
+@functools.cache
+def _features_and_gradient(name: str):
+    """One program for all seeds: the features of a state, and their slope in the pool's scores."""
+    score = search.aggregation(name)
+
+    def total(scores: jax.Array, state: search.SearchState) -> tuple[jax.Array, jax.Array]:
+        pool = state.pool.replace(step_scores=scores)
+        features = search.extract(state.replace(pool=pool), score)
+        return jnp.sum(features), features
+
+    def both(state: search.SearchState) -> tuple[jax.Array, jax.Array]:
+        gradient, features = jax.grad(total, has_aux=True)(state.pool.step_scores, state)
+        return features, gradient
+
+    return jax.jit(both)
+
+
 @pytest.mark.parametrize("name", search.AGGREGATIONS)
 @pytest.mark.parametrize("seed", range(4))
 def test_features_are_those_of_the_oracle(name, seed):
@@ -288,18 +306,12 @@ def test_features_are_those_of_the_oracle(name, seed):
             for group in ("frontier", "pool", "finished")
         },
     )
-    features = search.extract(state, search.aggregation(name))
+    features, gradient = jax.device_get(_features_and_gradient(name)(state))
     for slot in range(8):
         expected = oracle.node_features(rules, plain, slot) if slot < 5 else None
         np.testing.assert_allclose(
             features[slot], script.feature_row(expected), rtol=1e-5, atol=1e-5
         )
-
-    def total(scores: jax.Array) -> jax.Array:
-        pool = state.pool.replace(step_scores=scores)
-        return jnp.sum(search.extract(state.replace(pool=pool), search.aggregation(name)))
-
-    gradient = np.asarray(jax.grad(total)(state.pool.step_scores))
     assert np.isfinite(gradient).all()
     assert not gradient[~np.asarray(state.pool.valid)].any()
     assert not gradient[:, 3:].any()

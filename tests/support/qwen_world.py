@@ -39,7 +39,7 @@ VOCABULARY = 151_936
 _SEEN = 3000
 """Number of texts that say which ids are used."""
 
-_BATCH = 24
+_BATCH = 12
 
 _ROLES = {
     "user": world_tokenizer.BOS_ID,
