@@ -1250,6 +1250,27 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/theory/test_budget.py", "-k", "negative_denominator"),
     ),
     Mutant(
+        name="a certificate holds for another policy",
+        file="cats_jax/specs/certificates.py",
+        original='for kind in ("policy", "prm", "controller")',
+        mutated='for kind in ("prm", "controller")',
+        tests=("tests/evaluation/test_guarantees.py", "-k", "known_by_their_files"),
+    ),
+    Mutant(
+        name="an answer below the certified threshold is given",
+        file="cats_jax/live/abstention.py",
+        original="score >= threshold",
+        mutated="score <= threshold",
+        tests=("tests/reporting/test_selective_answers.py", "-k", "below_the_threshold"),
+    ),
+    Mutant(
+        name="a threshold keeps the level of one that was not certified",
+        file="theory/testing.py",
+        original="            carried = 0.0\n",
+        mutated="            pass\n",
+        tests=("tests/reporting/test_selective_answers.py", "-k", "fallback"),
+    ),
+    Mutant(
         name="p_N that rounds to 1 certifies what it can't",
         file="theory/budget.py",
         original="return possible & (",

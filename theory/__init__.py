@@ -71,6 +71,8 @@ from .pac_bayes import occam_bound as occam_bound
 from .pac_bayes import occam_kl_bound as occam_kl_bound
 from .pac_bayes import seeger_bound as seeger_bound
 from .pac_bayes import tolstikhin_seldin_bound as tolstikhin_seldin_bound
+from .selective import Selective as Selective
+from .selective import certify_selective as certify_selective
 from .sparsity import Sparsity as Sparsity
 from .sparsity import measure_sparsity as measure_sparsity
 from .sparsity import sparsity_bound as sparsity_bound

@@ -21,7 +21,7 @@ from . import _arguments as arguments
 from ._arguments import Array, Floats, Numbers
 from .pac_bayes import holdout_bound
 
-Order = Literal["holm", "descending"]
+Order = Literal["holm", "descending", "fallback"]
 """How the level delta is spread over the tests, see `reject`."""
 
 
@@ -76,11 +76,14 @@ def reject(p_values: Numbers, *, delta: float, order: Order = "holm") -> npt.NDA
     * `descending`: from the last hypothesis to the first, each at delta, up to the first that is
       not rejected. Powerful where the last is the safest. The order must have been fixed before the
       data. Where accuracy falls with cost it certifies nothing.
+    * `fallback`: from the last hypothesis to the first. Each has delta / G, and what the one before
+      it had if that was rejected (Wiens: "A fixed sequence Bonferroni procedure", 2003). It goes on
+      after a hypothesis that is not rejected. The order must have been fixed before the data.
 
     Args:
         p_values: f64[G] in [0, 1], of any dependence on one another.
         delta: in (0, 1).
-        order: one of the two.
+        order: one of the three.
 
     Returns:
         bool[G].
@@ -96,8 +99,10 @@ def reject(p_values: Numbers, *, delta: float, order: Order = "holm") -> npt.NDA
     elif order == "descending":
         ranks = np.arange(p.size)[::-1]
         levels = np.full(p.size, level)
+    elif order == "fallback":
+        return _fall_back(p, level)
     else:
-        raise ValueError(f"order={order!r}: one of 'holm', 'descending' is needed")
+        raise ValueError(f"order={order!r}: one of 'holm', 'descending', 'fallback' is needed")
     rejected = np.zeros(p.size, bool)
     rejected[ranks] = np.logical_and.accumulate(p[ranks] <= levels)
     return rejected
@@ -153,6 +158,17 @@ def selective_p(errors: Numbers, answered: Numbers, alpha: Numbers) -> Floats:
     alpha = arguments.inner_mean("alpha", alpha)
     rest = np.where(wrong < total, total - wrong, 1)
     return arguments.plain(np.where(wrong < total, special.betaincc(wrong + 1, rest, alpha), 1.0))
+
+
+def _fall_back(p: Array, level: float) -> npt.NDArray[np.bool_]:
+    """Rejections of the order `fallback`, see `reject`."""
+    rejected, carried = np.zeros(p.size, bool), 0.0
+    for place in range(p.size - 1, -1, -1):
+        carried += level / p.size
+        rejected[place] = p[place] <= carried
+        if not rejected[place]:
+            carried = 0.0
+    return rejected
 
 
 def _at_least(hits: Array, total: Array, target: float) -> Array:

@@ -30,6 +30,7 @@ from scipy.special import expit, log_expit, logit
 
 from search.calibration import MIN_PROBABILITY, MIN_SCORE
 
+from ..datasets.digests import text_digest
 from ..errors import BadInputError
 from ..specs.calibrations import IDENTITY, NAMES, CalibrationValues
 from ..storage.durable import replace_json
@@ -114,6 +115,7 @@ def calibrate_bank(
         "candidates": int(fitted_on.right.size),
         "held_out_questions": None if held_out is None else len(held_out.ids),
         "models": bank.manifest["models"],
+        "texts": sorted(map(text_digest, bank.texts)),
         "prms": prms,
     }
 

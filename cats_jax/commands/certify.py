@@ -7,6 +7,8 @@ from typing import Literal
 
 import tyro
 
+from ..errors import BadInputError
+
 
 def certify(
     run: tyro.conf.Positional[pathlib.Path],
@@ -14,6 +16,7 @@ def certify(
     target: float | None = None,
     max_loss: float | None = None,
     against: str | None = None,
+    selective: bool = False,
     delta: float = 0.05,
     order: Literal["holm", "descending"] = "holm",
     strategies: tuple[str, ...] = (),
@@ -32,6 +35,8 @@ def certify(
         target: certify an accuracy above this.
         max_loss: certify an accuracy that is at most this far below that of --against.
         against: strategy at its largest N in the run, such as best_of_n.
+        selective: abstain below a threshold on the score of an answer: find the lowest one at which
+            the accuracy of the answered questions is above the target.
         delta: probability at most that anything that is certified is false.
         order: correction of the tests: holm, or from the largest N to the smallest (descending).
         strategies: labels of the strategies to test; default: all.
@@ -42,6 +47,7 @@ def certify(
             certificate.json.
     """
     import json
+    from functools import partial
 
     from ..reporting.certified_configurations import (
         Claim,
@@ -51,23 +57,33 @@ def certify(
     )
     from ..reporting.drawing import FORMATS, drawing, save_figure
     from ..reporting.selection import Selection, select_runs
+    from ..reporting.selective_answers import certify_selective, selective_sheet
     from ..reporting.sheet_files import output_folder, write_sheets
     from ..runs.folder import read_run
     from ..storage.durable import whole_text
     from .terminal import make_console, show_sheet
 
     claim = Claim(target, max_loss, against)
+    if selective and (target is None or order != "holm"):
+        raise BadInputError("--selective: takes --target A, without --max-loss and --order")
     (chosen,) = select_runs([read_run(run)], Selection(strategies, num_candidates, prms))
     folder = None if output is None else output_folder(output)
-    certificate = certify_run(chosen, claim, delta=delta, order=order)
-    sheet = certificate_sheet(certificate)
+    figure = None
+    if selective:
+        assert target is not None
+        certificate = certify_selective(chosen, target, delta=delta)
+        sheet = selective_sheet(certificate)
+    else:
+        certificate = certify_run(chosen, claim, delta=delta, order=order)
+        sheet, figure = certificate_sheet(certificate), partial(draw_certificate, certificate)
     show_sheet(make_console(), sheet)
     if folder is not None:
         write_sheets([sheet], folder)
-        with drawing():
-            figure = draw_certificate(certificate)
-            for kind in FORMATS:
-                save_figure(figure, folder / f"certificate.{kind}")
+        if figure is not None:
+            with drawing():
+                drawn = figure()
+                for kind in FORMATS:
+                    save_figure(drawn, folder / f"certificate.{kind}")
         with whole_text(folder / "certificate.json") as file:
             file.write(json.dumps(certificate.as_json(), indent=1) + "\n")
     return 0 if certificate.chosen is not None else 1

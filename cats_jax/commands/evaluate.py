@@ -125,6 +125,8 @@ def evaluate(
     evaluation = prepare(loaded, models)
     for note in evaluation.notes:
         say(console, f"warning: {note}")
+    for line in evaluation.guarantees:
+        say(console, line)
     settled = evaluation.recipe
     if not folder.exists() and bank is None and searching.ray is None:
         # Before the folder is made: with other settings it would be another run's.

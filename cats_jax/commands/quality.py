@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import pathlib
 from collections.abc import Sequence
@@ -25,6 +26,9 @@ def quality(
     neutral: Literal["right", "wrong", "out"] = "right",
     level: float = 0.9,
     clip: float = 0.0,
+    certified: bool = False,
+    delta: float = 0.05,
+    trust: float = 0.85,
     output: pathlib.Path | None = None,
     plot: pathlib.Path | None = None,
     scored: pathlib.Path | None = None,
@@ -45,6 +49,11 @@ def quality(
         level: share of questions on which epsilon holds, in (0, 1].
         clip: scores are moved into [clip, 1 - clip] for the cross-entropy; 0: it is infinite where
             a score is certain and wrong.
+        certified: also bound each PRM's risk and its gain over the constant score 1, and find the
+            score from which on a step may be trusted; the questions must have trained and chosen
+            nothing.
+        delta: with --certified, probability at most that a bound is false.
+        trust: with --certified, probability at least that a trusted step is right.
         output: JSON file for all figures, replaced if it exists.
         plot: file for the calibration curves, .png, .svg or .pdf, replaced if it exists.
         scored: JSONL file for the rows with the scores of all PRMs, for the next call.
@@ -54,17 +63,19 @@ def quality(
 
     from ..reporting.drawing import check_suffix
     from ..scoring import quality_report as report
+    from ..scoring.certified_quality import certified_quality, certified_sheets, check_certified
     from ..scoring.labelled import read_labelled
     from ..scoring.quality import check_settings
     from ..scoring.quality import quality as figures_of
     from ..scoring.score_labelled import write_labelled
     from ..storage.durable import check_output, whole_text
-    from .terminal import make_console, show_table
+    from .terminal import make_console, show_sheet, show_table
 
     if not inputs:
         raise BadInputError("quality: name at least one file of labelled steps")
     specs = [loading.spec(prm) for prm in prms]
     check_settings(level, clip)
+    check_certified(delta, trust)
     if scored is not None and not prms:
         raise BadInputError("--scored keeps new scores: name the PRMs by --prms, or leave it out")
     if len(prms) > 1 and loading.backend not in ("hf", "vllm"):
@@ -114,6 +125,9 @@ def quality(
             f"{infinite} scores are exactly 0 or 1 and wrong, which makes a cross-entropy "
             "infinite: --clip 1e-6 bounds it"
         )
+    bounds = certified_quality(labelled, delta=delta, trust=trust) if certified else []
+    for sheet in (sheet for group in bounds for sheet in certified_sheets(group)):
+        show_sheet(console, sheet)
     if output is not None:
         with whole_text(output) as file:
             content = {
@@ -122,6 +136,7 @@ def quality(
                 "unlabelled_rows": labelled.num_unlabelled,
                 "unscored_paths": errors,
                 "groups": report.as_json(groups),
+                "certified": [dataclasses.asdict(group) for group in bounds],
             }
             file.write(json.dumps(content, indent=1, allow_nan=False) + "\n")
     if plot is not None:

@@ -24,6 +24,8 @@ def solve(
     *,
     recipe: pathlib.Path | None = None,
     strategy: str | None = None,
+    certified: str | None = None,
+    elsewhere: bool = False,
     num_candidates: Annotated[int | None, tyro.conf.arg(aliases=["-n"])] = None,
     policy: str | None = None,
     policy_format: str | None = None,
@@ -60,6 +62,9 @@ def solve(
             proportional_resampling, mcts, speculative_rejection, adaptive_consistency,
             early_stopping_consistency, sequential_best_of_n, cats or cats_random; or a function of
             your own as module:function; or the label of a strategy in the recipe. Default: beam.
+        certified: certificate.json of `cats-jax certify`: search with its strategy and N; without a
+            recipe with its models, calibration and limits, too.
+        elsewhere: go on without the guarantee where models or limits are not the certificate's.
         num_candidates: N, candidates per reasoning step at most; default: 16.
         policy: model folder, or a policy of the embedded world; default: weak.
         policy_format: format in which the policy is asked: a name, a .yaml file, or auto (default).
@@ -88,7 +93,9 @@ def solve(
     """
     from ..controllers.strategies import foreign_models
     from ..evaluation.cells import grid
+    from ..evaluation.guarantees import guarantees
     from ..evaluation.runners import largest_work
+    from ..live.abstention import decided
     from ..live.searcher import Searcher
     from ..models.backend import check_there
     from ..models.settle import check_shares, settle
@@ -104,7 +111,11 @@ def solve(
         raise BadInputError("question is blank: give its text")
     if any("\ud800" <= char <= "\udfff" for char in question):
         raise BadInputError("question is not UTF-8 text: check the terminal's encoding (locale)")
+    if elsewhere and certified is None:
+        raise BadInputError("--elsewhere: goes on beyond a certificate: give it with --certified")
     given = {
+        "certified": certified,
+        "elsewhere": elsewhere or None,
         "strategy": strategy,
         "num_candidates": num_candidates,
         "policy": policy,
@@ -141,6 +152,7 @@ def solve(
     check_there((chosen, *prms))
     fingerprints = {f"prm {each.label}": models.fingerprint(each) for each in prms}
     fingerprints["policy"] = models.fingerprint(chosen)
+    held = guarantees(one, fingerprints, of_questions=False)
     for line in foreign_models(one.strategies, fingerprints):
         say(status, f"warning: {line}")
     check_shares(chosen, prms)
@@ -170,6 +182,8 @@ def solve(
     started = time.perf_counter()
     with status.status("searching; the first search of its kind compiles its programs"):
         (result,) = searcher.run([asked])
+    if cell.spec.certified is not None:
+        result = decided(result, cell.spec.certified.threshold)
     seconds, compiling = (
         time.perf_counter() - started,
         searcher.timings.as_dict().get("compiling", 0.0),
@@ -182,6 +196,8 @@ def solve(
         f"loading models {loading_seconds:.1f} s, compiling {compiling:.1f} s, searching "
         f"{seconds - compiling:.1f} s",
     )
+    for guarantee in held.values():
+        say(console, guarantee.line)
     if epsilon is not None:
         from ..reporting.certificates import describe_certificate
 
@@ -192,6 +208,7 @@ def solve(
 _OF_STRATEGIES = ("checkpoint", "width", "path_score")
 _OF_MODELS = ("policy", "policy_format", "policy_adapter", "prm_format", "prm_adapter", "prm_head")
 _OF_MODELS += ("calibration", "max_step_tokens")
+_OF_CERTIFICATES = ("strategy", "num_candidates", "calibration", *_OF_STRATEGIES)
 
 
 def _of_options(given: Mapping[str, Any], loading: ModelOptions) -> Recipe:
@@ -200,6 +217,8 @@ def _of_options(given: Mapping[str, Any], loading: ModelOptions) -> Recipe:
     from ..specs.calibrations import load_calibrations
     from ..specs.recipe import PolicySpec, PrmSpec, QuestionSpec, Recipe, StrategySpec
 
+    if "certified" in given:
+        return _of_certificate(given, loading)
     settings = loading.settings()
     steps = {name: given[name] for name in ("max_step_tokens",) if name in given}
     policy = PolicySpec(
@@ -236,9 +255,54 @@ def _of_options(given: Mapping[str, Any], loading: ModelOptions) -> Recipe:
     )
 
 
+def _certified(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The entry of a certified strategy in a recipe.
+
+    Raises:
+        BadInputError: an option is given that is the certificate's to set.
+    """
+    for name in _OF_CERTIFICATES:
+        if name in given:
+            raise BadInputError(
+                f"--{name.replace('_', '-')}: the certificate {given['certified']!r} names the "
+                "strategy with its options, N and calibration: leave the option out"
+            )
+    return {"certified": given["certified"], "elsewhere": "elsewhere" in given}
+
+
+def _of_certificate(given: Mapping[str, Any], loading: ModelOptions) -> Recipe:
+    """A recipe of one cell from a certificate, with what was given in place of its values."""
+    from ..specs.certificates import LIMITS, read_content
+    from ..specs.recipe import parse_recipe
+
+    strategy = _certified(given)
+    content = read_content(given["certified"])
+    config, changed = content["config"], loading.settings() if loading.given() else {}
+    policy, prms = dict(config["policy"]), [dict(prm) for prm in config["prms"]]
+    chosen = content["configurations"][content["chosen"] or 0].get("prm")
+    prms = [prm for prm in prms if prm.get("label") == chosen]
+    for model, name in ((policy, "policy"), *((prm, "prm") for prm in prms)):
+        keys = {name: "path", f"{name}_format": "format", f"{name}_adapter": "adapter"}
+        keys |= {"prm_head": "head"} if name == "prm" else {"max_step_tokens": "max_step_tokens"}
+        model |= changed | {key: given[option] for option, key in keys.items() if option in given}
+    limits = {name: given.get(name, config.get(name)) for name in LIMITS}
+    return parse_recipe(
+        {
+            "name": "solve",
+            "strategies": [strategy],
+            "questions": {"world": "test", "count": 1},
+            "policy": policy,
+            "prms": prms,
+            "seeds": given.get("seed", 0),
+            "in_flight": 1,
+            **{name: value for name, value in limits.items() if value is not None},
+        }
+    )
+
+
 def _of_recipe(path: pathlib.Path, given: Mapping[str, Any], loading: ModelOptions) -> Recipe:
     """A recipe of one cell from a recipe's, with what was given in place of its values."""
-    from ..specs.recipe import StrategySpec, load_recipe
+    from ..specs.recipe import StrategySpec, load_recipe, parse_strategy
 
     for option in (
         *(f"--{n.replace('_', '-')}" for n in _OF_MODELS if n in given),
@@ -251,7 +315,12 @@ def _of_recipe(path: pathlib.Path, given: Mapping[str, Any], loading: ModelOptio
     limits = {name: given[name] for name in ("max_depth", "budget") if name in given}
     recipe = load_recipe(path, {**limits, "in_flight": 1})
     label = given.get("strategy", recipe.strategies[0].label)
-    spec = next((s for s in recipe.strategies if s.label == label), StrategySpec(label))
+    if "certified" in given:
+        spec = parse_strategy(_certified(given))
+    else:
+        spec = next((s for s in recipe.strategies if s.label == label), StrategySpec(label))
+    if spec.certified is not None:
+        _certified({"certified": spec.certified.file, **_certified_options(given)})
     options = tuple(sorted({**dict(spec.options), **dict(_options(given))}.items()))
     labels = [prm.label for prm in recipe.prms]
     if "prm" in given and given["prm"] not in labels:
@@ -267,6 +336,11 @@ def _of_recipe(path: pathlib.Path, given: Mapping[str, Any], loading: ModelOptio
         prms=tuple(prm for prm in recipe.prms if prm.label == wanted),
         seeds=(given.get("seed", recipe.seeds[0]),),
     )
+
+
+def _certified_options(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The given options that a certificate sets, but for the strategy's label."""
+    return {name: given[name] for name in _OF_CERTIFICATES[1:] if name in given}
 
 
 def _options(given: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:

@@ -14,6 +14,7 @@ from ..runs.folder import row_key
 from ..specs.calibrations import IDENTITY, CalibrationValues, calibration_of
 from ..specs.models import PolicySpec
 from ..specs.recipe import PrmSpec, Recipe, StrategySpec
+from .guarantees import certified_prm
 
 
 @dataclass(frozen=True)
@@ -79,17 +80,27 @@ def grid(recipe: Recipe) -> tuple[Cell, ...]:
     cells: list[Cell] = []
     for prm in (None, *recipe.prms):
         for spec in recipe.strategies:
-            method = build_strategy(spec, None if prm is None else prm.path_score)
+            certified = spec.certified
+            if certified is not None and prm is not None and prm is not certified_prm(spec, recipe):
+                continue
+            path_score = None if prm is None else prm.path_score
+            if certified is not None:
+                path_score = certified.path_score
+            method = build_strategy(spec, path_score)
             strategy = method.strategy
             if strategy.uses_scores != (prm is not None):
                 continue
             calibration = IDENTITY
-            if prm is not None:
+            if certified is not None:
+                calibration = certified.calibration
+            elif prm is not None:
                 required = strategy.needs_calibration
                 calibration = calibration_of(prm.label, recipe.calibration, required=required)
             check_log_probs(f"strategy {spec.label!r}", strategy, calibration, recipe.policy)
             once = strategy.ignores_num_candidates
             values = (1,) if once else recipe.num_candidates
+            if certified is not None:
+                values = (certified.num_candidates,)
             if strategy.keeps_all_paths:
                 values = sorted(values, reverse=True)
             for num_candidates in values:

@@ -6,7 +6,6 @@ A search receives `Question`s only. Gold answers enter in `Recorder`, after a se
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import importlib.util
 import pathlib
 import time
@@ -25,6 +24,7 @@ from ..datasets import QuestionSet, load_questions
 from ..datasets.digests import text_digest
 from ..errors import BadInputError
 from ..grading.verdict import default_judge, needs_math
+from ..models.digests import folder_digest
 from ..models.footprint import PROMPT_TOKENS
 from ..models.settle import settle
 from ..models.source import ModelSource, described_format
@@ -35,6 +35,7 @@ from ..specs.recipe import QuestionSpec, Recipe, StrategySpec
 from ..storage.manifest import make_manifest
 from .cells import Cell, grid
 from .failing import FailureWatch
+from .guarantees import with_guarantees
 from .recording import Observer, Recorder
 from .runners import CellRunner, LocalRunner
 from .wall_times import WallTimes
@@ -53,6 +54,8 @@ class Evaluation:
         cells: the cells of the grid, in order of running.
         manifest: manifest of the run folder.
         notes: what the user should know and is no error, one line each.
+        guarantees: the guarantee of each strategy of a certificate, or why there is none, one line
+            each; they stand among the notes of the manifest.
     """
 
     recipe: Recipe
@@ -60,6 +63,7 @@ class Evaluation:
     cells: tuple[Cell, ...]
     manifest: Mapping[str, Any]
     notes: tuple[str, ...] = ()
+    guarantees: tuple[str, ...] = ()
 
     def bounds(self) -> list[tuple[Cell, int, int, int, int]]:
         """`cost_bounds` of this evaluation."""
@@ -117,13 +121,13 @@ def with_stand_ins(recipe: Recipe) -> tuple[Recipe, tuple[str, ...]]:
         if is_function_name(spec.name):
             # It may read scores: the bounds are those of a search that does, where there is a PRM.
             name = "best_of_n" if recipe.prms else "majority"
-            strategies.append(StrategySpec(name, spec.label))
+            strategies.append(StrategySpec(name, spec.label, (), spec.certified))
             continue
         try:
             build_strategy(spec)
         except MissingControllerError as error:
             missing.append(f"strategy {spec.label!r}: {error}")
-            spec = StrategySpec("cats_random", spec.label)
+            spec = StrategySpec("cats_random", spec.label, (), spec.certified)
         strategies.append(spec)
     return dataclasses.replace(recipe, strategies=tuple(strategies)), tuple(missing)
 
@@ -159,11 +163,12 @@ def prepare(
     fingerprints = {"policy": models.fingerprint(recipe.policy)}
     for spec in recipe.prms:
         fingerprints[f"prm {spec.label}"] = models.fingerprint(spec)
+    recipe, guarantees = with_guarantees(recipe, fingerprints)
     notes = (*questions.notes, *foreign_models(recipe.strategies, fingerprints))
     for spec in recipe.strategies:
         folder = controller_of(spec)
         if folder is not None:
-            fingerprints[f"controller {spec.label}"] = _folder_digest(folder)
+            fingerprints[f"controller {spec.label}"] = folder_digest(folder)
             if not seen:
                 _check_unseen(spec.label, folder, questions)
     manifest = make_manifest(
@@ -171,11 +176,14 @@ def prepare(
         models=fingerprints,
         questions=questions.fingerprint(),
         seeds=recipe.seeds,
-        notes=notes,
+        notes=(*notes, *guarantees),
     )
     manifest["formats"] = formats
     manifest["revisions"] = revisions_of(recipe.strategies)
-    return Evaluation(recipe, questions, grid(recipe), manifest, notes)
+    manifest["fitted_on"] = sum(
+        text_digest(item.text) in recipe.fitted_on for item in questions.questions
+    )
+    return Evaluation(recipe, questions, grid(recipe), manifest, notes, guarantees)
 
 
 def check_grading(questions: Sequence[QuestionSpec]) -> None:
@@ -256,11 +264,3 @@ def evaluate(
     times.writing = writer.seconds
     times.total = time.perf_counter() - started
     return read_run(folder), times
-
-
-def _folder_digest(folder: pathlib.Path) -> dict[str, Any]:
-    digest = hashlib.sha256()
-    for file in sorted(path for path in folder.rglob("*") if path.is_file()):
-        digest.update(str(file.relative_to(folder)).encode() + b"\0")
-        digest.update(hashlib.sha256(file.read_bytes()).digest())
-    return {"name": folder.name, "sha256": digest.hexdigest()}

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from ..datasets import QuestionSet
 from ..grading.verdict import grade_answer, is_covered
+from ..live.abstention import decided
 from ..live.results import SearchResult
 from ..protocols import AnswerJudge
 from ..runs.folder import Row, RunWriter
@@ -56,6 +57,9 @@ class Recorder:
     def __call__(self, result: SearchResult) -> None:
         """Grade one result and write its row, with its tree if `with_trees` was given."""
         started = time.perf_counter()
+        certified = self._cell.spec.certified
+        if certified is not None:
+            result = decided(result, certified.threshold)
         cell, identity = self._cell, result.question.id
         gold = self._questions.answers[identity]
         tolerance = self._questions.tolerances.get(identity)

@@ -43,7 +43,7 @@ def largest_work(recipe: Recipe) -> Work:
     policy = recipe.policy
     return Work(
         questions=recipe.in_flight,
-        paths=max(recipe.num_candidates),
+        paths=recipe.most_candidates,
         steps=recipe.max_depth,
         step_tokens=policy.max_step_tokens,
         answer_tokens=policy.max_answer_tokens,

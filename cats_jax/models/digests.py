@@ -24,6 +24,15 @@ def adapter_digests(path: str | pathlib.Path) -> dict[str, str]:
     return {name: file_digest(folder / name) for name in (ADAPTER_CONFIG, ADAPTER_WEIGHTS)}
 
 
+def folder_digest(folder: pathlib.Path) -> dict[str, str]:
+    """A folder's name, and the digest of all its files with their paths."""
+    digest = hashlib.sha256()
+    for file in sorted(path for path in folder.rglob("*") if path.is_file()):
+        digest.update(str(file.relative_to(folder)).encode() + b"\0")
+        digest.update(hashlib.sha256(file.read_bytes()).digest())
+    return {"name": folder.name, "sha256": digest.hexdigest()}
+
+
 def file_digest(path: pathlib.Path) -> str:
     """Digest of a file."""
     with path.open("rb") as file:

@@ -20,6 +20,7 @@ from theory.testing import Order
 
 from ..errors import BadInputError, known_names
 from ..runs.folder import Run
+from ..specs.certificates import KIND, LIMITS
 from .groups import Group, groups
 from .run_tables import COSTS, IDENTITY
 from .sheets import Column, Record, Sheet, count, plain, share
@@ -121,17 +122,17 @@ class Certificate:
     def as_json(self) -> dict[str, Any]:
         """The certificate with what it is about: models, questions and their digests."""
         chosen = self.chosen
-        manifest = self.run.manifest
         return {
+            "kind": KIND,
+            "words": self.claim.words,
             "claim": dataclasses.asdict(self.claim),
             "delta": self.delta,
             "cost_share": COST_SHARE,
             "order": self.order,
-            "questions": manifest["questions"],
-            "models": manifest["models"],
             "num_questions": self.num_questions,
             "chosen": None if chosen is None else self.configurations.index(chosen),
             "configurations": list(map(_record, self.configurations)),
+            **about_run(self.run),
         }
 
 
@@ -147,10 +148,9 @@ def certify_run(run: Run, claim: Claim, *, delta: float, order: Order = "holm") 
     Raises:
         BadInputError: the run can't certify the claim, with the reason.
     """
-    if not 0 < delta < 1:
-        raise BadInputError(f"--delta={delta:g}: must be between 0 and 1")
+    check_delta(delta)
     found = groups(run.rows)
-    number = _check_rows(run, found)
+    number = check_rows(run, found)
     if order == "descending":
         _check_order(found)
     level = (1 - COST_SHARE) * delta
@@ -181,6 +181,24 @@ def certify_run(run: Run, claim: Claim, *, delta: float, order: Order = "holm") 
     ]
     configurations.sort(key=lambda each: each.group.mean("tokens"))
     return Certificate(claim, delta, order, number, tuple(configurations), run)
+
+
+def about_run(run: Run) -> dict[str, Any]:
+    """What a certificate of a run is about, as JSON values: questions, models and settings."""
+    manifest, config = run.manifest, run.manifest["config"]
+    about = ("policy", "prms", "calibration", "strategies", "questions", *LIMITS)
+    return {
+        "questions": manifest["questions"],
+        "models": manifest["models"],
+        "revisions": manifest.get("revisions"),
+        "config": {name: config.get(name) for name in about},
+    }
+
+
+def check_delta(delta: float) -> None:
+    """Raise BadInputError unless delta is in (0, 1)."""
+    if not 0 < delta < 1:
+        raise BadInputError(f"--delta={delta:g}: must be between 0 and 1")
 
 
 def certificate_sheet(certificate: Certificate) -> Sheet:
@@ -300,8 +318,12 @@ def _premises(certificate: Certificate) -> tuple[str, ...]:
     )
 
 
-def _check_rows(run: Run, found: Sequence[Group]) -> int:
-    """The number of questions, the same for all groups."""
+def check_rows(run: Run, found: Sequence[Group]) -> int:
+    """The number of questions, the same for all groups.
+
+    Raises:
+        BadInputError: the groups differ in it, or questions trained or chose the run's models.
+    """
     where = f"{str(run.folder)!r}"
     if not found:
         raise BadInputError(f"{where} has no rows yet: run `cats-jax evaluate` first")
@@ -315,6 +337,11 @@ def _check_rows(run: Run, found: Sequence[Group]) -> int:
                 f"{where} has the embedded world's set {spec['world']!r}, which trained or chose "
                 "its PRMs, calibrations and controllers: evaluate on `world: test`"
             )
+    if spent := run.manifest.get("fitted_on"):
+        raise BadInputError(
+            f"{where}: its calibration was fitted on {spent} of the questions, which can't certify "
+            "it: evaluate on others"
+        )
     questions = set(found[0].by_question())
     for group in found[1:]:
         if set(group.by_question()) != questions:

@@ -100,7 +100,9 @@ def _merged_manifest(family: Sequence[Run]) -> dict[str, Any]:
     models = {key: model for manifest in manifests for key, model in manifest["models"].items()}
     notes = list(dict.fromkeys(note for run in family for note in run.notes))
     config = {**configs[0], **named, "name": name}
-    return {**manifests[0], "models": models, "notes": notes, "config": config}
+    fitted_on = max((manifest.get("fitted_on") or 0 for manifest in manifests), default=0)
+    merged = {**manifests[0], "models": models, "notes": notes, "config": config}
+    return {**merged, "fitted_on": fitted_on} if fitted_on else merged
 
 
 def _check_same(known: Row, first: Run, row: Row, run: Run) -> None:

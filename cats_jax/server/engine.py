@@ -267,7 +267,8 @@ class Engine:
                 ticket.notify(progress)
 
     def _finish(self, result: SearchResult) -> None:
-        self._end(self._tickets[result.question.id], result)
+        ticket = self._tickets[result.question.id]
+        self._end(ticket, self._loaded.offer.decided(result, ticket.settings))
 
     def _end(self, ticket: Ticket, event: SearchResult | RefusedError) -> None:
         with self._changed:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..controllers.strategies import foreign_models
 from ..errors import BadInputError, known_names
 from ..evaluation.cells import Cell, grid
+from ..evaluation.guarantees import Guarantee, guarantees
 from ..evaluation.runners import largest_work
 from ..grading.verdict import default_judge
+from ..live.abstention import decided
 from ..live.arguments import check_width
+from ..live.results import SearchResult
 from ..live.searcher import Searcher
 from ..models.backend import check_there
 from ..models.settle import check_shares
@@ -35,6 +38,7 @@ class Settings:
         budget: cap on all candidates; None: N times the number of steps.
         price: price of 100 candidates in units of a right answer.
         seed: seed of the search.
+        guarantee: what the strategy's certificate says of the search; None without a certificate.
     """
 
     strategy: str
@@ -42,6 +46,7 @@ class Settings:
     budget: int | None
     price: float
     seed: int
+    guarantee: Guarantee | None = field(default=None, compare=False)
 
     @property
     def batch(self) -> tuple[str, int, bool]:
@@ -88,7 +93,7 @@ class Offer:
             raise BadInputError(
                 f"a server has one PRM, recipe {recipe.name!r} has {len(recipe.prms)}: keep one"
             )
-        most = max(recipe.num_candidates)
+        most = recipe.most_candidates
         one = dataclasses.replace(recipe, num_candidates=(most,), seeds=recipe.seeds[:1])
         self.recipe = recipe
         self.name = name
@@ -96,6 +101,7 @@ class Offer:
         self.max_candidates = most
         self.ignore_sampling = tuple(ignore_sampling)
         self._cells: Mapping[str, Cell] = {cell.spec.label: cell for cell in grid(one)}
+        self._guarantees: Mapping[str, Guarantee] = {}
 
     @property
     def strategies(self) -> list[str]:
@@ -128,7 +134,9 @@ class Offer:
             raise bad_request(f"strategy {label[:60]!r} is not served: {hint}", "strategy")
         cell = self._cells[label]
         asked = request.num_candidates
-        num_candidates = recipe.num_candidates[0] if asked is None else asked
+        certified = cell.spec.certified
+        num_candidates = recipe.num_candidates[0] if certified is None else cell.num_candidates
+        num_candidates = num_candidates if asked is None else asked
         if num_candidates > self.max_candidates:
             raise bad_request(
                 f"num_candidates={num_candidates}: this server samples at most "
@@ -147,20 +155,46 @@ class Offer:
                 f"budget={budget}: this server samples at most {recipe.budget} candidates a search",
                 "budget",
             )
-        return Settings(
+        settings = Settings(
             strategy=label,
             num_candidates=num_candidates,
             budget=budget,
             price=cell.price if request.price is None else request.price,
             seed=recipe.seeds[0] if request.seed is None else request.seed,
         )
+        return dataclasses.replace(settings, guarantee=self._guarantee(settings, request))
+
+    def decided(self, result: SearchResult, settings: Settings) -> SearchResult:
+        """The result, without its answer if the strategy's certificate says to abstain."""
+        certified = self._cells[settings.strategy].spec.certified
+        return result if certified is None else decided(result, certified.threshold)
+
+    def _guarantee(self, settings: Settings, request: ChatRequest) -> Guarantee | None:
+        """The guarantee of a search; what the request sets otherwise breaks it."""
+        found = self._guarantees.get(settings.strategy)
+        if found is None:
+            return None
+        cell = self._cells[settings.strategy]
+        wanted = {
+            "num_candidates": cell.num_candidates,
+            "budget": self.recipe.budget,
+            "price": cell.price,
+        }
+        broken = [
+            f"the request's {name} is {getattr(settings, name)}, not {value}"
+            for name, value in wanted.items()
+            if getattr(settings, name) != value
+        ]
+        if request.system is not None:
+            broken.append("the request has a system message")
+        return dataclasses.replace(found, broken=(*found.broken, *broken))
 
     def load(self, models: ModelSource) -> Loaded:
         """Check and load the models.
 
         Raises:
-            BadInputError: a model is not there, does not fit its format, or does not fit into
-                memory.
+            BadInputError: a model is not there, does not fit its format or into memory, or is
+                another one than that of a strategy's certificate.
         """
         recipe = self.recipe
         check_there((recipe.policy, *recipe.prms))
@@ -169,13 +203,15 @@ class Offer:
         prms = recipe.prms if scored else ()
         fingerprints = {f"prm {prm.label}": models.fingerprint(prm) for prm in prms}
         fingerprints["policy"] = models.fingerprint(recipe.policy)
+        self._guarantees = guarantees(recipe, fingerprints, of_questions=False)
         check_models(models, recipe.policy, prms, largest_work(recipe))
+        broken = [each.line for each in self._guarantees.values() if not each.holds]
         return Loaded(
             offer=self,
             policy=models.policy(recipe.policy),
             scorer=models.prm(prms[0]) if prms else None,
             judge=default_judge(recipe.questions),
-            warnings=foreign_models(recipe.strategies, fingerprints),
+            warnings=(*foreign_models(recipe.strategies, fingerprints), *broken),
         )
 
     def cell(self, label: str) -> Cell:

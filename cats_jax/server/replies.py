@@ -93,6 +93,7 @@ def details(
         "price": settings.price,
         "seed": settings.seed,
         "ignored": list(ignored),
+        "guarantee": None if settings.guarantee is None else settings.guarantee.as_dict(),
     }
 
 

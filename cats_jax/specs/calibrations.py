@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from .. import world
 from ..errors import BadInputError, known_names, misspelt
 from ..storage.reading import read_json, reading
-from ..storage.rules import MAPPING, NUMBER, check_entries
+from ..storage.rules import MAPPING, NUMBER, TEXT, check_entries, list_of
 
 CalibrationValues = tuple[float, ...]
 """The values of a `search.Calibration`, in its order."""
@@ -58,8 +58,7 @@ def load_calibrations(name: str | pathlib.Path, labels: Sequence[str] = ()) -> C
     """
     if name == "none":
         return tuple((label, IDENTITY) for label in labels)
-    shipped = _SHIPPED / f"{name}.json"
-    path = shipped if shipped.is_file() else pathlib.Path(name)
+    path = _path(name)
     if not path.is_file():
         hint = misspelt(str(name), [*shipped_calibrations(), "none"])
         raise (BadInputError if hint else MissingCalibrationError)(
@@ -70,6 +69,26 @@ def load_calibrations(name: str | pathlib.Path, labels: Sequence[str] = ()) -> C
         rows = read_json(path)["prms"]
         check_entries(rows, dict.fromkeys(rows, MAPPING), "prms.")
         return tuple((label, _values(label, row)) for label, row in rows.items())
+
+
+def fitted_on(name: str | pathlib.Path) -> frozenset[str]:
+    """Digests of the questions that a file of calibrations was fitted on; none if it has none.
+
+    Files of earlier versions have none, and shipped ones are of the embedded world's training set.
+    """
+    if name == "none":
+        return frozenset()
+    path = _path(name)
+    what = "is not a file of `cats-jax calibrate`"
+    with reading(f"calibration {str(path)!r}", "make it anew, or name another", what):
+        content = read_json(path)
+        check_entries({"texts": [], **content}, {"texts": list_of(TEXT)})
+        return frozenset(content.get("texts", ()))
+
+
+def _path(name: str | pathlib.Path) -> pathlib.Path:
+    shipped = _SHIPPED / f"{name}.json"
+    return shipped if shipped.is_file() else pathlib.Path(name)
 
 
 def _values(label: str, row: Mapping[str, float]) -> CalibrationValues:

@@ -15,7 +15,8 @@ from typing import Any
 
 from ..errors import BadInputError, known_names, quoted
 from ..storage.yaml_file import load_mapping, naming
-from .calibrations import Calibrations, load_calibrations
+from .calibrations import Calibrations, fitted_on, load_calibrations
+from .certificates import Certified, read_certificate
 from .models import PolicySpec, PrmSpec
 
 MAX_CANDIDATES = 256
@@ -49,11 +50,13 @@ class StrategySpec:
             that takes the options and returns a `search.Strategy`.
         label: name in tables and row keys; default: `name`.
         options: arguments of the factory, as sorted pairs.
+        certified: the certificate that the strategy and its N are from; None for most.
     """
 
     name: str
     label: str = ""
     options: tuple[tuple[str, Any], ...] = ()
+    certified: Certified | None = None
 
     def __post_init__(self) -> None:
         if not self.label:
@@ -113,6 +116,8 @@ class Recipe:
             `QuestionSpec`.
         calibration: calibrations by the labels of PRMs. In YAML, the name of a file, or "none",
             which leaves scores as they are; see `calibrations.load_calibrations`.
+        fitted_on: digests of the questions that the calibrations were fitted on, where their file
+            has them; no key of YAML.
         num_candidates: values of N.
         seeds: run seeds.
         max_depth: number of reasoning steps of a search.
@@ -129,6 +134,7 @@ class Recipe:
     policy: PolicySpec = dataclasses.field(default_factory=PolicySpec)
     prms: tuple[PrmSpec, ...] = ()
     calibration: Calibrations = ()
+    fitted_on: frozenset[str] = dataclasses.field(default=frozenset(), metadata={"key": False})
     seeds: tuple[int, ...] = (0,)
     max_depth: int = 10
     budget: int | None = None
@@ -146,8 +152,14 @@ class Recipe:
         `in_flight` and `kv_cache_gib` change no result, and may change in between.
         """
         config = without_memory(dataclasses.asdict(self))
-        del config["in_flight"]
+        del config["in_flight"], config["fitted_on"]
         return config
+
+    @property
+    def most_candidates(self) -> int:
+        """The largest N of all strategies, those of certificates too."""
+        certified = [spec.certified for spec in self.strategies if spec.certified is not None]
+        return max(*self.num_candidates, *(each.num_candidates for each in certified), 1)
 
     def writes_trees(self, num_candidates: int) -> bool:
         """Whether the trees of a cell are written."""
@@ -192,12 +204,17 @@ def parse_recipe(content: Mapping[str, Any]) -> Recipe:
         BadInputError: an unknown or missing key, or a value that breaks its rule.
     """
     values = _known(content, Recipe, "recipe")
-    for name in ("strategies", "num_candidates", "questions"):
+    for name in ("strategies", "questions"):
         if name not in values:
             raise BadInputError(f"key {name!r} is missing: add it")
     values["strategies"] = tuple(
         parse_strategy(entry) for entry in _items(values["strategies"], "strategies")
     )
+    if "num_candidates" not in values:
+        certified = [spec.certified for spec in values["strategies"]]
+        if None in certified:
+            raise BadInputError("key 'num_candidates' is missing: add it")
+        values["num_candidates"] = sorted({each.num_candidates for each in certified if each})
     for name in ("num_candidates", "seeds"):
         if name in values:
             values[name] = tuple(_items(values[name], name))
@@ -216,18 +233,25 @@ def parse_recipe(content: Mapping[str, Any]) -> Recipe:
     else:
         labels = [spec.label for spec in values.get("prms", ())]
         check_path_text(values["calibration"], "calibration")
-        values["calibration"] = load_calibrations(values["calibration"], labels)
+        name = values["calibration"]
+        values["calibration"] = load_calibrations(name, labels)
+        values["fitted_on"] = fitted_on(name)
     return Recipe(**values)
 
 
 def parse_strategy(entry: Any) -> StrategySpec:
     """A strategy from its name, or from a mapping with `name`, `label` and its options.
 
+    A mapping with `certified`, the path of a certificate, is the strategy that it chose; see
+    `_certified`.
+
     Raises:
-        BadInputError: the entry has no name.
+        BadInputError: the entry has no name, or its certificate can't be read.
     """
     if isinstance(entry, str):
         return StrategySpec(entry)
+    if isinstance(entry, dict) and "certified" in entry:
+        return _certified(entry)
     if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
         raise BadInputError(
             f"strategies: {quoted(entry)} must be a name, or a mapping with 'name' and options"
@@ -239,6 +263,28 @@ def parse_strategy(entry: Any) -> StrategySpec:
     label = str(entry.get("label", ""))
     check_path_text(label, "strategies: label")
     return StrategySpec(entry["name"], label, tuple(sorted(options.items())))
+
+
+def _certified(entry: Mapping[str, Any]) -> StrategySpec:
+    """The strategy of a certificate, from a mapping with `certified`, `label` and `elsewhere`."""
+    for key in entry:
+        if key not in ("certified", "label", "elsewhere"):
+            raise BadInputError(
+                f"strategies: {quoted(key)} beside 'certified': the certificate names the strategy "
+                "and its options: leave the key out"
+            )
+    path, elsewhere = entry["certified"], entry.get("elsewhere", False)
+    label = str(entry.get("label", "certified"))
+    if not isinstance(path, str):
+        raise BadInputError(f"strategies: certified={quoted(path)}: must be a path")
+    check_path_text(path, "strategies: certified")
+    check_path_text(label, "strategies: label")
+    if not isinstance(elsewhere, bool):
+        raise BadInputError(f"strategies: elsewhere={quoted(elsewhere)}: must be true or false")
+    strategy, certified = read_certificate(path, elsewhere=elsewhere)
+    check_num_candidates(certified.num_candidates)
+    options = parse_strategy({"name": strategy["name"], **dict(strategy.get("options", ()))})
+    return StrategySpec(options.name, label, options.options, certified)
 
 
 def _parse_questions(entry: Any) -> QuestionSpec:
@@ -379,7 +425,7 @@ def _nested(value: Any, kind: type, where: str, short: str | None = None) -> Any
 
 def _known(value: Any, kind: type, where: str) -> dict[str, Any]:
     """A mapping as a dictionary; BadInputError if a key is no field of `kind`."""
-    names = [field.name for field in dataclasses.fields(kind)]
+    names = [field.name for field in dataclasses.fields(kind) if field.metadata.get("key", True)]
     if not isinstance(value, Mapping):
         raise BadInputError(f"{where}: must be a mapping with the keys {', '.join(names)}")
     for key in value:

@@ -3,7 +3,9 @@
 import json
 import re
 
+import made_certificates
 import pytest
+import scripted
 
 from cats_jax import cli
 from cats_jax.errors import BadInputError
@@ -113,3 +115,28 @@ def test_settings_are_checked_before_a_model_is_loaded(capsys, checked, options,
     assert cli.run(["solve", QUESTION, *options]) == 2
     assert re.search(words, capsys.readouterr().err)
     assert not checked
+
+
+def test_a_certificate_names_models_strategy_and_n(tmp_path, capsys, checked, monkeypatch):
+    monkeypatch.setattr("cats_jax.models.source.ModelFolders", scripted.ScriptedModels)
+    file = made_certificates.write_certificate(tmp_path / "c.json", scripted.ScriptedModels())
+    command = ["solve", QUESTION, "--certified", file]
+    assert cli.run(command) == 2
+    assert capsys.readouterr().err.strip().endswith("enough")
+    assert [spec.path for spec in checked] == ["weak", "exact"]
+    assert checked[0].max_step_tokens == 32
+    for options, words in (
+        (["--prm", "sparse"], "the PRM is 'sparse', not 'exact'"),
+        (["--max-depth", "3"], "limits.max_depth: 10 -> 3"),
+        (["--strategy", "beam"], "--strategy: the certificate .* leave the option out"),
+        (["-n", "2"], "--num-candidates: the certificate"),
+        (["--recipe", write(tmp_path / "r.json")], "'sparse'|policy is 'strong', not 'weak'"),
+    ):
+        checked.clear()
+        assert cli.run([*command, *options]) == 2
+        (line,) = capsys.readouterr().err.strip().splitlines()
+        assert re.search(words, line)
+        assert not checked
+    assert cli.run([*command, "--prm", "sparse", "--elsewhere"]) == 2
+    assert [spec.path for spec in checked] == ["weak", "sparse"]
+    assert cli.run(["solve", QUESTION, "--elsewhere"]) == 2

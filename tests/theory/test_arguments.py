@@ -89,7 +89,7 @@ PAC_BAYES = (
 ONE_EXAMPLE = ("occam_bound", "occam_kl_bound", "holdout_bound")
 
 # What takes samples and counts has its rules in `test_betting.py`.
-ELSEWHERE = ("checks", "estimators", "betting", "testing")
+ELSEWHERE = ("checks", "estimators", "betting", "selective", "testing")
 
 # Argument -> values outside its range, and what the error has to say.
 BAD = {

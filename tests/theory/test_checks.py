@@ -145,6 +145,13 @@ def raised(bound, amount):
     return lambda *args, **kwargs: np.asarray(bound(*args, **kwargs)) + amount
 
 
+def at_every_threshold(scores, right):
+    """Each threshold tested at the level of all."""
+    thresholds = np.arange(20) / 20
+    found = theory.certify_selective(scores, right, thresholds, target=0.9, delta=0.1)
+    return found.p_values <= 0.1
+
+
 def fewer(*args, **kwargs):
     return np.maximum(np.floor(0.9 * theory.smallest_budget_margin(*args, **kwargs)), 1.0)
 
@@ -256,6 +263,16 @@ PLANTED = {
     "more_candidates_help": ({"ratio": 2.5}, OPEN),
     "certificate_best": ({"factor": 0.5}, FAILS),
     "certificate_correct": ({"factor": 0.5}, FAILS),
+    "betting_bound": ({"wealth": lambda x, m: theory.log_wealth(x, m) + 1.5}, FAILS),
+    "certify_holm": (
+        {
+            "certified": lambda counts: (
+                theory.certify(counts, 200, target=0.6, delta=0.1).p_values <= 0.1
+            )
+        },
+        FAILS,
+    ),
+    "selective_answers": ({"certified": at_every_threshold}, FAILS),
     "search_margin": ({"bound": raised(theory.accuracy_lower_bound_margin_dependent, 0.05)}, FAILS),
     "search_coverage": ({"bound": lambda p, n: theory.coverage(0.8 * p, n)}, FAILS),
     "search_certificate": ({"factor": 0.01}, FAILS),

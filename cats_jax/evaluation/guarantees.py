@@ -1,0 +1,144 @@
+"""Whether the certificate of a strategy holds for a recipe, and what each answer is told of it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..controllers.strategies import controller_of, revisions_of
+from ..errors import BadInputError
+from ..models.digests import folder_digest
+from ..specs.certificates import Certified, broken_terms, terms
+from ..specs.recipe import PrmSpec, Recipe, StrategySpec
+
+NO_GUARANTEE = " (no guarantee)"
+"""End of the label of a strategy that runs on other terms than its certificate's."""
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """What a certificate says of the answers of a search.
+
+    Attributes:
+        certified: the certificate.
+        broken: where the search differs from what the certificate is about; empty if it holds.
+        of_questions: whether the search's data set is known to be the certificate's.
+    """
+
+    certified: Certified
+    broken: tuple[str, ...] = ()
+    of_questions: bool = True
+
+    @property
+    def holds(self) -> bool:
+        """Whether the certificate is about such a search."""
+        return not self.broken
+
+    @property
+    def line(self) -> str:
+        """The guarantee, or why there is none, in one line."""
+        certified = self.certified
+        if self.broken:
+            return f"no guarantee by {certified.file!r}: {'; '.join(self.broken)}"
+        asked = "" if self.of_questions else ", if the question is one of them"
+        return (
+            f"guarantee: {certified.claim} with probability {1 - certified.delta:g} on questions "
+            f"like those of {certified.about}{asked} ({certified.file})"
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """The guarantee as JSON values."""
+        certified = self.certified
+        return {
+            "holds": self.holds,
+            "claim": certified.claim,
+            "probability": 1 - certified.delta,
+            "questions_like": certified.about,
+            "certificate": certified.file,
+            "broken": list(self.broken),
+        }
+
+
+def certified_prm(spec: StrategySpec, recipe: Recipe) -> PrmSpec | None:
+    """The PRM of a recipe with which a certified strategy runs: by its label, or the only one.
+
+    Raises:
+        BadInputError: the recipe has several PRMs, and none has the label of the certified one.
+    """
+    assert spec.certified is not None
+    for prm in recipe.prms:
+        if prm.label == spec.certified.prm:
+            return prm
+    if len(recipe.prms) > 1 and spec.certified.prm is not None:
+        raise BadInputError(
+            f"strategy {spec.label!r}: its certificate {spec.certified.file!r} is about the PRM "
+            f"{spec.certified.prm!r}, which is none of the recipe's: give that label to one"
+        )
+    return recipe.prms[0] if recipe.prms else None
+
+
+def guarantees(
+    recipe: Recipe, fingerprints: Mapping[str, Any], *, of_questions: bool = True
+) -> dict[str, Guarantee]:
+    """The guarantees of a recipe's certified strategies, by label.
+
+    Args:
+        recipe: the recipe.
+        fingerprints: those of its policy and PRMs, by "policy" and "prm LABEL".
+        of_questions: whether the recipe's questions are those that are searched.
+
+    Raises:
+        BadInputError: a certificate is about other models, limits or questions, and its strategy
+            is not told to run elsewhere.
+    """
+    found = {}
+    for spec in recipe.strategies:
+        certified = spec.certified
+        if certified is None:
+            continue
+        folder = controller_of(spec)
+        models = dict(fingerprints)
+        if folder is not None:
+            models[f"controller {spec.label}"] = folder_digest(folder)
+        prm = certified_prm(spec, recipe) if certified.prm is not None else None
+        here = terms(
+            recipe.as_config(),
+            models,
+            spec.label,
+            None if prm is None else prm.label,
+            revisions_of([spec]),
+        )
+        if not of_questions:
+            del here["data sets"]
+        broken = broken_terms(certified, here)
+        if broken and not certified.elsewhere:
+            raise BadInputError(
+                f"strategy {spec.label!r}: its certificate {certified.file!r} says nothing here: "
+                f"{'; '.join(broken[:3])}: search as it was certified, certify a run of this, or "
+                "go on without a guarantee (`elsewhere: true` in a recipe, --elsewhere of solve)"
+            )
+        found[spec.label] = Guarantee(certified, tuple(broken), of_questions)
+    return found
+
+
+def with_guarantees(
+    recipe: Recipe, fingerprints: Mapping[str, Any]
+) -> tuple[Recipe, tuple[str, ...]]:
+    """A recipe whose labels say which strategies run without their guarantee, and a line for each.
+
+    A label stands in every row, table and figure.
+
+    Raises:
+        BadInputError: see `guarantees`.
+    """
+    found = guarantees(recipe, fingerprints)
+    strategies = tuple(
+        dataclasses.replace(spec, label=spec.label + NO_GUARANTEE)
+        if spec.label in found and not found[spec.label].holds
+        else spec
+        for spec in recipe.strategies
+    )
+    lines = tuple(f"{label}: {found_one.line}" for label, found_one in found.items())
+    return dataclasses.replace(recipe, strategies=strategies), lines

@@ -1,0 +1,185 @@
+"""Answer or abstain: the lowest score from which on a run's answers are right often enough.
+
+The score of an answer is that of its path. A calibration of it with a positive slope would move the
+thresholds along and leave the answered questions the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import special
+
+import theory
+
+from ..errors import BadInputError
+from ..live.abstention import answer_score
+from ..runs.folder import Run
+from ..specs.certificates import KIND
+from .certified_configurations import about_run, check_delta, check_rows
+from .groups import Group, groups
+from .run_tables import IDENTITY
+from .sheets import Column, Record, Sheet, share
+
+THRESHOLDS = np.concatenate([[0.0], special.expit(np.arange(-7.0, 8.0, 0.5))])
+"""The thresholds that are tested: 0, which answers all, and 30 even steps of log-odds, 1/2 each.
+They are fixed before the data, as the tests need it."""
+
+
+@dataclass(frozen=True)
+class SelectiveGroup:
+    """A configuration and the questions that it may answer.
+
+    Attributes:
+        group: its rows.
+        found: the tests of all thresholds.
+        total: number of its questions; those without an answer are never answered.
+    """
+
+    group: Group
+    found: theory.Selective
+    total: int
+
+    @property
+    def place(self) -> int | None:
+        """Index of the lowest certified threshold; None if none is."""
+        return self.found.index
+
+    @property
+    def answered(self) -> int:
+        """Number of questions that it answers; 0 without a certified threshold."""
+        return 0 if self.place is None else int(self.found.answered[self.place])
+
+    def record(self) -> Record:
+        """The row of the table and of the file."""
+        at, answered = self.place, self.answered
+        wrong = 0 if at is None else int(self.found.errors[at])
+        return {
+            "strategy": self.group.strategy,
+            "num_candidates": self.group.num_candidates,
+            "prm": self.group.prm,
+            "threshold": None if at is None else float(THRESHOLDS[at]),
+            "answered": answered / self.total,
+            "accuracy": 1 - wrong / answered if answered else None,
+            "accuracy_of_all": self.group.mean("correct"),
+            "p_value": float(self.found.p_values.min() if at is None else self.found.p_values[at]),
+        }
+
+
+@dataclass(frozen=True)
+class SelectiveCertificate:
+    """What a run certifies of selective answers.
+
+    Attributes:
+        target: accuracy of the answered questions, in (0, 1).
+        delta: probability at most that any certified threshold is false.
+        num_questions: questions of each configuration.
+        configurations: those whose answers have scores, the largest share answered first.
+        run: the run.
+    """
+
+    target: float
+    delta: float
+    num_questions: int
+    configurations: tuple[SelectiveGroup, ...]
+    run: Run
+
+    @property
+    def chosen(self) -> SelectiveGroup | None:
+        """The certified configuration that answers the largest share of questions."""
+        first = self.configurations[0]
+        return None if first.place is None else first
+
+    def as_json(self) -> dict[str, Any]:
+        """The certificate with what it is about."""
+        return {
+            "kind": KIND,
+            "words": f"accuracy above {self.target:g} of the answered questions",
+            "claim": {"selective": True, "target": self.target},
+            "delta": self.delta,
+            "num_questions": self.num_questions,
+            "chosen": None if self.chosen is None else 0,
+            "configurations": [each.record() for each in self.configurations],
+            **about_run(self.run),
+        }
+
+
+def certify_selective(run: Run, target: float, *, delta: float) -> SelectiveCertificate:
+    """Find the lowest certified threshold of every configuration whose answers have scores.
+
+    Args:
+        run: a run with trees, one seed, and rows of the same questions for all configurations.
+        target: accuracy of the answered questions to be exceeded, in (0, 1).
+        delta: probability at most that any certified threshold is false, in (0, 1).
+
+    Raises:
+        BadInputError: the run can't certify it, with the reason.
+    """
+    check_delta(delta)
+    if not 0 < target < 1:
+        raise BadInputError(f"--target={target:g}: must be between 0 and 1")
+    found = groups(run.rows)
+    number = check_rows(run, found)
+    scored = [group for group in found if group.prm is not None]
+    if not scored:
+        raise BadInputError("--selective: no strategy of the run reads scores: take one that does")
+    if len({row.seed for row in run.rows}) > 1:
+        raise BadInputError(
+            "--selective: a question counts once, and the run has several seeds: run one seed"
+        )
+    needed = int(np.ceil(np.log(delta / len(scored) / THRESHOLDS.size) / np.log(target)))
+    if number < needed:
+        raise BadInputError(
+            f"{number} questions certify nothing here, whatever the answers are: a selective "
+            f"accuracy above {target:g} takes at least {needed} with {len(scored)} configurations"
+        )
+    tested = [_test(run, group, target, delta / len(scored)) for group in scored]
+    tested.sort(key=lambda each: -each.answered)
+    return SelectiveCertificate(target, delta, number, tuple(tested), run)
+
+
+def selective_sheet(certificate: SelectiveCertificate) -> Sheet:
+    """The table of all configurations; the one that answers most is the note below it."""
+    columns = (
+        *IDENTITY,
+        Column("answer from score", ("threshold",), lambda value: f"{value:.4f}", 0),
+        Column("answered", ("answered",), share, 1),
+        Column("their accuracy", ("accuracy",), share, 2),
+        Column("accuracy of all", ("accuracy_of_all",), share, 4),
+        Column("p", ("p_value",), lambda value: f"{value:.2g}", 3),
+    )
+    chosen = certificate.chosen
+    note = "no threshold is certified: take more questions, or a lower --target"
+    if chosen is not None:
+        record = chosen.record()
+        note = (
+            f"{chosen.group.name} answers most: {record['answered']:.1%} of the questions, those "
+            f"whose answer has a score of at least {record['threshold']:.4f}"
+        )
+    return Sheet(
+        name="certificate",
+        title=(
+            f"accuracy above {certificate.target:g} of the answered questions: certified with "
+            f"probability {1 - certificate.delta:g} on {certificate.num_questions} questions"
+        ),
+        columns=columns,
+        records=tuple(each.record() for each in certificate.configurations),
+        notes=(note,),
+    )
+
+
+def _test(run: Run, group: Group, target: float, delta: float) -> SelectiveGroup:
+    rows = group.rows
+    if any(row.tree is None for row in rows):
+        raise BadInputError(
+            f"--selective reads the scores in the trees, which rows of {group.name} lack: evaluate "
+            "with `trees: true`"
+        )
+    scores = [answer_score(run.tree(row)) for row in rows]
+    # Below all thresholds: never answered.
+    values = np.array([-1.0 if score is None else score for score in scores])
+    right = np.array([float(row.correct) for row in rows])
+    found = theory.certify_selective(values, right, THRESHOLDS, target=target, delta=delta)
+    return SelectiveGroup(group, found, len(rows))

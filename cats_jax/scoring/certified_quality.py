@@ -1,0 +1,222 @@
+"""What labelled questions certify of a PRM: its risk, its gain over trust, and when to trust it.
+
+The unit is the question, which has one value: the mean loss over its labelled steps. A betting
+bound holds for every law of such values. Steps of a question depend on each other, so that a bound
+on them as independent draws would be wrong. The rival of a PRM is the constant score 1, "every step
+is right"; the difference is paired by question. For the trust in single steps each question gives
+one of its steps at random.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+import theory
+
+from ..errors import BadInputError
+from ..reporting.sheets import Column, Record, Sheet, plain, share
+from .labelled import LabelledData, LabelledSteps
+
+LOSSES: Mapping[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
+    "0-1": lambda score, label: ((score >= 0.5) != (label == 1)).astype(float),
+    "Brier": lambda score, label: (score - label) ** 2,
+    "absolute": lambda score, label: np.abs(score - label),
+}
+"""The losses of a score in [0, 1] on a label 0 or 1, each in [0, 1]."""
+
+THRESHOLDS = np.arange(21) / 20
+"""The scores from which on steps may be trusted, fixed before the data."""
+
+
+@dataclass(frozen=True)
+class CertifiedRisk:
+    """The risk of a PRM by one loss.
+
+    Attributes:
+        group, prm, loss: of which steps, whose scores, by which loss.
+        always_right: risk of the constant score 1, the share of wrong steps of a question.
+        risk: mean over questions of a question's mean loss.
+        risk_bound: upper bound on the risk.
+        gain_bound: lower bound on the risk of the constant score minus that of the PRM; negative
+            where the PRM is not certified to be the better one.
+    """
+
+    group: str
+    prm: str
+    loss: str
+    always_right: float
+    risk: float
+    risk_bound: float
+    gain_bound: float
+
+
+@dataclass(frozen=True)
+class StepTrust:
+    """From which score on a step is right with a wanted probability.
+
+    Attributes:
+        group, prm: of which steps, whose scores.
+        threshold: the lowest certified one; None if none is.
+        coverage: share of questions whose random step reaches it; 0 without one.
+        right: share of right steps among these; None without one.
+    """
+
+    group: str
+    prm: str
+    threshold: float | None
+    coverage: float
+    right: float | None
+
+
+@dataclass(frozen=True)
+class CertifiedQuality:
+    """What one group of labelled questions certifies.
+
+    Attributes:
+        group: value of the column by which rows are grouped.
+        questions: number of its questions.
+        delta: probability at most that one single statement is false.
+        trust: the wanted probability of `StepTrust`.
+        risks: for every PRM and loss.
+        steps: for every PRM.
+    """
+
+    group: str
+    questions: int
+    delta: float
+    trust: float
+    risks: tuple[CertifiedRisk, ...]
+    steps: tuple[StepTrust, ...]
+
+
+def certified_quality(
+    labelled: LabelledData, *, delta: float = 0.05, trust: float = 0.85, seed: int = 0
+) -> list[CertifiedQuality]:
+    """What the questions of every group certify of every PRM; each statement has the level delta.
+
+    Args:
+        labelled: labelled steps with scores, of questions that trained and chose no PRM here.
+        delta: in (0, 1).
+        trust: probability at least that a trusted step is right, in (0, 1).
+        seed: random seed of the step that a question gives.
+
+    Raises:
+        BadInputError: see `check_certified`.
+    """
+    check_certified(delta, trust)
+    groups: dict[str, list[LabelledSteps]] = {}
+    for path in labelled.paths:
+        groups.setdefault(path.group, []).append(path)
+    found = []
+    for group, paths in groups.items():
+        names = list(dict.fromkeys(path.question for path in paths))
+        place = {name: i for i, name in enumerate(names)}
+        known = [[label is not None for label in path.labels] for path in paths]
+        question = np.repeat([place[path.question] for path in paths], list(map(sum, known)))
+        label = np.array([float(x) for path in paths for x in path.labels if x is not None])
+        drawn = _one_each(question, seed)
+        risks, steps = [], []
+        for prm in labelled.prms:
+            score = np.array(
+                [
+                    value
+                    for path, mask in zip(paths, known, strict=True)
+                    for value, has in zip(path.scores[prm], mask, strict=True)
+                    if has
+                ]
+            )
+            risks += [_risk(group, prm, loss, score, label, question, delta) for loss in LOSSES]
+            steps.append(_trust(group, prm, score[drawn], label[drawn], trust, delta))
+        found.append(CertifiedQuality(group, len(names), delta, trust, tuple(risks), tuple(steps)))
+    return found
+
+
+def check_certified(delta: float, trust: float) -> None:
+    """Raise BadInputError unless both are in (0, 1)."""
+    for name, value in (("--delta", delta), ("--trust", trust)):
+        if not 0 < value < 1:
+            raise BadInputError(f"{name}={value:g}: must be between 0 and 1")
+
+
+def certified_sheets(found: CertifiedQuality) -> tuple[Sheet, Sheet]:
+    """The tables of risks and of trust of one group."""
+    about = f"{found.group}: {found.questions} questions"
+    each = f"each number of a bound holds with probability {1 - found.delta:g}"
+    risks = Sheet(
+        name="certified-risk",
+        title=f"{about}; certified risk of a question's steps",
+        columns=(
+            Column("PRM", ("prm",), plain, 0, left=True),
+            Column("loss", ("loss",), plain, 0, left=True),
+            Column("always right", ("always_right",), share, 3),
+            Column("risk", ("risk",), share, 1),
+            Column("at most", ("risk_bound",), share, 0),
+            Column("gain at least", ("gain_bound",), lambda value: f"{value:+.3f}", 1),
+        ),
+        records=tuple(map(_record, found.risks)),
+        notes=(f"{each}; gain: over the constant score 1, on the same questions",),
+    )
+    trust = Sheet(
+        name="step-trust",
+        title=f"{about}; a step is right with probability {found.trust:g} from this score on",
+        columns=(
+            Column("PRM", ("prm",), plain, 0, left=True),
+            Column("from score", ("threshold",), lambda value: f"{value:.2f}", 0),
+            Column("covers", ("coverage",), share, 1),
+            Column("of these right", ("right",), share, 2),
+        ),
+        records=tuple(map(_record, found.steps)),
+        notes=(f"one random step a question; {each.replace('number of a bound', 'threshold')}",),
+    )
+    return risks, trust
+
+
+def _record(entry: CertifiedRisk | StepTrust) -> Record:
+    return dict(vars(entry))
+
+
+def _risk(
+    group: str,
+    prm: str,
+    loss: str,
+    score: np.ndarray,
+    label: np.ndarray,
+    question: np.ndarray,
+    delta: float,
+) -> CertifiedRisk:
+    mine = _mean_by(question, LOSSES[loss](score, label))
+    rival = _mean_by(question, 1.0 - label)
+    return CertifiedRisk(
+        group=group,
+        prm=prm,
+        loss=loss,
+        always_right=float(rival.mean()),
+        risk=float(mine.mean()),
+        risk_bound=theory.betting_upper(mine, delta=delta),
+        gain_bound=theory.paired_lower(rival - mine, delta=delta),
+    )
+
+
+def _trust(
+    group: str, prm: str, score: np.ndarray, label: np.ndarray, trust: float, delta: float
+) -> StepTrust:
+    found = theory.certify_selective(score, label, THRESHOLDS, target=trust, delta=delta)
+    if found.index is None:
+        return StepTrust(group, prm, None, 0.0, None)
+    answered, wrong = int(found.answered[found.index]), int(found.errors[found.index])
+    threshold = float(THRESHOLDS[found.index])
+    return StepTrust(group, prm, threshold, answered / score.size, 1 - wrong / answered)
+
+
+def _mean_by(question: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Mean of the values of each question, f64[Q] in [0, 1]."""
+    return np.clip(np.bincount(question, values) / np.bincount(question), 0.0, 1.0)
+
+
+def _one_each(question: np.ndarray, seed: int) -> np.ndarray:
+    """Index of one random step of each question."""
+    order = np.random.default_rng(seed).permutation(question.size)
+    return order[np.unique(question[order], return_index=True)[1]]

@@ -1,0 +1,248 @@
+"""Certificates that `cats-jax certify` wrote, and what must be the same where one is used.
+
+A certificate is about one strategy at one N with one policy and PRM, under the run's limits, and
+about the distribution of the run's questions. Its calibration is a part of the strategy, so that a
+recipe need not name it. Devices and batches may differ, because they change no distribution.
+"""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..errors import BadInputError, known_names, quoted
+from ..storage.manifest import differences
+from ..storage.reading import read_json, reading
+from ..storage.rules import COUNT, MAPPING, NUMBER, TEXT, check_entries, list_of, optional
+from .calibrations import IDENTITY, CalibrationValues, with_defaults
+
+KIND = "certificate"
+"""Entry `kind` of the file."""
+
+LIMITS = ("max_depth", "budget", "max_tokens", "max_seconds")
+"""Entries of a recipe that bound a search."""
+
+_POLICY = (
+    "format",
+    "dtype",
+    "quantization",
+    "step_separator",
+    "max_step_tokens",
+    "max_answer_tokens",
+)
+_PRM = ("format", "dtype", "quantization")
+_DATASET = ("world", "levels", "dataset", "split", "file")
+_FILE = {
+    "delta": NUMBER,
+    "words": TEXT,
+    "num_questions": COUNT,
+    "chosen": optional(COUNT),
+    "configurations": list_of(MAPPING),
+    "config": MAPPING,
+    "models": MAPPING,
+}
+_CONFIGURATION = {
+    "strategy": TEXT,
+    "num_candidates": COUNT,
+    "prm": optional(TEXT),
+    "threshold": optional(NUMBER),
+}
+_CONFIG = {"policy": MAPPING, "prms": list_of(MAPPING), "strategies": list_of(MAPPING)}
+
+
+@dataclass(frozen=True)
+class Certified:
+    """What a certificate says of the strategy that it chose.
+
+    Attributes:
+        file: path of the certificate.
+        claim: the claim as a clause, such as "accuracy above 0.55".
+        delta: probability at most that it is false, in (0, 1).
+        about: the data set whose distribution the claim is about.
+        num_questions: number of questions that certified it.
+        num_candidates: the certified N.
+        prm: label of the PRM in the certified run; None for a strategy that reads no scores.
+        path_score: the PRM's aggregation in that run; None for the strategy's.
+        calibration: values of the PRM's calibration in that run.
+        threshold: lowest score of an answer that is given; None gives all answers.
+        terms: what must be the same, see `terms`.
+        elsewhere: whether the strategy may run on other terms, without the guarantee.
+    """
+
+    file: str
+    claim: str
+    delta: float
+    about: str
+    num_questions: int
+    num_candidates: int
+    prm: str | None
+    path_score: str | None
+    calibration: CalibrationValues
+    terms: Mapping[str, Any] = field(hash=False, repr=False)
+    elsewhere: bool = False
+    threshold: float | None = None
+
+
+def read_certificate(path: str, *, elsewhere: bool = False) -> tuple[dict[str, Any], Certified]:
+    """The strategy that a certificate chose, and what is certified of it.
+
+    Args:
+        path: path of a certificate.json.
+        elsewhere: see `Certified`.
+
+    Returns:
+        The entry of the strategy in the certified run's manifest: "name", "label" and "options";
+        and the certificate.
+
+    Raises:
+        BadInputError: there is no such file, it is none of `cats-jax certify`, or it certifies no
+            configuration.
+    """
+    content = read_content(path)
+    where = f"certificate {path!r}"
+    with reading(where, "make it anew by `cats-jax certify`"):
+        if content["chosen"] is None:
+            raise BadInputError(f"{where} certifies no configuration: certify a run that does")
+        chosen = content["configurations"][content["chosen"]]
+        chosen = {"threshold": None, **chosen}
+        check_entries(chosen, _CONFIGURATION, "configurations: ")
+        config, label, prm = content["config"], chosen["strategy"], chosen["prm"]
+        strategy = _labelled(config["strategies"], label)
+        check_entries(strategy, {"name": TEXT}, "strategies: ")
+        calibrations = dict(config.get("calibration") or ())
+        (questions,) = config["questions"]
+        scorer = {} if prm is None else _labelled(config["prms"], prm)
+        certified = Certified(
+            file=path,
+            claim=content["words"],
+            delta=content["delta"],
+            about=str(questions.get("label") or "its data set"),
+            num_questions=content["num_questions"],
+            num_candidates=chosen["num_candidates"],
+            prm=prm,
+            path_score=scorer.get("path_score"),
+            calibration=with_defaults([float(value) for value in calibrations.get(prm, IDENTITY)]),
+            terms=terms(config, content["models"], label, prm, content.get("revisions")),
+            elsewhere=elsewhere,
+            threshold=chosen.get("threshold"),
+        )
+    return strategy, certified
+
+
+def read_content(path: str) -> dict[str, Any]:
+    """The content of a certificate's file.
+
+    Raises:
+        BadInputError: there is no such file, or it is none of `cats-jax certify`.
+    """
+    where = f"certificate {path!r}"
+    if not pathlib.Path(path).is_file():
+        raise BadInputError(f"{where}: no such file: `cats-jax certify RUN --output` writes one")
+    what = "is no certificate of this version"
+    with reading(where, "make it anew by `cats-jax certify`", what):
+        content = read_json(pathlib.Path(path))
+        if not isinstance(content, dict) or content.get("kind") != KIND:
+            raise ValueError(f"'kind' must be {KIND!r}")
+        check_entries(content, _FILE)
+        check_entries(content["config"], _CONFIG, "config.")
+    return content
+
+
+def terms(
+    config: Mapping[str, Any],
+    models: Mapping[str, Any],
+    strategy: str,
+    prm: str | None,
+    revisions: Mapping[str, int] | None,
+) -> dict[str, Any]:
+    """What must be the same in a certified run and where its certificate is used.
+
+    Args:
+        config, models, revisions: entries of the manifest of a run.
+        strategy, prm: labels of the strategy and of its PRM in it.
+
+    Returns:
+        Plain JSON values: models with their digests and settings, limits, the rule of the method,
+        and the data sets.
+    """
+    method = _labelled(config["strategies"], strategy)
+    controller = models.get(f"controller {strategy}")
+    found: dict[str, Any] = {
+        "policy": models.get("policy"),
+        "policy settings": {name: config["policy"].get(name) for name in _POLICY},
+        "prm": None,
+        "prm settings": None,
+        "controller": controller,
+        "limits": {name: config.get(name) for name in LIMITS},
+        "rule of the method": (revisions or {}).get(method["name"]),
+        "data sets": [_dataset(spec) for spec in config.get("questions", ())],
+    }
+    if prm is not None:
+        scorer = _labelled(config["prms"], prm)
+        found["prm"] = models.get(f"prm {prm}")
+        found["prm settings"] = {name: scorer.get(name) for name in _PRM}
+    return json.loads(json.dumps(found))
+
+
+def broken_terms(certified: Certified, here: Mapping[str, Any]) -> list[str]:
+    """Where a search differs from what a certificate is about, one clause each.
+
+    Args:
+        certified: the certificate.
+        here: `terms` of the search; without "data sets" if its questions are unknown.
+    """
+    there = certified.terms
+    broken = [
+        clause
+        for kind in ("policy", "prm", "controller")
+        if (clause := _other_model(kind, there[kind], here[kind]))
+    ]
+    for name in ("policy settings", "prm settings", "limits", "rule of the method"):
+        broken += differences(there[name], here[name], name)
+    (wanted,) = there["data sets"]
+    for other in here.get("data sets", ()):
+        if other != wanted:
+            broken.append(f"the data set is {_described(other)}, not {_described(wanted)}")
+    return broken
+
+
+def _other_model(kind: str, there: Any, here: Any) -> str | None:
+    """The clause for another model; models are known by their files, not by their folder's name."""
+    title = {"prm": "PRM"}.get(kind, kind)
+    if there == here or (there and here and "sha256" in there and _files(there) == _files(here)):
+        return None
+    names = [None if each is None else _name(each) for each in (here, there)]
+    if names[0] == names[1]:
+        return f"the {title} {names[0]!r} has other files"
+    return f"the {title} is {names[0]!r}, not {names[1]!r}"
+
+
+def _files(fingerprint: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in fingerprint.items() if key != "name"}
+
+
+def _name(fingerprint: Mapping[str, Any]) -> str:
+    return str(fingerprint.get("name") or fingerprint.get("function"))
+
+
+def _dataset(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """What names a data set: neither its rows, nor the order, nor the seed of drawn ones."""
+    named = {name: spec[name] for name in _DATASET if spec.get(name) is not None}
+    if "file" in named:
+        named["file"] = pathlib.Path(named["file"]).name
+    return named
+
+
+def _described(dataset: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in dataset.items())
+
+
+def _labelled(specs: Sequence[Mapping[str, Any]], label: str) -> dict[str, Any]:
+    for spec in specs:
+        if spec.get("label") == label:
+            return dict(spec)
+    labels = [str(spec.get("label")) for spec in specs]
+    raise BadInputError(f"label {quoted(label)} is not in the run: {known_names(label, labels)}")

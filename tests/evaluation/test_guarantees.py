@@ -1,0 +1,204 @@
+"""Use of a certificate: what a recipe's entry becomes, and where it is refused."""
+
+import copy
+import json
+import pathlib
+import re
+
+import made_certificates
+import pytest
+import scripted
+
+from cats_jax.datasets import load_questions
+from cats_jax.datasets.digests import text_digest
+from cats_jax.errors import BadInputError
+from cats_jax.evaluation.evaluate import prepare
+from cats_jax.evaluation.runners import largest_work
+from cats_jax.live.results import SearchResult
+from cats_jax.protocols import Question
+from cats_jax.server.offer import Offer
+from cats_jax.server.replies import details
+from cats_jax.server.requests import parse_request
+from cats_jax.specs.calibrations import IDENTITY, load_calibrations
+from cats_jax.specs.recipe import parse_recipe, parse_strategy
+
+POLICY = {"path": "weak", "max_step_tokens": 32, "max_answer_tokens": 64}
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("certificate")
+    return made_certificates.write_certificate(
+        folder / "certificate.json", scripted.ScriptedModels()
+    )
+
+
+def recipe(certificate, elsewhere=False, label="certified", **changes):
+    entry = {"certified": certificate, "elsewhere": elsewhere, "label": label}
+    content = {
+        "name": "use",
+        "policy": POLICY,
+        "prms": ["sparse", "exact"],
+        "strategies": [entry],
+        "questions": {"world": "test", "count": 3, "seed": 7},
+        **changes,
+    }
+    return parse_recipe(content)
+
+
+def prepared(*arguments, **changes):
+    return prepare(recipe(*arguments, **changes), scripted.ScriptedModels())
+
+
+def test_a_recipe_gets_the_certified_strategy(certificate):
+    evaluation = prepared(certificate)
+    (cell,) = evaluation.cells
+    assert (cell.spec.name, dict(cell.spec.options)) == ("beam", {"width": 2})
+    assert (cell.num_candidates, cell.title) == (8, "certified N=8 exact seed 0")
+    # The calibration comes with the strategy.
+    assert cell.calibration == dict(load_calibrations("weak"))["exact"] != IDENTITY
+    (line,) = evaluation.guarantees
+    assert line.startswith(
+        "certified: guarantee: accuracy above 0.6 with probability 0.95 on questions like those of "
+        "world-test ("
+    )
+    assert list(evaluation.manifest["notes"]) == [line]
+    assert largest_work(evaluation.recipe).paths == 8
+    # Beside others with values of N of their own.
+    both = prepared(certificate, strategies=["majority", {"certified": certificate}],
+                    num_candidates=[2, 4])  # fmt: skip
+    titles = [cell.title for cell in both.cells]
+    assert titles == ["majority N=4 seed 0", "majority N=2 seed 0", "certified N=8 exact seed 0"]
+    # A PRM's label may be another where it is the only one.
+    (cell,) = prepared(certificate, prms=[{"path": "exact", "label": "judge"}]).cells
+    assert cell.prm is not None
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"policy": {**POLICY, "path": "strong"}}, "the policy is 'strong', not 'weak'"),
+        ({"policy": {**POLICY, "max_step_tokens": 16}}, "settings.max_step_tokens: 32 -> 16"),
+        ({"prms": ["sparse"]}, "the PRM is 'sparse', not 'exact'"),
+        ({"max_depth": 4}, "limits.max_depth: 10 -> 4"),
+        ({"budget": 40}, "limits.budget: null -> 40"),
+        (
+            {"questions": {"world": "controller", "count": 3}},
+            "the data set is world controller, not world test",
+        ),
+    ],
+)
+def test_other_terms_are_refused_or_said(certificate, changes, said):
+    with pytest.raises(BadInputError, match=f"says nothing here: .*{re.escape(said)}.*elsewhere"):
+        prepared(certificate, **changes)
+    evaluation = prepared(certificate, True, **changes)
+    (cell,) = evaluation.cells
+    # The label stands in every row.
+    assert cell.spec.label == "certified (no guarantee)"
+    (line,) = evaluation.guarantees
+    assert line.startswith("certified: no guarantee by '")
+    assert said in line
+    assert list(evaluation.manifest["notes"]) == [line]
+
+
+def test_several_prms_need_the_certified_label(certificate):
+    with pytest.raises(BadInputError, match="about the PRM 'exact', which is none of the recipe"):
+        prepared(certificate, prms=["sparse", "pruned-50"])
+
+
+def test_models_are_known_by_their_files(tmp_path, certificate):
+    content = json.loads(pathlib.Path(certificate).read_text())
+
+    def refused(files):
+        changed = copy.deepcopy(content)
+        changed["models"]["policy"] = {"name": "weak", "sha256": files}
+        path = tmp_path / "other.json"
+        path.write_text(json.dumps(changed))
+        models = scripted.ScriptedModels()
+        models.fingerprint = lambda spec: {  # type: ignore[method-assign]
+            "name": "moved" if spec.path == "weak" else spec.path,
+            **({"sha256": {"w": "1"}} if spec.path == "weak" else {}),
+        }
+        return prepare(recipe(str(path)), models)
+
+    assert refused({"w": "1"}).guarantees[0].startswith("certified: guarantee")
+    with pytest.raises(BadInputError, match="the policy is 'moved', not 'weak'"):
+        refused({"w": "2"})
+
+
+def test_an_entry_is_a_certificate_alone(tmp_path, certificate):
+    def refused(entry, message):
+        with pytest.raises(BadInputError, match=message):
+            parse_strategy(entry)
+
+    refused({"certified": certificate, "width": 3}, "'width' beside 'certified'")
+    refused({"certified": 3}, "certified=3: must be a path")
+    refused({"certified": certificate, "elsewhere": "yes"}, "elsewhere='yes': must be true")
+    refused({"certified": str(tmp_path / "no.json")}, "no such file: `cats-jax certify RUN")
+    content = json.loads(pathlib.Path(certificate).read_text())
+    for changes, message in (
+        ({"kind": "calibration"}, "is no certificate of this version .'kind' must be"),
+        ({"chosen": None}, "certifies no configuration"),
+        ({"chosen": 99}, "make it anew"),
+        ({"config": {}}, "'config.policy' is missing"),
+        ({"configurations": [{}]}, "make it anew"),
+    ):
+        path = tmp_path / "changed.json"
+        path.write_text(json.dumps({**content, **changes}))
+        refused({"certified": str(path)}, message)
+
+
+def test_a_server_says_which_guarantee_an_answer_is_under(certificate):
+    def offer(**changes):
+        found = Offer(recipe(certificate, **changes), name="m", max_prompt_characters=100)
+        found.load(scripted.ScriptedModels())
+        return found
+
+    def settings(found, messages=(), **more):
+        messages = [*messages, {"role": "user", "content": "1+2"}]
+        body = json.dumps({"model": "m", "messages": messages, **more}).encode()
+        return found.settings(parse_request(body, ()).request)
+
+    found = offer(prms=["exact"])
+    assert found.max_candidates == 8
+    asked = settings(found)
+    assert asked.num_candidates == 8
+    assert asked.guarantee is not None
+    assert asked.guarantee.holds
+    assert asked.guarantee.line.endswith(f"world-test, if the question is one of them "
+                                         f"({certificate})")  # fmt: skip
+    shown = asked.guarantee.as_dict()
+    assert (shown["claim"], shown["probability"]) == ("accuracy above 0.6", 0.95)
+    system = [{"role": "system", "content": "Be brief."}]
+    for changed, said in (
+        (settings(found, num_candidates=4), "the request's num_candidates is 4, not 8"),
+        (settings(found, budget=9), "the request's budget is 9, not None"),
+        (settings(found, system), "the request has a system message"),
+    ):
+        assert changed.guarantee is not None
+        assert changed.guarantee.broken == (said,)
+    with pytest.raises(BadInputError, match="the policy is 'strong', not 'weak'"):
+        offer(prms=["exact"], policy={**POLICY, "path": "strong"})
+    plain = offer(prms=["exact"], strategies=["majority"], num_candidates=[2])
+    assert settings(plain).guarantee is None
+    result = scripted_result()
+    assert details(result, asked)["guarantee"] == shown
+    assert details(result, settings(plain))["guarantee"] is None
+
+
+def scripted_result():
+    return SearchResult(Question("q", "1+2"), None, None, "no_answer", "", 1, [], [])
+
+
+def test_what_a_calibration_was_fitted_on_does_not_certify(tmp_path):
+    asked = parse_recipe(made_certificates.CERTIFIED)
+    texts = [text_digest(item.text) for item in load_questions(asked.questions).questions]
+    values = {"intercept": 0.0, "slope": 1.0, "agreement": 0.0}
+    path = tmp_path / "calibration.json"
+    path.write_text(json.dumps({"prms": {"exact": values}, "texts": texts[:3]}))
+    with pytest.raises(BadInputError, match="calibration was fitted on 3 of the questions"):
+        made_certificates.write_certificate(
+            tmp_path / "c.json", scripted.ScriptedModels(), calibration=str(path)
+        )
+    with pytest.raises(BadInputError, match="unknown key 'fitted_on'"):
+        parse_recipe({**made_certificates.CERTIFIED, "fitted_on": []})

@@ -1,0 +1,96 @@
+"""`cats-jax quality --certified`: bounds on made rows, on published scores, and the command."""
+
+import json
+from collections import defaultdict
+from statistics import fmean
+
+import pytest
+
+import theory
+from cats_jax import cli
+from cats_jax.errors import BadInputError
+from cats_jax.scoring.certified_quality import certified_quality
+from cats_jax.scoring.labelled import read_labelled
+
+
+def write(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def made(number):
+    """Two solutions a question; the PRM "good" is off by .1 and "blind" is always .5."""
+    for i in range(number):
+        for labels in ([1, 1], [1, i % 2]):
+            good = [0.9 if label else 0.1 for label in labels]
+            scores = {"good": [*good, 0.5], "blind": [0.5] * 3}
+            steps = ["a", "b", "c"]
+            yield {"question": f"q{i}", "steps": steps, "labels": labels, "scores": scores}
+
+
+def test_a_question_has_one_value(tmp_path):
+    labelled = read_labelled([write(tmp_path / "rows.jsonl", made(120))])
+    (found,) = certified_quality(labelled, trust=0.9)
+    assert found.questions == 120
+    risks = {(each.prm, each.loss): each for each in found.risks}
+    assert len(risks) == 6
+    wrong = [0.25 * (i % 2 == 0) for i in range(120)]
+    for (prm, loss), values in {
+        ("good", "0-1"): [0.0] * 120,
+        ("good", "Brier"): [0.01] * 120,
+        ("good", "absolute"): [0.1] * 120,
+        # A score of .5 counts as "right".
+        ("blind", "0-1"): wrong,
+        ("blind", "Brier"): [0.25] * 120,
+    }.items():
+        each = risks[prm, loss]
+        assert each.always_right == pytest.approx(0.125)
+        assert each.risk == pytest.approx(fmean(values))
+        assert each.risk_bound == pytest.approx(theory.betting_upper(values, delta=0.05))
+        gains = [a - b for a, b in zip(wrong, values, strict=True)]
+        assert each.gain_bound == pytest.approx(theory.paired_lower(gains, delta=0.05))
+    good, blind = found.steps
+    # All steps with a score of .9 are right, and the others are wrong.
+    assert (good.right, good.threshold) == (1.0, 0.15)
+    assert 0.8 < good.coverage < 1.0
+    assert (blind.threshold, blind.coverage, blind.right) == (None, 0.0, None)
+
+
+def test_the_command(tmp_path, capsys):
+    source = write(tmp_path / "rows.jsonl", made(120))
+    output = tmp_path / "figures.json"
+    command = ["quality", str(source), "--certified", "--trust", "0.9", "--output", str(output)]
+    assert cli.run(command) == 0
+    printed = capsys.readouterr().out
+    assert "all: 120 questions; certified risk of a question's steps" in printed
+    assert "all: 120 questions; a step is right with probability 0.9 from this" in printed
+    (group,) = json.loads(output.read_text())["certified"]
+    assert [each["prm"] for each in group["steps"]] == ["good", "blind"]
+    for option, value in (("--trust", "1"), ("--delta", "0")):
+        assert cli.run(["quality", str(source), "--certified", option, value]) == 2
+        assert f"{option}={value}: must be between 0 and 1" in capsys.readouterr().err
+    with pytest.raises(BadInputError, match="--delta=2"):
+        certified_quality(read_labelled([source]), delta=2.0)
+
+
+def test_published_prms(shared):
+    """679 questions; the same values by question, computed without arrays."""
+    labelled = read_labelled([shared("real/prm_steps/steps.jsonl")])
+    (found,) = certified_quality(labelled)
+    assert found.questions == 679
+    risks = {(each.prm, each.loss): each for each in found.risks}
+    prm = "math-shepherd_mistral-7b"
+    errors = defaultdict(list)
+    for path in labelled.paths:
+        for score, label in zip(path.scores[prm], path.labels, strict=True):
+            if label is not None:
+                errors[path.question].append(float((score >= 0.5) != bool(label)))
+    values = [fmean(each) for each in errors.values()]
+    mine = risks[prm, "0-1"]
+    assert round(mine.always_right, 3) == 0.313
+    assert mine.risk == pytest.approx(fmean(values))
+    assert mine.risk_bound == pytest.approx(theory.betting_upper(values, delta=0.05))
+    # The figures of the page.
+    assert [round(each, 3) for each in (mine.risk, mine.risk_bound)] == [0.168, 0.197]
+    assert all(each.gain_bound > 0 for each in found.risks)
+    assert all(each.coverage > 0.4 and (each.right or 0) > 0.85 for each in found.steps)

@@ -1,0 +1,79 @@
+"""Answer or abstain: the lowest threshold on a score above which answers are right often enough.
+
+Given the number of answered questions, the errors among them are binomial, because a threshold that
+was fixed before the data makes the answered questions independent draws from the law of those that
+reach it. Of several thresholds, tested one by one at the level delta, some err more often: the
+naive choice of the lowest that passes fails in most worlds where the score is useless.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from . import _arguments as arguments
+from ._arguments import Array, Numbers
+from .testing import reject, selective_p
+
+
+@dataclass(frozen=True)
+class Selective:
+    """Thresholds on a score above which a question is answered.
+
+    Attributes:
+        index: of the lowest threshold that is certified; None if none is.
+        answered: i64[G], questions whose score reaches each threshold.
+        errors: i64[G], wrong answers among them.
+        p_values: f64[G], before the correction; 1 where nothing is answered.
+        certified: bool[G].
+    """
+
+    index: int | None
+    answered: npt.NDArray[np.int64]
+    errors: npt.NDArray[np.int64]
+    p_values: Array
+    certified: npt.NDArray[np.bool_]
+
+
+def certify_selective(
+    scores: Numbers, right: Numbers, thresholds: Numbers, *, target: float, delta: float
+) -> Selective:
+    """The thresholds t at which answers of a score >= t are right with probability >= `target`.
+
+    The test of a threshold is `selective_p` at alpha = 1 - target, and those of all thresholds are
+    corrected by the order `fallback`, from the highest threshold down. The highest ones have too
+    few answers for any certificate, at which a plain fixed sequence would stop.
+
+    Args:
+        scores: f64[n], one a question; any monotone transform of scores and thresholds is the same.
+        right: bool[n] or 0 and 1, whether the question's answer is right.
+        thresholds: f64[G], rising, fixed before the data.
+        target: accuracy of the answered questions, in (0, 1).
+        delta: probability at most that the claim of any certified threshold is false, in (0, 1).
+
+    Returns:
+        The lowest certified threshold, and the counts and p values of all.
+
+    Raises:
+        ValueError: an argument outside its range, thresholds that do not rise, or arrays of
+            different lengths.
+    """
+    score, hits = arguments.real("scores", scores), arguments.sample("right", right)
+    grid = arguments.real("thresholds", thresholds)
+    alpha = 1 - float(arguments.inner_mean("target", target))
+    if score.shape != hits.shape:
+        raise ValueError(f"scores has shape {list(score.shape)}, right has {list(hits.shape)}")
+    if not np.isin(hits, (0.0, 1.0)).all():
+        raise ValueError("right: each value must be 0 or 1, one answer a question")
+    if grid.ndim != 1 or not grid.size or not (np.diff(grid) > 0).all():
+        raise ValueError(f"thresholds={grid.tolist()!r:.80}: must be a list of rising numbers")
+    reached = score[None, :] >= grid[:, None]
+    answered = reached.sum(axis=1)
+    errors = (reached & (hits == 0)[None, :]).sum(axis=1)
+    tested = selective_p(errors, np.maximum(answered, 1), alpha)
+    p_values = np.where(answered > 0, np.atleast_1d(tested), 1.0)
+    certified = reject(p_values, delta=delta, order="fallback")
+    lowest = int(np.argmax(certified)) if certified.any() else None
+    return Selective(lowest, answered, errors, p_values, certified)
