@@ -33,6 +33,7 @@ from .check_expand import check_expand_fn as check_expand_fn
 from .check_strategy import check_strategy as check_strategy
 from .children import asked_rows as asked_rows
 from .children import children_of as children_of
+from .children import padded_expansion as padded_expansion
 from .costs import TickTokens as TickTokens
 from .costs import tick_tokens as tick_tokens
 from .interface import Sampling as Sampling

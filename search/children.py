@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Int
 
-from .types import Request
+from .types import Expansion, Request
 
 
 def children_of(
@@ -42,3 +46,64 @@ def asked_rows(
         done: rows that end their answers.
     """
     return request.scored[parent] | (request.score_ends[parent] & done)
+
+
+def padded_expansion(
+    capacity: int,
+    *,
+    parent: Any,
+    embedding: Any,
+    score: Any = 0.0,
+    done: Any = False,
+    answer: Any = -1,
+    valid: Any = True,
+    text: Any = None,
+    log_prob: Any = 0.0,
+    num_tokens: Any = 1,
+) -> Expansion:
+    """An expansion of C children, from lists or NumPy arrays on the host; padding follows.
+
+    Args:
+        capacity: rows of the expansion, N >= C.
+        parent: frontier slot of each child, ascending, [C]; each slot as often as the request asks.
+        embedding: pytree of arrays [C, ...].
+        score, done, answer, valid, text, log_prob, num_tokens: fields of `Expansion`, each [C] or
+            one value for all children. By default no two texts are equal.
+
+    Raises:
+        ValueError: more children than rows, parents that do not ascend, or a field of another
+            length; the message names the field.
+    """
+    parents = np.asarray(parent, dtype=np.int32)
+    count = len(parents)
+    if count > capacity:
+        raise ValueError(f"{count} children do not fit {capacity} rows: raise `capacity`")
+    if (np.diff(parents) < 0).any():
+        raise ValueError("`parent` must ascend: list the children slot by slot")
+
+    def column(name: str, values: Any, dtype: Any, padding: Any = 0) -> Array:
+        given = np.asarray(values, dtype=dtype)
+        if given.shape not in ((), (count,)):
+            raise ValueError(f"`{name}` has shape {given.shape}, expected ({count},)")
+        rows = np.full(capacity, padding, dtype=dtype)
+        rows[:count] = given
+        return jnp.asarray(rows)
+
+    def padded(leaf: Any) -> Array:
+        given = np.asarray(leaf)
+        if given.shape[:1] != (count,):
+            raise ValueError(f"`embedding` has shape {given.shape}, expected ({count}, ...)")
+        more = np.zeros((capacity - count, *given.shape[1:]), given.dtype)
+        return jnp.asarray(np.concatenate([given, more]))
+
+    return Expansion(
+        valid=column("valid", valid, np.bool_, False),
+        parent=column("parent", parents, np.int32),
+        score=column("score", score, np.float32),
+        done=column("done", done, np.bool_, False),
+        answer=column("answer", answer, np.int32, -1),
+        text=column("text", np.arange(count) if text is None else text, np.int32),
+        log_prob=column("log_prob", log_prob, np.float32),
+        num_tokens=column("num_tokens", num_tokens, np.int32),
+        embedding=jax.tree.map(padded, embedding),
+    )

@@ -292,3 +292,36 @@ def test_another_price_compiles_nothing(key):
             context.calibration.agreement / 4,
         )
         np.testing.assert_allclose(seen(context), expected, atol=1e-6)
+
+
+def test_an_expansion_of_lists_is_padded():
+    rows = search.padded_expansion(
+        4,
+        parent=[0, 2],
+        score=[0.5, 1.0],
+        done=[False, True],
+        answer=[-1, 3],
+        embedding={"x": np.array([[7], [8]])},
+    )
+    assert rows.valid.tolist() == [True, True, False, False]
+    assert rows.parent.tolist() == [0, 2, 0, 0]
+    assert rows.score.tolist() == [0.5, 1.0, 0.0, 0.0]
+    assert rows.done.tolist() == [False, True, False, False]
+    assert rows.answer.tolist() == [-1, 3, -1, -1]
+    assert rows.text.tolist()[:2] == [0, 1]
+    assert rows.num_tokens.tolist()[:2] == [1, 1]
+    assert rows.embedding["x"].tolist() == [[7], [8], [0], [0]]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"parent": [0] * 5, "embedding": np.arange(5)}, "5 children do not fit 4 rows"),
+        ({"parent": [2, 0]}, "`parent` must ascend"),
+        ({"score": [0.5]}, r"`score` has shape \(1,\), expected \(2,\)"),
+        ({"embedding": np.arange(3)}, r"`embedding` has shape \(3,\), expected \(2, ...\)"),
+    ],
+)
+def test_an_expansion_of_lists_that_do_not_fit_is_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        search.padded_expansion(4, **{"parent": [0, 2], "embedding": np.arange(2), **changes})
