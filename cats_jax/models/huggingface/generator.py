@@ -19,7 +19,7 @@ import itertools
 import math
 import pathlib
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,7 +28,6 @@ from torch import Tensor
 
 from ...errors import RunStoppedError
 from ...protocols import (
-    Finish,
     Generation,
     Path,
     Question,
@@ -41,13 +40,12 @@ from ...protocols import (
 from ..prompts.step_text import Rest, check_parameters
 from . import sampling
 from .decoding_rows import DecodingRows, padded_width
+from .draws import CONTEXT, END, FINISHES, LENGTH, STEP, Draws, Parameters, forced_draws
 from .model import CHUNK_WIDTH, WIDTH, CausalModel, padded
 from .policy import StepPolicy, check_positive
 from .prefix_cache import Segment, missing
 from .token_budget import TokenBudget
-
-_FINISHES: tuple[Finish, ...] = ("step", "end", "length", "context")
-_STEP, _END, _LENGTH, _CONTEXT = range(4)
+from .usage import Histories, sample_usage
 
 
 class HuggingFaceGenerator(StepPolicy):
@@ -135,13 +133,14 @@ class HuggingFaceGenerator(StepPolicy):
             self._fill([ends[i] for i in wave])
             self._run(self._draws(wave, requests, ends, first), drawn)
         of_request = [drawn.ending[i:j].tolist() for i, j in itertools.pairwise(first)]
-        sample_usage = _sample_usage(ends, paths, of_request, drawn.endings)
+        ids = [ending.ids for ending in drawn.endings]
+        usage = sample_usage(ends, paths, of_request, ids)
         samples = self._step_samples(drawn.endings)
         return Generation(
             samples=[[samples[each] for each in row] for row in of_request],
-            usage=[total_usage(each) for each in sample_usage],
+            usage=[total_usage(each) for each in usage],
             inside_seconds=self._model.seconds - before,
-            sample_usage=sample_usage,
+            sample_usage=usage,
         )
 
     # --- the cache ---
@@ -152,7 +151,7 @@ class HuggingFaceGenerator(StepPolicy):
         A token to compute is charged to the first request that needs it.
         """
         charged: set[Segment] = set()
-        histories = _Histories()
+        histories = Histories()
         ends: list[Segment] = []
         usage: list[TokenUsage] = []
         for request in requests:
@@ -178,7 +177,7 @@ class HuggingFaceGenerator(StepPolicy):
         for level in missing(ends):
             self.recomputed += sum(segment.own for segment in level if segment.computed)
             self._prefill([segment for segment in level if segment.parent is None])
-            self._run(_forced([each for each in level if each.parent is not None]), None)
+            self._run(forced_draws([each for each in level if each.parent is not None]), None)
 
     def _prefill(self, roots: Sequence[Segment]) -> None:
         """Caches each prompt without its last token."""
@@ -198,7 +197,7 @@ class HuggingFaceGenerator(StepPolicy):
         requests: Sequence[StepRequest],
         ends: Sequence[Segment],
         first: np.ndarray,
-    ) -> _Draws:
+    ) -> Draws:
         """The samples of some requests, without those whose path leaves no room in the context.
 
         Args:
@@ -221,9 +220,9 @@ class HuggingFaceGenerator(StepPolicy):
         parts = [np.arange(first[i], first[i + 1]) for i in wave]
         seeds = [seed for i in wave for seed in requests[i].seeds]
         at_limit = [
-            _LENGTH if most <= left else _CONTEXT for most, left in zip(limits, room, strict=True)
+            LENGTH if most <= left else CONTEXT for most, left in zip(limits, room, strict=True)
         ]
-        return _Draws(
+        return Draws(
             nodes=list(nodes),
             rests=[rests[each] for each in nodes],
             node=column(node, np.int64),
@@ -237,7 +236,7 @@ class HuggingFaceGenerator(StepPolicy):
             stop_at_separator=column([not requests[i].to_end for i in wave], np.bool_),
         )
 
-    def _run(self, draws: _Draws, drawn: _Drawn | None) -> None:
+    def _run(self, draws: Draws, drawn: _Drawn | None) -> None:
         """Decodes all samples, by ascending padded width of their prefix."""
         width_of = np.array([padded_width(node) for node in draws.nodes], dtype=np.int64)
         width_of = width_of[draws.node]
@@ -249,14 +248,14 @@ class HuggingFaceGenerator(StepPolicy):
             lambda part: self._decode(draws.take(part), drawn),
         )
 
-    def _decode(self, draws: _Draws, drawn: _Drawn | None) -> None:
+    def _decode(self, draws: Draws, drawn: _Drawn | None) -> None:
         """Decodes one micro-batch to the end of every sample.
 
         S samples share R rows, R <= S: `row_of` says which row holds a sample's history.
         """
         device, vocab = self._model.device, self._model.vocab_size
         segments = draws.nodes
-        p = _parameters(draws, device)
+        p = Parameters.of(draws, device)
         size = len(draws.node)
         out = torch.zeros((size, int(p.limit.max())), dtype=torch.long, device=device)
         log_prob = torch.zeros(size, dtype=torch.float64, device=device)
@@ -302,7 +301,7 @@ class HuggingFaceGenerator(StepPolicy):
                 reasons = found.reasons.tolist()
                 sums = log_prob[alive[found.one]].tolist()
                 endings += map(_Ending, steps, reasons, sums, rests)
-                closed = [i for i, reason in enumerate(reasons) if reason == _STEP]
+                closed = [i for i, reason in enumerate(reasons) if reason == STEP]
                 if closed:
                     children = [segments[parents[i]].child(steps[i]) for i in closed]
                     self._cache.store(children, rows.own(row_of[found.one[closed]]))
@@ -325,15 +324,15 @@ class HuggingFaceGenerator(StepPolicy):
             drawn.add(draws.sample, ending, endings)
 
     def _finished(
-        self, p: _Parameters, alive: Tensor, token: Tensor, num_tokens: int
+        self, p: Parameters, alive: Tensor, token: Tensor, num_tokens: int
     ) -> tuple[Tensor, Tensor]:
         """Which samples may end with this token, bool[S], and why, i64[S]."""
         at_limit = p.limit[alive] <= num_tokens
         if p.forced is not None:
-            return at_limit, torch.full_like(alive, _STEP)
+            return at_limit, torch.full_like(alive, STEP)
         end = self._is_end[token]
         step = self._may_close[token] & p.stop_at_separator[alive] & ~end
-        code = torch.where(end, _END, torch.where(step, _STEP, p.at_limit[alive]))
+        code = torch.where(end, END, torch.where(step, STEP, p.at_limit[alive]))
         return end | step | at_limit, code
 
     def _open(
@@ -341,7 +340,7 @@ class HuggingFaceGenerator(StepPolicy):
         found: _Endings,
         steps: Sequence[tuple[int, ...]],
         rests: Sequence[Rest | None],
-        p: _Parameters,
+        p: Parameters,
         alive: Tensor,
         done: Tensor,
         code: Tensor,
@@ -351,7 +350,7 @@ class HuggingFaceGenerator(StepPolicy):
         A step that is at its limit is done all the same, for that reason.
         """
         going_on = [
-            reason == _STEP and not self._text.closes(ids, rest)
+            reason == STEP and not self._text.closes(ids, rest)
             for reason, ids, rest in zip(found.reasons.tolist(), steps, rests, strict=True)
         ]
         if not any(going_on):
@@ -369,9 +368,9 @@ class HuggingFaceGenerator(StepPolicy):
         for ids, code, log_prob, rest in endings:
             step = steps.get((ids, code, rest))
             if step is None:
-                text = self._text.text(ids, _FINISHES[code], rest)
+                text = self._text.text(ids, FINISHES[code], rest)
                 step = steps[ids, code, rest] = Step(text, ids)
-            samples.append(StepSample(step, _FINISHES[code], log_prob))
+            samples.append(StepSample(step, FINISHES[code], log_prob))
         return samples
 
 
@@ -404,95 +403,17 @@ class _Endings:
 def _endings(history: Tensor, code: Tensor, done: Tensor) -> _Endings:
     """The samples that are done: one ending per distinct history and reason."""
     ended = done.nonzero()[:, 0]
-    kinds, kind = torch.unique(history[ended] * len(_FINISHES) + code[ended], return_inverse=True)
+    kinds, kind = torch.unique(history[ended] * len(FINISHES) + code[ended], return_inverse=True)
     one = torch.zeros_like(kinds).scatter_(0, kind, ended)
-    return _Endings(ended, kind, one, kinds % len(_FINISHES))
+    return _Endings(ended, kind, one, kinds % len(FINISHES))
 
 
 def _steps(
-    out: Tensor, p: _Parameters, samples: Tensor, tick: int
+    out: Tensor, p: Parameters, samples: Tensor, tick: int
 ) -> tuple[list[tuple[int, ...]], list[int]]:
     """The tokens of some samples after `tick` of them, and the nodes that they continue."""
     steps = [tuple(ids) for ids in out[samples, :tick].tolist()]
     return steps, p.node[samples].tolist()
-
-
-@dataclass(frozen=True, slots=True)
-class _Draws:
-    """S samples to draw, or steps to decode again: arrays [S], and the segments they continue.
-
-    `node` is a sample's index in `nodes`, and `sample` its number in the call. `rests` are what
-    the last steps of the nodes' paths have left for the texts of the samples. Steps to decode again
-    have their tokens in `forced`, i64[S, T], and the other parameters have no effect.
-    """
-
-    nodes: list[Segment]
-    rests: list[Rest | None]
-    node: np.ndarray
-    sample: np.ndarray
-    limit: np.ndarray
-    at_limit: np.ndarray
-    seed: np.ndarray
-    temperature: np.ndarray
-    top_p: np.ndarray
-    top_k: np.ndarray
-    stop_at_separator: np.ndarray
-    forced: np.ndarray | None = None
-
-    def take(self, part: Sequence[int]) -> _Draws:
-        """Some of the samples, with their nodes in the order in which the samples name them."""
-        own = ("nodes", "rests", "node", "forced")
-        names = [each.name for each in fields(self) if each.name not in own]
-        numbers: dict[int, int] = {}
-        node = [numbers.setdefault(each, len(numbers)) for each in self.node[part].tolist()]
-        return _Draws(
-            nodes=[self.nodes[i] for i in numbers],
-            rests=[self.rests[i] for i in numbers],
-            node=np.array(node, dtype=np.int64),
-            forced=None if self.forced is None else self.forced[part],
-            **{name: getattr(self, name)[part] for name in names},
-        )
-
-
-def _forced(segments: Sequence[Segment]) -> _Draws:
-    """Steps to compute whose parents are resident."""
-    nodes: dict[Segment, int] = {}
-    node = [nodes.setdefault(each.parent, len(nodes)) for each in segments if each.parent]
-    limit = np.array([segment.own for segment in segments], dtype=np.int64)
-    forced = np.zeros((len(segments), int(limit.max(initial=0))), dtype=np.int64)
-    for row, segment in zip(forced, segments, strict=True):
-        row[: segment.own] = segment.tokens
-    zeros = np.zeros(len(segments), dtype=np.int64)
-    return _Draws(
-        nodes=list(nodes),
-        rests=[None] * len(nodes),
-        node=np.array(node, dtype=np.int64),
-        sample=zeros,
-        limit=limit,
-        at_limit=np.full_like(limit, _STEP),
-        seed=zeros.astype(np.uint64),
-        temperature=zeros.astype(np.float64),
-        top_p=np.ones(len(segments)),
-        top_k=zeros,
-        stop_at_separator=np.ones(len(segments), dtype=np.bool_),
-        forced=forced,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Parameters:
-    """The samples' parameters as tensors, [S]; `forced` is i64[S, T] or None."""
-
-    node: Tensor
-    seed: Tensor
-    temperature: Tensor
-    top_p: Tensor
-    top_k: Tensor
-    stop_at_separator: Tensor
-    limit: Tensor
-    at_limit: Tensor
-    truncated: bool
-    forced: Tensor | None
 
 
 class _Drawn:
@@ -504,7 +425,7 @@ class _Drawn:
     """
 
     def __init__(self, num_samples: int):
-        self.endings: list[_Ending] = [_Ending((), _CONTEXT, 0.0, None)]
+        self.endings: list[_Ending] = [_Ending((), CONTEXT, 0.0, None)]
         self.ending = np.zeros(num_samples, dtype=np.int64)
 
     def add(self, sample: np.ndarray, ending: Tensor, endings: Sequence[_Ending]) -> None:
@@ -513,73 +434,9 @@ class _Drawn:
         self.endings += endings
 
 
-class _Histories:
-    """The token histories that were fed to the model, as a tree below each node."""
-
-    def __init__(self) -> None:
-        self._children: dict[tuple[int, int], int] = {}
-
-    def add(self, segment: Segment, ids: tuple[int, ...]) -> int:
-        """Number of histories fed for a sample that are new; a sample of n tokens has n of them."""
-        known = len(self._children)
-        at = self._children.setdefault((-1, id(segment)), known)
-        for token in ids[:-1]:
-            at = self._children.setdefault((at, token), len(self._children))
-        return len(self._children) - known
-
-
-def _sample_usage(
-    ends: Sequence[Segment],
-    paths: Sequence[TokenUsage],
-    of_request: Sequence[Sequence[int]],
-    endings: Sequence[_Ending],
-) -> list[list[TokenUsage]]:
-    """Cost of each sample in addition to those before it; the first includes the request's path.
-
-    Args:
-        ends, paths: end of each request's path, and what the path costs.
-        of_request: indices in `endings` of each request's samples.
-        endings: distinct samples; but for the first, which is empty, each belongs to one node.
-    """
-    histories = _Histories()
-    again: dict[int, TokenUsage] = {}
-    answer = []
-    for end, path, indices in zip(ends, paths, of_request, strict=True):
-        row = []
-        for index in indices:
-            usage = again.get(index)
-            if usage is None:
-                ids = endings[index].ids
-                length, new = len(ids), histories.add(end, ids) if ids else 0
-                usage = TokenUsage(computed=new, cached=length - new, generated=length)
-                again[index] = TokenUsage(cached=length, generated=length)
-            row.append(usage)
-        row[0] = total_usage([path, row[0]])
-        answer.append(row)
-    return answer
-
-
 def _keys(path: Path) -> list[tuple[int, ...]]:
     """A path's steps as the cache addresses them; a step without tokens adds nothing."""
     return [step.token_ids for step in path if step.token_ids]
-
-
-def _parameters(draws: _Draws, device: torch.device) -> _Parameters:
-    def tensor(values: np.ndarray) -> Tensor:
-        return torch.from_numpy(values).to(device)
-
-    return _Parameters(
-        node=tensor(draws.node),
-        seed=tensor(draws.seed.view(np.int64)),
-        temperature=tensor(draws.temperature),
-        top_p=tensor(draws.top_p),
-        top_k=tensor(draws.top_k),
-        stop_at_separator=tensor(draws.stop_at_separator),
-        limit=tensor(draws.limit),
-        at_limit=tensor(draws.at_limit),
-        truncated=bool(((draws.top_p < 1) | (draws.top_k > 0)).any()),
-        forced=None if draws.forced is None else tensor(draws.forced),
-    )
 
 
 def _table(ids: list[int], model: CausalModel) -> Tensor:
