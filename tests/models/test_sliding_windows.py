@@ -127,7 +127,7 @@ def test_chunks_and_single_tokens_have_the_logits_of_the_whole_text(folder):
     cache.store([root], kv)
     logits, _ = model.extend(cache, [root], [tuple(ids[first : first + second])])
     torch.testing.assert_close(logits[0], expected[first + second - 1], rtol=1e-4, atol=1e-4)
-    rows = DecodingRows(model, cache, [root], 1)
+    rows = DecodingRows(model, cache, [root], [1])
     assert LENGTH - first > WIDTH
     for place in range(first, LENGTH):
         logits = rows.feed(torch.tensor([ids[place]]))

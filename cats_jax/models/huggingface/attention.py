@@ -55,6 +55,32 @@ def layer_masks(mask: Tensor, config: Any, num_layers: int) -> list[Tensor]:
     return [windowed if kind == _SLIDING else mask for kind in types]
 
 
+def mask_argument(mask: Tensor, config: Any) -> Tensor | dict[str, Tensor]:
+    """The masks of all layers in the form in which the transformers model takes them.
+
+    Args:
+        mask: as for `layer_masks`.
+        config: the transformers configuration of the language model.
+
+    Returns:
+        One mask if all layers have the same; else a mask for each of the `layer_types`.
+    """
+    window = getattr(config, "sliding_window", None)
+    types = _layer_types(config)
+    if window is None or (types and _SLIDING not in types):
+        return mask
+    windowed = sliding(mask, int(window))
+    return {_FULL: mask, _SLIDING: windowed} if types else windowed
+
+
+def rotates_by_length(config: Any) -> bool:
+    """Whether rotary angles depend on the longest text of a pass (`dynamic` and `longrope`)."""
+    found = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
+    each = [found, *(value for value in found.values() if isinstance(value, dict))]
+    kinds = {kind for one in each for kind in (one.get("rope_type"), one.get("type"))}
+    return not kinds.isdisjoint(("dynamic", "longrope"))
+
+
 def sliding(mask: Tensor, window: int) -> Tensor:
     """The mask with the last `window` tokens that each query sees, itself among them.
 

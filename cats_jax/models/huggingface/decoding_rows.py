@@ -24,20 +24,27 @@ class DecodingRows:
         model: the model.
         cache: the cache that holds the prefixes.
         prefixes: ends of cached paths, by ascending padded width (`padded_width`).
-        most: the number of rows will not exceed this.
+        most: the number of rows that continue each prefix will not exceed this.
 
     Attributes:
         num_rows: rows in use, B.
     """
 
     def __init__(
-        self, model: CausalModel, cache: PrefixCache, prefixes: Sequence[Segment], most: int
+        self,
+        model: CausalModel,
+        cache: PrefixCache,
+        prefixes: Sequence[Segment],
+        most: Sequence[int],
     ):
         self._model = model
-        self._groups = [
-            _Rows(model, cache, list(some), width, most)
-            for width, some in itertools.groupby(prefixes, padded_width)
-        ]
+        self._groups: list[_Rows] = []
+        first = 0
+        for width, some in itertools.groupby(prefixes, padded_width):
+            group = list(some)
+            count = sum(most[first : first + len(group)])
+            self._groups.append(_Rows(model, cache, group, width, count))
+            first += len(group)
         self._tick = 0
 
     @property
@@ -49,8 +56,7 @@ class DecodingRows:
         """Feeds one token to each row: i64[B] -> logits [B, V]."""
         parts = [group.part(self._tick) for group in self._groups]
         positions = torch.cat([group.lengths[: group.num_rows] for group in self._groups])
-        every = torch.arange(len(tokens), device=tokens.device)
-        logits = self._model.forward(parts, tokens, positions + self._tick, every)
+        logits = self._model.forward(parts, tokens, positions + self._tick)
         self._tick += 1
         return logits
 

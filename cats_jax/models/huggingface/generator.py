@@ -262,7 +262,8 @@ class HuggingFaceGenerator(StepPolicy):
         ending = torch.zeros(size, dtype=torch.long, device=device)
         endings: list[_Ending] = []
 
-        rows = DecodingRows(self._model, self._cache, segments, size)
+        most = np.bincount(draws.node).tolist()
+        rows = DecodingRows(self._model, self._cache, segments, most)
         tokens = torch.tensor([segment.tokens[-1] for segment in segments], device=device)
         alive = torch.arange(size, device=device)
         row_of = p.node

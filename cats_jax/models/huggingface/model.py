@@ -9,6 +9,7 @@ from its neighbours'; with that, fp32 results on a CPU are bitwise the same in a
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import pathlib
 import time
@@ -33,8 +34,8 @@ from ..prompts.policy_encoder import PromptEncoder
 from ..prompts.policy_format import AUTO, choose_format
 from ..threads import default_threads
 from ..weights import stored_tensors
-from .attention import check_computable, layer_masks
-from .parts import ATTENTION, Part, PartsLayer
+from .attention import check_computable, layer_masks, mask_argument, rotates_by_length
+from .parts import ATTENTION, BufferLayer, LineLayer, Part, attended
 from .prefix_cache import PrefixCache, Segment, cache_bytes
 from .tokenizer import load_tokenizer
 
@@ -136,6 +137,7 @@ class CausalModel:
         self.context = self.own_context = int(config.max_position_embeddings)
         self.vocab_size = int(config.vocab_size)
         self.seconds = 0.0
+        self._in_line: bool | None = None
         on_cpu = self.device.type == "cpu"
         self._min_rows = _MIN_CPU_ROWS if on_cpu else 1
         self._rows_multiple = _CPU_ROWS_MULTIPLE if on_cpu else 1
@@ -294,42 +296,106 @@ class CausalModel:
             torch.cuda.synchronize(self.device)
         self.seconds += time.perf_counter() - start
 
-    def forward(
-        self, parts: Sequence[Part], tokens: Tensor, positions: Tensor, keep: Tensor
-    ) -> Tensor:
+    def forward(self, parts: Sequence[Part], tokens: Tensor, positions: Tensor) -> Tensor:
         """Runs new tokens on top of cached ones and writes their keys and values into the parts.
 
         The tokens of all parts are one text to the model, so that each product has a row for each
-        of them. Only attention goes part by part, see `parts`. Tokens that see nothing fill the
-        products up where they have few rows.
+        of them. Only attention goes part by part, see `parts`. A model for which that is not right
+        runs once for each part.
 
         Args:
             parts: what the tokens see, in their order.
             tokens, positions: i64[T], the parts' new tokens and their positions in the sequences.
-            keep: i64[K], places of the tokens whose logits are returned, K >= 1.
 
         Returns:
-            Logits [K, V] in the model's dtype.
+            Logits at the last token of each row of each part, [B, V] in the model's dtype.
         """
-        layers: list[Any] = [PartsLayer(parts, layer) for layer in range(self._num_layers)]
-        more = self._num_filled(len(tokens)) - len(tokens)
-        again = keep[:1].expand(self._num_filled(len(keep)) - len(keep))
+        if self._in_line is None:
+            self._in_line = self._goes_in_line()
         with self.timed():
-            logits = self.model(
-                input_ids=F.pad(tokens, (0, more))[None],
-                position_ids=F.pad(positions, (0, more))[None],
-                # transformers makes masks of its own if it gets none. No layer reads this one.
-                attention_mask=torch.zeros((1, 1, 1, 1), dtype=self.dtype, device=self.device),
-                past_key_values=Cache(layers=layers),
-                use_cache=True,
-                logits_to_keep=torch.cat((keep, again)),
-                parts=parts,
-            ).logits
-        return logits[0, : len(keep)]
+            if self._in_line:
+                return self._run_line(parts, tokens, positions)[0]
+            starts = [0, *itertools.accumulate(part.num_tokens for part in parts)]
+            return torch.cat(
+                [
+                    self._run_part(part, tokens[start:stop], positions[start:stop])
+                    for part, (start, stop) in zip(parts, itertools.pairwise(starts), strict=True)
+                ]
+            )
+
+    def _run_line(
+        self, parts: Sequence[Part], tokens: Tensor, positions: Tensor
+    ) -> tuple[Tensor, list[LineLayer]]:
+        """One pass over the tokens of all parts: the logits of `forward`, and the cache's layers.
+
+        Tokens that see nothing fill the products up where they have few rows.
+        """
+        layers = [LineLayer(parts, layer) for layer in range(self._num_layers)]
+        last: list[int] = []
+        count = 0
+        for part in parts:
+            last += range(count + part.queries - 1, count + part.num_tokens, part.queries)
+            count += part.num_tokens
+        keep = torch.tensor(last + last[:1] * (self._num_filled(len(last)) - len(last)))
+        more = self._num_filled(count) - count
+        cached: list[Any] = [*layers]
+        logits = self.model(
+            input_ids=F.pad(tokens, (0, more))[None],
+            position_ids=F.pad(positions, (0, more))[None],
+            # transformers makes masks of its own if it gets none. No layer reads this one.
+            attention_mask=torch.zeros((1, 1, 1, 1), dtype=self.dtype, device=self.device),
+            past_key_values=Cache(layers=cached),
+            use_cache=True,
+            logits_to_keep=keep.to(self.device),
+            line=layers,
+        ).logits
+        return logits[0, : len(last)], layers
+
+    def _run_part(self, part: Part, tokens: Tensor, positions: Tensor) -> Tensor:
+        """One pass over the rows of a part. Copies of the first row fill small products up."""
+        rows, queries = part.rows, part.queries
+        filled = (
+            self._num_filled(rows) if queries == 1 else max(rows, -(-self._min_rows // queries))
+        )
+        index = torch.tensor([*range(rows), *[0] * (filled - rows)], device=self.device)
+        kv = part.kv if filled == rows else part.kv[:, index]
+        layers: list[Any] = [
+            BufferLayer(kv[2 * layer], kv[2 * layer + 1], part.column)
+            for layer in range(self._num_layers)
+        ]
+        logits = self.model(
+            input_ids=tokens.view(rows, queries)[index],
+            position_ids=positions.view(rows, queries)[index],
+            attention_mask=mask_argument(part.mask[index], self.text_config),
+            past_key_values=Cache(layers=layers),
+            use_cache=True,
+            # The head is a product of its own, with one row per kept column.
+            logits_to_keep=1 if filled >= self._min_rows else min(self._min_rows, queries),
+        ).logits
+        if kv is not part.kv:
+            columns = slice(part.column, part.column + queries)
+            part.kv[:, :, :, columns] = kv[:, :rows, :, columns]
+        return logits[:rows, -1]
+
+    def _goes_in_line(self) -> bool:
+        """Whether tokens of different rows meet in attention only, and all attention is ours.
+
+        A short pass tells. Rotations that follow the longest text of a pass tie rows together, too.
+        """
+        if rotates_by_length(self.text_config):
+            return False
+        mask = torch.zeros((1, 1, 8, 16), dtype=self.dtype, device=self.device)
+        shape = (2 * self._num_layers, 1, self._num_heads, 16, self._head_dim)
+        parts = [self.part(mask.new_zeros(shape), 8, mask) for _ in range(2)]
+        places = torch.arange(8, 16, device=self.device).repeat(2)
+        try:
+            return attended(self._run_line(parts, places % self.vocab_size, places)[1])
+        except Exception:  # whatever an architecture makes of what it does not expect
+            return False
 
     def part(self, kv: Tensor, column: int, mask: Tensor) -> Part:
         """A part of a batch; `mask` is the one without a window, [B, 1, Q, W]."""
-        return Part(kv, column, layer_masks(mask, self.text_config, self._num_layers))
+        return Part(kv, column, mask, layer_masks(mask, self.text_config, self._num_layers))
 
     def extend(
         self,
@@ -351,9 +417,8 @@ class CausalModel:
         parts: list[Part] = []
         tokens: list[np.ndarray] = []
         positions: list[np.ndarray] = []
-        keep = np.zeros(len(chunks), dtype=np.int64)
+        order: list[int] = []
         own: list[Tensor] = [torch.empty(0)] * len(chunks)
-        count = 0
         for (prefix_width, chunk_width), rows in _by_widths(prefixes, chunks):
             some = [prefixes[row] for row in rows]
             new = [chunks[row] for row in rows]
@@ -364,17 +429,15 @@ class CausalModel:
             mask.masked_fill_(~self._tensor(batch.seen_by), -torch.inf)
             kv = cache.gather(some, prefix_width, prefix_width + chunk_width)
             parts.append(self.part(kv, prefix_width, mask[:, None]))
-            keep[rows] = count + chunk_width * np.arange(1, len(rows) + 1) - 1
-            count += chunk_width * len(rows)
+            order += rows
             for place, row in enumerate(rows):
                 own[row] = kv[:, place, :, kv.shape[3] - len(chunks[row]) :]
         logits = self.forward(
             parts,
             self._tensor(np.concatenate(tokens)),
             self._tensor(np.concatenate(positions)),
-            self._tensor(keep),
         )
-        return logits, own
+        return logits[self._tensor(np.argsort(order))], own
 
     def _num_filled(self, rows: int) -> int:
         """Number of rows of a product in which some rows are in use; others fill it up."""

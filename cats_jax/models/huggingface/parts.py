@@ -1,9 +1,13 @@
-"""A batch of rows of different widths: one text to the layers, part by part in attention.
+"""Rows of different widths in one pass: one text to the layers, part by part in attention.
 
 A linear layer reads its weights once for all tokens of a pass, and its result for a token does not
 depend on the others. Attention does depend on the width of its arrays, in the last bits. So a pass
 holds the tokens of all rows in one line, and attention is computed for each part, whose rows have
 one width that follows from their own lengths.
+
+That is right where tokens meet in attention only, and where a layer hands its keys and values from
+the cache to the attention function as they are. `attended` tells whether a model's layers did. A
+model whose layers do not is run part by part, on `BufferLayer`.
 """
 
 from __future__ import annotations
@@ -31,76 +35,94 @@ class Part:
     Attributes:
         kv: [2 x layers, B, heads, W, dim], keys and values of each layer in turn.
         column: the new tokens take the columns `column`..`column + Q`.
-        masks: what each layer adds to its scores, [B, 1, Q, W] each: 0 where a token is seen and
-            -inf elsewhere. Every token sees one.
+        mask: what is added to scores, [B, 1, Q, W]: 0 where a token is seen and -inf elsewhere,
+            without a window. Every token sees one.
+        masks: the mask of each layer.
     """
 
     kv: Tensor
     column: int
+    mask: Tensor
     masks: Sequence[Tensor]
+
+    @property
+    def rows(self) -> int:
+        """B."""
+        return self.mask.shape[0]
+
+    @property
+    def queries(self) -> int:
+        """Q."""
+        return self.mask.shape[2]
 
     @property
     def num_tokens(self) -> int:
         """B x Q."""
-        rows, _, queries, _ = self.masks[0].shape
-        return rows * queries
+        return self.rows * self.queries
 
     def write(self, layer: int, keys: Tensor, values: Tensor) -> None:
         """Writes the new tokens' keys and values of a layer, [heads, B x Q, dim] each."""
-        queries = self.masks[0].shape[2]
-        columns = slice(self.column, self.column + queries)
+        columns = slice(self.column, self.column + self.queries)
         for plane, new in ((2 * layer, keys), (2 * layer + 1, values)):
-            self.kv[plane, :, :, columns] = new.unflatten(1, (-1, queries)).transpose(0, 1)
+            self.kv[plane, :, :, columns] = new.unflatten(1, (self.rows, self.queries)).transpose(
+                0, 1
+            )
 
     def attend(self, layer: int, query: Tensor, scaling: float | None) -> Tensor:
-        """Attention of a layer, with G query heads per key head.
-
-        The query heads of one key head become G times as many queries. transformers' own function
-        copies keys and values instead, which costs more than the whole rest of a decoding step.
-
-        Args:
-            layer: number of the layer, from 0.
-            query: [G·heads, B x Q, dim].
-            scaling: factor of the scores; None is dim**-.5.
-
-        Returns:
-            [B x Q, G·heads, dim].
-        """
-        mask = self.masks[layer]
-        rows, _, queries, _ = mask.shape
+        """Attention of a layer: query [G·heads, B x Q, dim] -> [B x Q, G·heads, dim]."""
+        query = query.unflatten(1, (self.rows, self.queries)).transpose(0, 1)
         keys, values = self.kv[2 * layer], self.kv[2 * layer + 1]
-        num_heads, _, dim = query.shape
-        groups = num_heads // keys.shape[1]
-        query = query.unflatten(1, (rows, queries)).transpose(0, 1)
-        out = F.scaled_dot_product_attention(
-            query.reshape(rows, keys.shape[1], groups * queries, dim),
-            keys,
-            values,
-            attn_mask=mask if queries == 1 else mask.repeat(1, 1, groups, 1),
-            scale=scaling,
-        )
-        return out.reshape(rows, num_heads, queries, -1).transpose(1, 2).flatten(0, 1)
+        return _grouped_query(query, keys, values, self.masks[layer], scaling).flatten(0, 1)
 
 
-class PartsLayer(CacheLayerMixin):
-    """One layer of a cache whose keys and values stand in the buffers of parts."""
+class LineLayer(CacheLayerMixin):
+    """One layer of a cache whose keys and values stand in the buffers of parts.
+
+    Attributes:
+        attended: how often attention read the keys and values that `update` returned.
+    """
 
     def __init__(self, parts: Sequence[Part], layer: int):
         super().__init__()
         self.is_initialized = True
+        self.attended = 0
         self._parts = parts
         self._layer = layer
+        self._line: tuple[Tensor, Tensor] | None = None
 
     def update(
         self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
-        """Writes [1, heads, T, dim] into the parts; returns the same, which attention ignores."""
+        """Writes [1, heads, T, dim] into the parts; returns the same."""
         start = 0
         for part in self._parts:
             stop = start + part.num_tokens
             part.write(self._layer, key_states[0, :, start:stop], value_states[0, :, start:stop])
             start = stop
+        self._line = (key_states, value_states)
         return key_states, value_states
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, scaling: float | None) -> Tensor:
+        """Attention of the tokens of all parts, each among its own.
+
+        Args:
+            query: [1, G·heads, T, dim]. Tokens behind those of the parts attend to nothing.
+            key, value: what `update` returned.
+            scaling: factor of the scores; None is dim**-.5.
+
+        Returns:
+            [1, T, G·heads, dim].
+        """
+        if self._line is not None and key is self._line[0] and value is self._line[1]:
+            self.attended += 1
+        _, num_heads, count, dim = query.shape
+        out = query.new_zeros((1, count, num_heads, dim))
+        start = 0
+        for part in self._parts:
+            stop = start + part.num_tokens
+            out[0, start:stop] = part.attend(self._layer, query[0, :, start:stop], scaling)
+            start = stop
+        return out
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         """Does nothing: the buffers exist from the start."""
@@ -118,7 +140,49 @@ class PartsLayer(CacheLayerMixin):
         return -1
 
 
-def _attention_by_parts(
+class BufferLayer(CacheLayerMixin):
+    """One layer's view of a part's buffer: new entries go to fixed columns."""
+
+    def __init__(self, keys: Tensor, values: Tensor, column: int):
+        super().__init__()
+        self.keys, self.values = keys, values
+        self.is_initialized = True
+        self._column = column
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
+        """Writes [B, heads, Q, dim] into the buffer; returns all of it, [B, heads, W, dim]."""
+        assert self.keys is not None
+        assert self.values is not None
+        columns = slice(self._column, self._column + key_states.shape[2])
+        self.keys[:, :, columns] = key_states
+        self.values[:, :, columns] = value_states
+        return self.keys, self.values
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        """Does nothing: the buffer exists from the start."""
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        """Width and offset of masks made by transformers; the part has its own."""
+        return self.get_max_length(), 0
+
+    def get_seq_length(self) -> int:
+        """Number of columns before the new ones."""
+        return self._column
+
+    def get_max_length(self) -> int:
+        """Number of columns of the buffer."""
+        assert self.keys is not None
+        return self.keys.shape[2]
+
+
+def attended(layers: Sequence[LineLayer]) -> bool:
+    """Whether each layer of a pass attended once to the keys and values of its parts."""
+    return all(layer.attended == 1 for layer in layers)
+
+
+def _attention(
     module: torch.nn.Module,
     query: Tensor,
     key: Tensor,
@@ -126,17 +190,19 @@ def _attention_by_parts(
     attention_mask: Tensor,
     scaling: float | None = None,
     *,
-    parts: Sequence[Part],
+    line: Sequence[LineLayer] | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """Attention of the tokens of some parts, each among its own.
+    """Attention of a line of tokens, or of the rows of one part.
 
     Args:
-        query: [1, G·heads, T, dim]. Tokens behind those of the parts attend to nothing.
-        key, value, attention_mask: ignored; the parts hold them.
+        query: [B, G·heads, Q, dim].
+        key, value: [B, heads, W, dim].
+        attention_mask: [B, 1, Q, W], added to the scores; not read for a line.
+        line: the layers of a cache of parts; then B = 1 and Q = W.
 
     Returns:
-        [1, T, G·heads, dim], and no weights.
+        [B, Q, G·heads, dim], and no weights.
     """
     for name in ("softcap", "s_aux", "position_bias"):
         if kwargs.get(name) is not None:
@@ -144,15 +210,30 @@ def _attention_by_parts(
                 f"{type(module).__name__} asks for {name!r}, which this bridge does not compute: "
                 f"serve the model with vLLM"
             )
-    layer: Any = module.layer_idx
-    _, num_heads, count, dim = query.shape
-    out = query.new_zeros((1, count, num_heads, dim))
-    start = 0
-    for part in parts:
-        stop = start + part.num_tokens
-        out[0, start:stop] = part.attend(layer, query[0, :, start:stop], scaling)
-        start = stop
-    return out, None
+    if line is None:
+        return _grouped_query(query, key, value, attention_mask, scaling), None
+    index: Any = module.layer_idx
+    return line[index].attend(query, key, value, scaling), None
 
 
-AttentionInterface.register(ATTENTION, _attention_by_parts)
+def _grouped_query(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scaling: float | None
+) -> Tensor:
+    """Attention with G query heads per key head, without repeating the keys G times.
+
+    The query heads of one key head become G times as many queries. transformers' own function
+    copies keys and values instead, which costs more than the whole rest of a decoding step.
+    """
+    rows, num_heads, queries, dim = query.shape
+    groups = num_heads // key.shape[1]
+    out = F.scaled_dot_product_attention(
+        query.reshape(rows, key.shape[1], groups * queries, dim),
+        key,
+        value,
+        attn_mask=mask if queries == 1 else mask.repeat(1, 1, groups, 1),
+        scale=scaling,
+    )
+    return out.reshape(rows, num_heads, queries, -1).transpose(1, 2)
+
+
+AttentionInterface.register(ATTENTION, _attention)

@@ -129,8 +129,9 @@ class _BackboneWithHead(torch.nn.Module):
         self.inner = torch.nn.ModuleList(layers[:-1])
         self.last = layers[-1]
 
-    def forward(self, *, logits_to_keep: Tensor, **inputs: Any) -> SimpleNamespace:
-        hidden = self.backbone(**inputs).last_hidden_state[:, logits_to_keep]
+    def forward(self, *, logits_to_keep: int | Tensor, **inputs: Any) -> SimpleNamespace:
+        kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
+        hidden = self.backbone(**inputs).last_hidden_state[:, kept]
         for layer in self.inner:
             hidden = layer(hidden).relu()
         # Row by row: BLAS has kernels of its own for so few outputs, and takes them or not by the

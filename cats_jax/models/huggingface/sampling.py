@@ -110,7 +110,7 @@ def _choose(
     total = cumulative[:, -1:]
     # The first token whose cumulated weight exceeds the target. Tokens of weight 0 add no width,
     # so none of them can be it; the minimum guards against rounding at the far end. Logits that
-    # are NaN give the last id: the caller sees by the log-probability that something is wrong.
+    # are NaN give some id: the caller sees by the log-probability that something is wrong.
     token = torch.searchsorted(cumulative, uniform[:, None] * total, right=True)
     last = torch.searchsorted(cumulative, total.contiguous()).clamp_(max=cumulative.shape[1] - 1)
     return torch.where(greedy, log_probs.argmax(-1), torch.minimum(token, last)[:, 0])
@@ -127,7 +127,7 @@ def filtered_weights(
         top_p, top_k, truncated: as in `choose_tokens`.
 
     Returns:
-        f64[S, V]; at least one entry of every row is positive.
+        f64[S, V]; at least one entry of every row is positive, unless logits are NaN.
     """
     probs = (log_probs / temperature[:, None]).softmax(-1)
     if not truncated:
