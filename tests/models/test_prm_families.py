@@ -1,4 +1,4 @@
-"""The five families on Hugging Face, against literal readings of their model cards."""
+"""The published families on Hugging Face, against literal readings of their model cards."""
 
 import json
 import shutil
@@ -74,6 +74,7 @@ def test_scores_equal_the_model_card(scorers, cards, name, kind):
         ("rlhflow-deepseek", ["newlines", "tags", "leading"]),
         ("skywork", ["newlines", "tags", "leading"]),
         ("qwen2.5-math-prm", ["newlines", "leading"]),
+        ("trl", ["newlines", "tags", "leading"]),
     ],
 )
 @torch.inference_mode()
@@ -270,8 +271,11 @@ def test_a_head_is_known_without_the_architecture(folders, tmp_path):
 
 def test_what_is_of_no_family_is_refused(folders, tmp_path):
     copy = shutil.copytree(folders["rlhflow-mistral"], tmp_path / "copy")
-    edit_config(copy, architectures=["LlamaForTokenClassification"])
-    with pytest.raises(BadInputError, match=r"TokenClassification\) looks like no known PRM"):
+    edit_config(copy, architectures=["LlamaForQuestionAnswering"])
+    with pytest.raises(BadInputError, match=r"QuestionAnswering\) looks like no known PRM"):
+        choose_format("auto", copy)
+    edit_config(copy, architectures=["LlamaForSequenceClassification"])
+    with pytest.raises(BadInputError, match="is an outcome model, which scores whole answers"):
         detect_format(copy)
     edit_config(copy, architectures=None)
     assert detect_format(copy).name == "rlhflow"

@@ -1,4 +1,4 @@
-"""The five families' model cards, read literally: what scores must equal.
+"""The families' model cards, read literally: what scores must equal.
 
 Nothing here imports the package: each card's text or conversation is built and encoded as the card
 does, one full forward pass goes over the whole path, and the scores are read off by its rule.
@@ -8,7 +8,12 @@ import prm_families
 import sentencepiece
 import torch
 from safetensors.torch import load_file
-from transformers import AutoTokenizer, LlamaForCausalLM, Qwen2Model
+from transformers import (
+    AutoModelForTokenClassification,
+    AutoTokenizer,
+    LlamaForCausalLM,
+    Qwen2Model,
+)
 
 QUESTION = "What is 3+4+5? Say how."
 PATHS = {
@@ -137,10 +142,31 @@ class QwenCard:
         return logits.softmax(-1)[ids[0] == separator][:, 1].tolist()
 
 
+class TRLCard:
+    """TRL 0.24's `PRMTrainer.tokenize_row`, and the model that it trains."""
+
+    def __init__(self, folder):
+        load = AutoModelForTokenClassification.from_pretrained
+        self.model = load(folder, dtype=torch.float32).eval()
+        self.tokenizer = AutoTokenizer.from_pretrained(folder)
+
+    def __call__(self, question, steps):
+        ids = self.tokenizer(question, add_special_tokens=False)["input_ids"]
+        if self.tokenizer.bos_token_id is not None:
+            ids = [self.tokenizer.bos_token_id, *ids]
+        ends = []
+        for step in steps:
+            ids += self.tokenizer(step, add_special_tokens=False)["input_ids"]
+            ids += self.tokenizer.encode("\n", add_special_tokens=False)
+            ends.append(len(ids) - 1)
+        return self.model(torch.tensor([ids])).logits[0, ends].softmax(-1)[:, 1].tolist()
+
+
 CARDS = {
     "math-shepherd": MathShepherdCard,
     "rlhflow-mistral": RLHFlowCard,
     "rlhflow-deepseek": RLHFlowCard,
     "skywork": SkyworkCard,
     "qwen2.5-math-prm": QwenCard,
+    "trl": TRLCard,
 }

@@ -1,4 +1,4 @@
-"""Tiny checkpoints with random weights in the five families' architectures and released layouts.
+"""Tiny checkpoints with random weights in the families' architectures and released layouts.
 
 Tokenizers are trained on the spot: sentencepiece for Math-Shepherd, byte-level BPE with the
 splitting rules of Llama 3 and Qwen 2.5 for the others. What is written is what the releases hold:
@@ -15,7 +15,13 @@ import sentencepiece
 import torch
 from safetensors.torch import save_file
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
-from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen2ForTokenClassification,
+)
 
 from cats_jax.models.prm.convert import convert_checkpoint
 
@@ -65,10 +71,15 @@ _SHAPE = {
 }
 
 
-NAMES = ("math-shepherd", "rlhflow-mistral", "rlhflow-deepseek", "skywork", "qwen2.5-math-prm")
-FORMATS = dict(
-    zip(NAMES, ("math-shepherd", "rlhflow", "rlhflow", "skywork", NAMES[4]), strict=True)
+NAMES = (
+    "math-shepherd",
+    "rlhflow-mistral",
+    "rlhflow-deepseek",
+    "skywork",
+    "qwen2.5-math-prm",
+    "trl",
 )
+FORMATS = {name: "rlhflow" if name.startswith("rlhflow") else name for name in NAMES}
 
 
 def released(root: pathlib.Path) -> dict[str, pathlib.Path]:
@@ -80,6 +91,7 @@ def released(root: pathlib.Path) -> dict[str, pathlib.Path]:
     rlhflow(root / "rlhflow-mistral", dated=False)
     rlhflow(root / "rlhflow-deepseek", dated=True)
     qwen_math_prm(root / "qwen2.5-math-prm")
+    trl(root / "trl")
     return {name: root / name for name in NAMES}
 
 
@@ -191,6 +203,18 @@ def qwen_math_prm(folder: pathlib.Path) -> pathlib.Path:
         (folder / name).write_text("raise RuntimeError('remote code was run')\n")
     names = list(state)
     _save_safetensors_shards(folder, [names[:5], names[5:]], state)
+    return folder
+
+
+def trl(folder: pathlib.Path) -> pathlib.Path:
+    """Token classification as TRL saves it, with the tokenizer of a model without a first token."""
+    size = _save_qwen_tokenizer(folder, ["<|endoftext|>", "<|im_start|>", "<|im_end|>"])
+    file = folder / "tokenizer_config.json"
+    _write_json(file, {**json.loads(file.read_text()), "bos_token": None})
+    torch.manual_seed(6)
+    config = Qwen2Config(**_SHAPE, vocab_size=size, pad_token_id=0)
+    config.num_labels = 2
+    Qwen2ForTokenClassification(config).save_pretrained(folder)
     return folder
 
 

@@ -181,9 +181,10 @@ class StepEncoder:
         prm_format = self._format
         prompt = prm_format.prompt.replace("{question}", QUESTION)
         if prm_format.layout == "text":
-            if self._tokenizer.bos_token is None:
+            begin = self._tokenizer.bos_token
+            if begin is None and prm_format.joined:
                 raise self._misfit("it has no token for the beginning of a text (bos_token)")
-            return self._tokenizer.bos_token + prompt + STEP, prm_format.between + STEP
+            return (begin or "") + prompt + STEP, prm_format.between + STEP
         if prm_format.layout == "answer":
             text = self._rendered([("user", prompt)], answer=True)
             if text.count(QUESTION) != 1:

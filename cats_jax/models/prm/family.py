@@ -70,6 +70,13 @@ def detect_format(folder: pathlib.Path) -> PRMFormat:
     architectures = read_config(folder).get("architectures") or []
     if not isinstance(architectures, list) or not all(isinstance(a, str) for a in architectures):
         raise BadInputError(f"{str(file)!r}: architectures must be a list of texts")
+    outcome = [name for name in architectures if name.endswith("ForSequenceClassification")]
+    if outcome:
+        raise BadInputError(
+            f"{str(folder)!r} ({outcome[0]}) is an outcome model, which scores whole answers and "
+            "no steps: give a PRM, or name the format it was trained with, one of "
+            f"{', '.join(sorted(PRM_FORMATS))} or a .yaml file"
+        )
     tensors = stored_tensors(folder)
 
     def has_head(known: PRMFormat) -> bool:

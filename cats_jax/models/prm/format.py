@@ -58,7 +58,8 @@ class PRMFormat:
         layout: "answer": the chat template's prompt, then all steps in the assistant's turn;
             "turns": every step, without the white space at its ends, is a user's turn, which the
             assistant answers with the tag;
-            "text": the beginning-of-text token, then plain text, without a chat template.
+            "text": the beginning-of-text token, then plain text, without a chat template. The
+            token may be missing from the tokenizer if steps are encoded by themselves.
         tag: the token that closes every step.
         read_out: how the score follows from the model's output.
         read_at: "tag": the score of a step is read off at its tag; "before": at the token before.
@@ -168,8 +169,22 @@ QWEN_MATH_PRM = PRMFormat(
 """Qwen2.5-Math-PRM-7B and -72B, and Qwen2.5-Math-7B-PRM800K (Zhang et al., 2025,
 arXiv:2501.07301)."""
 
+TRL = PRMFormat(
+    name="trl",
+    layout="text",
+    tag="\n",
+    read_out=Head(layers=("score",), label=1),
+    joined=False,
+    architectures=tuple(
+        f"{name}ForTokenClassification"
+        for name in ("Qwen2", "Qwen3", "Llama", "Mistral", "Gemma", "Gemma2", "SmolLM3", "Phi3")
+    ),
+)
+"""PRMs that TRL's `PRMTrainer` made with its default separator, a newline, and two labels: token
+classification, read at the separator behind each step. TRL encodes prompt and steps one by one."""
+
 PRM_FORMATS: dict[str, PRMFormat] = {
-    value.name: value for value in (WORLD, MATH_SHEPHERD, RLHFLOW, SKYWORK, QWEN_MATH_PRM)
+    value.name: value for value in (WORLD, MATH_SHEPHERD, RLHFLOW, SKYWORK, QWEN_MATH_PRM, TRL)
 }
 
 
