@@ -93,12 +93,10 @@ def forced_log_probs(model: CausalModel, *, one_by_one: bool) -> np.ndarray:
     logits = []
     size = 1 if one_by_one else width
     for start in range(0, width, size):
-        part = slice(start, start + size)
-        logits.append(
-            model.forward(
-                kv, start, tokens[:, part], positions[:, part], mask[:, :, part], keep=size
-            )
-        )
+        columns = slice(start, start + size)
+        part = model.part(kv, start, mask[:, :, columns])
+        new = tokens[:, columns].flatten(), positions[:, columns].flatten()
+        logits.append(model.forward([part], *new, keep=size).unflatten(0, (rows, size)))
     log_probs = torch.cat(logits, 1).double().log_softmax(-1)
     return log_probs[:, :-1].gather(-1, tokens[:, 1:, None])[..., 0].cpu().numpy()
 

@@ -296,7 +296,9 @@ class CausalModel:
             torch.cuda.synchronize(self.device)
         self.seconds += time.perf_counter() - start
 
-    def forward(self, parts: Sequence[Part], tokens: Tensor, positions: Tensor) -> Tensor:
+    def forward(
+        self, parts: Sequence[Part], tokens: Tensor, positions: Tensor, *, keep: int = 1
+    ) -> Tensor:
         """Runs new tokens on top of cached ones and writes their keys and values into the parts.
 
         The tokens of all parts are one text to the model, so that each product has a row for each
@@ -306,37 +308,40 @@ class CausalModel:
         Args:
             parts: what the tokens see, in their order.
             tokens, positions: i64[T], the parts' new tokens and their positions in the sequences.
+            keep: number of last tokens of each row whose logits are returned.
 
         Returns:
-            Logits at the last token of each row of each part, [B, V] in the model's dtype.
+            Logits of these tokens, row by row and part by part, [rows x keep, V] in the model's
+            dtype.
         """
         if self._in_line is None:
             self._in_line = self._goes_in_line()
         with self.timed():
             if self._in_line:
-                return self._run_line(parts, tokens, positions)[0]
+                return self._run_line(parts, tokens, positions, keep)[0]
             starts = [0, *itertools.accumulate(part.num_tokens for part in parts)]
             return torch.cat(
                 [
-                    self._run_part(part, tokens[start:stop], positions[start:stop])
+                    self._run_part(part, tokens[start:stop], positions[start:stop], keep)
                     for part, (start, stop) in zip(parts, itertools.pairwise(starts), strict=True)
                 ]
             )
 
     def _run_line(
-        self, parts: Sequence[Part], tokens: Tensor, positions: Tensor
+        self, parts: Sequence[Part], tokens: Tensor, positions: Tensor, keep: int
     ) -> tuple[Tensor, list[LineLayer]]:
         """One pass over the tokens of all parts: the logits of `forward`, and the cache's layers.
 
         Tokens that see nothing fill the products up where they have few rows.
         """
         layers = [LineLayer(parts, layer) for layer in range(self._num_layers)]
-        last: list[int] = []
+        kept: list[int] = []
         count = 0
         for part in parts:
-            last += range(count + part.queries - 1, count + part.num_tokens, part.queries)
+            columns = np.arange(count, count + part.num_tokens).reshape(-1, part.queries)
+            kept += columns[:, part.queries - keep :].ravel().tolist()
             count += part.num_tokens
-        keep = torch.tensor(last + last[:1] * (self._num_filled(len(last)) - len(last)))
+        places = torch.tensor(kept + kept[:1] * (self._num_filled(len(kept)) - len(kept)))
         more = self._num_filled(count) - count
         cached: list[Any] = [*layers]
         logits = self.model(
@@ -346,12 +351,12 @@ class CausalModel:
             attention_mask=torch.zeros((1, 1, 1, 1), dtype=self.dtype, device=self.device),
             past_key_values=Cache(layers=cached),
             use_cache=True,
-            logits_to_keep=keep.to(self.device),
+            logits_to_keep=places.to(self.device),
             line=layers,
         ).logits
-        return logits[0, : len(last)], layers
+        return logits[0, : len(kept)], layers
 
-    def _run_part(self, part: Part, tokens: Tensor, positions: Tensor) -> Tensor:
+    def _run_part(self, part: Part, tokens: Tensor, positions: Tensor, keep: int) -> Tensor:
         """One pass over the rows of a part. Copies of the first row fill small products up."""
         rows, queries = part.rows, part.queries
         filled = (
@@ -370,12 +375,12 @@ class CausalModel:
             past_key_values=Cache(layers=layers),
             use_cache=True,
             # The head is a product of its own, with one row per kept column.
-            logits_to_keep=1 if filled >= self._min_rows else min(self._min_rows, queries),
+            logits_to_keep=keep if filled >= self._min_rows else queries,
         ).logits
         if kv is not part.kv:
             columns = slice(part.column, part.column + queries)
             part.kv[:, :, :, columns] = kv[:, :rows, :, columns]
-        return logits[:rows, -1]
+        return logits[:rows, -keep:].flatten(0, 1)
 
     def _goes_in_line(self) -> bool:
         """Whether tokens of different rows meet in attention only, and all attention is ours.
@@ -389,7 +394,7 @@ class CausalModel:
         parts = [self.part(mask.new_zeros(shape), 8, mask) for _ in range(2)]
         places = torch.arange(8, 16, device=self.device).repeat(2)
         try:
-            return attended(self._run_line(parts, places % self.vocab_size, places)[1])
+            return attended(self._run_line(parts, places % self.vocab_size, places, 1)[1])
         except Exception:  # whatever an architecture makes of what it does not expect
             return False
 
