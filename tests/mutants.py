@@ -1257,6 +1257,13 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/evaluation/test_guarantees.py", "-k", "known_by_their_files"),
     ),
     Mutant(
+        name="a rescored run is certified",
+        file="cats_jax/reporting/certified_configurations.py",
+        original='config"].get("rescored") is not None',
+        mutated='config"].get("rescored") == 0',
+        tests=("tests/reporting/test_certified_configurations.py", "-k", "can_not_certify"),
+    ),
+    Mutant(
         name="an answer below the certified threshold is given",
         file="cats_jax/live/abstention.py",
         original="score >= threshold",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -142,3 +142,12 @@ def with_guarantees(
     )
     lines = tuple(f"{label}: {found_one.line}" for label, found_one in found.items())
     return dataclasses.replace(recipe, strategies=strategies), lines
+
+
+def is_guarantee(note: str, labels: Iterable[str]) -> bool:
+    """Whether a note of a run is a line of `with_guarantees` for one of its strategies' labels."""
+    return any(
+        note.startswith(f"{label.removesuffix(NO_GUARANTEE)}: {begin}")
+        for label in labels
+        for begin in ("guarantee: ", "no guarantee by ")
+    )

@@ -322,11 +322,17 @@ def check_rows(run: Run, found: Sequence[Group]) -> int:
     """The number of questions, the same for all groups.
 
     Raises:
-        BadInputError: the groups differ in it, or questions trained or chose the run's models.
+        BadInputError: the groups differ in it, the run was rescored, or questions trained or chose
+            the run's models.
     """
     where = f"{str(run.folder)!r}"
     if not found:
         raise BadInputError(f"{where} has no rows yet: run `cats-jax evaluate` first")
+    if run.manifest["config"].get("rescored") is not None:
+        raise BadInputError(
+            f"{where} was rescored, and nobody has searched with its settings: write the change "
+            "into the recipe and certify what `cats-jax evaluate` makes of it"
+        )
     if len({group.dataset for group in found}) > 1:
         raise BadInputError(
             f"{where} has several data sets, and a certificate is about one: run a recipe with one"
