@@ -1257,6 +1257,13 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/evaluation/test_guarantees.py", "-k", "known_by_their_files"),
     ),
     Mutant(
+        name="a server compares a format that is not settled",
+        file="cats_jax/server/offer.py",
+        original="policy=settle_format(self.recipe.policy)",
+        mutated="policy=self.recipe.policy",
+        tests=("tests/evaluation/test_guarantees.py", "-k", "format_is_auto"),
+    ),
+    Mutant(
         name="a rescored run is certified",
         file="cats_jax/reporting/certified_configurations.py",
         original='config"].get("rescored") is not None',

@@ -17,7 +17,7 @@ from ..live.arguments import check_width
 from ..live.results import SearchResult
 from ..live.searcher import Searcher
 from ..models.backend import check_there
-from ..models.settle import check_shares
+from ..models.settle import check_shares, settle_format
 from ..models.source import ModelSource, check_models, check_world_question
 from ..protocols import AnswerJudge, Question, StepGenerator, StepScorer
 from ..specs.recipe import Recipe
@@ -196,7 +196,12 @@ class Offer:
             BadInputError: a model is not there, does not fit its format or into memory, or is
                 another one than that of a strategy's certificate.
         """
-        recipe = self.recipe
+        # As manifests have them, and so certificates.
+        self.recipe = recipe = dataclasses.replace(
+            self.recipe,
+            policy=settle_format(self.recipe.policy),
+            prms=tuple(map(settle_format, self.recipe.prms)),
+        )
         check_there((recipe.policy, *recipe.prms))
         check_shares(recipe.policy, recipe.prms)
         scored = any(cell.prm is not None for cell in self._cells.values())

@@ -8,6 +8,7 @@ import re
 import made_certificates
 import pytest
 import scripted
+import tiny_models
 
 from cats_jax.datasets import load_questions
 from cats_jax.datasets.digests import text_digest
@@ -15,6 +16,7 @@ from cats_jax.errors import BadInputError
 from cats_jax.evaluation.evaluate import prepare
 from cats_jax.evaluation.runners import largest_work
 from cats_jax.live.results import SearchResult
+from cats_jax.models.source import ModelFolders
 from cats_jax.protocols import Question
 from cats_jax.server.offer import Offer
 from cats_jax.server.replies import details
@@ -184,6 +186,16 @@ def test_a_server_says_which_guarantee_an_answer_is_under(certificate):
     result = scripted_result()
     assert details(result, asked)["guarantee"] == shown
     assert details(result, settings(plain))["guarantee"] is None
+
+
+def test_a_server_knows_a_folder_of_which_the_format_is_auto(tmp_path):
+    policy = {**POLICY, "path": str(tiny_models.save_model(tmp_path / "tiny"))}
+    file = made_certificates.write_certificate(tmp_path / "c.json", ModelFolders(), policy=policy)
+    content = json.loads((tmp_path / "c.json").read_text())
+    assert content["config"]["policy"]["format"] != "auto"
+    served = recipe(file, policy=policy, prms=["exact"])
+    found = Offer(served, name="m", max_prompt_characters=100)
+    assert found.load(ModelFolders()).warnings == ()
 
 
 def scripted_result():
