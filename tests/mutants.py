@@ -1264,6 +1264,13 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/evaluation/test_guarantees.py", "-k", "format_is_auto"),
     ),
     Mutant(
+        name="a certificate holds for another tokenizer",
+        file="cats_jax/specs/certificates.py",
+        original="if files.get(name) != others.get(name)",
+        mutated="if name not in {*files, *others}",
+        tests=("tests/evaluation/test_guarantees.py", "-k", "tokenizers_formats"),
+    ),
+    Mutant(
         name="a rescored run is certified",
         file="cats_jax/reporting/certified_configurations.py",
         original='config"].get("rescored") is not None',

@@ -92,6 +92,7 @@ def solve(
         functions: run functions that are named as module:function, which are code.
     """
     from ..controllers.strategies import foreign_models
+    from ..evaluation.asked import asked_of
     from ..evaluation.cells import grid
     from ..evaluation.guarantees import guarantees
     from ..evaluation.runners import largest_work
@@ -146,13 +147,13 @@ def solve(
     one = dataclasses.replace(one, prms=() if cell.prm is None else (cell.prm,))
     for spec in (one.policy, *one.prms):
         models.check(spec)
-    asked = Question("question", question)
+    wording, asked = asked_of(one), Question("question", question)
     chosen, prms = settle(one.policy, one.prms, [asked], one.max_depth)
     one = dataclasses.replace(one, policy=chosen, prms=prms)
     check_there((chosen, *prms))
     fingerprints = {f"prm {each.label}": models.fingerprint(each) for each in prms}
     fingerprints["policy"] = models.fingerprint(chosen)
-    held = guarantees(one, fingerprints, of_questions=False)
+    held = guarantees(one, fingerprints, wording, of_questions=False)
     for line in foreign_models(one.strategies, fingerprints):
         say(status, f"warning: {line}")
     check_shares(chosen, prms)
@@ -282,6 +283,9 @@ def _of_certificate(given: Mapping[str, Any], loading: ModelOptions) -> Recipe:
     chosen = content["configurations"][content["chosen"] or 0].get("prm")
     prms = [prm for prm in prms if prm.get("label") == chosen]
     for model, name in ((policy, "policy"), *((prm, "prm") for prm in prms)):
+        # Not what the run settled on for its questions.
+        at = name if model is policy else f"prm {chosen}"
+        model["max_model_len"] = ((content.get("asked") or {}).get(at) or {}).get("max_model_len")
         keys = {name: "path", f"{name}_format": "format", f"{name}_adapter": "adapter"}
         keys |= {"prm_head": "head"} if name == "prm" else {"max_step_tokens": "max_step_tokens"}
         model |= changed | {key: given[option] for option, key in keys.items() if option in given}

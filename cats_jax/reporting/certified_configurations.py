@@ -191,6 +191,7 @@ def about_run(run: Run) -> dict[str, Any]:
         "questions": manifest["questions"],
         "models": manifest["models"],
         "revisions": manifest.get("revisions"),
+        "asked": manifest.get("asked"),
         "config": {name: config.get(name) for name in about},
     }
 

@@ -363,7 +363,9 @@ class RunWriter:
         try:
             old = _read_manifest(self.folder)
             kept = _complete_rows(self.folder)
-            begin_folder(self.folder, "run folder", old, manifest, _IDENTITY, filled=len(kept) > 0)
+            # Runs of earlier versions do not have it, and go on.
+            names = (*_IDENTITY, "asked") if old and "asked" in old else _IDENTITY
+            begin_folder(self.folder, "run folder", old, manifest, names, filled=len(kept) > 0)
             self.keys = self._repair(kept)
             self._appender = _Appender(self.folder)
         except OSError as error:

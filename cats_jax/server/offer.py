@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from ..controllers.strategies import foreign_models
 from ..errors import BadInputError, known_names
+from ..evaluation.asked import asked_of
 from ..evaluation.cells import Cell, grid
 from ..evaluation.guarantees import Guarantee, guarantees
 from ..evaluation.runners import largest_work
@@ -208,7 +209,7 @@ class Offer:
         prms = recipe.prms if scored else ()
         fingerprints = {f"prm {prm.label}": models.fingerprint(prm) for prm in prms}
         fingerprints["policy"] = models.fingerprint(recipe.policy)
-        self._guarantees = guarantees(recipe, fingerprints, of_questions=False)
+        self._guarantees = guarantees(recipe, fingerprints, asked_of(recipe), of_questions=False)
         check_models(models, recipe.policy, prms, largest_work(recipe))
         broken = [each.line for each in self._guarantees.values() if not each.holds]
         return Loaded(

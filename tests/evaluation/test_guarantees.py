@@ -198,6 +198,84 @@ def test_a_server_knows_a_folder_of_which_the_format_is_auto(tmp_path):
     assert found.load(ModelFolders()).warnings == ()
 
 
+def test_tokenizers_formats_and_contexts_are_a_part(tmp_path):
+    folder = tiny_models.save_model(tmp_path / "tiny")
+    form = tmp_path / "mine.yaml"
+    form.write_text('prompt: "{question}"\n')
+    policy = {**POLICY, "path": str(folder), "format": str(form)}
+    models = scripted.ScriptedModels()
+    file = made_certificates.write_certificate(tmp_path / "c.json", models, policy=policy)
+
+    def broken(**changes):
+        (found,) = prepared(file, True, policy={**policy, **changes}, prms=["exact"]).guarantees
+        return found.partition("no guarantee by ")[2]
+
+    assert not broken()
+    moved = tmp_path / "moved.yaml"
+    moved.write_text(form.read_text())
+    assert not broken(format=str(moved))
+    moved.write_text(form.read_text() + "# another\n")
+    assert broken(format=str(moved)).endswith("the policy's format file is another one")
+    with (folder / "tokenizer_config.json").open("a") as stream:
+        stream.write("\n")
+    (folder / "generation_config.json").write_text("{}")
+    assert broken().endswith(
+        ": the policy's generation_config.json is another one; "
+        "the policy's tokenizer_config.json is another one"
+    )
+
+
+def test_what_an_earlier_version_did_not_keep(tmp_path, certificate):
+    content = json.loads(pathlib.Path(certificate).read_text())
+    del content["asked"]
+    path = tmp_path / "old.json"
+    path.write_text(json.dumps(content))
+    with pytest.raises(BadInputError, match=r"keeps no digests of tokenizers.*: evaluate again"):
+        prepared(str(path))
+    content = json.loads(pathlib.Path(certificate).read_text())
+    content["config"]["policy"]["engine_args"] = {"seed": 3}
+    content["asked"]["policy"]["max_model_len"] = 64
+    path.write_text(json.dumps(content))
+    (line,) = prepared(str(path), True).guarantees
+    assert "policy settings.engine_args: " in line
+    assert line.endswith("policy settings.max_model_len: 64 -> null")
+
+
+def test_a_data_file_is_its_content_and_columns(tmp_path):
+    def data(name, first="1+2", **changes):
+        rows = [{"text": first if i == 0 else f"{i}+2", "answer": i + 2} for i in range(40)]
+        (tmp_path / name).write_text("\n".join(map(json.dumps, rows)))
+        return {"file": str(tmp_path / name), "question_column": "text", **changes}
+
+    models = scripted.ScriptedModels()
+    file = made_certificates.write_certificate(
+        tmp_path / "c.json", models, questions=data("a.jsonl")
+    )
+
+    def line(questions):
+        return prepared(file, True, questions=questions).guarantees[0]
+
+    assert line(data("a.jsonl", start=5)).startswith("certified: guarantee")
+    (tmp_path / "other").mkdir()
+    assert line(data("other/a.jsonl", "1 + 2")).endswith(
+        "the data set is file a.jsonl, question_column text, answer_column answer with another "
+        "content"
+    )
+
+
+def test_a_function_is_known_by_its_name(tmp_path, certificate):
+    content = json.loads(pathlib.Path(certificate).read_text())
+    content["models"]["policy"] = {"function": "my:policy"}
+    path = tmp_path / "c.json"
+    path.write_text(json.dumps(content))
+    models = scripted.ScriptedModels()
+    models.fingerprint = lambda spec: (  # type: ignore[method-assign]
+        {"function": "my:policy"} if spec.path == "weak" else {"name": spec.path}
+    )
+    (line,) = prepare(recipe(str(path)), models).guarantees
+    assert line.endswith("; my:policy is a function, known by its name only")
+
+
 def scripted_result():
     return SearchResult(Question("q", "1+2"), None, None, "no_answer", "", 1, [], [])
 
