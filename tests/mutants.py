@@ -1271,6 +1271,13 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/evaluation/test_guarantees.py", "-k", "tokenizers_formats"),
     ),
     Mutant(
+        name="a certified strategy is certified again by what chose it",
+        file="cats_jax/evaluation/evaluate.py",
+        original='"chosen_on": sum(text in recipe.chosen_on for text in texts)',
+        mutated='"chosen_on": sum(text in recipe.fitted_on for text in texts)',
+        tests=("tests/evaluation/test_guarantees.py", "-k", "certify_again"),
+    ),
+    Mutant(
         name="a rescored run is certified",
         file="cats_jax/reporting/certified_configurations.py",
         original='config"].get("rescored") is not None',

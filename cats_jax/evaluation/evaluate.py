@@ -182,10 +182,19 @@ def prepare(
     )
     manifest["formats"], manifest["asked"] = formats, asked
     manifest["revisions"] = revisions_of(recipe.strategies)
-    manifest["fitted_on"] = sum(
-        text_digest(item.text) in recipe.fitted_on for item in questions.questions
-    )
+    manifest |= _spent(recipe, questions)
     return Evaluation(recipe, questions, grid(recipe), manifest, notes, guarantees)
+
+
+def _spent(recipe: Recipe, questions: QuestionSet) -> dict[str, Any]:
+    """Entries of a manifest: its questions, and how many a calibration or a choice has spent."""
+    texts = [text_digest(item.text) for item in questions.questions]
+    return {
+        "texts": texts,
+        "spent": {"fitted_on": sorted(recipe.fitted_on), "chosen_on": sorted(recipe.chosen_on)},
+        "fitted_on": sum(text in recipe.fitted_on for text in texts),
+        "chosen_on": sum(text in recipe.chosen_on for text in texts),
+    }
 
 
 def check_grading(questions: Sequence[QuestionSpec]) -> None:

@@ -341,7 +341,7 @@ def _manifest(run: Run, change: Change, grader: str) -> dict[str, Any]:
         seeds=run.manifest["seeds"],
         notes=[note for note in run.notes if not is_guarantee(note, labels)],
     )
-    names = ("revisions", "asked", "fitted_on")
+    names = ("revisions", "asked", "texts", "spent", "fitted_on", "chosen_on")
     kept = {name: run.manifest[name] for name in names if name in run.manifest}
     return {**manifest, **kept}
 

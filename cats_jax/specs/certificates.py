@@ -16,7 +16,16 @@ from typing import Any
 from ..errors import BadInputError, known_names, quoted
 from ..storage.manifest import differences
 from ..storage.reading import read_json, reading
-from ..storage.rules import COUNT, MAPPING, NUMBER, TEXT, check_entries, list_of, optional
+from ..storage.rules import (
+    COUNT,
+    MAPPING,
+    NUMBER,
+    TEXT,
+    check_entries,
+    list_of,
+    mapping_with,
+    optional,
+)
 from .calibrations import IDENTITY, CalibrationValues, with_defaults
 from .functions import is_function_name
 
@@ -47,6 +56,7 @@ _FILE = {
     "config": MAPPING,
     "models": MAPPING,
     "asked": optional(MAPPING),
+    "spent": optional(mapping_with(fitted_on=list_of(TEXT), chosen_on=list_of(TEXT))),
 }
 _CONFIGURATION = {
     "strategy": TEXT,
@@ -74,6 +84,8 @@ class Certified:
         threshold: lowest score of an answer that is given; None gives all answers.
         terms: what must be the same, see `terms`.
         elsewhere: whether the strategy may run on other terms, without the guarantee.
+        fitted_on: digests of the questions that its calibration was fitted on.
+        chosen_on: digests of the questions that chose it, with those of certificates before it.
     """
 
     file: str
@@ -88,6 +100,8 @@ class Certified:
     terms: Mapping[str, Any] = field(hash=False, repr=False)
     elsewhere: bool = False
     threshold: float | None = None
+    fitted_on: frozenset[str] = field(default=frozenset(), repr=False)
+    chosen_on: frozenset[str] = field(default=frozenset(), repr=False)
 
 
 def read_certificate(path: str, *, elsewhere: bool = False) -> tuple[dict[str, Any], Certified]:
@@ -139,6 +153,7 @@ def read_certificate(path: str, *, elsewhere: bool = False) -> tuple[dict[str, A
             ),
             elsewhere=elsewhere,
             threshold=chosen.get("threshold"),
+            **{name: frozenset(digests) for name, digests in spent(content).items()},
         )
     return strategy, certified
 
@@ -157,9 +172,19 @@ def read_content(path: str) -> dict[str, Any]:
         content = read_json(pathlib.Path(path))
         if not isinstance(content, dict) or content.get("kind") != KIND:
             raise ValueError(f"'kind' must be {KIND!r}")
-        check_entries({"asked": None, **content}, _FILE)
+        check_entries({"asked": None, "spent": None, **content}, _FILE)
         check_entries(content["config"], _CONFIG, "config.")
     return content
+
+
+def spent(content: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Entry `spent` of a manifest or a certificate: digests of questions, by what they did.
+
+    "fitted_on" fitted the calibration, "chosen_on" chose a strategy. Files of earlier versions have
+    none.
+    """
+    found = content.get("spent") or {}
+    return {name: list(found.get(name, ())) for name in ("fitted_on", "chosen_on")}
 
 
 def terms(

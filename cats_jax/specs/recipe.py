@@ -117,7 +117,7 @@ class Recipe:
         calibration: calibrations by the labels of PRMs. In YAML, the name of a file, or "none",
             which leaves scores as they are; see `calibrations.load_calibrations`.
         fitted_on: digests of the questions that the calibrations were fitted on, where their file
-            has them; no key of YAML.
+            or a strategy's certificate has them; no key of YAML.
         num_candidates: values of N.
         seeds: run seeds.
         max_depth: number of reasoning steps of a search.
@@ -153,7 +153,16 @@ class Recipe:
         """
         config = without_memory(dataclasses.asdict(self))
         del config["in_flight"], config["fitted_on"]
+        for spec in config["strategies"]:
+            if spec["certified"] is not None:
+                del spec["certified"]["fitted_on"], spec["certified"]["chosen_on"]
         return config
+
+    @property
+    def chosen_on(self) -> frozenset[str]:
+        """Digests of the questions that chose a certified strategy."""
+        certified = [spec.certified for spec in self.strategies if spec.certified is not None]
+        return frozenset().union(*(each.chosen_on for each in certified))
 
     @property
     def most_candidates(self) -> int:
@@ -236,6 +245,10 @@ def parse_recipe(content: Mapping[str, Any]) -> Recipe:
         name = values["calibration"]
         values["calibration"] = load_calibrations(name, labels)
         values["fitted_on"] = fitted_on(name)
+    for spec in values["strategies"]:
+        if spec.certified is not None:
+            known = values.get("fitted_on", frozenset())
+            values["fitted_on"] = known | spec.certified.fitted_on
     return Recipe(**values)
 
 

@@ -6,6 +6,7 @@ import pathlib
 import re
 
 import made_certificates
+import made_runs
 import pytest
 import scripted
 import tiny_models
@@ -18,6 +19,7 @@ from cats_jax.evaluation.runners import largest_work
 from cats_jax.live.results import SearchResult
 from cats_jax.models.source import ModelFolders
 from cats_jax.protocols import Question
+from cats_jax.runs.folder import RunWriter, read_run
 from cats_jax.server.offer import Offer
 from cats_jax.server.replies import details
 from cats_jax.server.requests import parse_request
@@ -274,6 +276,37 @@ def test_a_function_is_known_by_its_name(tmp_path, certificate):
     )
     (line,) = prepare(recipe(str(path)), models).guarantees
     assert line.endswith("; my:policy is a function, known by its name only")
+
+
+def test_spent_questions_do_not_certify_again(tmp_path):
+    models = scripted.ScriptedModels()
+    values = {"intercept": 0.0, "slope": 1.0, "agreement": 0.0}
+    other = load_questions(recipe("", strategies=["majority"], num_candidates=[1]).questions)
+    texts = [text_digest(item.text) for item in other.questions]
+    path = tmp_path / "calibration.json"
+    path.write_text(json.dumps({"prms": {"exact": values}, "texts": texts[:2]}))
+    first, second = tmp_path / "c.json", tmp_path / "d.json"
+    file = made_certificates.write_certificate(first, models, calibration=str(path))
+    # What fitted the calibration of a certified strategy.
+    manifest = prepared(file).manifest
+    assert (manifest["fitted_on"], manifest["chosen_on"]) == (2, 0)
+    json.dumps(manifest)
+    again = {"strategies": [{"certified": file, "label": "two"}]}
+    with pytest.raises(BadInputError, match="chosen on 40 of the questions"):
+        made_certificates.write_certificate(tmp_path / "no.json", models, **again)
+    # A certificate's certificate knows what chose the first.
+    fresh = {"world": "test", "count": 40, "seed": 3}
+    file = made_certificates.write_certificate(second, models, questions=fresh, **again)
+    chosen = made_certificates.CERTIFIED["questions"]
+    assert prepared(file, questions=chosen).manifest["chosen_on"] == 40
+
+
+def test_a_continued_run_learns_what_its_questions_did(tmp_path):
+    row = made_runs.row()
+    made_runs.write_run(tmp_path / "run", [row])
+    known = {"texts": ["a"], "fitted_on": 1, "chosen_on": 0}
+    RunWriter(tmp_path / "run", {**made_runs.manifest(), **known}).close()
+    assert {name: read_run(tmp_path / "run").manifest[name] for name in known} == known
 
 
 def scripted_result():
