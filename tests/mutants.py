@@ -1278,6 +1278,13 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/evaluation/test_guarantees.py", "-k", "certify_again"),
     ),
     Mutant(
+        name="a failed search needs a tree",
+        file="cats_jax/reporting/selective_answers.py",
+        original="row.tree is None and row.answer is not None",
+        mutated="row.tree is None",
+        tests=("tests/reporting/test_selective_answers.py", "-k", "failed_search"),
+    ),
+    Mutant(
         name="a rescored run is certified",
         file="cats_jax/reporting/certified_configurations.py",
         original='config"].get("rescored") is not None',
