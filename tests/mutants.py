@@ -1285,6 +1285,13 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/reporting/test_selective_answers.py", "-k", "failed_search"),
     ),
     Mutant(
+        name="the speed of a machine is certified",
+        file="cats_jax/reporting/certified_configurations.py",
+        original='config"].get("max_seconds")) is not None',
+        mutated='config"].get("max_seconds")) == 0',
+        tests=("tests/reporting/test_certified_configurations.py", "-k", "can_not_certify"),
+    ),
+    Mutant(
         name="a rescored run is certified",
         file="cats_jax/reporting/certified_configurations.py",
         original='config"].get("rescored") is not None',

@@ -328,7 +328,8 @@ def check_rows(run: Run, found: Sequence[Group]) -> int:
     """The number of questions, the same for all groups.
 
     Raises:
-        BadInputError: the groups differ in it, the run was rescored, or questions trained or chose
+        BadInputError: the groups differ in it, the run was rescored or has
+            a limit of seconds, or questions trained or chose
             the run's models.
     """
     where = f"{str(run.folder)!r}"
@@ -338,6 +339,11 @@ def check_rows(run: Run, found: Sequence[Group]) -> int:
         raise BadInputError(
             f"{where} was rescored, and nobody has searched with its settings: write the change "
             "into the recipe and certify what `cats-jax evaluate` makes of it"
+        )
+    if (seconds := run.manifest["config"].get("max_seconds")) is not None:
+        raise BadInputError(
+            f"{where} has max_seconds={seconds!r:.20}, by which the speed of its machine decides "
+            "answers: evaluate with max_tokens or budget in its place"
         )
     if len({group.dataset for group in found}) > 1:
         raise BadInputError(
