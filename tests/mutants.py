@@ -1292,6 +1292,13 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/reporting/test_certified_configurations.py", "-k", "can_not_certify"),
     ),
     Mutant(
+        name="a certificate says which server gets the question",
+        file="cats_jax/commands/solve.py",
+        original="if key not in changed:",
+        mutated="if key not in model:",
+        tests=("tests/commands/test_solve.py", "-k", "where_questions_go"),
+    ),
+    Mutant(
         name="a rescored run is certified",
         file="cats_jax/reporting/certified_configurations.py",
         original='config"].get("rescored") is not None',

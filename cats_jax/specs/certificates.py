@@ -17,14 +17,18 @@ from ..errors import BadInputError, known_names, quoted
 from ..storage.manifest import differences
 from ..storage.reading import read_json, reading
 from ..storage.rules import (
+    ANYTHING,
     COUNT,
     MAPPING,
     NUMBER,
     TEXT,
+    Rule,
     check_entries,
     list_of,
+    mapping_of,
     mapping_with,
     optional,
+    pairs_of,
 )
 from .calibrations import IDENTITY, CalibrationValues, with_defaults
 from .functions import is_function_name
@@ -47,24 +51,44 @@ _POLICY = (
 _PRM = ("format", "dtype", "quantization", "engine_args")
 _DATASET = ("world", "levels", "dataset", "split", "file")
 _COLUMNS = ("question_column", "answer_column")
+_CHANCE = Rule("a number between 0 and 1", lambda value: NUMBER.holds(value) and 0 < value < 1)
+_SHARE = Rule("a number from 0 to 1", lambda value: NUMBER.holds(value) and 0 <= value <= 1)
+_CALIBRATION = Rule(
+    f"a list of 1 to {len(IDENTITY)} finite numbers",
+    lambda value: list_of(NUMBER).holds(value) and 1 <= len(value) <= len(IDENTITY),
+)
+_ASKED = Rule(
+    "a mapping, in which files is one, too",
+    lambda value: MAPPING.holds(value) and MAPPING.holds(value.get("files", {})),
+)
 _FILE = {
-    "delta": NUMBER,
+    "delta": _CHANCE,
     "words": TEXT,
     "num_questions": COUNT,
     "chosen": optional(COUNT),
     "configurations": list_of(MAPPING),
     "config": MAPPING,
-    "models": MAPPING,
-    "asked": optional(MAPPING),
+    "models": mapping_of(optional(MAPPING)),
+    "revisions": optional(MAPPING),
+    "asked": optional(mapping_of(_ASKED)),
     "spent": optional(mapping_with(fitted_on=list_of(TEXT), chosen_on=list_of(TEXT))),
 }
 _CONFIGURATION = {
     "strategy": TEXT,
     "num_candidates": COUNT,
     "prm": optional(TEXT),
-    "threshold": optional(NUMBER),
+    "threshold": optional(_SHARE),
 }
-_CONFIG = {"policy": MAPPING, "prms": list_of(MAPPING), "strategies": list_of(MAPPING)}
+_CONFIG = {
+    "policy": MAPPING,
+    "prms": list_of(MAPPING),
+    "strategies": list_of(MAPPING),
+    "questions": list_of(MAPPING),
+    "calibration": optional(pairs_of(_CALIBRATION)),
+}
+_STRATEGY = {"name": TEXT, "options": optional(pairs_of(ANYTHING))}
+_OPTIONAL = dict.fromkeys(("revisions", "asked", "spent"))
+"""Entries that files may lack."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +153,7 @@ def read_certificate(path: str, *, elsewhere: bool = False) -> tuple[dict[str, A
         check_entries(chosen, _CONFIGURATION, "configurations: ")
         config, label, prm = content["config"], chosen["strategy"], chosen["prm"]
         strategy = _labelled(config["strategies"], label)
-        check_entries(strategy, {"name": TEXT}, "strategies: ")
+        check_entries({"options": None, **strategy}, _STRATEGY, "strategies: ")
         calibrations = dict(config.get("calibration") or ())
         (questions,) = config["questions"]
         scorer = {} if prm is None else _labelled(config["prms"], prm)
@@ -172,8 +196,11 @@ def read_content(path: str) -> dict[str, Any]:
         content = read_json(pathlib.Path(path))
         if not isinstance(content, dict) or content.get("kind") != KIND:
             raise ValueError(f"'kind' must be {KIND!r}")
-        check_entries({"asked": None, "spent": None, **content}, _FILE)
-        check_entries(content["config"], _CONFIG, "config.")
+        check_entries({**_OPTIONAL, **content}, _FILE)
+        check_entries({"calibration": None, **content["config"]}, _CONFIG, "config.")
+        number = len(content["configurations"])
+        if content["chosen"] is not None and content["chosen"] >= number:
+            raise ValueError(f"'chosen' is {content['chosen']}, and there are {number}")
     return content
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import BadInputError, known_names, quoted
+from ..storage.reading import reading
 from ..storage.yaml_file import load_mapping, naming
 from .calibrations import Calibrations, fitted_on, load_calibrations
 from .certificates import Certified, read_certificate
@@ -295,8 +296,10 @@ def _certified(entry: Mapping[str, Any]) -> StrategySpec:
     if not isinstance(elsewhere, bool):
         raise BadInputError(f"strategies: elsewhere={quoted(elsewhere)}: must be true or false")
     strategy, certified = read_certificate(path, elsewhere=elsewhere)
-    check_num_candidates(certified.num_candidates)
-    options = parse_strategy({"name": strategy["name"], **dict(strategy.get("options", ()))})
+    with naming(f"certificate {path!r}"), reading(f"certificate {path!r}", "make it anew"):
+        check_num_candidates(certified.num_candidates)
+        named = dict(strategy.get("options") or ())
+        options = parse_strategy({**named, "name": strategy["name"]})
     return StrategySpec(options.name, label, options.options, certified)
 
 

@@ -152,6 +152,42 @@ def test_an_entry_is_a_certificate_alone(tmp_path, certificate):
         refused({"certified": str(path)}, message)
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"models": {"policy": 5}}, "'models' must be a mapping of names to values that are each"),
+        ({"strategies": 5}, "'config.strategies' must be"),
+        ({"options": 5}, "'strategies: options' must be a list of pairs"),
+        ({"chosen": 99}, "'chosen' is 99, and there are 4"),
+        ({"configurations": [], "chosen": None}, "certifies no configuration"),
+        ({"calibration": [["exact", [0.0] * 7]]}, "a list of 1 to 6 finite numbers"),
+        ({"calibration": [["exact", [float("nan")]]]}, "a list of 1 to 6 finite numbers"),
+        ({"delta": 7}, "'delta' must be a number between 0 and 1"),
+        ({"threshold": 1e30}, "threshold' must be a number from 0 to 1 or null"),
+        ({"num_candidates": 1000}, "N must be an integer from 1 to 256"),
+        ({"asked": {"policy": 5}}, "'asked' must be a mapping of names"),
+        ({"asked": {"policy": {"files": 5}}}, "a mapping, in which files is one"),
+    ],
+)
+def test_a_damaged_certificate_is_one_line(tmp_path, certificate, change, said):
+    content = json.loads(pathlib.Path(certificate).read_text())
+    chosen = content["configurations"][content["chosen"]]
+    chosen.setdefault("threshold", None)
+    for name, value in change.items():
+        places = [content, content["config"], chosen]
+        place = next((place for place in places if name in place), None)
+        if place is None or name == "options":
+            place = next(each for each in content["config"]["strategies"]
+                         if each["label"] == chosen["strategy"])  # fmt: skip
+        place[name] = value
+    path = tmp_path / "damaged.json"
+    path.write_text(json.dumps(content))
+    with pytest.raises(BadInputError, match=said) as caught:
+        prepared(str(path))
+    assert "\n" not in str(caught.value)
+    assert f"certificate {str(path)!r}" in str(caught.value)
+
+
 def test_a_server_says_which_guarantee_an_answer_is_under(certificate):
     def offer(**changes):
         found = Offer(recipe(certificate, **changes), name="m", max_prompt_characters=100)
