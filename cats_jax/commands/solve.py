@@ -92,6 +92,7 @@ def solve(
         functions: run functions that are named as module:function, which are code.
     """
     from ..controllers.strategies import foreign_models
+    from ..evaluation.asked import asked_of
     from ..evaluation.cells import grid
     from ..evaluation.guarantees import guarantees
     from ..evaluation.runners import largest_work
@@ -146,13 +147,13 @@ def solve(
     one = dataclasses.replace(one, prms=() if cell.prm is None else (cell.prm,))
     for spec in (one.policy, *one.prms):
         models.check(spec)
-    asked = Question("question", question)
+    wording, asked = asked_of(one), Question("question", question)
     chosen, prms = settle(one.policy, one.prms, [asked], one.max_depth)
     one = dataclasses.replace(one, policy=chosen, prms=prms)
     check_there((chosen, *prms))
     fingerprints = {f"prm {each.label}": models.fingerprint(each) for each in prms}
     fingerprints["policy"] = models.fingerprint(chosen)
-    held = guarantees(one, fingerprints, of_questions=False)
+    held = guarantees(one, fingerprints, wording, of_questions=False)
     for line in foreign_models(one.strategies, fingerprints):
         say(status, f"warning: {line}")
     check_shares(chosen, prms)
@@ -272,32 +273,70 @@ def _certified(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _of_certificate(given: Mapping[str, Any], loading: ModelOptions) -> Recipe:
     """A recipe of one cell from a certificate, with what was given in place of its values."""
-    from ..specs.certificates import LIMITS, read_content
+    from ..specs.certificates import LIMITS, read_certificate, read_content
     from ..specs.recipe import parse_recipe
+    from ..storage.reading import reading
 
     strategy = _certified(given)
-    content = read_content(given["certified"])
+    path = str(given["certified"])
+    content, (_, certified) = read_content(path), read_certificate(path)
+    config = content["config"]
+    with reading(f"certificate {path!r}", "make it anew by `cats-jax certify`"):
+        policy, prms = _certified_models(path, content, certified.prm, given, loading)
+        limits = {name: given.get(name, config.get(name)) for name in LIMITS}
+        return parse_recipe(
+            {
+                "name": "solve",
+                "strategies": [strategy],
+                "questions": {"world": "test", "count": 1},
+                "policy": policy,
+                "prms": prms,
+                "seeds": given.get("seed", 0),
+                "in_flight": 1,
+                **{name: value for name, value in limits.items() if value is not None},
+            }
+        )
+
+
+def _certified_models(
+    path: str,
+    content: Mapping[str, Any],
+    prm: str | None,
+    given: Mapping[str, Any],
+    loading: ModelOptions,
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The policy and the certified PRM of a certificate, with what was given in their places.
+
+    Raises:
+        BadInputError: a model needs what a certificate is not trusted with, see `_USERS_OWN`.
+    """
     config, changed = content["config"], loading.settings() if loading.given() else {}
-    policy, prms = dict(config["policy"]), [dict(prm) for prm in config["prms"]]
-    chosen = content["configurations"][content["chosen"] or 0].get("prm")
-    prms = [prm for prm in prms if prm.get("label") == chosen]
-    for model, name in ((policy, "policy"), *((prm, "prm") for prm in prms)):
+    policy = dict(config["policy"])
+    prms = [dict(each) for each in config["prms"] if each.get("label") == prm]
+    asked = content.get("asked") or {}
+    for model, name in ((policy, "policy"), *((each, "prm") for each in prms)):
+        # Not what the run settled on for its questions.
+        at = name if model is policy else f"prm {prm}"
+        model["max_model_len"] = asked.get(at, {}).get("max_model_len")
         keys = {name: "path", f"{name}_format": "format", f"{name}_adapter": "adapter"}
         keys |= {"prm_head": "head"} if name == "prm" else {"max_step_tokens": "max_step_tokens"}
+        for key in _USERS_OWN:
+            value = model.get(key)
+            if value is None or (key == "backend" and value in ("hf", "vllm", "auto")):
+                continue
+            if key not in changed:
+                raise BadInputError(
+                    f"certificate {path!r}: its {name} has {key}, and a file may not say where a "
+                    "question goes or what runs: name the certificate in a recipe of your own that "
+                    "has it, or give the option of solve"
+                )
         model |= changed | {key: given[option] for option, key in keys.items() if option in given}
-    limits = {name: given.get(name, config.get(name)) for name in LIMITS}
-    return parse_recipe(
-        {
-            "name": "solve",
-            "strategies": [strategy],
-            "questions": {"world": "test", "count": 1},
-            "policy": policy,
-            "prms": prms,
-            "seeds": given.get("seed", 0),
-            "in_flight": 1,
-            **{name: value for name, value in limits.items() if value is not None},
-        }
-    )
+    return policy, prms
+
+
+_USERS_OWN = ("backend", "served_name", "api_key_env", "engine_args")
+"""Settings that name a server, its key, or classes that an engine loads: a certificate may be a
+stranger's, and these come from the user."""
 
 
 def _of_recipe(path: pathlib.Path, given: Mapping[str, Any], loading: ModelOptions) -> Recipe:

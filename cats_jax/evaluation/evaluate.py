@@ -33,6 +33,7 @@ from ..runs.folder import Run, RunWriter, read_run
 from ..specs.functions import is_function_name
 from ..specs.recipe import QuestionSpec, Recipe, StrategySpec
 from ..storage.manifest import make_manifest
+from .asked import asked_of
 from .cells import Cell, grid
 from .failing import FailureWatch
 from .guarantees import with_guarantees
@@ -156,6 +157,7 @@ def prepare(
         models.check(spec)  # before data sets are downloaded and weights are hashed
     questions = load_questions(recipe.questions) if questions is None else questions
     check_grading(recipe.questions)
+    asked = asked_of(recipe)
     formats = {"policy": described_format(recipe.policy)}
     formats |= {f"prm {spec.label}": described_format(spec) for spec in recipe.prms}
     policy, prms = settle(recipe.policy, recipe.prms, questions.questions, recipe.max_depth)
@@ -163,7 +165,7 @@ def prepare(
     fingerprints = {"policy": models.fingerprint(recipe.policy)}
     for spec in recipe.prms:
         fingerprints[f"prm {spec.label}"] = models.fingerprint(spec)
-    recipe, guarantees = with_guarantees(recipe, fingerprints)
+    recipe, guarantees = with_guarantees(recipe, fingerprints, asked)
     notes = (*questions.notes, *foreign_models(recipe.strategies, fingerprints))
     for spec in recipe.strategies:
         folder = controller_of(spec)
@@ -178,12 +180,21 @@ def prepare(
         seeds=recipe.seeds,
         notes=(*notes, *guarantees),
     )
-    manifest["formats"] = formats
+    manifest["formats"], manifest["asked"] = formats, asked
     manifest["revisions"] = revisions_of(recipe.strategies)
-    manifest["fitted_on"] = sum(
-        text_digest(item.text) in recipe.fitted_on for item in questions.questions
-    )
+    manifest |= _spent(recipe, questions)
     return Evaluation(recipe, questions, grid(recipe), manifest, notes, guarantees)
+
+
+def _spent(recipe: Recipe, questions: QuestionSet) -> dict[str, Any]:
+    """Entries of a manifest: its questions, and how many a calibration or a choice has spent."""
+    texts = [text_digest(item.text) for item in questions.questions]
+    return {
+        "texts": texts,
+        "spent": {"fitted_on": sorted(recipe.fitted_on), "chosen_on": sorted(recipe.chosen_on)},
+        "fitted_on": sum(text in recipe.fitted_on for text in texts),
+        "chosen_on": sum(text in recipe.chosen_on for text in texts),
+    }
 
 
 def check_grading(questions: Sequence[QuestionSpec]) -> None:

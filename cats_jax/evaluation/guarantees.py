@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,8 +45,14 @@ class Guarantee:
         asked = "" if self.of_questions else ", if the question is one of them"
         return (
             f"guarantee: {certified.claim} with probability {1 - certified.delta:g} on questions "
-            f"like those of {certified.about}{asked} ({certified.file})"
+            f"like those of {certified.about}{asked} ({certified.file}){self._by_name}"
         )
+
+    @property
+    def _by_name(self) -> str:
+        """What the certificate can't tell from another one of the same name."""
+        names = self.certified.terms["functions"]
+        return "".join(f"; {name} is a function, known by its name only" for name in names)
 
     def as_dict(self) -> dict[str, Any]:
         """The guarantee as JSON values."""
@@ -58,6 +64,7 @@ class Guarantee:
             "questions_like": certified.about,
             "certificate": certified.file,
             "broken": list(self.broken),
+            "known_by_name_only": list(certified.terms["functions"]),
         }
 
 
@@ -80,13 +87,18 @@ def certified_prm(spec: StrategySpec, recipe: Recipe) -> PrmSpec | None:
 
 
 def guarantees(
-    recipe: Recipe, fingerprints: Mapping[str, Any], *, of_questions: bool = True
+    recipe: Recipe,
+    fingerprints: Mapping[str, Any],
+    asked: Mapping[str, Any],
+    *,
+    of_questions: bool = True,
 ) -> dict[str, Guarantee]:
     """The guarantees of a recipe's certified strategies, by label.
 
     Args:
         recipe: the recipe.
         fingerprints: those of its policy and PRMs, by "policy" and "prm LABEL".
+        asked: `asked_of` the recipe before it was settled.
         of_questions: whether the recipe's questions are those that are searched.
 
     Raises:
@@ -109,6 +121,7 @@ def guarantees(
             spec.label,
             None if prm is None else prm.label,
             revisions_of([spec]),
+            asked,
         )
         if not of_questions:
             del here["data sets"]
@@ -124,7 +137,7 @@ def guarantees(
 
 
 def with_guarantees(
-    recipe: Recipe, fingerprints: Mapping[str, Any]
+    recipe: Recipe, fingerprints: Mapping[str, Any], asked: Mapping[str, Any]
 ) -> tuple[Recipe, tuple[str, ...]]:
     """A recipe whose labels say which strategies run without their guarantee, and a line for each.
 
@@ -133,7 +146,7 @@ def with_guarantees(
     Raises:
         BadInputError: see `guarantees`.
     """
-    found = guarantees(recipe, fingerprints)
+    found = guarantees(recipe, fingerprints, asked)
     strategies = tuple(
         dataclasses.replace(spec, label=spec.label + NO_GUARANTEE)
         if spec.label in found and not found[spec.label].holds
@@ -142,3 +155,12 @@ def with_guarantees(
     )
     lines = tuple(f"{label}: {found_one.line}" for label, found_one in found.items())
     return dataclasses.replace(recipe, strategies=strategies), lines
+
+
+def is_guarantee(note: str, labels: Iterable[str]) -> bool:
+    """Whether a note of a run is a line of `with_guarantees` for one of its strategies' labels."""
+    return any(
+        note.startswith(f"{label.removesuffix(NO_GUARANTEE)}: {begin}")
+        for label in labels
+        for begin in ("guarantee: ", "no guarantee by ")
+    )

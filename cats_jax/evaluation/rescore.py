@@ -35,6 +35,7 @@ from ..specs.functions import is_function_name
 from ..specs.recipe import PrmSpec, StrategySpec, parse_strategy
 from ..storage.manifest import MANIFEST, make_manifest
 from ..storage.reading import reading
+from .guarantees import is_guarantee
 
 
 @dataclass(frozen=True)
@@ -321,6 +322,8 @@ def _new_prm(row: Row, change: Change) -> str | None:
 
 
 def _manifest(run: Run, change: Change, grader: str) -> dict[str, Any]:
+    """The run's manifest with the change; a certificate says nothing of changed rows."""
+    labels = [str(entry["label"]) for entry in run.manifest["config"]["strategies"]]
     config = {
         **run.manifest["config"],
         "name": f"{run.manifest['config']['name']}-rescored",
@@ -336,9 +339,11 @@ def _manifest(run: Run, change: Change, grader: str) -> dict[str, Any]:
         models=run.manifest["models"],
         questions=run.manifest["questions"],
         seeds=run.manifest["seeds"],
-        notes=run.notes,
+        notes=[note for note in run.notes if not is_guarantee(note, labels)],
     )
-    return {**manifest, "revisions": run.manifest.get("revisions")}
+    names = ("revisions", "asked", "texts", "spent", "fitted_on", "chosen_on")
+    kept = {name: run.manifest[name] for name in names if name in run.manifest}
+    return {**manifest, **kept}
 
 
 def check_scored(rows: Sequence[Row], change: Change) -> None:

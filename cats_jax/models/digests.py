@@ -7,6 +7,25 @@ import pathlib
 
 from .folders import ADAPTER_CONFIG, ADAPTER_WEIGHTS, adapter_folder
 
+_TEXT_FILES = (
+    "tokenizer*",
+    "chat_template*",
+    "generation_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.*",
+    "merges.txt",
+)
+
+
+def text_digests(folder: pathlib.Path) -> dict[str, str]:
+    """Digests of the files that say how a model reads and writes texts, by name.
+
+    These are its tokenizer's, its chat template's and its defaults of the sampling.
+    """
+    found = {file for name in _TEXT_FILES for file in folder.glob(name) if file.is_file()}
+    return {file.name: file_digest(file) for file in sorted(found)}
+
 
 def weight_digests(folder: pathlib.Path) -> dict[str, str]:
     """Digests of a model folder's config.json and of each file of weights, by name."""

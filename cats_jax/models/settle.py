@@ -54,8 +54,8 @@ def settle(
             (known where vLLM is installed), or a context longer than the model's or too short for a
             question; or there is no such model.
     """
-    policy = _with_format(choose_threads(choose_backend(policy)))
-    prms = tuple(_with_format(choose_threads(choose_backend(spec))) for spec in prms)
+    policy = choose_threads(settle_format(policy))
+    prms = tuple(choose_threads(settle_format(spec)) for spec in prms)
     _check_names((policy, *prms))
     if not any(map(_has_own_engine, (policy, *prms))):
         return policy, prms
@@ -92,7 +92,9 @@ def choose_threads(spec: Spec) -> Spec:
     return dataclasses.replace(spec, num_threads=threads)
 
 
-def _with_format(spec: Spec) -> Spec:
+def settle_format(spec: Spec) -> Spec:
+    """A spec whose back end is chosen, and whose format "auto" has the name that it stands for."""
+    spec = choose_backend(spec)
     if spec.path in (*world.POLICY_NAMES, *world.PRM_NAMES):
         return spec  # as manifests have had it from the beginning
     try:

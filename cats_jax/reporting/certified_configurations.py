@@ -20,7 +20,7 @@ from theory.testing import Order
 
 from ..errors import BadInputError, known_names
 from ..runs.folder import Run
-from ..specs.certificates import KIND, LIMITS
+from ..specs.certificates import KIND, LIMITS, spent
 from .groups import Group, groups
 from .run_tables import COSTS, IDENTITY
 from .sheets import Column, Record, Sheet, count, plain, share
@@ -186,11 +186,17 @@ def certify_run(run: Run, claim: Claim, *, delta: float, order: Order = "holm") 
 def about_run(run: Run) -> dict[str, Any]:
     """What a certificate of a run is about, as JSON values: questions, models and settings."""
     manifest, config = run.manifest, run.manifest["config"]
+    earlier = spent(manifest)
     about = ("policy", "prms", "calibration", "strategies", "questions", *LIMITS)
     return {
         "questions": manifest["questions"],
         "models": manifest["models"],
         "revisions": manifest.get("revisions"),
+        "asked": manifest.get("asked"),
+        "spent": {
+            "fitted_on": earlier["fitted_on"],
+            "chosen_on": sorted({*earlier["chosen_on"], *manifest.get("texts", ())}),
+        },
         "config": {name: config.get(name) for name in about},
     }
 
@@ -322,11 +328,23 @@ def check_rows(run: Run, found: Sequence[Group]) -> int:
     """The number of questions, the same for all groups.
 
     Raises:
-        BadInputError: the groups differ in it, or questions trained or chose the run's models.
+        BadInputError: the groups differ in it, the run was rescored or has
+            a limit of seconds, or questions trained or chose
+            the run's models.
     """
     where = f"{str(run.folder)!r}"
     if not found:
         raise BadInputError(f"{where} has no rows yet: run `cats-jax evaluate` first")
+    if run.manifest["config"].get("rescored") is not None:
+        raise BadInputError(
+            f"{where} was rescored, and nobody has searched with its settings: write the change "
+            "into the recipe and certify what `cats-jax evaluate` makes of it"
+        )
+    if (seconds := run.manifest["config"].get("max_seconds")) is not None:
+        raise BadInputError(
+            f"{where} has max_seconds={seconds!r:.20}, by which the speed of its machine decides "
+            "answers: evaluate with max_tokens or budget in its place"
+        )
     if len({group.dataset for group in found}) > 1:
         raise BadInputError(
             f"{where} has several data sets, and a certificate is about one: run a recipe with one"
@@ -337,10 +355,15 @@ def check_rows(run: Run, found: Sequence[Group]) -> int:
                 f"{where} has the embedded world's set {spec['world']!r}, which trained or chose "
                 "its PRMs, calibrations and controllers: evaluate on `world: test`"
             )
-    if spent := run.manifest.get("fitted_on"):
+    if number := run.manifest.get("fitted_on"):
         raise BadInputError(
-            f"{where}: its calibration was fitted on {spent} of the questions, which can't certify "
-            "it: evaluate on others"
+            f"{where}: its calibration was fitted on {number} of the questions, which can't "
+            "certify it: evaluate on others"
+        )
+    if number := run.manifest.get("chosen_on"):
+        raise BadInputError(
+            f"{where}: its certified strategy was chosen on {number} of the questions, which can't "
+            "certify it once more: evaluate on others"
         )
     questions = set(found[0].by_question())
     for group in found[1:]:

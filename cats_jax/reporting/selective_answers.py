@@ -172,12 +172,13 @@ def selective_sheet(certificate: SelectiveCertificate) -> Sheet:
 
 def _test(run: Run, group: Group, target: float, delta: float) -> SelectiveGroup:
     rows = group.rows
-    if any(row.tree is None for row in rows):
+    # A search that failed has neither a tree nor an answer.
+    if any(row.tree is None and row.answer is not None for row in rows):
         raise BadInputError(
             f"--selective reads the scores in the trees, which rows of {group.name} lack: evaluate "
             "with `trees: true`"
         )
-    scores = [answer_score(run.tree(row)) for row in rows]
+    scores = [None if row.tree is None else answer_score(run.tree(row)) for row in rows]
     # Below all thresholds: never answered.
     values = np.array([-1.0 if score is None else score for score in scores])
     right = np.array([float(row.correct) for row in rows])

@@ -115,6 +115,8 @@ _QUESTIONS = {"source": TEXT}
 # What a resumed run must share with its beginning; versions and times may differ.
 _IDENTITY = ("schema", "config", "models", "questions", "revisions")
 
+_SPENT = ("texts", "spent", "fitted_on", "chosen_on")
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -363,7 +365,11 @@ class RunWriter:
         try:
             old = _read_manifest(self.folder)
             kept = _complete_rows(self.folder)
-            begin_folder(self.folder, "run folder", old, manifest, _IDENTITY, filled=len(kept) > 0)
+            # Runs of earlier versions do not have it, and go on.
+            names = (*_IDENTITY, "asked") if old and "asked" in old else _IDENTITY
+            begin_folder(self.folder, "run folder", old, manifest, names, filled=len(kept) > 0)
+            if old and kept:
+                _spend(self.folder, old, manifest)
             self.keys = self._repair(kept)
             self._appender = _Appender(self.folder)
         except OSError as error:
@@ -470,6 +476,22 @@ def _read_manifest(folder: pathlib.Path) -> dict[str, Any] | None:
             "version of cats-jax that wrote it"
         )
     return manifest
+
+
+def _spend(folder: pathlib.Path, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
+    """Write what a continued run now says of spent questions, which its beginning may not know.
+
+    Questions and settings agree, so that it holds for the rows that are there, too.
+    """
+    known = {name: new[name] for name in _SPENT if name in new}
+    for name in ("fitted_on", "chosen_on"):  # numbers of questions
+        known |= {name: max(known[name], old.get(name) or 0)} if name in known else {}
+    if "spent" in known:
+        before = old.get("spent") or {}
+        digests = known["spent"].items()
+        known["spent"] = {key: sorted({*all_, *before.get(key, ())}) for key, all_ in digests}
+    if any(old.get(name) != value for name, value in known.items()):
+        durable.replace_json(folder / MANIFEST, {**old, **known})
 
 
 class _Appender:

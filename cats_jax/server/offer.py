@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from ..controllers.strategies import foreign_models
 from ..errors import BadInputError, known_names
+from ..evaluation.asked import asked_of
 from ..evaluation.cells import Cell, grid
 from ..evaluation.guarantees import Guarantee, guarantees
 from ..evaluation.runners import largest_work
@@ -17,7 +18,7 @@ from ..live.arguments import check_width
 from ..live.results import SearchResult
 from ..live.searcher import Searcher
 from ..models.backend import check_there
-from ..models.settle import check_shares
+from ..models.settle import check_shares, settle_format
 from ..models.source import ModelSource, check_models, check_world_question
 from ..protocols import AnswerJudge, Question, StepGenerator, StepScorer
 from ..specs.recipe import Recipe
@@ -196,14 +197,19 @@ class Offer:
             BadInputError: a model is not there, does not fit its format or into memory, or is
                 another one than that of a strategy's certificate.
         """
-        recipe = self.recipe
+        # As manifests have them, and so certificates.
+        self.recipe = recipe = dataclasses.replace(
+            self.recipe,
+            policy=settle_format(self.recipe.policy),
+            prms=tuple(map(settle_format, self.recipe.prms)),
+        )
         check_there((recipe.policy, *recipe.prms))
         check_shares(recipe.policy, recipe.prms)
         scored = any(cell.prm is not None for cell in self._cells.values())
         prms = recipe.prms if scored else ()
         fingerprints = {f"prm {prm.label}": models.fingerprint(prm) for prm in prms}
         fingerprints["policy"] = models.fingerprint(recipe.policy)
-        self._guarantees = guarantees(recipe, fingerprints, of_questions=False)
+        self._guarantees = guarantees(recipe, fingerprints, asked_of(recipe), of_questions=False)
         check_models(models, recipe.policy, prms, largest_work(recipe))
         broken = [each.line for each in self._guarantees.values() if not each.holds]
         return Loaded(

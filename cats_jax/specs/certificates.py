@@ -16,8 +16,22 @@ from typing import Any
 from ..errors import BadInputError, known_names, quoted
 from ..storage.manifest import differences
 from ..storage.reading import read_json, reading
-from ..storage.rules import COUNT, MAPPING, NUMBER, TEXT, check_entries, list_of, optional
+from ..storage.rules import (
+    ANYTHING,
+    COUNT,
+    MAPPING,
+    NUMBER,
+    TEXT,
+    Rule,
+    check_entries,
+    list_of,
+    mapping_of,
+    mapping_with,
+    optional,
+    pairs_of,
+)
 from .calibrations import IDENTITY, CalibrationValues, with_defaults
+from .functions import is_function_name
 
 KIND = "certificate"
 """Entry `kind` of the file."""
@@ -32,25 +46,49 @@ _POLICY = (
     "step_separator",
     "max_step_tokens",
     "max_answer_tokens",
+    "engine_args",
 )
-_PRM = ("format", "dtype", "quantization")
+_PRM = ("format", "dtype", "quantization", "engine_args")
 _DATASET = ("world", "levels", "dataset", "split", "file")
+_COLUMNS = ("question_column", "answer_column")
+_CHANCE = Rule("a number between 0 and 1", lambda value: NUMBER.holds(value) and 0 < value < 1)
+_SHARE = Rule("a number from 0 to 1", lambda value: NUMBER.holds(value) and 0 <= value <= 1)
+_CALIBRATION = Rule(
+    f"a list of 1 to {len(IDENTITY)} finite numbers",
+    lambda value: list_of(NUMBER).holds(value) and 1 <= len(value) <= len(IDENTITY),
+)
+_ASKED = Rule(
+    "a mapping, in which files is one, too",
+    lambda value: MAPPING.holds(value) and MAPPING.holds(value.get("files", {})),
+)
 _FILE = {
-    "delta": NUMBER,
+    "delta": _CHANCE,
     "words": TEXT,
     "num_questions": COUNT,
     "chosen": optional(COUNT),
     "configurations": list_of(MAPPING),
     "config": MAPPING,
-    "models": MAPPING,
+    "models": mapping_of(optional(MAPPING)),
+    "revisions": optional(MAPPING),
+    "asked": optional(mapping_of(_ASKED)),
+    "spent": optional(mapping_with(fitted_on=list_of(TEXT), chosen_on=list_of(TEXT))),
 }
 _CONFIGURATION = {
     "strategy": TEXT,
     "num_candidates": COUNT,
     "prm": optional(TEXT),
-    "threshold": optional(NUMBER),
+    "threshold": optional(_SHARE),
 }
-_CONFIG = {"policy": MAPPING, "prms": list_of(MAPPING), "strategies": list_of(MAPPING)}
+_CONFIG = {
+    "policy": MAPPING,
+    "prms": list_of(MAPPING),
+    "strategies": list_of(MAPPING),
+    "questions": list_of(MAPPING),
+    "calibration": optional(pairs_of(_CALIBRATION)),
+}
+_STRATEGY = {"name": TEXT, "options": optional(pairs_of(ANYTHING))}
+_OPTIONAL = dict.fromkeys(("revisions", "asked", "spent"))
+"""Entries that files may lack."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +108,8 @@ class Certified:
         threshold: lowest score of an answer that is given; None gives all answers.
         terms: what must be the same, see `terms`.
         elsewhere: whether the strategy may run on other terms, without the guarantee.
+        fitted_on: digests of the questions that its calibration was fitted on.
+        chosen_on: digests of the questions that chose it, with those of certificates before it.
     """
 
     file: str
@@ -84,6 +124,8 @@ class Certified:
     terms: Mapping[str, Any] = field(hash=False, repr=False)
     elsewhere: bool = False
     threshold: float | None = None
+    fitted_on: frozenset[str] = field(default=frozenset(), repr=False)
+    chosen_on: frozenset[str] = field(default=frozenset(), repr=False)
 
 
 def read_certificate(path: str, *, elsewhere: bool = False) -> tuple[dict[str, Any], Certified]:
@@ -111,7 +153,7 @@ def read_certificate(path: str, *, elsewhere: bool = False) -> tuple[dict[str, A
         check_entries(chosen, _CONFIGURATION, "configurations: ")
         config, label, prm = content["config"], chosen["strategy"], chosen["prm"]
         strategy = _labelled(config["strategies"], label)
-        check_entries(strategy, {"name": TEXT}, "strategies: ")
+        check_entries({"options": None, **strategy}, _STRATEGY, "strategies: ")
         calibrations = dict(config.get("calibration") or ())
         (questions,) = config["questions"]
         scorer = {} if prm is None else _labelled(config["prms"], prm)
@@ -125,9 +167,17 @@ def read_certificate(path: str, *, elsewhere: bool = False) -> tuple[dict[str, A
             prm=prm,
             path_score=scorer.get("path_score"),
             calibration=with_defaults([float(value) for value in calibrations.get(prm, IDENTITY)]),
-            terms=terms(config, content["models"], label, prm, content.get("revisions")),
+            terms=terms(
+                config,
+                content["models"],
+                label,
+                prm,
+                content.get("revisions"),
+                content.get("asked"),
+            ),
             elsewhere=elsewhere,
             threshold=chosen.get("threshold"),
+            **{name: frozenset(digests) for name, digests in spent(content).items()},
         )
     return strategy, certified
 
@@ -146,9 +196,22 @@ def read_content(path: str) -> dict[str, Any]:
         content = read_json(pathlib.Path(path))
         if not isinstance(content, dict) or content.get("kind") != KIND:
             raise ValueError(f"'kind' must be {KIND!r}")
-        check_entries(content, _FILE)
-        check_entries(content["config"], _CONFIG, "config.")
+        check_entries({**_OPTIONAL, **content}, _FILE)
+        check_entries({"calibration": None, **content["config"]}, _CONFIG, "config.")
+        number = len(content["configurations"])
+        if content["chosen"] is not None and content["chosen"] >= number:
+            raise ValueError(f"'chosen' is {content['chosen']}, and there are {number}")
     return content
+
+
+def spent(content: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Entry `spent` of a manifest or a certificate: digests of questions, by what they did.
+
+    "fitted_on" fitted the calibration, "chosen_on" chose a strategy. Files of earlier versions have
+    none.
+    """
+    found = content.get("spent") or {}
+    return {name: list(found.get(name, ())) for name in ("fitted_on", "chosen_on")}
 
 
 def terms(
@@ -157,11 +220,13 @@ def terms(
     strategy: str,
     prm: str | None,
     revisions: Mapping[str, int] | None,
+    asked: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
     """What must be the same in a certified run and where its certificate is used.
 
     Args:
-        config, models, revisions: entries of the manifest of a run.
+        config, models, revisions, asked: entries of the manifest of a run. One of an earlier
+            version has no `asked`.
         strategy, prm: labels of the strategy and of its PRM in it.
 
     Returns:
@@ -172,18 +237,25 @@ def terms(
     controller = models.get(f"controller {strategy}")
     found: dict[str, Any] = {
         "policy": models.get("policy"),
-        "policy settings": {name: config["policy"].get(name) for name in _POLICY},
+        "policy settings": _settings(config["policy"], _POLICY),
         "prm": None,
         "prm settings": None,
         "controller": controller,
         "limits": {name: config.get(name) for name in LIMITS},
         "rule of the method": (revisions or {}).get(method["name"]),
-        "data sets": [_dataset(spec) for spec in config.get("questions", ())],
+        "asked": None if asked is None else {"policy": asked.get("policy"), "prm": None},
+        "functions": [method["name"]] if is_function_name(method["name"]) else [],
+        "data sets": [_dataset(spec, asked or {}) for spec in config.get("questions", ())],
     }
     if prm is not None:
         scorer = _labelled(config["prms"], prm)
         found["prm"] = models.get(f"prm {prm}")
-        found["prm settings"] = {name: scorer.get(name) for name in _PRM}
+        found["prm settings"] = _settings(scorer, _PRM)
+        if asked is not None:
+            found["asked"]["prm"] = asked.get(f"prm {prm}")
+    for kind in ("policy", "prm"):
+        found["functions"] += [(found[kind] or {}).get("function")]
+    found["functions"] = [name for name in found["functions"] if name]
     return json.loads(json.dumps(found))
 
 
@@ -202,11 +274,42 @@ def broken_terms(certified: Certified, here: Mapping[str, Any]) -> list[str]:
     ]
     for name in ("policy settings", "prm settings", "limits", "rule of the method"):
         broken += differences(there[name], here[name], name)
+    broken += _other_asking(there["asked"], here["asked"])
     (wanted,) = there["data sets"]
     for other in here.get("data sets", ()):
-        if other != wanted:
-            broken.append(f"the data set is {_described(other)}, not {_described(wanted)}")
+        if other == wanted:
+            continue
+        if (shown := _described(other)) == _described(wanted):
+            broken.append(f"the data set is {shown} with another content")
+        else:
+            broken.append(f"the data set is {shown}, not {_described(wanted)}")
     return broken
+
+
+def _other_asking(there: Any, here: Any) -> list[str]:
+    """Where models are asked otherwise, one clause each."""
+    if there is None:
+        return ["its run keeps no digests of tokenizers, formats and data files: evaluate again"]
+    broken = []
+    for kind, title in (("policy", "policy"), ("prm", "PRM")):
+        old, new = there[kind] or {}, here[kind] or {}
+        files, others = old.get("files") or {}, new.get("files") or {}
+        broken += [
+            f"the {title}'s {name} is another one"
+            for name in sorted({*files, *others})
+            if files.get(name) != others.get(name)
+        ]
+        key = "max_model_len"
+        broken += differences(old.get(key), new.get(key), f"{kind} settings.{key}")
+    return broken
+
+
+def _settings(model: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """Settings of a model; a format's file is known by its content, see `_other_asking`."""
+    found = {name: model.get(name) for name in names}
+    if str(found["format"]).endswith((".yaml", ".yml")):
+        found["format"] = "a file"
+    return found
 
 
 def _other_model(kind: str, there: Any, here: Any) -> str | None:
@@ -228,16 +331,22 @@ def _name(fingerprint: Mapping[str, Any]) -> str:
     return str(fingerprint.get("name") or fingerprint.get("function"))
 
 
-def _dataset(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """What names a data set: neither its rows, nor the order, nor the seed of drawn ones."""
+def _dataset(spec: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
+    """What names a data set: neither its rows, nor the order, nor the seed of drawn ones.
+
+    A file is its content and the columns that are read.
+    """
     named = {name: spec[name] for name in _DATASET if spec.get(name) is not None}
     if "file" in named:
+        named |= {name: spec[name] for name in _COLUMNS if spec.get(name) is not None}
         named["file"] = pathlib.Path(named["file"]).name
+        content = (asked.get(f"questions {spec.get('label')}") or {}).get("file")
+        named["sha256"] = content or "not known"
     return named
 
 
 def _described(dataset: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in dataset.items())
+    return ", ".join(f"{name} {value}" for name, value in dataset.items() if name != "sha256")
 
 
 def _labelled(specs: Sequence[Mapping[str, Any]], label: str) -> dict[str, Any]:

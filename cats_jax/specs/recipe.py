@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import BadInputError, known_names, quoted
+from ..storage.reading import reading
 from ..storage.yaml_file import load_mapping, naming
 from .calibrations import Calibrations, fitted_on, load_calibrations
 from .certificates import Certified, read_certificate
@@ -117,7 +118,7 @@ class Recipe:
         calibration: calibrations by the labels of PRMs. In YAML, the name of a file, or "none",
             which leaves scores as they are; see `calibrations.load_calibrations`.
         fitted_on: digests of the questions that the calibrations were fitted on, where their file
-            has them; no key of YAML.
+            or a strategy's certificate has them; no key of YAML.
         num_candidates: values of N.
         seeds: run seeds.
         max_depth: number of reasoning steps of a search.
@@ -153,7 +154,16 @@ class Recipe:
         """
         config = without_memory(dataclasses.asdict(self))
         del config["in_flight"], config["fitted_on"]
+        for spec in config["strategies"]:
+            if spec["certified"] is not None:
+                del spec["certified"]["fitted_on"], spec["certified"]["chosen_on"]
         return config
+
+    @property
+    def chosen_on(self) -> frozenset[str]:
+        """Digests of the questions that chose a certified strategy."""
+        certified = [spec.certified for spec in self.strategies if spec.certified is not None]
+        return frozenset().union(*(each.chosen_on for each in certified))
 
     @property
     def most_candidates(self) -> int:
@@ -236,6 +246,10 @@ def parse_recipe(content: Mapping[str, Any]) -> Recipe:
         name = values["calibration"]
         values["calibration"] = load_calibrations(name, labels)
         values["fitted_on"] = fitted_on(name)
+    for spec in values["strategies"]:
+        if spec.certified is not None:
+            known = values.get("fitted_on", frozenset())
+            values["fitted_on"] = known | spec.certified.fitted_on
     return Recipe(**values)
 
 
@@ -282,8 +296,10 @@ def _certified(entry: Mapping[str, Any]) -> StrategySpec:
     if not isinstance(elsewhere, bool):
         raise BadInputError(f"strategies: elsewhere={quoted(elsewhere)}: must be true or false")
     strategy, certified = read_certificate(path, elsewhere=elsewhere)
-    check_num_candidates(certified.num_candidates)
-    options = parse_strategy({"name": strategy["name"], **dict(strategy.get("options", ()))})
+    with naming(f"certificate {path!r}"), reading(f"certificate {path!r}", "make it anew"):
+        check_num_candidates(certified.num_candidates)
+        named = dict(strategy.get("options") or ())
+        options = parse_strategy({**named, "name": strategy["name"]})
     return StrategySpec(options.name, label, options.options, certified)
 
 

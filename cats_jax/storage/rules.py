@@ -67,6 +67,33 @@ def list_of(rule: Rule) -> Rule:
     )
 
 
+def mapping_of(rule: Rule) -> Rule:
+    """A mapping whose values keep a rule."""
+    holds = rule.holds
+    return Rule(
+        f"a mapping of names to values that are each {rule.what}",
+        lambda value: isinstance(value, dict) and all(map(holds, value.values())),
+    )
+
+
+def pairs_of(rule: Rule) -> Rule:
+    """A list of pairs of a text and a value that keeps a rule."""
+    holds = rule.holds
+    return Rule(
+        f"a list of pairs of a text and {rule.what}",
+        lambda value: (
+            isinstance(value, list | tuple)
+            and all(
+                isinstance(pair, list | tuple)
+                and len(pair) == 2
+                and isinstance(pair[0], str)
+                and holds(pair[1])
+                for pair in value
+            )
+        ),
+    )
+
+
 def mapping_with(**rules: Rule) -> Rule:
     """A mapping in which some entries must be there and keep a rule."""
 
@@ -83,6 +110,7 @@ def _is_number(value: Any) -> bool:
     return type(value) in (int, float) and -LARGEST <= value <= LARGEST
 
 
+ANYTHING = Rule("any value", lambda value: True)
 TEXT = Rule("a text", lambda value: isinstance(value, str))
 TRUTH = Rule("true or false", lambda value: isinstance(value, bool))
 MAPPING = Rule("a mapping", lambda value: isinstance(value, dict))

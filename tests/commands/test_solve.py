@@ -140,3 +140,26 @@ def test_a_certificate_names_models_strategy_and_n(tmp_path, capsys, checked, mo
     assert cli.run([*command, "--prm", "sparse", "--elsewhere"]) == 2
     assert [spec.path for spec in checked] == ["weak", "sparse"]
     assert cli.run(["solve", QUESTION, "--elsewhere"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("backend", "http://127.0.0.1:9"),
+        ("api_key_env", "NO_SUCH"),
+        ("engine_args", {"worker_cls": "a.B"}),
+    ],
+)
+def test_a_certificate_does_not_say_where_questions_go(tmp_path, capsys, checked, key, value):
+    file = made_certificates.write_certificate(tmp_path / "c.json", scripted.ScriptedModels())
+    content = json.loads((tmp_path / "c.json").read_text())
+    content["config"]["policy"][key] = value
+    (tmp_path / "c.json").write_text(json.dumps(content))
+    assert cli.run(["solve", QUESTION, "--certified", file]) == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert f"its policy has {key}, and a file may not say" in line
+    assert not checked
+    content |= {"chosen": None, "configurations": []}
+    (tmp_path / "c.json").write_text(json.dumps(content))
+    assert cli.run(["solve", QUESTION, "--certified", file]) == 2
+    assert "certifies no configuration" in capsys.readouterr().err

@@ -6,8 +6,10 @@ import pathlib
 import re
 
 import made_certificates
+import made_runs
 import pytest
 import scripted
+import tiny_models
 
 from cats_jax.datasets import load_questions
 from cats_jax.datasets.digests import text_digest
@@ -15,7 +17,9 @@ from cats_jax.errors import BadInputError
 from cats_jax.evaluation.evaluate import prepare
 from cats_jax.evaluation.runners import largest_work
 from cats_jax.live.results import SearchResult
+from cats_jax.models.source import ModelFolders
 from cats_jax.protocols import Question
+from cats_jax.runs.folder import RunWriter, read_run
 from cats_jax.server.offer import Offer
 from cats_jax.server.replies import details
 from cats_jax.server.requests import parse_request
@@ -148,6 +152,42 @@ def test_an_entry_is_a_certificate_alone(tmp_path, certificate):
         refused({"certified": str(path)}, message)
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"models": {"policy": 5}}, "'models' must be a mapping of names to values that are each"),
+        ({"strategies": 5}, "'config.strategies' must be"),
+        ({"options": 5}, "'strategies: options' must be a list of pairs"),
+        ({"chosen": 99}, "'chosen' is 99, and there are 4"),
+        ({"configurations": [], "chosen": None}, "certifies no configuration"),
+        ({"calibration": [["exact", [0.0] * 7]]}, "a list of 1 to 6 finite numbers"),
+        ({"calibration": [["exact", [float("nan")]]]}, "a list of 1 to 6 finite numbers"),
+        ({"delta": 7}, "'delta' must be a number between 0 and 1"),
+        ({"threshold": 1e30}, "threshold' must be a number from 0 to 1 or null"),
+        ({"num_candidates": 1000}, "N must be an integer from 1 to 256"),
+        ({"asked": {"policy": 5}}, "'asked' must be a mapping of names"),
+        ({"asked": {"policy": {"files": 5}}}, "a mapping, in which files is one"),
+    ],
+)
+def test_a_damaged_certificate_is_one_line(tmp_path, certificate, change, said):
+    content = json.loads(pathlib.Path(certificate).read_text())
+    chosen = content["configurations"][content["chosen"]]
+    chosen.setdefault("threshold", None)
+    for name, value in change.items():
+        places = [content, content["config"], chosen]
+        place = next((place for place in places if name in place), None)
+        if place is None or name == "options":
+            place = next(each for each in content["config"]["strategies"]
+                         if each["label"] == chosen["strategy"])  # fmt: skip
+        place[name] = value
+    path = tmp_path / "damaged.json"
+    path.write_text(json.dumps(content))
+    with pytest.raises(BadInputError, match=said) as caught:
+        prepared(str(path))
+    assert "\n" not in str(caught.value)
+    assert f"certificate {str(path)!r}" in str(caught.value)
+
+
 def test_a_server_says_which_guarantee_an_answer_is_under(certificate):
     def offer(**changes):
         found = Offer(recipe(certificate, **changes), name="m", max_prompt_characters=100)
@@ -184,6 +224,125 @@ def test_a_server_says_which_guarantee_an_answer_is_under(certificate):
     result = scripted_result()
     assert details(result, asked)["guarantee"] == shown
     assert details(result, settings(plain))["guarantee"] is None
+
+
+def test_a_server_knows_a_folder_of_which_the_format_is_auto(tmp_path):
+    policy = {**POLICY, "path": str(tiny_models.save_model(tmp_path / "tiny"))}
+    file = made_certificates.write_certificate(tmp_path / "c.json", ModelFolders(), policy=policy)
+    content = json.loads((tmp_path / "c.json").read_text())
+    assert content["config"]["policy"]["format"] != "auto"
+    served = recipe(file, policy=policy, prms=["exact"])
+    found = Offer(served, name="m", max_prompt_characters=100)
+    assert found.load(ModelFolders()).warnings == ()
+
+
+def test_tokenizers_formats_and_contexts_are_a_part(tmp_path):
+    folder = tiny_models.save_model(tmp_path / "tiny")
+    form = tmp_path / "mine.yaml"
+    form.write_text('prompt: "{question}"\n')
+    policy = {**POLICY, "path": str(folder), "format": str(form)}
+    models = scripted.ScriptedModels()
+    file = made_certificates.write_certificate(tmp_path / "c.json", models, policy=policy)
+
+    def broken(**changes):
+        (found,) = prepared(file, True, policy={**policy, **changes}, prms=["exact"]).guarantees
+        return found.partition("no guarantee by ")[2]
+
+    assert not broken()
+    moved = tmp_path / "moved.yaml"
+    moved.write_text(form.read_text())
+    assert not broken(format=str(moved))
+    moved.write_text(form.read_text() + "# another\n")
+    assert broken(format=str(moved)).endswith("the policy's format file is another one")
+    with (folder / "tokenizer_config.json").open("a") as stream:
+        stream.write("\n")
+    (folder / "generation_config.json").write_text("{}")
+    assert broken().endswith(
+        ": the policy's generation_config.json is another one; "
+        "the policy's tokenizer_config.json is another one"
+    )
+
+
+def test_what_an_earlier_version_did_not_keep(tmp_path, certificate):
+    content = json.loads(pathlib.Path(certificate).read_text())
+    del content["asked"]
+    path = tmp_path / "old.json"
+    path.write_text(json.dumps(content))
+    with pytest.raises(BadInputError, match=r"keeps no digests of tokenizers.*: evaluate again"):
+        prepared(str(path))
+    content = json.loads(pathlib.Path(certificate).read_text())
+    content["config"]["policy"]["engine_args"] = {"seed": 3}
+    content["asked"]["policy"]["max_model_len"] = 64
+    path.write_text(json.dumps(content))
+    (line,) = prepared(str(path), True).guarantees
+    assert "policy settings.engine_args: " in line
+    assert line.endswith("policy settings.max_model_len: 64 -> null")
+
+
+def test_a_data_file_is_its_content_and_columns(tmp_path):
+    def data(name, first="1+2", **changes):
+        rows = [{"text": first if i == 0 else f"{i}+2", "answer": i + 2} for i in range(40)]
+        (tmp_path / name).write_text("\n".join(map(json.dumps, rows)))
+        return {"file": str(tmp_path / name), "question_column": "text", **changes}
+
+    models = scripted.ScriptedModels()
+    file = made_certificates.write_certificate(
+        tmp_path / "c.json", models, questions=data("a.jsonl")
+    )
+
+    def line(questions):
+        return prepared(file, True, questions=questions).guarantees[0]
+
+    assert line(data("a.jsonl", start=5)).startswith("certified: guarantee")
+    (tmp_path / "other").mkdir()
+    assert line(data("other/a.jsonl", "1 + 2")).endswith(
+        "the data set is file a.jsonl, question_column text, answer_column answer with another "
+        "content"
+    )
+
+
+def test_a_function_is_known_by_its_name(tmp_path, certificate):
+    content = json.loads(pathlib.Path(certificate).read_text())
+    content["models"]["policy"] = {"function": "my:policy"}
+    path = tmp_path / "c.json"
+    path.write_text(json.dumps(content))
+    models = scripted.ScriptedModels()
+    models.fingerprint = lambda spec: (  # type: ignore[method-assign]
+        {"function": "my:policy"} if spec.path == "weak" else {"name": spec.path}
+    )
+    (line,) = prepare(recipe(str(path)), models).guarantees
+    assert line.endswith("; my:policy is a function, known by its name only")
+
+
+def test_spent_questions_do_not_certify_again(tmp_path):
+    models = scripted.ScriptedModels()
+    values = {"intercept": 0.0, "slope": 1.0, "agreement": 0.0}
+    other = load_questions(recipe("", strategies=["majority"], num_candidates=[1]).questions)
+    texts = [text_digest(item.text) for item in other.questions]
+    path = tmp_path / "calibration.json"
+    path.write_text(json.dumps({"prms": {"exact": values}, "texts": texts[:2]}))
+    first, second = tmp_path / "c.json", tmp_path / "d.json"
+    file = made_certificates.write_certificate(first, models, calibration=str(path))
+    # What fitted the calibration of a certified strategy.
+    manifest = prepared(file).manifest
+    assert (manifest["fitted_on"], manifest["chosen_on"]) == (2, 0)
+    json.dumps(manifest)
+    again = {"strategies": [{"certified": file, "label": "two"}]}
+    with pytest.raises(BadInputError, match="chosen on 40 of the questions"):
+        made_certificates.write_certificate(tmp_path / "no.json", models, **again)
+    # A certificate's certificate knows what chose the first.
+    fresh = {"world": "test", "count": 40, "seed": 3}
+    file = made_certificates.write_certificate(second, models, questions=fresh, **again)
+    chosen = made_certificates.CERTIFIED["questions"]
+    assert prepared(file, questions=chosen).manifest["chosen_on"] == 40
+
+
+def test_a_continued_run_learns_what_its_questions_did(tmp_path):
+    row = made_runs.row()
+    made_runs.write_run(tmp_path / "run", [row])
+    known = {"texts": ["a"], "fitted_on": 1, "chosen_on": 0}
+    RunWriter(tmp_path / "run", {**made_runs.manifest(), **known}).close()
+    assert {name: read_run(tmp_path / "run").manifest[name] for name in known} == known
 
 
 def scripted_result():

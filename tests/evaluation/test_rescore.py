@@ -232,3 +232,12 @@ def test_the_command(capsys, tmp_path, run):
     assert len(read_run(new).rows) == 3 * _QUESTIONS
     assert cli.run(["rescore", str(run.folder)]) == 2
     assert "say what to change" in capsys.readouterr().err
+
+
+def test_a_rescored_run_keeps_what_calibrations_saw_and_no_guarantee(tmp_path, run):
+    notes = ["majority: guarantee: accuracy above 0.5 (c.json)", "a plain note"]
+    manifest = {**run.manifest, "fitted_on": 2, "notes": notes}
+    changed = dataclasses.replace(run, manifest=manifest)
+    found = rescore(changed, tmp_path / "new", Change(vote="weighted"), BoxedIntegerJudge()).run
+    assert found.manifest["fitted_on"] == 2
+    assert list(found.notes) == ["a plain note"]

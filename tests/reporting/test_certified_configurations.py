@@ -164,6 +164,10 @@ def test_what_a_run_can_not_certify(tmp_path):
     refused(few, r"4 questions certify nothing here.* takes at least 5 questions with 1 conf")
     validation = ({"world": "validation", "dataset": None, "label": "world-validation"},)
     refused(rows({4: 300}), "'validation', which trained or chose", questions=validation)
+    refused(
+        rows({4: 300}), "was rescored.*write the change into the recipe", rescored={"from": "r"}
+    )
+    refused(rows({4: 300}), "has max_seconds=3.0, by which the speed", max_seconds=3.0)
     missing = [row for row in rows({4: 300, 8: 300}) if row.key != rows({8: 300})[7].key]
     refused(missing, "rows of other questions: finish the run first")
     two = rows({4: 300}) + rows({4: 300}, strategy="beam")

@@ -63,6 +63,17 @@ def test_the_lowest_threshold(folder):
     assert certify_selective(read_run(folder), 0.89, delta=0.05).chosen is None
 
 
+def test_a_failed_search_is_never_answered(tmp_path):
+    with RunWriter(tmp_path / "run", made_runs.manifest(max_depth=10)) as writer:
+        for i in range(QUESTIONS):
+            writer.add(made_runs.row(question=f"q{i}"), searched(f"q{i}", 0.9))
+        failed = {"correct": False, "answer": None, "status": "failed"}
+        writer.add(made_runs.row(question="failed", **failed), None)
+    certificate = certify_selective(read_run(tmp_path / "run"), 0.8, delta=0.05)
+    (tested,) = certificate.configurations
+    assert (tested.total, tested.found.answered[0]) == (QUESTIONS + 1, QUESTIONS)
+
+
 def test_the_command(folder, tmp_path, capsys):
     command = ["certify", str(folder), "--selective", "--target", "0.8"]
     assert cli.run([*command, "--output", str(tmp_path / "out")]) == 0
