@@ -110,7 +110,7 @@ def test_several_prms_need_the_certified_label(certificate):
         prepared(certificate, prms=["sparse", "pruned-50"])
 
 
-def test_models_are_known_by_their_files(tmp_path, certificate):
+def test_models_are_known_by_their_files(tmp_path, certificate, monkeypatch):
     content = json.loads(pathlib.Path(certificate).read_text())
 
     def refused(files):
@@ -119,10 +119,12 @@ def test_models_are_known_by_their_files(tmp_path, certificate):
         path = tmp_path / "other.json"
         path.write_text(json.dumps(changed))
         models = scripted.ScriptedModels()
-        models.fingerprint = lambda spec: {  # type: ignore[method-assign]
-            "name": "moved" if spec.path == "weak" else spec.path,
-            **({"sha256": {"w": "1"}} if spec.path == "weak" else {}),
-        }
+        moved = {"name": "moved", "sha256": {"w": "1"}}
+        monkeypatch.setattr(
+            models,
+            "fingerprint",
+            lambda spec: moved if spec.path == "weak" else {"name": spec.path},
+        )
         return prepare(recipe(str(path)), models)
 
     assert refused({"w": "1"}).guarantees[0].startswith("certified: guarantee")
@@ -301,14 +303,15 @@ def test_a_data_file_is_its_content_and_columns(tmp_path):
     )
 
 
-def test_a_function_is_known_by_its_name(tmp_path, certificate):
+def test_a_function_is_known_by_its_name(tmp_path, certificate, monkeypatch):
     content = json.loads(pathlib.Path(certificate).read_text())
     content["models"]["policy"] = {"function": "my:policy"}
     path = tmp_path / "c.json"
     path.write_text(json.dumps(content))
     models = scripted.ScriptedModels()
-    models.fingerprint = lambda spec: (  # type: ignore[method-assign]
-        {"function": "my:policy"} if spec.path == "weak" else {"name": spec.path}
+    mine = {"function": "my:policy"}
+    monkeypatch.setattr(
+        models, "fingerprint", lambda spec: mine if spec.path == "weak" else {"name": spec.path}
     )
     (line,) = prepare(recipe(str(path)), models).guarantees
     assert line.endswith("; my:policy is a function, known by its name only")

@@ -102,3 +102,20 @@ def test_rows_of_two_widths_have_the_logits_of_their_texts(tmp_path, name):
                 logits[row], expected[row][first + tick], rtol=1e-4, atol=1e-4
             )
     assert model._in_line == in_line
+
+
+@torch.inference_mode()
+def test_tokens_that_meet_outside_attention_are_noticed(tmp_path):
+    torch.manual_seed(0)
+    plain = transformers.LlamaForCausalLM(transformers.LlamaConfig(**_SHAPE))
+    plain.save_pretrained(tmp_path)
+    build_tokenizer().save_pretrained(tmp_path)
+    model = CausalModel(tmp_path, device="cpu", dtype="float32", num_threads=1)
+    model.load_weights()
+    assert model._goes_in_line()
+    mixed = model.model.model.layers[0].mlp.register_forward_hook(
+        lambda module, inputs, output: output + inputs[0].mean(1, keepdim=True)
+    )
+    assert not model._goes_in_line()
+    mixed.remove()
+    assert model._goes_in_line()

@@ -279,6 +279,11 @@ def test_what_is_of_no_family_is_refused(folders, tmp_path):
         detect_format(copy)
     edit_config(copy, architectures=None)
     assert detect_format(copy).name == "rlhflow"
+    names = shutil.copytree(folders["trl"], tmp_path / "names")
+    (weights,) = names.glob("*.safetensors")
+    save_file({**load_file(weights), "score.weight": torch.zeros(9, 64)}, weights)
+    with pytest.raises(BadInputError, match="a token classifier with 9 labels, and a PRM of TRL"):
+        detect_format(names)
     edit_config(copy, architectures=["LlamaForCausalLM"])
     for name in ("tokenizer.json", "tokenizer_config.json"):
         text = (copy / name).read_text().replace("<|eot_id|>", "<|other|>")

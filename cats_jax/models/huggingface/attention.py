@@ -7,6 +7,7 @@ Layers of some models see only the last tokens of a text: all layers (Mistral), 
 from __future__ import annotations
 
 import pathlib
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -55,22 +56,18 @@ def layer_masks(mask: Tensor, config: Any, num_layers: int) -> list[Tensor]:
     return [windowed if kind == _SLIDING else mask for kind in types]
 
 
-def mask_argument(mask: Tensor, config: Any) -> Tensor | dict[str, Tensor]:
+def mask_argument(masks: Sequence[Tensor], config: Any) -> Tensor | dict[str, Tensor]:
     """The masks of all layers in the form in which the transformers model takes them.
 
     Args:
-        mask: as for `layer_masks`.
+        masks: `layer_masks`.
         config: the transformers configuration of the language model.
 
     Returns:
-        One mask if all layers have the same; else a mask for each of the `layer_types`.
+        One mask if all layers are of one kind; else a mask for each of the `layer_types`.
     """
-    window = getattr(config, "sliding_window", None)
     types = _layer_types(config)
-    if window is None or (types and _SLIDING not in types):
-        return mask
-    windowed = sliding(mask, int(window))
-    return {_FULL: mask, _SLIDING: windowed} if types else windowed
+    return dict(zip(types, masks, strict=True)) if len(set(types)) > 1 else masks[0]
 
 
 def rotates_by_length(config: Any) -> bool:

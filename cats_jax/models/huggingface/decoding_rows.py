@@ -25,9 +25,6 @@ class DecodingRows:
         cache: the cache that holds the prefixes.
         prefixes: ends of cached paths, by ascending padded width (`padded_width`).
         most: the number of rows that continue each prefix will not exceed this.
-
-    Attributes:
-        num_rows: rows in use, B.
     """
 
     def __init__(
@@ -46,11 +43,6 @@ class DecodingRows:
             self._groups.append(_Rows(model, cache, group, width, count))
             first += len(group)
         self._tick = 0
-
-    @property
-    def num_rows(self) -> int:
-        """Rows in use, B."""
-        return sum(group.num_rows for group in self._groups)
 
     def feed(self, tokens: Tensor) -> Tensor:
         """Feeds one token to each row: i64[B] -> logits [B, V]."""

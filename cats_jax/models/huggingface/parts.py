@@ -35,25 +35,23 @@ class Part:
     Attributes:
         kv: [2 x layers, B, heads, W, dim], keys and values of each layer in turn.
         column: the new tokens take the columns `column`..`column + Q`.
-        mask: what is added to scores, [B, 1, Q, W]: 0 where a token is seen and -inf elsewhere,
-            without a window. Every token sees one.
-        masks: the mask of each layer.
+        masks: what each layer adds to its scores, [B, 1, Q, W] each: 0 where a token is seen and
+            -inf elsewhere. Every token sees one.
     """
 
     kv: Tensor
     column: int
-    mask: Tensor
     masks: Sequence[Tensor]
 
     @property
     def rows(self) -> int:
         """B."""
-        return self.mask.shape[0]
+        return self.masks[0].shape[0]
 
     @property
     def queries(self) -> int:
         """Q."""
-        return self.mask.shape[2]
+        return self.masks[0].shape[2]
 
     @property
     def num_tokens(self) -> int:

@@ -13,7 +13,7 @@ from ...storage.yaml_file import checked_fields, load_mapping, naming
 from ..folders import check_model_folder, existing_folder
 from ..local_files import LOCAL_FILES, read_config, reason_of
 from ..weights import stored_tensors
-from .format import PRM_FORMATS, Head, PRMFormat, TokenPair, prm_format
+from .format import PRM_FORMATS, TRL, Head, PRMFormat, TokenPair, prm_format
 from .head_file import LAYER, head_of_file
 
 AUTO = "auto"
@@ -100,7 +100,13 @@ def detect_format(folder: pathlib.Path) -> PRMFormat:
             f"{str(folder)!r} ({', '.join(architectures) or 'no architecture named'}) looks like "
             f"{which}: name its format, one of {', '.join(sorted(PRM_FORMATS))} or a .yaml file"
         )
-    return found[0]
+    (chosen,) = found
+    if chosen is TRL and (labels := tensors["score.weight"].shape[0]) != 2:
+        raise BadInputError(
+            f"{str(folder)!r} is a token classifier with {labels} labels, and a PRM of TRL has 2: "
+            "give a PRM, or write its format into a .yaml file"
+        )
+    return chosen
 
 
 def load_format(path: str | pathlib.Path, defaults: Mapping[str, Any] | None = None) -> PRMFormat:
