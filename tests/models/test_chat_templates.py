@@ -18,7 +18,8 @@ HOSTILE = {
     "{{ 'a'.ljust(3000000000) }}": "MemoryError",
     "{{ 10 ** (10 ** 10) }}": "more than 2 s or more memory|MemoryError",
     "{% set n = namespace(x='ab') %}{% for i in range(60) %}{% set n.x = n.x ~ n.x %}"
-    "{% endfor %}": "MemoryError",
+    # A machine that is slow to hand out memory comes to the limit of time first.
+    "{% endfor %}": "more than 2 s or more memory|MemoryError",
     "{{ 'ab' * 1000000 }}": "it makes more than 1048576 characters",
     "{% for i in range(9) %}": "endfor",
     "{{ raise_exception('only\nusers') }}": "^only users$",
