@@ -32,6 +32,7 @@ def bank(
     from ..bank.build import collect_bank
     from ..bank.recipe import load_bank_recipe
     from ..datasets import count_questions
+    from ..models.hub import fetch_models
     from ..models.source import ModelFolders
     from ..specs.functions import function_lines
     from .dry_run import show_bank
@@ -49,6 +50,7 @@ def bank(
         raise BadInputError("bank: give --output, the folder of the bank, or --dry-run")
     for note in [note for spec in loaded.questions for note in count_questions(spec)[1]]:
         say(console, f"note: {note}")
+    fetch_models((loaded.policy, *loaded.prms))
     with ProgressBar(console, f"recording {output}", 1.0) as bar:
         collect_bank(
             loaded, ModelFolders(), output, report=lambda done, total: bar.show(done / total)

@@ -78,6 +78,7 @@ def evaluate(
     """
     from ..evaluation.evaluate import prepare
     from ..evaluation.runners import largest_work
+    from ..models.hub import fetch_models
     from ..models.source import check_models
     from ..specs.calibrations import MissingCalibrationError
     from ..specs.functions import function_lines
@@ -122,6 +123,8 @@ def evaluate(
     folder = pathlib.Path("runs") / loaded.name if output is None else output
     if fresh and (folder / "results.jsonl").exists():
         raise BadInputError(f"{str(folder)!r} has results already: choose another --output")
+    if bank is None:
+        fetch_models((loaded.policy, *loaded.prms))
     evaluation = prepare(loaded, models)
     for note in evaluation.notes:
         say(console, f"warning: {note}")

@@ -147,6 +147,7 @@ def quality(
 def _score(labelled: LabelledData, specs: Sequence[PrmSpec]) -> tuple[LabelledData, list[str]]:
     """The labelled steps with the scores of every PRM, and why some rows have none."""
     from ..models.footprint import Work
+    from ..models.hub import fetch_models
     from ..models.prm.family import choose_format
     from ..models.source import ModelFolders, check_models, model_folder, silence_transformers
     from ..scoring.score_labelled import add_scores
@@ -154,6 +155,7 @@ def _score(labelled: LabelledData, specs: Sequence[PrmSpec]) -> tuple[LabelledDa
     from .terminal import make_console
 
     silence_transformers()
+    fetch_models(specs)
     for spec in specs:  # all are found before the first is loaded
         choose_format(spec.format, model_folder(spec), spec.head)
     models = ModelFolders()

@@ -39,6 +39,7 @@ def rescore(
     from ..evaluation.rescore import rescore as rescore_run
     from ..grading.verdict import make_judge, recorded_grader
     from ..models.footprint import Work
+    from ..models.hub import fetch_models
     from ..models.source import check_models
     from ..runs.folder import read_run
     from ..specs.recipe import PrmSpec
@@ -54,6 +55,7 @@ def rescore(
     models = model_source()
     scorer = None
     if change.prm is not None:
+        fetch_models([change.prm])
         models.fingerprint(change.prm)
         check_models(models, None, [change.prm], Work())
         scorer = models.prm(change.prm)

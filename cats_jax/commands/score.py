@@ -29,6 +29,7 @@ def score(
         loading: how the PRM is loaded.
     """
     from ..models.footprint import Work
+    from ..models.hub import fetch_models
     from ..models.prm.family import choose_format
     from ..models.source import ModelFolders, check_models, model_folder, silence_transformers
     from ..scoring.score_rows import count_rows, score_file
@@ -37,6 +38,7 @@ def score(
     from .terminal import make_console
 
     spec = loading.spec(prm)
+    fetch_models([spec])
     folder = model_folder(spec)
     check_output("--output", output)
     rows = count_rows(input)

@@ -71,6 +71,7 @@ def serve(
         raise BadInputError(
             f"serve needs {error.name!r}, which is not installed: install the extra 'serve'"
         ) from error
+    from ..models.hub import fetch_models
     from ..models.source import ModelFolders
     from .terminal import make_console
 
@@ -85,6 +86,7 @@ def serve(
     connections = most_connections(found.in_flight + max_waiting)
     console = make_console(stderr=True)
     with bind(host, port, token) as sock:
+        fetch_models((found.policy, *found.prms))
         loaded = offer.load(ModelFolders())
         for line in loaded.warnings:
             console.print(f"warning: {line}", markup=False, soft_wrap=True)

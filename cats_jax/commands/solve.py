@@ -99,6 +99,7 @@ def solve(
     from ..live.abstention import decided
     from ..live.searcher import Searcher
     from ..models.backend import check_there
+    from ..models.hub import fetch_models
     from ..models.settle import check_shares, settle
     from ..models.source import ModelFolders, check_models, check_world_question
     from ..protocols import Question
@@ -145,6 +146,7 @@ def solve(
     check_world_question(question, one.policy)
     models = ModelFolders()
     one = dataclasses.replace(one, prms=() if cell.prm is None else (cell.prm,))
+    fetch_models((one.policy, *one.prms))
     for spec in (one.policy, *one.prms):
         models.check(spec)
     wording, asked = asked_of(one), Question("question", question)

@@ -3,16 +3,9 @@
 from __future__ import annotations
 
 import pathlib
-import re
 
 from ..errors import BadInputError
-
-_HUB_ID = re.compile(r"(?:https?://(?:www\.)?(?:huggingface\.co|hf\.co)/|hf:(?://)?)?"
-                     r"([A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?:/tree/[\w.-]+)?/?")  # fmt: skip
-
-# First parts of paths in the documentation's examples, which no owner on the hub stands for.
-_OWN_FOLDERS = ("models", "downloads", "runs", "checkpoints", "data")
-
+from .hub import cached_folder, hub_id
 
 ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 """The two files of an adapter."""
@@ -60,16 +53,16 @@ def adapter_folder(path: str | pathlib.Path) -> pathlib.Path:
 
 
 def existing_folder(path: str | pathlib.Path, what: str = "model", ways: str = "") -> pathlib.Path:
-    """A path as a folder.
+    """A path as a folder; where there is none, the one in the hub's cache under that id.
 
     Args:
-        path: path of the folder.
+        path: path of the folder, or an id of the Hugging Face hub.
         what: kind of the model, for messages.
         ways: what else a user may name, such as ", or a function as module:function".
 
     Raises:
-        MissingModelError: there is no such folder. If the path looks like an id of the Hugging Face
-            hub, the message has the line that downloads it.
+        MissingModelError: there is no such folder. If the path looks like an id of the hub, the
+            message has the line that downloads it.
     """
     folder = pathlib.Path(path)
     if folder.is_dir():
@@ -86,27 +79,17 @@ def existing_folder(path: str | pathlib.Path, what: str = "model", ways: str = "
         )
     found = hub_id(str(path))
     if found is not None:
-        name = found.rpartition("/")[2]
+        cached = cached_folder(found)
+        if cached is not None:
+            return cached
         raise MissingModelError(
-            f"{what} folder {str(path)!r} does not exist, and nothing is downloaded here: if it is "
-            f"a model of the Hugging Face hub, `hf download {found} --local-dir {name}` downloads "
-            f"it to the folder {name!r}, which is then to be given"
+            f"{what} folder {str(path)!r} does not exist, and the Hugging Face hub's cache has "
+            f"nothing whole under that name: if it is a model of the hub, `hf download {found}` "
+            "downloads it, and it is then found by that name"
         )
     raise MissingModelError(
         f"{what} folder {str(path)!r} does not exist: give a local model folder{ways}"
     )
-
-
-def hub_id(path: str) -> str | None:
-    """The id on the Hugging Face hub, `owner/name`, that a path or address may stand for."""
-    found = _HUB_ID.fullmatch(path)
-    # pathlib.Path has made one slash of the two in an address.
-    found = found or _HUB_ID.fullmatch(re.sub(r"^(https?):/(?!/)", r"\1://", path))
-    if found is None:
-        return None
-    owner = found[1].partition("/")[0]
-    is_path = path == found[1] and (owner in _OWN_FOLDERS or pathlib.Path(owner).is_dir())
-    return None if is_path else found[1]
 
 
 def what_is_lacking(folder: pathlib.Path) -> str:

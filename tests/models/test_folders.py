@@ -6,7 +6,8 @@ import pytest
 
 from cats_jax import cli
 from cats_jax.errors import BadInputError
-from cats_jax.models.folders import MissingModelError, check_model_folder, hub_id
+from cats_jax.models.folders import MissingModelError, check_model_folder
+from cats_jax.models.hub import hub_id
 from cats_jax.models.huggingface.generator import HuggingFaceGenerator
 from cats_jax.models.prm.convert import convert_checkpoint
 from cats_jax.models.prm.sparsity import checkpoint_sparsity
@@ -69,15 +70,15 @@ def test_an_id_of_the_hub_is_answered_with_the_line_that_downloads_it(
     pathlib.Path("rows.jsonl").write_text('{"problem": "1+1=?", "steps": ["2"], "label": -1}\n')
     assert cli.run(list(command)) == 2
     (line,) = capsys.readouterr().err.strip().splitlines()
-    assert f"`hf download {_ID} --local-dir some-model`" in line
+    assert f"`hf download {_ID}`" in line
     assert sorted(path.suffix for path in tmp_path.iterdir()) == [".jsonl", *[".yaml"] * 3]
 
 
 def test_from_python_too(tmp_path):
     for load in (HuggingFaceGenerator, checkpoint_sparsity):
-        with pytest.raises(MissingModelError, match=f"hf download {_ID} "):
+        with pytest.raises(MissingModelError, match=f"`hf download {_ID}` "):
             load(_ID)
-    with pytest.raises(MissingModelError, match=f"hf download {_ID} "):
+    with pytest.raises(MissingModelError, match=f"`hf download {_ID}` "):
         convert_checkpoint(_ID, "out")
     (tmp_path / "model.gguf").touch()
     with pytest.raises(MissingModelError, match=r"`cats-jax convert .*/model\.gguf OUT`"):
