@@ -66,11 +66,12 @@ def solve(
             recipe with its models, calibration and limits, too.
         elsewhere: go on without the guarantee where models or limits are not the certificate's.
         num_candidates: N, candidates per reasoning step at most; default: 16.
-        policy: model folder, or a policy of the embedded world; default: weak.
+        policy: model folder, id of the Hugging Face hub, or a policy of the embedded world; default:
+            weak.
         policy_format: format in which the policy is asked: a name, a .yaml file, or auto (default).
         policy_adapter: folder of a LoRA adapter in PEFT's layout, merged into the policy's weights.
-        prm: model folder, or a PRM of the embedded world, or the label of a PRM in the recipe;
-            default: exact.
+        prm: model folder, id of the Hugging Face hub, PRM of the embedded world, or the label of a
+            PRM in the recipe; default: exact.
         prm_format: format in which the PRM reads a solution: a name, a .yaml file, or auto
             (default).
         prm_adapter: folder of a LoRA adapter, merged into the PRM's weights.

@@ -83,8 +83,9 @@ class ModelSpec:
     user's own, `module:function`, all settings are the function's to read.
 
     Attributes:
-        path: a model folder, a name of the embedded world's, or `module:function`, a function that
-            is called with this spec and returns the model.
+        path: a model folder, an id of the Hugging Face hub (`owner/name`, see `models.hub`), a name
+            of the embedded world's, or `module:function`, a function that is called with this spec
+            and returns the model.
         backend: "hf" (transformers), "vllm" (an engine started here), a server's address, or
             "auto": "vllm" where vLLM is installed and a GPU is there, else "hf". "auto" drops the
             settings of the backend that was not taken.

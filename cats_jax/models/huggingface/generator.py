@@ -55,7 +55,8 @@ class HuggingFaceGenerator(StepPolicy):
     bit. It does not depend on batch, order, micro-batches or the state of the cache.
 
     Args:
-        path: model folder (config, tokenizer with a chat template, safetensors).
+        path: model folder (config, tokenizer with a chat template, safetensors), or an id of the
+            Hugging Face hub that is in its cache.
         device: "cpu", "cuda" or "cuda:N".
         dtype: "float32" or "bfloat16".
         batch_tokens: tokens (rows x width) of one micro-batch; halved when memory runs out.
