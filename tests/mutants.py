@@ -1299,6 +1299,27 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/commands/test_solve.py", "-k", "where_questions_go"),
     ),
     Mutant(
+        name="a claim is settled at the level of one look",
+        file="theory/sequential.py",
+        original="reached = (above >= needed) | (below >= needed)",
+        mutated="reached = (above >= needed / 2) | (below >= needed)",
+        tests=("tests/theory/test_sequential.py",),
+    ),
+    Mutant(
+        name="questions are looked at as the file has them",
+        file="cats_jax/evaluation/until_certified.py",
+        original="return sorted(questions, key=place)",
+        mutated="return list(questions)",
+        tests=("tests/evaluation/test_until_certified.py", "-k", "order"),
+    ),
+    Mutant(
+        name="a run that its results ended is certified by a fixed test",
+        file="cats_jax/reporting/certified_configurations.py",
+        original='run.manifest.get("until_certified") is not None',
+        mutated="False",
+        tests=("tests/evaluation/test_until_certified.py", "-k", "another_claim"),
+    ),
+    Mutant(
         name="a rescored run is certified",
         file="cats_jax/reporting/certified_configurations.py",
         original='config"].get("rescored") is not None',

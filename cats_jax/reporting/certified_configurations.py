@@ -9,7 +9,7 @@ wrong. Of several seeds a question has the mean of its rows, and the test is a b
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -328,43 +328,22 @@ def check_rows(run: Run, found: Sequence[Group]) -> int:
     """The number of questions, the same for all groups.
 
     Raises:
-        BadInputError: the groups differ in it, the run was rescored or has
-            a limit of seconds, or questions trained or chose
-            the run's models.
+        BadInputError: the groups differ in it, the run ended by its own results, or
+            `check_premises` refuses it.
     """
     where = f"{str(run.folder)!r}"
     if not found:
         raise BadInputError(f"{where} has no rows yet: run `cats-jax evaluate` first")
-    if run.manifest["config"].get("rescored") is not None:
+    if run.manifest.get("until_certified") is not None:
         raise BadInputError(
-            f"{where} was rescored, and nobody has searched with its settings: write the change "
-            "into the recipe and certify what `cats-jax evaluate` makes of it"
-        )
-    if (seconds := run.manifest["config"].get("max_seconds")) is not None:
-        raise BadInputError(
-            f"{where} has max_seconds={seconds!r:.20}, by which the speed of its machine decides "
-            "answers: evaluate with max_tokens or budget in its place"
+            f"{where} was searched until its own results settled a claim, which tests of a fixed "
+            "number of questions do not allow for: its certificate.json is the certificate"
         )
     if len({group.dataset for group in found}) > 1:
         raise BadInputError(
             f"{where} has several data sets, and a certificate is about one: run a recipe with one"
         )
-    for spec in run.manifest["config"].get("questions", ()):
-        if spec.get("world") not in (None, "test"):
-            raise BadInputError(
-                f"{where} has the embedded world's set {spec['world']!r}, which trained or chose "
-                "its PRMs, calibrations and controllers: evaluate on `world: test`"
-            )
-    if number := run.manifest.get("fitted_on"):
-        raise BadInputError(
-            f"{where}: its calibration was fitted on {number} of the questions, which can't "
-            "certify it: evaluate on others"
-        )
-    if number := run.manifest.get("chosen_on"):
-        raise BadInputError(
-            f"{where}: its certified strategy was chosen on {number} of the questions, which can't "
-            "certify it once more: evaluate on others"
-        )
+    check_premises(where, run.manifest)
     questions = set(found[0].by_question())
     for group in found[1:]:
         if set(group.by_question()) != questions:
@@ -373,6 +352,45 @@ def check_rows(run: Run, found: Sequence[Group]) -> int:
                 "the run first, by the same `cats-jax evaluate`"
             )
     return len(questions)
+
+
+def check_premises(where: str, manifest: Mapping[str, Any]) -> None:
+    """Refuse what no answers to a run's questions could certify.
+
+    Args:
+        where: what names the run in a message.
+        manifest: its manifest, which is known before anything is searched.
+
+    Raises:
+        BadInputError: the run was rescored or has a limit of seconds, or questions trained or chose
+            the run's models.
+    """
+    if manifest["config"].get("rescored") is not None:
+        raise BadInputError(
+            f"{where} was rescored, and nobody has searched with its settings: write the change "
+            "into the recipe and certify what `cats-jax evaluate` makes of it"
+        )
+    if (seconds := manifest["config"].get("max_seconds")) is not None:
+        raise BadInputError(
+            f"{where} has max_seconds={seconds!r:.20}, by which the speed of its machine decides "
+            "answers: evaluate with max_tokens or budget in its place"
+        )
+    for spec in manifest["config"].get("questions", ()):
+        if spec.get("world") not in (None, "test"):
+            raise BadInputError(
+                f"{where} has the embedded world's set {spec['world']!r}, which trained or chose "
+                "its PRMs, calibrations and controllers: evaluate on `world: test`"
+            )
+    if number := manifest.get("fitted_on"):
+        raise BadInputError(
+            f"{where}: its calibration was fitted on {number} of the questions, which can't "
+            "certify it: evaluate on others"
+        )
+    if number := manifest.get("chosen_on"):
+        raise BadInputError(
+            f"{where}: its certified strategy was chosen on {number} of the questions, which can't "
+            "certify it once more: evaluate on others"
+        )
 
 
 def _check_order(found: Sequence[Group]) -> None:
