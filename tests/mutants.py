@@ -1320,6 +1320,13 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/evaluation/test_until_certified.py", "-k", "another_claim"),
     ),
     Mutant(
+        name="a merged run forgets what another run's calibration was fitted on",
+        file="cats_jax/runs/merge.py",
+        original='most = max(*counts, sum(text in known for text in found.get("texts", ())))',
+        mutated="most = max(counts)",
+        tests=("tests/runs/test_merge.py", "-k", "premises"),
+    ),
+    Mutant(
         name="a rescored run is certified",
         file="cats_jax/reporting/certified_configurations.py",
         original='config"].get("rescored") is not None',

@@ -11,7 +11,7 @@ from ..errors import BadInputError
 
 
 def certify(
-    run: tyro.conf.Positional[pathlib.Path],
+    runs: tyro.conf.Positional[tuple[pathlib.Path, ...]],
     *,
     target: float | None = None,
     max_loss: float | None = None,
@@ -31,7 +31,8 @@ def certify(
     name those of interest beforehand.
 
     Args:
-        run: a finished run folder.
+        runs: a finished run folder, or several of the same questions, policy and limits, which are
+            taken as one.
         target: certify an accuracy above this.
         max_loss: certify an accuracy that is at most this far below that of --against.
         against: strategy at its largest N in the run, such as best_of_n.
@@ -60,13 +61,23 @@ def certify(
     from ..reporting.selective_answers import certify_selective, selective_sheet
     from ..reporting.sheet_files import output_folder, write_sheets
     from ..runs.folder import read_run
+    from ..runs.merge import merge_runs
     from ..storage.durable import whole_text
     from .terminal import make_console, show_sheet
 
     claim = Claim(target, max_loss, against)
     if selective and (target is None or order != "holm"):
         raise BadInputError("--selective: takes --target A, without --max-loss and --order")
-    (chosen,) = select_runs([read_run(run)], Selection(strategies, num_candidates, prms))
+    if not runs:
+        raise BadInputError("certify: name at least one run folder, such as runs/NAME")
+    found = [read_run(run) for run in runs]
+    merged = merge_runs(select_runs(found, Selection(strategies, num_candidates, prms)))
+    if len(merged) > 1:
+        raise BadInputError(
+            f"certify: {str(merged[0].folder)!r} and {str(merged[1].folder)!r} differ in policy, "
+            "questions or limits, and a certificate is about one setting: name runs of one"
+        )
+    (chosen,) = merged
     folder = None if output is None else output_folder(output)
     figure = None
     if selective:
