@@ -1327,6 +1327,13 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/runs/test_merge.py", "-k", "premises"),
     ),
     Mutant(
+        name="three bounds on costs have the level of one",
+        file="cats_jax/reporting/cost_bounds.py",
+        original="_NUM_COSTS = 3",
+        mutated="_NUM_COSTS = 1",
+        tests=("tests/reporting/test_cost_bounds.py", "-k", "limits_are"),
+    ),
+    Mutant(
         name="a rescored run is certified",
         file="cats_jax/reporting/certified_configurations.py",
         original='config"].get("rescored") is not None',

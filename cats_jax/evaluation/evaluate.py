@@ -25,7 +25,7 @@ from ..datasets.digests import text_digest
 from ..errors import BadInputError
 from ..grading.verdict import default_judge, needs_math
 from ..models.digests import folder_digest
-from ..models.footprint import PROMPT_TOKENS
+from ..models.footprint import MARK_TOKENS, PROMPT_TOKENS
 from ..models.settle import settle
 from ..models.source import ModelSource, described_format
 from ..protocols import AnswerJudge
@@ -41,9 +41,6 @@ from .recording import Observer, Recorder
 from .runners import CellRunner, LocalRunner
 from .until_certified import UntilCertified
 from .wall_times import WallTimes
-
-MARK_TOKENS = 16
-"""Tokens that a PRM's format adds around a step, at most: RLHFlow's chat turns need the most."""
 
 
 @dataclass(frozen=True)

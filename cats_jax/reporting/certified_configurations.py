@@ -21,15 +21,16 @@ from theory.testing import Order
 from ..errors import BadInputError, known_names
 from ..runs.folder import Run
 from ..specs.certificates import KIND, LIMITS, spent
+from .cost_bounds import PREMISE, CostBounds, cost_bounds
 from .groups import Group, groups
 from .run_tables import COSTS, IDENTITY
-from .sheets import Column, Record, Sheet, count, plain, share
+from .sheets import Column, Record, Sheet, count, giga, plain, share
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 COST_SHARE = 0.2
-"""The part of delta that the bound on the cost has; the claims have the rest."""
+"""The part of delta that the bounds on the costs have; the claims have the rest."""
 
 _MOST_QUESTIONS = 1 << 24
 
@@ -81,8 +82,8 @@ class Configuration:
             the mean difference; 0 for a claim on the accuracy.
         bound: lower bound on its accuracy, or upper bound on its loss. The bounds of all
             configurations hold together, at the level of the claims.
-        candidates_bound: upper bound on its mean candidates a question, which also holds for a
-            configuration that was chosen.
+        costs: upper bounds on its mean candidates, tokens and FLOPs a question, which also hold
+            for a configuration that was chosen.
         certified: whether the claim is certified.
     """
 
@@ -90,7 +91,7 @@ class Configuration:
     p_value: float
     lost: float
     bound: float
-    candidates_bound: float
+    costs: CostBounds
     certified: bool
 
 
@@ -174,7 +175,7 @@ def certify_run(run: Run, claim: Claim, *, delta: float, order: Order = "holm") 
             p_value=tested_one.p_value,
             lost=tested_one.lost,
             bound=tested_one.bound,
-            candidates_bound=_candidates_bound(run, group, COST_SHARE * delta, len(found)),
+            costs=cost_bounds(run, group, delta=COST_SHARE * delta, choices=len(found)),
             certified=bool(is_certified),
         )
         for group, tested_one, is_certified in zip(found, tested, certified, strict=True)
@@ -218,8 +219,11 @@ def certificate_sheet(certificate: Certificate) -> Sheet:
         Column(bound, ("bound",), share, 2),
         Column("p", ("p_value",), lambda value: f"{value:.2g}", 3),
         COSTS["tokens"],
-        Column("candidates", ("candidates",), count, 5),
-        Column("candidates at most", ("candidates_bound",), lambda value: f"{value:.1f}", 4),
+        Column("tokens at most", ("tokens_bound",), count, 4),
+        Column("GFLOP", ("flops",), giga, 7),
+        Column("GFLOP at most", ("flops_bound",), giga, 5),
+        Column("candidates", ("candidates",), count, 8),
+        Column("candidates at most", ("candidates_bound",), lambda value: f"{value:.1f}", 6),
     )
     return Sheet(
         name="certificate",
@@ -288,8 +292,11 @@ def _record(each: Configuration) -> Record:
         "bound": each.bound,
         "p_value": each.p_value,
         "tokens": group.mean("tokens"),
+        "tokens_bound": each.costs.tokens,
+        "flops": group.mean("flops"),
+        "flops_bound": each.costs.flops,
         "candidates": group.mean("candidates"),
-        "candidates_bound": each.candidates_bound,
+        "candidates_bound": each.costs.candidates,
     }
 
 
@@ -317,8 +324,10 @@ def _premises(certificate: Certificate) -> tuple[str, ...]:
         certificate.num_questions
     }
     means = ("of several seeds a question has the mean of its rows",) if several else ()
+    bounded = any(each.costs.tokens is not None for each in certificate.configurations)
     return (
         *means,
+        *((PREMISE,) if bounded else ()),
         "the questions must be independent of each other and may have trained or chosen nothing "
         "here; the certificate is about the distribution that they are drawn from",
     )
@@ -458,19 +467,6 @@ def _test(group: Group, rival: Group | None, claim: Claim, share_of: float) -> _
     # The mean loss is at least E exactly if that of (1 - loss) / 2 is at most (1 - E) / 2.
     p_value = float(theory.betting_p((1 - lost) / 2, (1 - claim.max_loss) / 2))
     return _Tested(p_value, theory.paired_upper(lost, delta=share_of), float(lost.mean()))
-
-
-def _candidates_bound(run: Run, group: Group, delta: float, choices: int) -> float:
-    """Bound on the mean candidates; a question's budget is the limit."""
-    config = run.manifest["config"]
-    values = np.array(list(group.by_question("candidates").values()))
-    limit = config.get("budget") or group.num_candidates * config["max_depth"]
-    if values.max() > limit:
-        raise BadInputError(
-            f"{group.name} has a question with {values.max():g} candidates, more than the budget "
-            f"of {limit} in the run's manifest: search the questions anew, by `cats-jax evaluate`"
-        )
-    return theory.cost_upper(values, limit=limit, delta=delta, num_choices=choices)
 
 
 def _questions_needed(accuracy: float, target: float, level: float) -> int | None:

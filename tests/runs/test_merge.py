@@ -137,7 +137,8 @@ def test_a_label_for_two_things(run):
 def manifests(*changes, **config):
     """Runs of one question each, with entries of their manifests."""
     for i, change in enumerate(changes):
-        manifest = {**made_runs.manifest(name=f"run{i}", **config), **change}
+        named = made_runs.manifest(name=f"run{i}", strategies=[("beam", f"beam {i}")], **config)
+        manifest = {**named, **change}
         yield Run(pathlib.Path(f"run{i}"), manifest, (made_runs.row(n=2**i),))
 
 
