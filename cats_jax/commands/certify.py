@@ -59,6 +59,7 @@ def certify(
     from ..reporting.drawing import FORMATS, drawing, save_figure
     from ..reporting.selection import Selection, select_runs
     from ..reporting.selective_answers import certify_selective, selective_sheet
+    from ..reporting.selective_figure import draw_selective
     from ..reporting.sheet_files import output_folder, write_sheets
     from ..runs.folder import read_run
     from ..runs.merge import merge_runs
@@ -79,22 +80,20 @@ def certify(
         )
     (chosen,) = merged
     folder = None if output is None else output_folder(output)
-    figure = None
     if selective:
         assert target is not None
         certificate = certify_selective(chosen, target, delta=delta)
-        sheet = selective_sheet(certificate)
+        sheet, figure = selective_sheet(certificate), partial(draw_selective, certificate)
     else:
         certificate = certify_run(chosen, claim, delta=delta, order=order)
         sheet, figure = certificate_sheet(certificate), partial(draw_certificate, certificate)
     show_sheet(make_console(), sheet)
     if folder is not None:
         write_sheets([sheet], folder)
-        if figure is not None:
-            with drawing():
-                drawn = figure()
-                for kind in FORMATS:
-                    save_figure(drawn, folder / f"certificate.{kind}")
+        with drawing():
+            drawn = figure()
+            for kind in FORMATS:
+                save_figure(drawn, folder / f"certificate.{kind}")
         with whole_text(folder / "certificate.json") as file:
             file.write(json.dumps(certificate.as_json(), indent=1) + "\n")
     return 0 if certificate.chosen is not None else 1
