@@ -73,6 +73,8 @@ from .pac_bayes import seeger_bound as seeger_bound
 from .pac_bayes import tolstikhin_seldin_bound as tolstikhin_seldin_bound
 from .selective import Selective as Selective
 from .selective import certify_selective as certify_selective
+from .sequential import Settled as Settled
+from .sequential import settle as settle
 from .sparsity import Sparsity as Sparsity
 from .sparsity import measure_sparsity as measure_sparsity
 from .sparsity import sparsity_bound as sparsity_bound

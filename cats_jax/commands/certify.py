@@ -11,7 +11,7 @@ from ..errors import BadInputError
 
 
 def certify(
-    run: tyro.conf.Positional[pathlib.Path],
+    runs: tyro.conf.Positional[tuple[pathlib.Path, ...]],
     *,
     target: float | None = None,
     max_loss: float | None = None,
@@ -31,7 +31,8 @@ def certify(
     name those of interest beforehand.
 
     Args:
-        run: a finished run folder.
+        runs: a finished run folder, or several of the same questions, policy and limits, which are
+            taken as one.
         target: certify an accuracy above this.
         max_loss: certify an accuracy that is at most this far below that of --against.
         against: strategy at its largest N in the run, such as best_of_n.
@@ -58,32 +59,41 @@ def certify(
     from ..reporting.drawing import FORMATS, drawing, save_figure
     from ..reporting.selection import Selection, select_runs
     from ..reporting.selective_answers import certify_selective, selective_sheet
+    from ..reporting.selective_figure import draw_selective
     from ..reporting.sheet_files import output_folder, write_sheets
     from ..runs.folder import read_run
+    from ..runs.merge import merge_runs
     from ..storage.durable import whole_text
     from .terminal import make_console, show_sheet
 
     claim = Claim(target, max_loss, against)
     if selective and (target is None or order != "holm"):
         raise BadInputError("--selective: takes --target A, without --max-loss and --order")
-    (chosen,) = select_runs([read_run(run)], Selection(strategies, num_candidates, prms))
+    if not runs:
+        raise BadInputError("certify: name at least one run folder, such as runs/NAME")
+    found = [read_run(run) for run in runs]
+    merged = merge_runs(select_runs(found, Selection(strategies, num_candidates, prms)))
+    if len(merged) > 1:
+        raise BadInputError(
+            f"certify: {str(merged[0].folder)!r} and {str(merged[1].folder)!r} differ in policy, "
+            "questions or limits, and a certificate is about one setting: name runs of one"
+        )
+    (chosen,) = merged
     folder = None if output is None else output_folder(output)
-    figure = None
     if selective:
         assert target is not None
         certificate = certify_selective(chosen, target, delta=delta)
-        sheet = selective_sheet(certificate)
+        sheet, figure = selective_sheet(certificate), partial(draw_selective, certificate)
     else:
         certificate = certify_run(chosen, claim, delta=delta, order=order)
         sheet, figure = certificate_sheet(certificate), partial(draw_certificate, certificate)
     show_sheet(make_console(), sheet)
     if folder is not None:
         write_sheets([sheet], folder)
-        if figure is not None:
-            with drawing():
-                drawn = figure()
-                for kind in FORMATS:
-                    save_figure(drawn, folder / f"certificate.{kind}")
+        with drawing():
+            drawn = figure()
+            for kind in FORMATS:
+                save_figure(drawn, folder / f"certificate.{kind}")
         with whole_text(folder / "certificate.json") as file:
             file.write(json.dumps(certificate.as_json(), indent=1) + "\n")
     return 0 if certificate.chosen is not None else 1

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from ..evaluation.evaluate import Evaluation
     from ..evaluation.runners import CellRunner
+    from ..evaluation.until_certified import AccuracyClaim
     from ..evaluation.wall_times import WallTimes
     from ..models.source import ModelSource
     from ..reporting.groups import Group
@@ -47,6 +48,8 @@ def evaluate(
     level: float = 0.5,
     fresh: Annotated[bool, tyro.conf.arg(name="new-only")] = False,
     functions: bool = True,
+    until_certified: float | None = None,
+    delta: float | None = None,
 ) -> int:
     """Search every question with every strategy, N, PRM and seed of a recipe.
 
@@ -75,6 +78,9 @@ def evaluate(
         level: share of held-out questions on which that epsilon holds, in (0, 1].
         fresh: refuse a folder that has rows already.
         functions: run functions that the recipe names as module:function, which are code.
+        until_certified: stop as soon as it is settled whether the accuracy of the recipe's one
+            configuration is above this number, and write certificate.json to the run folder.
+        delta: probability at most that the decision of --until-certified is false; default: 0.05.
     """
     from ..evaluation.evaluate import prepare
     from ..evaluation.runners import largest_work
@@ -90,6 +96,7 @@ def evaluate(
         raise BadInputError("--measure estimates what a run would take: give it with --dry-run")
 
     searching.check()
+    claim = accuracy_claim(until_certified, delta, searching)
     given = {"num_candidates": num_candidates, "seeds": seeds, "in_flight": in_flight}
     overrides = {name: value for name, value in given.items() if value is not None}
     missing: list[str] = []
@@ -130,6 +137,8 @@ def evaluate(
         say(console, f"warning: {note}")
     for line in evaluation.guarantees:
         say(console, line)
+    if claim is not None:
+        evaluation = ended_by(claim, evaluation, folder)
     settled = evaluation.recipe
     if not folder.exists() and bank is None and searching.ray is None:
         # Before the folder is made: with other settings it would be another run's.
@@ -148,14 +157,74 @@ def evaluate(
         searching=searching,
         runner=runner,
         keep_going=keep_going,
+        claim=claim,
     )
     show_run(console, run)
+    certified = claim is None or show_settled(console, run, evaluation, claim)
     if reference is not None:
         show_certificates(console, run, reference, level)
     if timings and times.searching > 0:
         show_timings(console, times)
     console.print(f"run folder: {folder}", markup=False, soft_wrap=True)
-    return exit_code(run)
+    return exit_code(run) if certified else 1
+
+
+def accuracy_claim(
+    target: float | None, delta: float | None, searching: RayOptions
+) -> AccuracyClaim | None:
+    """The claim of --until-certified; None without one.
+
+    Raises:
+        BadInputError: a number is not between 0 and 1, or the options do not go together.
+    """
+    from ..evaluation.until_certified import AccuracyClaim
+
+    if target is None:
+        if delta is not None:
+            raise BadInputError(
+                f"--delta={delta:g} is that of --until-certified: give both, or none"
+            )
+        return None
+    if searching.ray is not None:
+        raise BadInputError(
+            "--until-certified looks at each question in order, which workers do not keep: give it "
+            "without --ray"
+        )
+    return AccuracyClaim(target, 0.05 if delta is None else delta)
+
+
+def ended_by(claim: AccuracyClaim, evaluation: Evaluation, folder: pathlib.Path) -> Evaluation:
+    """The evaluation that a claim ends.
+
+    Raises:
+        BadInputError: no answers to its questions could certify the claim.
+    """
+    from ..reporting.certified_configurations import check_premises
+
+    check_premises(repr(str(folder)), evaluation.manifest)
+    claim.check(evaluation.cells, len(evaluation.questions.questions))
+    if len(evaluation.recipe.questions) > 1:
+        raise BadInputError(
+            "--until-certified: the recipe has several data sets, and a certificate is about one: "
+            "leave one in it"
+        )
+    return dataclasses.replace(evaluation, manifest=claim.of(evaluation.manifest))
+
+
+def show_settled(console: Console, run: Run, evaluation: Evaluation, claim: AccuracyClaim) -> bool:
+    """Print and write what a run settled; returns whether its claim is certified."""
+    import json
+
+    from ..reporting.anytime_certificates import anytime_sheet, certify_anytime
+    from ..storage.durable import whole_text
+    from .terminal import show_sheet
+
+    questions, seed = evaluation.questions.questions, evaluation.cells[0].seed
+    certificate = certify_anytime(run, claim, questions, seed)
+    show_sheet(console, anytime_sheet(certificate))
+    with whole_text(run.folder / "certificate.json") as file:
+        file.write(json.dumps(certificate.as_json(), indent=1) + "\n")
+    return certificate.certified
 
 
 def model_source() -> ModelSource:
@@ -175,11 +244,13 @@ def run_evaluation(
     searching: RayOptions = IN_THIS_PROCESS,
     runner: CellRunner | None = None,
     keep_going: bool = False,
+    claim: AccuracyClaim | None = None,
 ) -> tuple[Run, WallTimes]:
     """Run with progress bars and curves: locally, on a cluster, or by the given runner."""
     from ..evaluation.cluster import RayRunner
     from ..evaluation.evaluate import evaluate as evaluate_cells
     from ..evaluation.tracking import Sink, TensorBoard, Tracker, WeightsAndBiases
+    from ..evaluation.until_certified import UntilCertified
     from ..grading.verdict import default_judge
     from ..runs.folder import RunWriter
     from .progress import ProgressBars
@@ -213,6 +284,7 @@ def run_evaluation(
             judge=judge,
             runner=runner,
             keep_going=keep_going,
+            until=None if claim is None else UntilCertified(claim, evaluation.cells[0].seed),
         )
 
 

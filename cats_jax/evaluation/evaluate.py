@@ -25,7 +25,7 @@ from ..datasets.digests import text_digest
 from ..errors import BadInputError
 from ..grading.verdict import default_judge, needs_math
 from ..models.digests import folder_digest
-from ..models.footprint import PROMPT_TOKENS
+from ..models.footprint import MARK_TOKENS, PROMPT_TOKENS
 from ..models.settle import settle
 from ..models.source import ModelSource, described_format
 from ..protocols import AnswerJudge
@@ -39,10 +39,8 @@ from .failing import FailureWatch
 from .guarantees import with_guarantees
 from .recording import Observer, Recorder
 from .runners import CellRunner, LocalRunner
+from .until_certified import UntilCertified
 from .wall_times import WallTimes
-
-MARK_TOKENS = 16
-"""Tokens that a PRM's format adds around a step, at most: RLHFlow's chat turns need the most."""
 
 
 @dataclass(frozen=True)
@@ -228,6 +226,7 @@ def evaluate(
     judge: AnswerJudge | None = None,
     runner: CellRunner | None = None,
     keep_going: bool = False,
+    until: UntilCertified | None = None,
 ) -> tuple[Run, WallTimes]:
     """Search and grade all questions that have no row in the run folder yet, cell by cell.
 
@@ -242,6 +241,8 @@ def evaluate(
         judge: decides which answers are the same; default: `default_judge`.
         runner: searches the questions of a cell; default: `LocalRunner`, in this process.
         keep_going: whether a run in which every search fails goes on, see `FailureWatch`.
+        until: a claim that ends the search of a cell as soon as it is settled; the runner must
+            return when all questions of a call have ended, as `LocalRunner` does.
 
     Returns:
         The run as read from its folder, and the times.
@@ -257,6 +258,8 @@ def evaluate(
     judge = default_judge(recipe.questions) if judge is None else judge
     if not keep_going:
         observers = (*observers, FailureWatch(folder))
+    if until is not None:
+        observers = (*observers, until)
     with RunWriter(folder, evaluation.manifest) as writer:
         known = {row.key: row for row in read_run(folder).rows}
         if runner is None:
@@ -270,7 +273,8 @@ def evaluate(
                 continue
             with_trees = recipe.writes_trees(cell.num_candidates)
             recorder = Recorder(cell, questions, judge, writer, with_trees, observers, times)
-            runner.search(cell, todo, recorder)
+            for part in (todo,) if until is None else until.batches(questions.questions):
+                runner.search(cell, part, recorder)
         runner.finish(times)
     times.writing = writer.seconds
     times.total = time.perf_counter() - started

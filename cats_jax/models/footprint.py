@@ -29,6 +29,9 @@ A policy and a PRM often share a device, and their micro-batches need the rest.
 PROMPT_TOKENS = 256
 """Tokens that a prompt is taken to have in every estimate; most of GSM8K and MATH have fewer."""
 
+MARK_TOKENS = 16
+"""Tokens that a PRM's format adds around a step, at most: RLHFlow's chat turns need the most."""
+
 _BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 # Bytes of a weight that vLLM quantises while it loads; other methods are counted as stored.

@@ -9,7 +9,7 @@ wrong. Of several seeds a question has the mean of its rows, and the test is a b
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,15 +21,16 @@ from theory.testing import Order
 from ..errors import BadInputError, known_names
 from ..runs.folder import Run
 from ..specs.certificates import KIND, LIMITS, spent
+from .cost_bounds import PREMISE, CostBounds, cost_bounds
 from .groups import Group, groups
 from .run_tables import COSTS, IDENTITY
-from .sheets import Column, Record, Sheet, count, plain, share
+from .sheets import Column, Record, Sheet, count, giga, plain, share
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 COST_SHARE = 0.2
-"""The part of delta that the bound on the cost has; the claims have the rest."""
+"""The part of delta that the bounds on the costs have; the claims have the rest."""
 
 _MOST_QUESTIONS = 1 << 24
 
@@ -81,8 +82,8 @@ class Configuration:
             the mean difference; 0 for a claim on the accuracy.
         bound: lower bound on its accuracy, or upper bound on its loss. The bounds of all
             configurations hold together, at the level of the claims.
-        candidates_bound: upper bound on its mean candidates a question, which also holds for a
-            configuration that was chosen.
+        costs: upper bounds on its mean candidates, tokens and FLOPs a question, which also hold
+            for a configuration that was chosen.
         certified: whether the claim is certified.
     """
 
@@ -90,7 +91,7 @@ class Configuration:
     p_value: float
     lost: float
     bound: float
-    candidates_bound: float
+    costs: CostBounds
     certified: bool
 
 
@@ -174,7 +175,7 @@ def certify_run(run: Run, claim: Claim, *, delta: float, order: Order = "holm") 
             p_value=tested_one.p_value,
             lost=tested_one.lost,
             bound=tested_one.bound,
-            candidates_bound=_candidates_bound(run, group, COST_SHARE * delta, len(found)),
+            costs=cost_bounds(run, group, delta=COST_SHARE * delta, choices=len(found)),
             certified=bool(is_certified),
         )
         for group, tested_one, is_certified in zip(found, tested, certified, strict=True)
@@ -218,8 +219,11 @@ def certificate_sheet(certificate: Certificate) -> Sheet:
         Column(bound, ("bound",), share, 2),
         Column("p", ("p_value",), lambda value: f"{value:.2g}", 3),
         COSTS["tokens"],
-        Column("candidates", ("candidates",), count, 5),
-        Column("candidates at most", ("candidates_bound",), lambda value: f"{value:.1f}", 4),
+        Column("tokens at most", ("tokens_bound",), count, 4),
+        Column("GFLOP", ("flops",), giga, 7),
+        Column("GFLOP at most", ("flops_bound",), giga, 5),
+        Column("candidates", ("candidates",), count, 8),
+        Column("candidates at most", ("candidates_bound",), lambda value: f"{value:.1f}", 6),
     )
     return Sheet(
         name="certificate",
@@ -288,8 +292,11 @@ def _record(each: Configuration) -> Record:
         "bound": each.bound,
         "p_value": each.p_value,
         "tokens": group.mean("tokens"),
+        "tokens_bound": each.costs.tokens,
+        "flops": group.mean("flops"),
+        "flops_bound": each.costs.flops,
         "candidates": group.mean("candidates"),
-        "candidates_bound": each.candidates_bound,
+        "candidates_bound": each.costs.candidates,
     }
 
 
@@ -317,8 +324,10 @@ def _premises(certificate: Certificate) -> tuple[str, ...]:
         certificate.num_questions
     }
     means = ("of several seeds a question has the mean of its rows",) if several else ()
+    bounded = any(each.costs.tokens is not None for each in certificate.configurations)
     return (
         *means,
+        *((PREMISE,) if bounded else ()),
         "the questions must be independent of each other and may have trained or chosen nothing "
         "here; the certificate is about the distribution that they are drawn from",
     )
@@ -328,43 +337,22 @@ def check_rows(run: Run, found: Sequence[Group]) -> int:
     """The number of questions, the same for all groups.
 
     Raises:
-        BadInputError: the groups differ in it, the run was rescored or has
-            a limit of seconds, or questions trained or chose
-            the run's models.
+        BadInputError: the groups differ in it, the run ended by its own results, or
+            `check_premises` refuses it.
     """
     where = f"{str(run.folder)!r}"
     if not found:
         raise BadInputError(f"{where} has no rows yet: run `cats-jax evaluate` first")
-    if run.manifest["config"].get("rescored") is not None:
+    if run.manifest.get("until_certified") is not None:
         raise BadInputError(
-            f"{where} was rescored, and nobody has searched with its settings: write the change "
-            "into the recipe and certify what `cats-jax evaluate` makes of it"
-        )
-    if (seconds := run.manifest["config"].get("max_seconds")) is not None:
-        raise BadInputError(
-            f"{where} has max_seconds={seconds!r:.20}, by which the speed of its machine decides "
-            "answers: evaluate with max_tokens or budget in its place"
+            f"{where} was searched until its own results settled a claim, which tests of a fixed "
+            "number of questions do not allow for: its certificate.json is the certificate"
         )
     if len({group.dataset for group in found}) > 1:
         raise BadInputError(
             f"{where} has several data sets, and a certificate is about one: run a recipe with one"
         )
-    for spec in run.manifest["config"].get("questions", ()):
-        if spec.get("world") not in (None, "test"):
-            raise BadInputError(
-                f"{where} has the embedded world's set {spec['world']!r}, which trained or chose "
-                "its PRMs, calibrations and controllers: evaluate on `world: test`"
-            )
-    if number := run.manifest.get("fitted_on"):
-        raise BadInputError(
-            f"{where}: its calibration was fitted on {number} of the questions, which can't "
-            "certify it: evaluate on others"
-        )
-    if number := run.manifest.get("chosen_on"):
-        raise BadInputError(
-            f"{where}: its certified strategy was chosen on {number} of the questions, which can't "
-            "certify it once more: evaluate on others"
-        )
+    check_premises(where, run.manifest)
     questions = set(found[0].by_question())
     for group in found[1:]:
         if set(group.by_question()) != questions:
@@ -373,6 +361,45 @@ def check_rows(run: Run, found: Sequence[Group]) -> int:
                 "the run first, by the same `cats-jax evaluate`"
             )
     return len(questions)
+
+
+def check_premises(where: str, manifest: Mapping[str, Any]) -> None:
+    """Refuse what no answers to a run's questions could certify.
+
+    Args:
+        where: what names the run in a message.
+        manifest: its manifest, which is known before anything is searched.
+
+    Raises:
+        BadInputError: the run was rescored or has a limit of seconds, or questions trained or chose
+            the run's models.
+    """
+    if manifest["config"].get("rescored") is not None:
+        raise BadInputError(
+            f"{where} was rescored, and nobody has searched with its settings: write the change "
+            "into the recipe and certify what `cats-jax evaluate` makes of it"
+        )
+    if (seconds := manifest["config"].get("max_seconds")) is not None:
+        raise BadInputError(
+            f"{where} has max_seconds={seconds!r:.20}, by which the speed of its machine decides "
+            "answers: evaluate with max_tokens or budget in its place"
+        )
+    for spec in manifest["config"].get("questions", ()):
+        if spec.get("world") not in (None, "test"):
+            raise BadInputError(
+                f"{where} has the embedded world's set {spec['world']!r}, which trained or chose "
+                "its PRMs, calibrations and controllers: evaluate on `world: test`"
+            )
+    if number := manifest.get("fitted_on"):
+        raise BadInputError(
+            f"{where}: its calibration was fitted on {number} of the questions, which can't "
+            "certify it: evaluate on others"
+        )
+    if number := manifest.get("chosen_on"):
+        raise BadInputError(
+            f"{where}: its certified strategy was chosen on {number} of the questions, which can't "
+            "certify it once more: evaluate on others"
+        )
 
 
 def _check_order(found: Sequence[Group]) -> None:
@@ -440,19 +467,6 @@ def _test(group: Group, rival: Group | None, claim: Claim, share_of: float) -> _
     # The mean loss is at least E exactly if that of (1 - loss) / 2 is at most (1 - E) / 2.
     p_value = float(theory.betting_p((1 - lost) / 2, (1 - claim.max_loss) / 2))
     return _Tested(p_value, theory.paired_upper(lost, delta=share_of), float(lost.mean()))
-
-
-def _candidates_bound(run: Run, group: Group, delta: float, choices: int) -> float:
-    """Bound on the mean candidates; a question's budget is the limit."""
-    config = run.manifest["config"]
-    values = np.array(list(group.by_question("candidates").values()))
-    limit = config.get("budget") or group.num_candidates * config["max_depth"]
-    if values.max() > limit:
-        raise BadInputError(
-            f"{group.name} has a question with {values.max():g} candidates, more than the budget "
-            f"of {limit} in the run's manifest: search the questions anew, by `cats-jax evaluate`"
-        )
-    return theory.cost_upper(values, limit=limit, delta=delta, num_choices=choices)
 
 
 def _questions_needed(accuracy: float, target: float, level: float) -> int | None:

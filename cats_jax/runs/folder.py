@@ -113,7 +113,7 @@ _MODELS = {"policy": MAPPING}
 _QUESTIONS = {"source": TEXT}
 
 # What a resumed run must share with its beginning; versions and times may differ.
-_IDENTITY = ("schema", "config", "models", "questions", "revisions")
+_IDENTITY = ("schema", "config", "models", "questions", "revisions", "until_certified")
 
 _SPENT = ("texts", "spent", "fitted_on", "chosen_on")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..errors import BadInputError
@@ -26,7 +26,8 @@ def merge_runs(runs: Sequence[Run]) -> list[Run]:
 
     Raises:
         BadInputError: a row of one key has another answer, grade or number of tokens in two runs,
-            or a label stands for different things in two.
+            a label stands for different things in two, or the files of a tokenizer or a format
+            differ.
     """
     families: list[list[Run]] = []
     for run in runs:
@@ -57,6 +58,7 @@ def _merged(family: Sequence[Run]) -> Run:
     rows: dict[str, Row] = {}
     owners: dict[str, Run] = {}
     check_labels(family)
+    _check_asking(family)
     for run in family:
         for row in run.rows:
             known = rows.get(row.key)
@@ -89,7 +91,7 @@ def check_labels(runs: Sequence[Run]) -> None:
 
 
 def _merged_manifest(family: Sequence[Run]) -> dict[str, Any]:
-    """The first manifest with the models, strategies, PRMs, notes and names of all."""
+    """The first manifest with the models, strategies, PRMs, notes, names and premises of all."""
     manifests = [run.manifest for run in family]
     configs = [manifest["config"] for manifest in manifests]
     named = {
@@ -100,9 +102,81 @@ def _merged_manifest(family: Sequence[Run]) -> dict[str, Any]:
     models = {key: model for manifest in manifests for key, model in manifest["models"].items()}
     notes = list(dict.fromkeys(note for run in family for note in run.notes))
     config = {**configs[0], **named, "name": name}
-    fitted_on = max((manifest.get("fitted_on") or 0 for manifest in manifests), default=0)
     merged = {**manifests[0], "models": models, "notes": notes, "config": config}
-    return {**merged, "fitted_on": fitted_on} if fitted_on else merged
+    return {**merged, **_premises(family)}
+
+
+def _premises(family: Sequence[Run]) -> dict[str, Any]:
+    """What a certificate reads of a manifest, of all runs: digests, rules and spent questions.
+
+    What one of the runs lacks, as those of earlier versions do, the merged run can't vouch for.
+    """
+    manifests = [run.manifest for run in family]
+    found: dict[str, Any] = {}
+    if any("asked" in manifest for manifest in manifests):
+        found["asked"] = _asked(manifests)
+    if any(manifest.get("revisions") for manifest in manifests):
+        found["revisions"] = _revisions(manifests)
+    if any("texts" in manifest for manifest in manifests):
+        found["texts"] = _joined(manifest.get("texts") for manifest in manifests)
+    spent = [manifest.get("spent") or {} for manifest in manifests]
+    if any(spent):
+        found["spent"] = {
+            name: sorted(_joined(each.get(name) for each in spent))
+            for name in ("fitted_on", "chosen_on")
+        }
+    for name in ("fitted_on", "chosen_on"):
+        counts = [manifest.get(name) or 0 for manifest in manifests]
+        known = set(found.get("spent", {}).get(name, ()))
+        # The digests of several runs may name more of the questions than those of any one of them.
+        most = max(*counts, sum(text in known for text in found.get("texts", ())))
+        if most or any(name in manifest for manifest in manifests):
+            found[name] = most
+    if claims := [each for manifest in manifests if (each := manifest.get("until_certified"))]:
+        found["until_certified"] = claims[0]
+    return found
+
+
+def _asked(manifests: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+    """How models and data files are asked; None if a run does not say it, or two differ."""
+    found: dict[str, Any] = {}
+    for manifest in manifests:
+        if manifest.get("asked") is None:
+            return None
+        for what, value in manifest["asked"].items():
+            if found.setdefault(what, value) != value:
+                return None
+    return found
+
+
+def _revisions(manifests: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The rules of methods that had others before, without those on which runs differ."""
+    rules: dict[str, list[Any]] = {}
+    for manifest in manifests:
+        revisions = manifest.get("revisions") or {}
+        for spec in manifest["config"]["strategies"]:
+            rules.setdefault(spec["name"], []).append(revisions.get(spec["name"]))
+    agreed = {name: of[0] for name, of in rules.items() if of.count(of[0]) == len(of)}
+    return {name: rule for name, rule in agreed.items() if rule is not None}
+
+
+def _joined(lists: Iterable[Sequence[str] | None]) -> list[str]:
+    """The distinct entries of some lists, in order of first appearance."""
+    return list(dict.fromkeys(entry for each in lists for entry in each or ()))
+
+
+def _check_asking(family: Sequence[Run]) -> None:
+    """Refuse runs whose tokenizers or formats differ, which no setting shows."""
+    known: dict[str, tuple[Any, Run]] = {}
+    for run in family:
+        for what, value in (run.manifest.get("asked") or {}).items():
+            earlier, first = known.setdefault(what, (value, run))
+            # A data file may have changed in a column that is not read.
+            if earlier != value and not what.startswith("questions "):
+                raise BadInputError(
+                    f"the {what} is asked in one way in {str(first.folder)!r} and in another in "
+                    f"{str(run.folder)!r}, by the digests of its files: report them one by one"
+                )
 
 
 def _check_same(known: Row, first: Run, row: Row, run: Run) -> None:

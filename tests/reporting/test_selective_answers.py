@@ -19,6 +19,7 @@ from cats_jax.live.abstention import answer_score, decided
 from cats_jax.live.results import Candidate, SearchPath, SearchResult
 from cats_jax.protocols import Question
 from cats_jax.reporting.selective_answers import THRESHOLDS, certify_selective
+from cats_jax.reporting.selective_figure import draw_selective, selective_bounds
 from cats_jax.runs.folder import RunWriter, read_run
 from cats_jax.specs.recipe import parse_recipe
 
@@ -63,6 +64,23 @@ def test_the_lowest_threshold(folder):
     assert certify_selective(read_run(folder), 0.89, delta=0.05).chosen is None
 
 
+def test_the_figure(folder):
+    certificate = certify_selective(read_run(folder), 0.8, delta=0.05)
+    (chosen,) = certificate.configurations
+    (low,) = selective_bounds(certificate)
+    at = chosen.place
+    assert at is not None
+    assert low[at] == pytest.approx(theory.binomial_lower(30, 30, delta=0.05 / THRESHOLDS.size))
+    assert low[-1] == 0.0 == chosen.found.answered[-1]
+    (axes, *_) = draw_selective(certificate).axes
+    curve, ring, target = axes.get_lines()[0], axes.get_lines()[-2], axes.get_lines()[-1]
+    answered = chosen.found.answered[chosen.found.answered > 0]
+    assert np.asarray(curve.get_xdata()) == pytest.approx(answered / QUESTIONS)
+    assert np.asarray(curve.get_ydata())[0] == pytest.approx(1 - 14 / 59)
+    assert (*np.asarray(ring.get_xdata()), *np.asarray(ring.get_ydata())) == (0.5, 1.0)
+    assert (np.asarray(target.get_ydata()) == 0.8).all()
+
+
 def test_a_failed_search_is_never_answered(tmp_path):
     with RunWriter(tmp_path / "run", made_runs.manifest(max_depth=10)) as writer:
         for i in range(QUESTIONS):
@@ -84,6 +102,7 @@ def test_the_command(folder, tmp_path, capsys):
     assert "beam N=4 answers most: 50.0% of the questions" in printed
     content = json.loads((tmp_path / "out" / "certificate.json").read_text())
     assert content["chosen"] == 0
+    assert (tmp_path / "out" / "certificate.png").read_bytes()[:4] == b"\x89PNG"
     assert cli.run([*command[:-1], "0.89"]) == 1
     for options, words in (
         (["--order", "descending"], "--selective: takes --target A"),

@@ -1,6 +1,7 @@
 """Several run folders in one table."""
 
 import dataclasses
+import json
 import pathlib
 import re
 
@@ -128,3 +129,77 @@ def test_a_label_for_two_things(run):
     three = run("three", strategies=["best_of_n"], prms=[{"path": "bad", "label": "good"}])
     with pytest.raises(BadInputError, match=r"PRM 'good' is one thing"):
         merge_runs([one, three])
+
+
+# What a certificate reads
+
+
+def manifests(*changes, **config):
+    """Runs of one question each, with entries of their manifests."""
+    for i, change in enumerate(changes):
+        named = made_runs.manifest(name=f"run{i}", strategies=[("beam", f"beam {i}")], **config)
+        manifest = {**named, **change}
+        yield Run(pathlib.Path(f"run{i}"), manifest, (made_runs.row(n=2**i),))
+
+
+def test_a_merged_run_has_the_premises_of_all():
+    policy, good, bad = ({"max_model_len": None, "files": {"tokenizer.json": of}} for of in "pgb")
+    one = {
+        "asked": {"policy": policy, "prm good": good},
+        "texts": ["a", "b", "c"],
+        "spent": {"fitted_on": ["a", "z"], "chosen_on": []},
+        "fitted_on": 1,
+        "chosen_on": 0,
+        "revisions": None,
+    }
+    two = {
+        "asked": {"policy": policy, "prm bad": bad},
+        "texts": ["a", "b", "c"],
+        "spent": {"fitted_on": ["b"], "chosen_on": ["c"]},
+        "fitted_on": 1,
+        "chosen_on": 1,
+        "revisions": {"beam": 2},
+        "until_certified": {"target": 0.5, "delta": 0.05},
+    }
+    for changes in ((one, two), (two, one)):
+        (merged,) = merge_runs(list(manifests(*changes)))
+        manifest = merged.manifest
+        assert manifest["asked"] == {"policy": policy, "prm good": good, "prm bad": bad}
+        assert manifest["texts"] == ["a", "b", "c"]
+        assert manifest["spent"] == {"fitted_on": ["a", "b", "z"], "chosen_on": ["c"]}
+        # Two of the three questions, of which each run knows one.
+        assert (manifest["fitted_on"], manifest["chosen_on"]) == (2, 1)
+        assert manifest["until_certified"] == two["until_certified"]
+        # The runs differ in the rule of the method.
+        assert manifest["revisions"] == {}
+    (merged,) = merge_runs(list(manifests(two, two)))
+    assert merged.manifest["revisions"] == {"beam": 2}
+
+
+def test_a_merged_run_vouches_for_nothing_that_a_run_does_not_say():
+    policy = {"max_model_len": None, "files": {"tokenizer.json": "p"}}
+    said = {"asked": {"policy": policy, "questions file": {"file": "1"}}}
+    for other in ({}, {"asked": {"policy": policy, "questions file": {"file": "2"}}}):
+        (merged,) = merge_runs(list(manifests(said, other)))
+        assert merged.manifest["asked"] is None
+    (merged,) = merge_runs(list(manifests(said, said)))
+    assert merged.manifest["asked"] == said["asked"]
+    changed = {"asked": {"policy": {"max_model_len": None, "files": {"tokenizer.json": "q"}}}}
+    with pytest.raises(BadInputError, match="the policy is asked in one way in 'run0' and in ano"):
+        merge_runs(list(manifests(said, changed)))
+
+
+def test_a_certificate_of_merged_runs(run, capsys):
+    one, two = run("one", strategies=["greedy"]), run("two", strategies=["majority"])
+    folders = [str(one.folder), str(two.folder)]
+    output = one.folder.parent / "out"
+    options = ["--target", "0.05", "--delta", "0.9", "--output", str(output)]
+    code = cli.run(["certify", *folders, *options])
+    assert code in (0, 1)
+    certificate = json.loads((output / "certificate.json").read_text())
+    assert [each["strategy"] for each in certificate["configurations"]] == ["greedy", "majority"]
+    assert certificate["asked"] == one.manifest["asked"] == two.manifest["asked"]
+    assert certificate["spent"]["chosen_on"] == sorted(one.manifest["texts"])
+    three = run("three", max_depth=3)
+    assert cli.run(["certify", folders[0], str(three.folder), *options]) == 2
+    assert "differ in policy, questions or limits" in capsys.readouterr().err

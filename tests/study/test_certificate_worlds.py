@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cats_jax.errors import BadInputError
-from studies.world.results.certificate_worlds import resampled_worlds, study
+from studies.world.results.certificate_worlds import resampled_worlds, selective_worlds, study
 
 
 def test_wrong_is_what_is_not_above_the_target():
@@ -25,3 +25,16 @@ def test_on_the_kept_rows(capsys, tmp_path):
     assert len(lines) == 6
     with pytest.raises(BadInputError, match="has no rows of 'weak' with 'exact'"):
         study(rows=tmp_path)
+
+
+def test_selective_certificates_are_wrong_where_the_population_is():
+    # The score says nothing: at every threshold the accuracy is .8.
+    rng = np.random.default_rng(2)
+    scores, right = rng.random(2000), np.arange(2000) % 5 > 0
+    scores[:5] = 0.5
+    (found,) = selective_worlds(scores, right, [0.82], size=200, worlds=60, delta=0.1)
+    assert found.wrong <= 0.2
+    assert found.wrong < found.wrong_alone
+    # With a target below everything that is certified is right.
+    (below,) = selective_worlds(scores, right, [0.5], size=200, worlds=5, delta=0.1)
+    assert (below.wrong, below.wrong_alone, below.certified) == (0.0, 0.0, 1.0)

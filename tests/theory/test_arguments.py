@@ -88,8 +88,8 @@ PAC_BAYES = (
 # From one example on.
 ONE_EXAMPLE = ("occam_bound", "occam_kl_bound", "holdout_bound")
 
-# What takes samples and counts has its rules in `test_betting.py`.
-ELSEWHERE = ("checks", "estimators", "betting", "selective", "testing")
+# What takes samples and counts has its rules in `test_betting.py` and `test_sequential.py`.
+ELSEWHERE = ("checks", "estimators", "betting", "selective", "sequential", "testing")
 
 # Argument -> values outside its range, and what the error has to say.
 BAD = {

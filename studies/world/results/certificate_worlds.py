@@ -5,7 +5,11 @@ sample of them with replacement, on which `theory.certify` chooses. It is wrong 
 configuration whose accuracy in the population is not above the target. Targets are accuracies of
 configurations, which are the hardest ones: they are missed by nothing.
 
+Selective answers need the scores of answers, which the kept rows lack: `--run` names a run folder
+with trees and one seed.
+
     python -m studies.world.results.certificate_worlds
+    python -m studies.world.results.certificate_worlds --run runs/NAME
 """
 
 from __future__ import annotations
@@ -19,6 +23,10 @@ import tyro
 
 import theory
 from cats_jax.errors import BadInputError
+from cats_jax.live.abstention import answer_score
+from cats_jax.reporting.groups import groups
+from cats_jax.reporting.selective_answers import THRESHOLDS
+from cats_jax.runs.folder import read_run
 
 from .rows import load_groups
 
@@ -79,12 +87,81 @@ def resampled_worlds(
     return found
 
 
+def selective_worlds(
+    scores: np.ndarray,
+    right: np.ndarray,
+    targets: Sequence[float],
+    *,
+    size: int = 500,
+    worlds: int = 200,
+    delta: float = 0.05,
+    seed: int = 0,
+) -> list[Worlds]:
+    """Choose the threshold of selective answers on samples of a population of questions.
+
+    A world is wrong where the answers above the chosen threshold are right in a share of the
+    population that is not above the target. Without a correction the lowest threshold is chosen
+    whose own test is at most delta.
+
+    Args:
+        scores: f64[Q], of each answer; below 0 where there is none.
+        right: bool[Q], whether each answer is right.
+        targets: accuracies of the answered questions to be exceeded, each in (0, 1).
+        size, worlds, delta, seed: as in `resampled_worlds`.
+
+    Raises:
+        ValueError: an argument outside its range.
+    """
+    rng = np.random.default_rng(seed)
+    samples = rng.integers(scores.size, size=(worlds, size))
+    reached = scores[None, :] >= THRESHOLDS[:, None]
+    accuracy = (reached & right).sum(axis=1) / np.maximum(reached.sum(axis=1), 1)
+    found = []
+    for target in targets:
+        wrong = alone = some = 0
+        for sample in samples:
+            test = theory.certify_selective(
+                scores[sample], right[sample], THRESHOLDS, target=target, delta=delta
+            )
+            some += test.index is not None
+            wrong += bool((test.certified & (accuracy <= target)).any())
+            passed = np.flatnonzero(test.p_values <= delta)
+            alone += passed.size > 0 and bool(accuracy[passed[0]] <= target)
+        found.append(Worlds(target, wrong / worlds, alone / worlds, some / worlds))
+    return found
+
+
+def study_selective(run: pathlib.Path, worlds: int, delta: float) -> None:
+    """Print the share of wrong selective certificates of each configuration of a run.
+
+    The targets are the accuracies that its answers have from a threshold on, which are the hardest.
+    """
+    found = read_run(run)
+    print("selective answers: configuration, target  certified  wrong  wrong without a correction")
+    for group in groups(found.rows):
+        if group.prm is None:
+            continue
+        pairs = [(answer_score(found.tree(row)), row.correct) for row in group.rows if row.tree]
+        scores = np.array([-1.0 if score is None else score for score, _ in pairs])
+        right = np.array([correct for _, correct in pairs])
+        curve = [right[scores >= t].mean() for t in THRESHOLDS if (scores >= t).sum() >= 20]
+        targets = np.unique(np.quantile(curve, (0.5, 0.75, 0.9), method="lower")).tolist()
+        for one in selective_worlds(
+            scores, right, [t for t in targets if 0 < t < 1], worlds=worlds, delta=delta
+        ):
+            print(
+                f"{group.name} {group.prm}, {scores.size} questions  {one.target:6.3f}  "
+                f"{one.certified:9.3f}  {one.wrong:5.3f}  {one.wrong_alone:5.3f}"
+            )
+
+
 def study(
     policy: str = "weak",
     prm: str = "exact",
     worlds: int = 200,
     delta: float = 0.05,
     rows: pathlib.Path = pathlib.Path("docs/results/rows"),
+    run: pathlib.Path | None = None,
 ) -> None:
     """Print the share of wrong certificates at six targets, for Holm's correction and without one.
 
@@ -94,21 +171,25 @@ def study(
         worlds: number of worlds.
         delta: probability at most that a certificate is false.
         rows: folder of the kept rows.
+        run: a run folder with trees, for selective answers in place of the kept rows.
 
     Raises:
         BadInputError: there are no kept rows.
     """
-    groups = [group for group in load_groups(rows, policy, PARTS) if group.prm == prm]
-    if not groups:
+    if run is not None:
+        study_selective(run, worlds, delta)
+        return
+    kept = [group for group in load_groups(rows, policy, PARTS) if group.prm == prm]
+    if not kept:
         raise BadInputError(
             f"{str(rows)!r} has no rows of {policy!r} with {prm!r}: start the command in the root "
             "of the repository, or name the folder by --rows"
         )
-    values = [group.by_question() for group in groups]
+    values = [group.by_question() for group in kept]
     right = np.array([[each[question] for question in values[0]] for each in values]) > 0.5
     accuracies = np.quantile(right.mean(axis=1), (0.2, 0.4, 0.6, 0.8, 0.9, 1.0), method="lower")
     targets = np.unique(accuracies).tolist()
-    print(f"{len(groups)} configurations, {right.shape[1]} questions, {worlds} worlds, {delta=:g}")
+    print(f"{len(kept)} configurations, {right.shape[1]} questions, {worlds} worlds, {delta=:g}")
     print("target  certified  wrong  wrong without a correction")
     for one in resampled_worlds(right, targets, worlds=worlds, delta=delta):
         print(f"{one.target:6.3f}  {one.certified:9.3f}  {one.wrong:5.3f}  {one.wrong_alone:5.3f}")

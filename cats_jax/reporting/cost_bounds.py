@@ -1,0 +1,121 @@
+"""Bounds on what a question costs a configuration on average: candidates, tokens and FLOPs.
+
+A bound on a mean needs the largest cost that a question may have. Of candidates it is the budget.
+Of tokens and FLOPs it follows from the limits of a step and of an answer, if a prompt has at most
+`PROMPT_TOKENS` and a format adds at most `MARK_TOKENS` around a step, see `PREMISE`. The FLOPs of a
+token are twice the parameters of its model, which the ledgers of the rows tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+import theory
+
+from ..errors import BadInputError
+from ..models.footprint import MARK_TOKENS, PROMPT_TOKENS
+from ..runs.folder import Row, Run
+from .groups import Group
+
+PREMISE = (
+    f"the bounds on tokens and FLOPs are for prompts of at most {PROMPT_TOKENS} tokens, and for "
+    "models that compute each token of a question once"
+)
+
+_NUM_COSTS = 3
+
+
+@dataclass(frozen=True)
+class CostBounds:
+    """Upper bounds on the mean costs of a question, which hold together.
+
+    Attributes:
+        candidates: sampled steps.
+        tokens: tokens as in `Ledger.tokens`; None if the run does not say how long steps are, or a
+            question has more than the premise allows.
+        flops: FLOPs of policy and PRM; None likewise, or if the rows do not count them.
+    """
+
+    candidates: float
+    tokens: float | None
+    flops: float | None
+
+
+def cost_bounds(run: Run, group: Group, *, delta: float, choices: int) -> CostBounds:
+    """Bounds that hold together, also for a configuration that was chosen.
+
+    Each cost is tested at delta / (3 choices), see `theory.cost_upper`.
+
+    Args:
+        run: the run.
+        group: rows of a configuration of the run.
+        delta: probability at most that any bound of any configuration is too low, in (0, 1).
+        choices: number of configurations that could have been chosen, at least 1.
+
+    Raises:
+        BadInputError: a question has more candidates than the manifest's budget.
+    """
+    config = run.manifest["config"]
+    number = group.num_candidates * config["max_depth"]
+    candidates = config.get("budget") or number
+    level = delta / _NUM_COSTS
+    values = _means(group, "candidates")
+    if values.max() > candidates:
+        raise BadInputError(
+            f"{group.name} has a question with {values.max():g} candidates, more than the budget "
+            f"of {candidates} in the run's manifest: search the questions anew, by `cats-jax "
+            "evaluate`"
+        )
+    sampled = _most_sampled(config["policy"], group.num_candidates, candidates)
+    computed = None if sampled is None else PROMPT_TOKENS + sampled + MARK_TOKENS * candidates
+    tokens = flops = None
+    if sampled is not None and computed is not None:
+        scored = 0 if group.prm is None else computed
+        tokens = _bound(group, "tokens", sampled + scored, level, choices)
+        rates = _flops_per_token(group.rows)
+        if rates is not None:
+            policy, prm = rates
+            most = computed * policy + scored * prm
+            flops = _bound(group, "flops", most, level, choices)
+    of_candidates = theory.cost_upper(values, limit=candidates, delta=level, num_choices=choices)
+    return CostBounds(of_candidates, tokens, flops)
+
+
+def _bound(group: Group, cost: str, most: float, level: float, choices: int) -> float | None:
+    """The bound; None if a question breaks the premise, or costs nothing at all."""
+    values = _means(group, cost)
+    if not 0 < values.max() <= most:
+        return None
+    return theory.cost_upper(values, limit=most, delta=level, num_choices=choices)
+
+
+def _means(group: Group, cost: str) -> np.ndarray:
+    """Of each question, the mean over its seeds."""
+    return np.array(list(group.by_question(cost).values()))
+
+
+def _most_sampled(policy: dict[str, int], width: int, candidates: int) -> int | None:
+    """Tokens that a question samples at most; None if the run does not say how long a step is.
+
+    A step is cut off, but at the last one samples run to the end of the answer.
+    """
+    step, answer = policy.get("max_step_tokens"), policy.get("max_answer_tokens")
+    if step is None or answer is None:
+        return None
+    last = min(width, candidates)
+    return (candidates - last) * step + last * max(step, answer)
+
+
+def _flops_per_token(rows: Sequence[Row]) -> tuple[float, float] | None:
+    """FLOPs of a token of the policy and of the PRM; None if the rows do not count them."""
+    policy = prm = 0.0
+    for row in rows:
+        ledger = row.ledger
+        if ledger.prompt_computed:
+            policy = max(policy, (ledger.flops - ledger.prm_flops) / ledger.prompt_computed)
+        if ledger.prm_computed:
+            prm = max(prm, ledger.prm_flops / ledger.prm_computed)
+    return (policy, prm) if policy > 0 else None

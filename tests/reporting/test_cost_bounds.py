@@ -1,0 +1,97 @@
+"""Bounds on mean costs: their limits by hand, their share of delta, and where there is none."""
+
+import dataclasses
+
+import made_runs
+import numpy as np
+import pytest
+
+import theory
+from cats_jax.live.ledger import Ledger
+from cats_jax.models.footprint import MARK_TOKENS, PROMPT_TOKENS
+from cats_jax.reporting.certified_configurations import Claim, certificate_sheet, certify_run
+from cats_jax.reporting.cost_bounds import PREMISE, cost_bounds
+from cats_jax.reporting.groups import groups
+from cats_jax.runs.folder import Run
+
+POLICY = {"path": "weak", "max_step_tokens": 10, "max_answer_tokens": 40}
+# 3 steps of 4 candidates; the last 4 run to the end of the answer.
+SAMPLED = 8 * 10 + 4 * 40
+COMPUTED = PROMPT_TOKENS + SAMPLED + MARK_TOKENS * 12
+
+
+def searched(tmp_path, prm="good", counted=True, **config):
+    rng = np.random.default_rng(0)
+    rows = []
+    for i in range(100):
+        prompt, generated, scored = (int(x) for x in rng.integers(50, 150, 3))
+        scored = 0 if prm is None else scored
+        flops = 2e6 * prompt + 6e6 * scored if counted else 0.0
+        ledger = Ledger(
+            candidates=int(rng.integers(4, 13)),
+            prompt_computed=prompt,
+            generated=generated,
+            prm_computed=scored,
+            flops=flops,
+            prm_flops=6e6 * scored if counted else 0.0,
+        )
+        row = made_runs.row(prm=prm, question=f"q{i}")
+        rows.append(dataclasses.replace(row, ledger=ledger))
+    manifest = made_runs.manifest(max_depth=3, **config)
+    manifest["config"]["policy"] = POLICY
+    return Run(tmp_path, manifest, tuple(rows))
+
+
+def bounds(run, **options):
+    (group,) = groups(run.rows)
+    return group, cost_bounds(run, group, **{"delta": 0.01, "choices": 5, **options})
+
+
+@pytest.mark.parametrize("prm", ["good", None])
+def test_the_limits_are_those_of_the_run(tmp_path, prm):
+    run = searched(tmp_path, prm)
+    group, found = bounds(run)
+    scored = 0 if prm is None else COMPUTED
+    for cost, limit in (
+        ("candidates", 12),
+        ("tokens", SAMPLED + scored),
+        ("flops", 2e6 * COMPUTED + 6e6 * scored),
+    ):
+        values = list(group.by_question(cost).values())
+        expected = theory.cost_upper(values, limit=limit, delta=0.01 / 3, num_choices=5)
+        assert getattr(found, cost) == pytest.approx(expected, rel=1e-9)
+        assert np.mean(values) < expected < limit
+
+
+def test_without_limits_or_counts_there_is_no_bound(tmp_path):
+    _, found = bounds(searched(tmp_path, counted=False))
+    assert found.tokens is not None
+    assert found.flops is None
+    run = searched(tmp_path)
+    run.manifest["config"]["policy"] = {"path": "weak"}
+    _, found = bounds(run)
+    assert (found.tokens, found.flops) == (None, None)
+    assert found.candidates < 12
+
+
+def test_a_question_beyond_the_premise_takes_the_bound_away(tmp_path):
+    run = searched(tmp_path)
+    ledger = dataclasses.replace(run.rows[0].ledger, prompt_computed=10 * COMPUTED, flops=1e12)
+    rows = (dataclasses.replace(run.rows[0], ledger=ledger), *run.rows[1:])
+    _, found = bounds(dataclasses.replace(run, rows=rows))
+    assert found.tokens is not None
+    assert found.flops is None
+
+
+def test_they_stand_in_the_table_and_in_the_file(tmp_path):
+    certificate = certify_run(searched(tmp_path), Claim(target=0.5), delta=0.05)
+    (each,) = certificate.configurations
+    sheet = certificate_sheet(certificate)
+    (record,) = sheet.records
+    assert record["tokens_bound"] == each.costs.tokens
+    assert record["flops_bound"] == each.costs.flops
+    assert certificate.as_json()["configurations"] == [record]
+    assert PREMISE in sheet.notes
+    # All bounds on costs share a fifth of delta.
+    _, expected = bounds(certificate.run, delta=0.01, choices=1)
+    assert each.costs == expected

@@ -1,0 +1,74 @@
+"""Deciding while questions come in: an accuracy is above a target, or below it, or not settled yet.
+
+Two e-processes run side by side, one against "at most the target" and one against "at least the
+target". Each may be looked at after every question, so that the search may stop at the first
+question after which one of them reaches 1 / delta (Ville 1939).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from . import _arguments as arguments
+from ._arguments import Numbers
+from .betting import binary_log_wealth
+
+Decision = Literal["above", "below", "open"]
+"""Whether the accuracy is above the target, below it, or not settled."""
+
+
+@dataclass(frozen=True)
+class Settled:
+    """What a sequence of answers says of an accuracy.
+
+    Attributes:
+        decision: "open" if neither e-process reached 1 / delta.
+        trials: answers up to the decision; all of them if it is open.
+        successes: right answers among these.
+        log_wealth_above: evidence that the accuracy is above the target, after `trials`, in nats.
+        log_wealth_below: evidence that it is below, likewise.
+    """
+
+    decision: Decision
+    trials: int
+    successes: int
+    log_wealth_above: float
+    log_wealth_below: float
+
+
+def settle(right: Numbers, *, target: float, delta: float) -> Settled:
+    """The first answer after which it is settled whether an accuracy is above a target.
+
+    "Above" is decided where `binary_log_wealth` of the right answers against a mean of `target`
+    reaches ln(1 / delta), and "below" where that of the wrong answers against 1 - `target` does.
+    Each of the two decisions is false with probability delta at most, at whatever answer it comes.
+
+    Args:
+        right: bool[n] or 0 and 1 in the order of looking, n at least 1. The order may not depend on
+            the answers.
+        target: in (0, 1).
+        delta: in (0, 1).
+
+    Returns:
+        The decision and the evidence. Answers behind the decision change nothing.
+
+    Raises:
+        ValueError: an argument outside its range, or an answer that is neither 0 nor 1.
+    """
+    hits = arguments.sample("right", right)
+    if not np.isin(hits, (0.0, 1.0)).all():
+        raise ValueError("right: each value must be 0 or 1, one answer a question")
+    m = float(arguments.inner_mean("target", target))
+    needed = -float(np.log(arguments.error_rate(delta)))
+    trials, successes = np.arange(1, hits.size + 1), hits.cumsum()
+    above = np.atleast_1d(binary_log_wealth(successes, trials, m))
+    below = np.atleast_1d(binary_log_wealth(trials - successes, trials, 1 - m))
+    reached = (above >= needed) | (below >= needed)
+    at = int(np.argmax(reached)) if reached.any() else hits.size - 1
+    decision: Decision = "open"
+    if reached[at]:
+        decision = "above" if above[at] >= needed else "below"
+    return Settled(decision, at + 1, int(successes[at]), float(above[at]), float(below[at]))
