@@ -66,8 +66,8 @@ def solve(
             recipe with its models, calibration and limits, too.
         elsewhere: go on without the guarantee where models or limits are not the certificate's.
         num_candidates: N, candidates per reasoning step at most; default: 16.
-        policy: model folder, id of the Hugging Face hub, or a policy of the embedded world; default:
-            weak.
+        policy: model folder, id of the Hugging Face hub, or a policy of the embedded world;
+            default: weak.
         policy_format: format in which the policy is asked: a name, a .yaml file, or auto (default).
         policy_adapter: folder of a LoRA adapter in PEFT's layout, merged into the policy's weights.
         prm: model folder, id of the Hugging Face hub, PRM of the embedded world, or the label of a
