@@ -148,7 +148,13 @@ def _score(labelled: LabelledData, specs: Sequence[PrmSpec]) -> tuple[LabelledDa
     """The labelled steps with the scores of every PRM, and why some rows have none."""
     from ..models.footprint import Work
     from ..models.prm.family import choose_format
-    from ..models.source import ModelFolders, check_models, model_folder, silence_transformers
+    from ..models.source import (
+        ModelFolders,
+        check_models,
+        check_scores_steps,
+        model_folder,
+        silence_transformers,
+    )
     from ..scoring.score_labelled import add_scores
     from .progress import ProgressBar
     from .terminal import make_console
@@ -156,6 +162,7 @@ def _score(labelled: LabelledData, specs: Sequence[PrmSpec]) -> tuple[LabelledDa
     silence_transformers()
     for spec in specs:  # all are found before the first is loaded
         choose_format(spec.format, model_folder(spec), spec.head)
+    check_scores_steps(specs, "a comparison on labelled steps")
     models = ModelFolders()
     check_models(models, None, specs, Work())
     errors: list[str] = []
