@@ -282,7 +282,9 @@ class StepScorer(Protocol):
     A call serves all open questions of a `Searcher`, as a policy's does. If a call breaks the
     contract, its paths are scored again question by question, so that only the question at fault
     fails. If a PRM has an attribute `concurrent` that is true, several threads may call it at a
-    time: new steps are then scored while the policy goes on.
+    time: new steps are then scored while the policy goes on. If an attribute `finished_only` is
+    true, the model is an outcome model: it reads finished answers only, and `score` is called for
+    no others.
 
     Attributes:
         num_parameters: number of the model's parameters, for the ledger's FLOP estimate.

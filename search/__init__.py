@@ -46,6 +46,7 @@ from .interface import one_path as one_path
 from .interface import path_length as path_length
 from .interface import request as request
 from .interface import same_for_all as same_for_all
+from .interface import scoring_ends as scoring_ends
 from .interface import share_of_candidates as share_of_candidates
 from .loop import OUTPUTS as OUTPUTS
 from .loop import Environment as Environment

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .children import children_of
-from .interface import Strategy, answer
+from .interface import Strategy, answer, scoring_ends
 from .loop import Recorder, Tick, rollout
 from .state import init, is_terminal
 from .types import Context, Expansion, Request, SearchState
@@ -68,6 +68,15 @@ def check_strategy(strategy: Strategy, params: Any = (), *, seed: int = 0) -> No
         require(all(jax.tree.leaves(same)), "jax.vmap gives another search than jax.jit alone")
     usual, one_candidate, blind = found[-3:]
     _check_facts(strategy, usual, one_candidate, blind, require)
+    if strategy.uses_scores and not strategy.needs_step_scores:
+        of_ends = jax.jit(functools.partial(_search, scoring_ends(strategy)))
+        _, asked, row = jax.device_get(of_ends(params, worlds[-3], keys[-3], states[-3]))
+        same = np.array_equal(asked.request.num_samples, usual[1].request.num_samples)
+        require(
+            same and int(row) == int(usual[2]),
+            "needs_step_scores is False, but scores of unfinished paths change what it samples or "
+            "answers",
+        )
 
 
 Require = Callable[[bool, str], None]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -127,6 +129,9 @@ class Strategy:
         sampling: all settings that requests may use. A step bank must have recorded them.
         uses_scores: False: the PRM is never asked. A method that asks for some nodes only says so
             in `Request.scored` and `Request.score_ends`.
+        needs_step_scores: whether the method reads scores of unfinished paths. False: the score of
+            the newest step of finished paths is all it reads, and `scoring_ends` may ask for no
+            other. Of no meaning without `uses_scores`.
         keeps_all_paths: every path gets a child at every tick and none is ever dropped, so that
             the paths of a smaller N are among those of a larger one, whatever the PRM.
         ignores_num_candidates: one deterministic path; neither N nor the seed changes it.
@@ -155,6 +160,7 @@ class Strategy:
     num_steps: Callable[[Any, Any], Any] = path_length
     sampling: tuple[Sampling, ...] = (Sampling(),)
     uses_scores: bool = True
+    needs_step_scores: bool = True
     keeps_all_paths: bool = False
     ignores_num_candidates: bool = False
     weights_paths: bool = False
@@ -172,6 +178,35 @@ class Strategy:
                     f"strategy {self.name!r}: {field} must be a function, got the name {value!r}: "
                     f"look it up, as {lookup} does"
                 )
+
+
+@functools.cache
+def scoring_ends(strategy: Strategy) -> Strategy:
+    """The strategy, which asks the PRM only for children that end their answers.
+
+    For outcome models, which read finished answers only. Equal arguments give the same object.
+
+    Raises:
+        ValueError: the strategy needs scores of unfinished paths.
+    """
+    if strategy.needs_step_scores:
+        raise ValueError(f"strategy {strategy.name!r} needs the scores of unfinished paths")
+
+    def of_ends(planned: tuple[Request, Any]) -> tuple[Request, Any]:
+        asked, memory = planned
+        ends = asked.scored | asked.score_ends
+        return asked.replace(scored=jnp.zeros_like(ends), score_ends=ends), memory
+
+    def plan(params: Any, key: jax.Array, state: SearchState) -> tuple[Request, Any]:
+        return of_ends(strategy.plan(params, key, state))
+
+    first = strategy.base
+
+    def base(state: SearchState) -> tuple[Request, Any]:
+        assert first is not None
+        return of_ends(first(state))
+
+    return dataclasses.replace(strategy, plan=plan, base=None if first is None else base)
 
 
 def request(

@@ -24,7 +24,7 @@ from ..grading.verdict import default_judge
 from ..models.backend import check_there
 from ..models.footprint import Work
 from ..models.settle import check_shares, settle
-from ..models.source import ModelSource, check_models, is_world_policy
+from ..models.source import ModelSource, check_models, check_scores_steps, is_world_policy
 from ..protocols import AnswerJudge, Question, StepScorer
 from ..specs.recipe import PolicySpec, PrmSpec, QuestionSpec
 from ..storage.manifest import make_manifest
@@ -161,6 +161,7 @@ class _Collection:
     def finish(self, judge: AnswerJudge | None) -> None:
         """Collect what is missing, with one model in memory where the allocation allows it."""
         self._report()
+        check_scores_steps(self.recipe.prms, "a step bank")
         if self.recipe.allocation.reads_scores:
             self._grow(judge, self.recipe.prms)
             return

@@ -30,7 +30,7 @@ def show_bounds(
         missing: what is known to be missing, one line each.
     """
     from ..datasets import count_questions
-    from ..evaluation.cells import grid
+    from ..evaluation.cells import check_outcome_models, grid
     from ..evaluation.evaluate import cost_bounds, with_stand_ins
     from ..evaluation.runners import largest_work
 
@@ -42,7 +42,9 @@ def show_bounds(
 
     rows = []
     totals = [0, 0, 0, 0]
-    for cell, *bounds in cost_bounds(recipe, grid(recipe), count):
+    cells = grid(recipe)
+    check_outcome_models(cells)
+    for cell, *bounds in cost_bounds(recipe, cells, count):
         rows.append([cell.title, *(f"{bound:,}" for bound in bounds)])
         totals = [total + bound for total, bound in zip(totals, bounds, strict=True)]
     rows.append(["all", *(f"{total:,}" for total in totals)])
@@ -62,7 +64,9 @@ def show_bank(console: Console, recipe: BankRecipe, models: ModelSource) -> None
     from ..bank.build import BLOCK_SIZE, largest_work
     from ..bank.cost import bank_cost
     from ..datasets import count_questions
+    from ..models.source import check_scores_steps
 
+    check_scores_steps(recipe.prms, "a step bank")
     counted = [count_questions(spec) for spec in recipe.questions]
     count = sum(number for number, _ in counted)
     work = largest_work(recipe, min(count, BLOCK_SIZE))

@@ -149,7 +149,13 @@ def _score(labelled: LabelledData, specs: Sequence[PrmSpec]) -> tuple[LabelledDa
     from ..models.footprint import Work
     from ..models.hub import fetch_models
     from ..models.prm.family import choose_format
-    from ..models.source import ModelFolders, check_models, model_folder, silence_transformers
+    from ..models.source import (
+        ModelFolders,
+        check_models,
+        check_scores_steps,
+        model_folder,
+        silence_transformers,
+    )
     from ..scoring.score_labelled import add_scores
     from .progress import ProgressBar
     from .terminal import make_console
@@ -158,6 +164,7 @@ def _score(labelled: LabelledData, specs: Sequence[PrmSpec]) -> tuple[LabelledDa
     fetch_models(specs)
     for spec in specs:  # all are found before the first is loaded
         choose_format(spec.format, model_folder(spec), spec.head)
+    check_scores_steps(specs, "a comparison on labelled steps")
     models = ModelFolders()
     check_models(models, None, specs, Work())
     errors: list[str] = []

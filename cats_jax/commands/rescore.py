@@ -40,7 +40,7 @@ def rescore(
     from ..grading.verdict import make_judge, recorded_grader
     from ..models.footprint import Work
     from ..models.hub import fetch_models
-    from ..models.source import check_models
+    from ..models.source import check_models, check_scores_steps
     from ..runs.folder import read_run
     from ..specs.recipe import PrmSpec
     from .evaluate import model_source, show_run
@@ -57,6 +57,7 @@ def rescore(
     if change.prm is not None:
         fetch_models([change.prm])
         models.fingerprint(change.prm)
+        check_scores_steps([change.prm], "rescoring")
         check_models(models, None, [change.prm], Work())
         scorer = models.prm(change.prm)
     folder = run.with_name(f"{run.name}-rescored") if output is None else output

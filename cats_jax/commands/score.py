@@ -1,4 +1,4 @@
-"""`cats-jax score`: a process reward model's score for every step of a file of solutions."""
+"""`cats-jax score`: a reward model's scores for a file of solutions."""
 
 from __future__ import annotations
 
@@ -18,12 +18,14 @@ def score(
 ) -> int:
     """Score rows {"question", "steps": [...]}: the same rows, with "scores", one for each step.
 
-    A row that has no valid scores (a blank step, no step, more tokens than the model has
-    positions) says why in "error". The output appears whole or not at all. The exit code is 1 if
-    no row could be scored.
+    An outcome model reads the steps as one finished answer: its rows have one "score". A row that
+    has no valid scores (a blank step, no step, more tokens than the model has positions) says why
+    in "error". The output appears whole or not at all. The exit code is 1 if no row could be
+    scored.
 
     Args:
-        prm: model folder with safetensors weights, or a PRM of the embedded world.
+        prm: model folder with safetensors weights of a PRM or an outcome model, or a PRM of the
+            embedded world.
         input: JSONL file.
         output: JSONL file, replaced if it exists.
         loading: how the PRM is loaded.

@@ -94,7 +94,7 @@ def solve(
     """
     from ..controllers.strategies import foreign_models
     from ..evaluation.asked import asked_of
-    from ..evaluation.cells import grid
+    from ..evaluation.cells import check_outcome_models, grid
     from ..evaluation.guarantees import guarantees
     from ..evaluation.runners import largest_work
     from ..live.abstention import decided
@@ -150,6 +150,7 @@ def solve(
     fetch_models((one.policy, *one.prms))
     for spec in (one.policy, *one.prms):
         models.check(spec)
+    check_outcome_models([cell])
     wording, asked = asked_of(one), Question("question", question)
     chosen, prms = settle(one.policy, one.prms, [asked], one.max_depth)
     one = dataclasses.replace(one, policy=chosen, prms=prms)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,7 +10,8 @@ import search
 
 from ..controllers.strategies import build_strategy
 from ..errors import BadInputError
-from ..live.arguments import check_width
+from ..live.arguments import check_outcome_model, check_width
+from ..models.source import is_outcome_model
 from ..runs.folder import row_key
 from ..specs.calibrations import IDENTITY, CalibrationValues, calibration_of
 from ..specs.models import PolicySpec
@@ -125,6 +127,19 @@ def grid(recipe: Recipe) -> tuple[Cell, ...]:
                 f"strategy {spec.label!r} reads PRM scores, but the recipe has no PRM: add 'prms'"
             )
     return tuple(cells)
+
+
+def check_outcome_models(cells: Sequence[Cell]) -> None:
+    """Raise BadInputError if a cell's strategy needs scores that its outcome model can't give.
+
+    The models' configurations are read, and no weights.
+    """
+    outcome = {
+        prm: is_outcome_model(prm) for prm in dict.fromkeys(cell.prm for cell in cells if cell.prm)
+    }
+    for cell in cells:
+        if cell.prm is not None and outcome[cell.prm]:
+            check_outcome_model(cell.strategy, cell.spec.label, cell.prm.label)
 
 
 def check_log_probs(

@@ -34,7 +34,7 @@ from ..specs.functions import is_function_name
 from ..specs.recipe import QuestionSpec, Recipe, StrategySpec
 from ..storage.manifest import make_manifest
 from .asked import asked_of
-from .cells import Cell, grid
+from .cells import Cell, check_outcome_models, grid
 from .failing import FailureWatch
 from .guarantees import with_guarantees
 from .recording import Observer, Recorder
@@ -120,7 +120,8 @@ def with_stand_ins(recipe: Recipe) -> tuple[Recipe, tuple[str, ...]]:
         if is_function_name(spec.name):
             # It may read scores: the bounds are those of a search that does, where there is a PRM.
             name = "best_of_n" if recipe.prms else "majority"
-            strategies.append(StrategySpec(name, spec.label, (), spec.certified))
+            options = (("path_score", "last"),) if recipe.prms else ()  # fits outcome models, too
+            strategies.append(StrategySpec(name, spec.label, options, spec.certified))
             continue
         try:
             build_strategy(spec)
@@ -150,9 +151,10 @@ def prepare(
     Raises:
         BadInputError: something in the recipe can't work.
     """
-    grid(recipe)  # raises for what can't work, before the models are looked at
+    cells = grid(recipe)  # raises for what can't work, before the models are looked at
     for spec in (recipe.policy, *recipe.prms):
         models.check(spec)  # before data sets are downloaded and weights are hashed
+    check_outcome_models(cells)
     questions = load_questions(recipe.questions) if questions is None else questions
     check_grading(recipe.questions)
     asked = asked_of(recipe)

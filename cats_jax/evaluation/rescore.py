@@ -204,6 +204,12 @@ def _score(result: SearchResult, scorer: StepScorer) -> None:
         prm_seconds=0.0,
     )
     scored = [candidate for candidate in result.candidates if candidate.score is not None]
+    have = {candidate.id for candidate in scored}
+    if any(candidate.parent not in {ROOT, *have} for candidate in scored):
+        raise BadInputError(
+            "rescore: the run's steps have no scores of their own, as with an outcome model: run "
+            "the recipe with the PRM"
+        )
     for candidate in scored:
         candidate.score = candidate.path_score = None
     for _, group in itertools.groupby(scored, lambda candidate: candidate.step):

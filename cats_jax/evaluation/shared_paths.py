@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..live.calls import generate, is_concurrent, score
+from ..live.calls import generate, is_concurrent, reads_finished_only, score
 from ..live.results import SearchResult
 from ..live.tree import why_invalid
 from ..live.whole_answers import AnswerSource, whole_scores
@@ -276,6 +276,7 @@ class RememberingScorer:
         self.num_parameters = scorer.num_parameters
         self.sparsity_total = scorer.sparsity_total
         self.sparsity_last_layer = scorer.sparsity_last_layer
+        self.finished_only = reads_finished_only(scorer)
 
     def keep_only(self, question: Question, paths: Sequence[Path]) -> None:
         """Pass the call on to the wrapped PRM, except for questions answered from the store."""

@@ -59,6 +59,22 @@ def check_width(strategy: search.Strategy, label: str, num_candidates: int) -> N
         )
 
 
+def check_outcome_model(strategy: search.Strategy, label: str, model: str) -> None:
+    """Raise BadInputError if a strategy needs scores that an outcome model can't give.
+
+    Args:
+        strategy: the strategy.
+        label: its name in the message.
+        model: name of a scorer that reads finished answers only.
+    """
+    if strategy.uses_scores and strategy.needs_step_scores:
+        raise BadInputError(
+            f"strategy {label!r} reads scores of unfinished paths, and {model!r} is an outcome "
+            "model, which scores finished answers only: take best_of_n or best_of_n_weighted with "
+            "path_score: last, a strategy that asks no PRM, or a PRM"
+        )
+
+
 def check_calibration(values: Any) -> None:
     """Raise BadInputError unless `values` are those of a `search.Calibration`."""
     most = len(search.Calibration())

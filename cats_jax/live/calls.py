@@ -33,6 +33,11 @@ def is_concurrent(model: StepGenerator | StepScorer | None) -> bool:
     return bool(getattr(model, "concurrent", False))
 
 
+def reads_finished_only(scorer: StepScorer) -> bool:
+    """Whether it is an outcome model: its attribute `finished_only`, if any."""
+    return bool(getattr(scorer, "finished_only", False))
+
+
 def executor_for(model: StepGenerator | StepScorer | None, most: int) -> Executor:
     """An executor for calls of a model, `most` at a time if the model is concurrent."""
     return ThreadPoolExecutor(most) if is_concurrent(model) else CallingThread()

@@ -24,11 +24,13 @@ from .arguments import (
     as_method,
     check_calibration,
     check_judge,
+    check_outcome_model,
     check_policy,
     check_questions,
     check_scorer,
     check_width,
 )
+from .calls import reads_finished_only
 from .driver import Cohort
 from .jobs import Job, Limits, SearchSettings
 from .method import SearchMethod
@@ -76,7 +78,9 @@ class Searcher:
 
         Args:
             policy: language model that writes candidate steps.
-            scorer: PRM that scores the steps; needed by strategies with `uses_scores`.
+            scorer: PRM that scores the steps; needed by strategies with `uses_scores`. An outcome
+                model (`finished_only`) is asked for finished answers alone, and is for strategies
+                without `needs_step_scores`.
             strategy: search strategy, for example `search.beam(factor=8)`, or a search method, for
                 example `cats_jax.load_controller("cats")`, which has params, price and PRM rate.
             num_candidates: N in 1..256, cap on the candidates of one reasoning step.
@@ -105,7 +109,8 @@ class Searcher:
 
         Raises:
             BadInputError: a setting breaks its rule, an object is none that it could search with,
-                or a strategy reads a calibration and there is none.
+                a strategy reads a calibration and there is none, or it reads scores of unfinished
+                paths and the scorer is an outcome model.
 
         Warns:
             UserWarning: a controller was not trained with these models.
@@ -134,6 +139,9 @@ class Searcher:
                 f"budget={budget!r}: must be an integer of at least 1, or None for N * max_depth"
             )
         read = scorer if strategy.uses_scores else None
+        if read is not None and reads_finished_only(read):
+            check_outcome_model(strategy, strategy.name, read.name)
+            strategy = search.scoring_ends(strategy)
         if calibration is None or isinstance(calibration, str | pathlib.Path):
             prm = None if read is None else read.name
             calibration = method.calibration(policy.name, prm, calibration)

@@ -33,7 +33,13 @@ from ..protocols import (
     shared_seconds,
     total_usage,
 )
-from .calls import generate, generate_answers, is_concurrent, score_answers
+from .calls import (
+    generate,
+    generate_answers,
+    is_concurrent,
+    reads_finished_only,
+    score_answers,
+)
 from .tree import why_invalid
 
 
@@ -56,8 +62,12 @@ def whole_answers(
 
 
 def whole_scores(scorer: StepScorer, policy: StepGenerator) -> StepScorer:
-    """The PRM, which scores whole answers in one pass if it can and the policy has them."""
-    if isinstance(scorer, AnswerScorer) and isinstance(policy, AnswerSource):
+    """The PRM, which scores whole answers in one pass if it can and the policy has them.
+
+    An outcome model is asked for finished answers alone, which take one pass by themselves.
+    """
+    by_steps = not reads_finished_only(scorer)
+    if by_steps and isinstance(scorer, AnswerScorer) and isinstance(policy, AnswerSource):
         return WholeScores(scorer, policy)
     return scorer
 

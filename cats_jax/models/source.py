@@ -160,6 +160,38 @@ def described_format(spec: PolicySpec | PrmSpec) -> str:
     return name if name == spec.format else f"{spec.format}: {name}"
 
 
+def is_outcome_model(spec: PrmSpec) -> bool:
+    """Whether a model reads finished answers only, by its format.
+
+    False for a user's own model, which says so when it is loaded, and for one that is not there.
+
+    Raises:
+        BadInputError: the model does not fit the format, or the format is unknown.
+    """
+    if is_function_name(spec.path):
+        return False
+    try:
+        name = format_name(spec)
+        return choose_format(name, spec.path).finished_only
+    except MissingModelError:
+        return False
+
+
+def check_scores_steps(specs: Sequence[PrmSpec], use: str) -> None:
+    """Raise BadInputError if a model of these is an outcome model.
+
+    Args:
+        specs: the models, whose weights are not read.
+        use: what needs a score for each step.
+    """
+    for spec in specs:
+        if is_outcome_model(spec):
+            raise BadInputError(
+                f"{spec.label!r} is an outcome model, which scores finished answers only, and "
+                f"{use} needs a score for each step: give a PRM"
+            )
+
+
 def _check_spec(spec: PolicySpec | PrmSpec) -> str:
     folder, here = model_folder(spec), choose_backend(spec).backend == "hf"
     what = (folder, spec.where, here, spec.adapter, getattr(spec, "head", None))

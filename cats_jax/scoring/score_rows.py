@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ..errors import BadInputError, ScorerContractError
+from ..live.calls import reads_finished_only
 from ..protocols import Path, Question, Step, StepScorer
 from ..storage.durable import whole_text
 from ..storage.tables import numbered_rows
@@ -37,7 +38,7 @@ class _Task:
     question: Question
     path: Path
     error: str = ""
-    scores: list[float] | None = None
+    scores: list[float] | None = None  # of the steps, or the one of a finished answer
 
 
 def count_rows(path: str | pathlib.Path) -> int:
@@ -62,7 +63,8 @@ def score_file(
 ) -> Tally:
     """Score rows `{"question", "steps"}`; write the same rows with `scores`, or `error`.
 
-    The target appears whole or not at all.
+    An outcome model reads the steps as one finished answer, and gives the row one `score`. The
+    target appears whole or not at all.
 
     Args:
         source: JSONL file.
@@ -82,7 +84,8 @@ def score_file(
         for batch in _batches(tasks, scorer, held_tokens):
             tally.tokens += _score([task for task in batch if not task.error], scorer)
             for task in batch:
-                lines.write(json.dumps(_answer(task)) + "\n")
+                answer = _answer(task, whole=reads_finished_only(scorer))
+                lines.write(json.dumps(answer) + "\n")
                 tally.errors += bool(task.error)
             tally.rows += len(batch)
             on_rows(tally.rows)
@@ -136,10 +139,14 @@ def _batches(
 def _score(tasks: list[_Task], scorer: CountingScorer) -> int:
     """Scores every step of every task; returns the tokens that went through the model.
 
-    A score that breaks the contract costs its own row only.
+    An outcome model scores the last step alone. A score that breaks the contract costs its own row
+    only.
     """
-    questions = [task.question for task in tasks for _ in task.path]
-    prefixes = [task.path[: i + 1] for task in tasks for i in range(len(task.path))]
+    whole = reads_finished_only(scorer)
+    ends = [range(len(task.path) if whole else 1, len(task.path) + 1) for task in tasks]
+    asked = [(task, end) for task, places in zip(tasks, ends, strict=True) for end in places]
+    questions = [task.question for task, _ in asked]
+    prefixes = [task.path[:end] for task, end in asked]
     try:
         scoring = scorer.score(questions, prefixes)
         scores = iter(scoring.all_scores())
@@ -151,8 +158,8 @@ def _score(tasks: list[_Task], scorer: CountingScorer) -> int:
     finally:
         for question in set(questions):
             scorer.keep_only(question, [])
-    for task in tasks:
-        task.scores = [next(scores) for _ in task.path]
+    for task, places in zip(tasks, ends, strict=True):
+        task.scores = [next(scores) for _ in places]
     return sum(usage.computed for usage in scoring.usage)
 
 
@@ -162,6 +169,10 @@ def _reason(error: ScorerContractError) -> str:
     return f"steps[{error.step}]: {reason}"
 
 
-def _answer(task: _Task) -> dict[str, Any]:
-    row = {key: value for key, value in task.row.items() if key not in ("scores", "error")}
-    return {**row, "error": task.error} if task.error else {**row, "scores": task.scores}
+def _answer(task: _Task, *, whole: bool) -> dict[str, Any]:
+    written = ("score" if whole else "scores", "error")
+    row = {key: value for key, value in task.row.items() if key not in written}
+    if task.error:
+        return {**row, "error": task.error}
+    assert task.scores is not None
+    return row | ({"score": task.scores[0]} if whole else {"scores": task.scores})

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from ..controllers.strategies import foreign_models
 from ..errors import BadInputError, known_names
 from ..evaluation.asked import asked_of
-from ..evaluation.cells import Cell, grid
+from ..evaluation.cells import Cell, check_outcome_models, grid
 from ..evaluation.guarantees import Guarantee, guarantees
 from ..evaluation.runners import largest_work
 from ..grading.verdict import default_judge
@@ -203,6 +203,7 @@ class Offer:
             policy=settle_format(self.recipe.policy),
             prms=tuple(map(settle_format, self.recipe.prms)),
         )
+        check_outcome_models([*self._cells.values()])
         check_there((recipe.policy, *recipe.prms))
         check_shares(recipe.policy, recipe.prms)
         scored = any(cell.prm is not None for cell in self._cells.values())

@@ -61,6 +61,7 @@ def best_of_n(
         sampling=(sampling,),
         aggregation=aggregation(path_score),
         answer=answer_rule(vote),
+        needs_step_scores=path_score != "last",
         keeps_all_paths=True,
     )
 

@@ -99,6 +99,8 @@ def sequential_best_of_n(
         samplings=(Sampling(temperature=0.0) if greedy_first else sampling, sampling),
         aggregated=aggregated,
         answer=answer_rule(vote),
+        # No path score is below 0, so that an unfinished path is then never looked at.
+        needs_step_scores=path_score != "last" or abort > 0.0,
     )
 
 
@@ -127,6 +129,7 @@ def _path_by_path(
     abort: float = 0.0,
     aggregated: Aggregation = AGGREGATIONS["min"],
     uses_scores: bool = True,
+    needs_step_scores: bool = True,
 ) -> Strategy:
     """A strategy with one path at a time.
 
@@ -138,6 +141,7 @@ def _path_by_path(
         abort: path score below which a path is given up.
         aggregated: aggregation of step scores, for methods that ask the PRM.
         uses_scores: whether the PRM is asked.
+        needs_step_scores: whether scores of unfinished paths are read.
     """
     first, others = samplings
 
@@ -176,4 +180,5 @@ def _path_by_path(
         num_steps=lambda num_candidates, max_depth: num_candidates * max_depth,
         sampling=tuple(dict.fromkeys(samplings)),
         uses_scores=uses_scores,
+        needs_step_scores=needs_step_scores,
     )

@@ -275,7 +275,7 @@ def test_what_is_of_no_family_is_refused(folders, tmp_path):
     with pytest.raises(BadInputError, match=r"QuestionAnswering\) looks like no known PRM"):
         choose_format("auto", copy)
     edit_config(copy, architectures=["LlamaForSequenceClassification"])
-    with pytest.raises(BadInputError, match="is an outcome model, which scores whole answers"):
+    with pytest.raises(BadInputError, match=r"outcome model without the tensor 'score"):
         detect_format(copy)
     edit_config(copy, architectures=None)
     assert detect_format(copy).name == "rlhflow"

@@ -2,6 +2,7 @@
 
 import itertools
 
+import outcome_models
 import prm_cards
 import prm_families
 import pytest
@@ -11,7 +12,7 @@ from vllm_engines import BLOCK, prm_in_process, prm_over_http
 from cats_jax.errors import ScorerContractError
 from cats_jax.models.huggingface.scorer import HuggingFaceScorer
 from cats_jax.models.prm.family import choose_format
-from cats_jax.models.prm.format import PRM_FORMATS
+from cats_jax.models.prm.format import OUTCOME, PRM_FORMATS, bounded
 from cats_jax.protocols import Question, Step
 
 pytestmark = pytest.mark.vllm
@@ -101,3 +102,16 @@ def test_of_a_family_only_the_newest_step_is_computed(request, family):
         known, length = before.computed + before.cached, now.computed + now.cached
         assert now.cached == known // BLOCK * BLOCK
         assert now.computed == length - now.cached
+
+
+def test_an_outcome_model_has_the_rewards_of_transformers_own_classifier(tmp_path):
+    folder = outcome_models.save(tmp_path / "outcome", "llama")
+    scorer, reference = prm_in_process(folder, OUTCOME), outcome_models.Reference(folder)
+    assert scorer.finished_only
+    question = Question("q", prm_cards.QUESTION)
+    answers = list(prm_cards.PATHS.values())
+    rewards = [reference.logits(question.text, "\n\n".join(texts))[0] for texts in answers]
+    for _ in range(2):  # the second time from the prefix cache
+        scoring = scorer.score([question] * len(answers), [steps_of(texts) for texts in answers])
+        assert scoring.scores == pytest.approx([bounded(reward) for reward in rewards], abs=1e-5)
+    assert max(scoring.scores) - min(scoring.scores) > 1e-3

@@ -22,6 +22,22 @@ def test_named_strategies_keep_the_contract(name):
     search.check_strategy(search.strategies[name])
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "strategy",
+    [search.best_of_n(path_score="last"), search.sequential_best_of_n(path_score="last")],
+    ids=lambda strategy: strategy.name,
+)
+def test_methods_that_read_the_last_score_alone_say_so(strategy):
+    assert not strategy.needs_step_scores
+    search.check_strategy(strategy)
+
+
+def test_scores_of_ends_are_refused_to_a_method_that_needs_all():
+    with pytest.raises(ValueError, match="'beam' needs the scores of unfinished paths"):
+        search.scoring_ends(search.beam())
+
+
 BEAM, MAJORITY = search.beam(), search.majority()
 
 
@@ -138,6 +154,10 @@ BROKEN = {
     "scores that it says are not used": (
         dataclasses.replace(BEAM, uses_scores=False),
         "uses_scores is False, but the scores change what it samples, keeps or answers",
+    ),
+    "scores of unfinished paths that it says are not read": (
+        dataclasses.replace(BEAM, needs_step_scores=False),
+        "needs_step_scores is False, but scores of unfinished paths change what it samples or",
     ),
     "paths that it says are kept": (
         dataclasses.replace(BEAM, keeps_all_paths=True),

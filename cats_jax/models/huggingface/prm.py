@@ -1,4 +1,4 @@
-"""A process reward model on transformers: the causal model, or its backbone under a small head."""
+"""A reward model on transformers: the causal model, or its backbone under a small head."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from torch import Tensor
 from transformers import AutoModel
 
 from ...errors import BadInputError
+from ..prm.answer_encoder import AnswerEncoder
 from ..prm.encoder import StepEncoder
-from ..prm.format import Head, PRMFormat
+from ..prm.format import Head, PRMFormat, bounded
 from ..prm.head_file import HeadOfFile, tensors_of_file
 from ..weights import StoredTensor, check_one_dtype, stored_tensors
 from .model import CausalModel
@@ -56,7 +57,11 @@ class RewardModel(CausalModel):
             format=None,
             adapter=adapter,
         )
-        self.encoder = StepEncoder(prm_format, self.tokenizer)
+        if prm_format.finished_only:
+            padding = self.text_config.pad_token_id
+            self.encoder = AnswerEncoder(prm_format, self.tokenizer, padding=padding)
+        else:
+            self.encoder = StepEncoder(prm_format, self.tokenizer)
         for token in (self.encoder.tag_id, *(self.encoder.pair_ids or ())):
             if token >= self.vocab_size:
                 raise BadInputError(
@@ -94,7 +99,8 @@ class RewardModel(CausalModel):
             # The softmax over two logits, which can't overflow in this form.
             return [_sigmoid(x) for x in (pair[:, 0] - pair[:, 1]).tolist()]
         if self._head.label is None:
-            return [_sigmoid(x) for x in outputs[:, 0].tolist()]
+            squash = bounded if self._head.unbounded else _sigmoid
+            return [squash(x) for x in outputs[:, 0].tolist()]
         return outputs.softmax(-1)[:, self._head.label].tolist()
 
     def _linear(self, weight: StoredTensor, bias: StoredTensor | None) -> torch.nn.Linear:

@@ -44,6 +44,8 @@ class HuggingFaceScorer:
         adapter: folder of a LoRA adapter that is merged into the weights.
 
     Attributes:
+        finished_only: whether the format is that of an outcome model: a path is then a finished
+            answer, and its score that of the whole.
         recomputed: number of tokens computed again because their keys and values had been put
             aside for lack of room, since the model was loaded. No usage contains them.
 
@@ -78,6 +80,7 @@ class HuggingFaceScorer:
         self._budget = TokenBudget(batch_tokens)
         self._model.load_weights()
         self.name = self._model.name
+        self.finished_only = prm_format.finished_only
         self.num_parameters = self._model.num_parameters
         self._cache = self._model.new_cache()
         self.recomputed = 0

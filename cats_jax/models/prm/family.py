@@ -12,8 +12,17 @@ from ...errors import BadInputError
 from ...storage.yaml_file import checked_fields, load_mapping, naming
 from ..folders import check_model_folder, existing_folder
 from ..local_files import LOCAL_FILES, read_config, reason_of
-from ..weights import stored_tensors
-from .format import PRM_FORMATS, TRL, Head, PRMFormat, TokenPair, prm_format
+from ..weights import StoredTensor, stored_tensors
+from .format import (
+    OUTCOME,
+    OUTCOME_CLASSIFIER,
+    PRM_FORMATS,
+    TRL,
+    Head,
+    PRMFormat,
+    TokenPair,
+    prm_format,
+)
 from .head_file import LAYER, head_of_file
 
 AUTO = "auto"
@@ -62,22 +71,20 @@ def detect_format(folder: pathlib.Path) -> PRMFormat:
     A family with a head is recognised by the architecture or by the head's tensors, any other
     family by the tokens it needs. Training as a PRM leaves no trace in a causal language model's
     files: a plain chat model with the tokens of a family is taken for a PRM of that family.
+    A sequence classifier with one label is an outcome model.
 
     Raises:
-        BadInputError: no family fits, or more than one.
+        BadInputError: no family fits, or more than one, or a sequence classifier has several
+            labels.
     """
     file = check_model_folder(folder, "PRM") / "config.json"
     architectures = read_config(folder).get("architectures") or []
     if not isinstance(architectures, list) or not all(isinstance(a, str) for a in architectures):
         raise BadInputError(f"{str(file)!r}: architectures must be a list of texts")
-    outcome = [name for name in architectures if name.endswith("ForSequenceClassification")]
-    if outcome:
-        raise BadInputError(
-            f"{str(folder)!r} ({outcome[0]}) is an outcome model, which scores whole answers and "
-            "no steps: give a PRM, or name the format it was trained with, one of "
-            f"{', '.join(sorted(PRM_FORMATS))} or a .yaml file"
-        )
     tensors = stored_tensors(folder)
+    for name in architectures:
+        if name.endswith("ForSequenceClassification"):
+            return _outcome_format(folder, name, tensors)
 
     def has_head(known: PRMFormat) -> bool:
         return isinstance(known.read_out, Head) and (
@@ -85,13 +92,14 @@ def detect_format(folder: pathlib.Path) -> PRMFormat:
             or all(f"{layer}.weight" in tensors for layer in known.read_out.layers)
         )
 
-    found = [known for known in PRM_FORMATS.values() if has_head(known)]
+    of_steps = [known for known in PRM_FORMATS.values() if not known.finished_only]
+    found = [known for known in of_steps if has_head(known)]
     causal = not architectures or any(name.endswith("ForCausalLM") for name in architectures)
     if not found and causal:
         vocabulary = _vocabulary(folder)
         found = [
             known
-            for known in PRM_FORMATS.values()
+            for known in of_steps
             if isinstance(known.read_out, TokenPair) and vocabulary.issuperset(known.tokens)
         ]
     if len(found) != 1:
@@ -109,10 +117,35 @@ def detect_format(folder: pathlib.Path) -> PRMFormat:
     return chosen
 
 
+def _outcome_format(
+    folder: pathlib.Path, architecture: str, tensors: Mapping[str, StoredTensor]
+) -> PRMFormat:
+    """The format of a sequence classifier with one label, which can only be a reward."""
+    known = f"{str(folder)!r} ({architecture}) is an outcome model"
+    if "score.weight" not in tensors:
+        raise BadInputError(
+            f"{known} without the tensor 'score.weight': give one of a decoder's, or name its head "
+            "in a .yaml file with layout: conversation"
+        )
+    labels = tensors["score.weight"].shape[0]
+    if labels == 2:
+        raise BadInputError(
+            f"{known} with 2 labels, whose files don't say which is the good one: set format: "
+            f"{OUTCOME_CLASSIFIER.name} if it is label 1, otherwise write a .yaml file"
+        )
+    if labels != 1:
+        raise BadInputError(
+            f"{known} with {labels} labels: name the good one in a .yaml file with layout: "
+            "conversation and read_out: {layers: [score], label: INDEX}"
+        )
+    return OUTCOME
+
+
 def load_format(path: str | pathlib.Path, defaults: Mapping[str, Any] | None = None) -> PRMFormat:
     """A format from a YAML file with the keys of `PRMFormat`; see docs/own/prm.md.
 
-    `read_out` is `{positive: TOKEN, negative: TOKEN}` or `{layers: [NAME, ...], label: INDEX}`.
+    `read_out` is `{positive: TOKEN, negative: TOKEN}`, `{layers: [NAME, ...], label: INDEX}`, or
+    `{layers: [NAME, ...], unbounded: true}`.
 
     Raises:
         BadInputError: the file does not exist or is not valid YAML, a key is unknown or missing,
@@ -122,6 +155,8 @@ def load_format(path: str | pathlib.Path, defaults: Mapping[str, Any] | None = N
     content = load_mapping(path, "PRM format")
     if isinstance(content, dict):  # what else it may be is refused below
         content = {**(defaults or {}), **content}
+        if content.get("layout") == "conversation":
+            content.setdefault("tag", "")
     values = checked_fields(where, content, PRMFormat)
     values.setdefault("name", pathlib.Path(path).stem)
     read_out = values["read_out"]

@@ -1,4 +1,4 @@
-"""PRM formats, which say how a process reward model reads a path, as data; and known families.
+"""PRM formats, which say how a reward model reads a path, as data; and known families.
 
 A format says how question and steps become tokens, where the tag of each step stands, and how the
 score follows from the model's output there. `encoder.py` turns a path into token ids by a format.
@@ -9,15 +9,15 @@ and how to write a new format.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from ...errors import BadInputError, known_names
 
-Layout = Literal["answer", "turns", "text"]
+Layout = Literal["answer", "turns", "text", "conversation"]
 """Place of the steps.
 
 "answer" puts them into one answer of a chat, "turns" each into a turn of its own, and "text" into
-plain text.
+plain text. "conversation" is that of outcome models: question and finished answer are two turns.
 """
 
 
@@ -43,10 +43,22 @@ class Head:
             ".bias" (a layer may have no bias). A ReLU follows every layer but the last.
         label: index of the output whose probability under a softmax over all outputs is the score;
             None if the head has one output, whose sigmoid is the score.
+        unbounded: whether the only output r is a reward without bounds. Its score is then
+            `bounded(r)` in place of the sigmoid, which float32 rounds to 1 from r = 18 on.
     """
 
     layers: tuple[str, ...]
     label: int | None = None
+    unbounded: bool = False
+
+
+def bounded(reward: float) -> float:
+    """The score of a reward without bounds: 1/2 + r / (2 (1 + |r|)), in [0, 1].
+
+    It increases strictly with the reward, and 1/2 stands for 0. The score of the better one of two
+    rewards between -100 and 100 that differ by .01 is larger in float32, too. NaN for NaN.
+    """
+    return 0.5 + 0.5 * reward / (1.0 + abs(reward))
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +71,16 @@ class PRMFormat:
             "turns": every step, without the white space at its ends, is a user's turn, which the
             assistant answers with the tag;
             "text": the beginning-of-text token, then plain text, without a chat template. The
-            token may be missing from the tokenizer if steps are encoded by themselves.
-        tag: the token that closes every step.
-        read_out: how the score follows from the model's output.
+            token may be missing from the tokenizer if steps are encoded by themselves;
+            "conversation": the user asks, and the assistant's turn is the whole answer. The one
+            score is read off at the last token of the chat, padding left out.
+        tag: the token that closes every step; "" for "conversation", which marks none.
+        read_out: how the score follows from the model's output; a head for "conversation".
         read_at: "tag": the score of a step is read off at its tag; "before": at the token before.
         prompt: what comes before the first step, with {question} once: the user's message for
             "answer", the beginning of the first one for "turns", all of it for "text".
         system: the chat's system message; "" for none.
-        between: text after a tag, before the next step.
+        between: text after a tag, before the next step; for "conversation" between two steps.
         joined: whether a step has the token ids that it has in the text as a whole. If False, each
             step is encoded by itself.
         newline: text that replaces a newline inside a step; None keeps newlines.
@@ -89,12 +103,14 @@ class PRMFormat:
     tokens: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for name, allowed in (("layout", ("answer", "turns", "text")), ("read_at", _READ_AT)):
+        for name, allowed in (("layout", get_args(Layout)), ("read_at", ("tag", "before"))):
             if getattr(self, name) not in allowed:
                 self._refuse(name, f"must be one of {', '.join(allowed)}")
         if self.prompt.count("{question}") != 1:
             self._refuse("prompt", "must have {question} exactly once")
-        if not self.tag:
+        if self.finished_only:
+            self._check_conversation()
+        elif not self.tag:
             self._refuse("tag", "must name a token")
         if isinstance(self.read_out, Head) and not self.read_out.layers:
             self._refuse("read_out", "must name the head's layers")
@@ -103,11 +119,21 @@ class PRMFormat:
         if self.layout == "turns" and self.between:
             self._refuse("between", "is what the chat template puts between turns: leave it out")
 
+    @property
+    def finished_only(self) -> bool:
+        """Whether the model reads finished answers only, as an outcome model does."""
+        return self.layout == "conversation"
+
+    def _check_conversation(self) -> None:
+        for name, default in (("tag", ""), ("read_at", "tag"), ("joined", True), ("newline", None)):
+            if getattr(self, name) != default:
+                self._refuse(name, "belongs to steps, which a conversation has none of: leave out")
+        if not isinstance(self.read_out, Head):
+            self._refuse("read_out", "must be a head: give its layers")
+
     def _refuse(self, key: str, rule: str) -> None:
         raise BadInputError(f"PRM format {self.name!r}: {key}={getattr(self, key)!r} {rule}")
 
-
-_READ_AT = ("tag", "before")
 
 WORLD = PRMFormat(
     name="world",
@@ -183,8 +209,37 @@ TRL = PRMFormat(
 """PRMs that TRL's `PRMTrainer` made with its default separator, a newline, and two labels: token
 classification, read at the separator behind each step. TRL encodes prompt and steps one by one."""
 
+OUTCOME = PRMFormat(
+    name="outcome",
+    layout="conversation",
+    tag="",
+    read_out=Head(layers=("score",), unbounded=True),
+    between="\n\n",
+)
+"""Outcome models with one label, whose logit is the reward of a whole answer: sequence classifiers
+as those of Skywork-Reward (Liu et al., 2024, arXiv:2410.18451) and of TRL's `RewardTrainer`."""
+
+OUTCOME_CLASSIFIER = PRMFormat(
+    name="outcome-classifier",
+    layout="conversation",
+    tag="",
+    read_out=Head(layers=("score",), label=1),
+    between="\n\n",
+)
+"""Sequence classifiers of whole answers with two labels, of which label 1 is the good one."""
+
 PRM_FORMATS: dict[str, PRMFormat] = {
-    value.name: value for value in (WORLD, MATH_SHEPHERD, RLHFLOW, SKYWORK, QWEN_MATH_PRM, TRL)
+    value.name: value
+    for value in (
+        WORLD,
+        MATH_SHEPHERD,
+        RLHFLOW,
+        SKYWORK,
+        QWEN_MATH_PRM,
+        TRL,
+        OUTCOME,
+        OUTCOME_CLASSIFIER,
+    )
 }
 
 

@@ -6,13 +6,19 @@ from typing import NoReturn
 
 from ...errors import PathTooLongError, ScorerContractError
 from ...protocols import Path, Question
+from .answer_encoder import AnswerEncoder
 from .encoder import StepEncoder
 
 
 def checked_chunks(
-    encoder: StepEncoder, question: Question, path: Path, *, context: int, name: str
+    encoder: StepEncoder | AnswerEncoder,
+    question: Question,
+    path: Path,
+    *,
+    context: int,
+    name: str,
 ) -> list[tuple[int, ...]]:
-    """The chunks of ids of the prompt and of each step; see `StepEncoder.chunks`.
+    """The chunks of ids of the prompt and of each step, or of the whole answer.
 
     Args:
         encoder: encoder for the PRM's format and tokenizer.

@@ -38,6 +38,7 @@ class EngineScorer:
 
     Attributes:
         engine: the engine that `start` made.
+        finished_only: as for `HuggingFaceScorer`; `score_answers` is then of no use.
 
     Raises:
         BadInputError: the folder or the format can't work (raised before the engine starts), or
@@ -62,6 +63,7 @@ class EngineScorer:
         self.sparsity_total = sparsity.total
         self.sparsity_last_layer = sparsity.last_layer
         self.name = self._model.name
+        self.finished_only = prm_format.finished_only
         self.num_parameters = sum(
             math.prod(tensor.shape) for tensor in stored_tensors(path).values()
         )

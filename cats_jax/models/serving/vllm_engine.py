@@ -266,9 +266,12 @@ def classifier_overrides(model_type: str, read_out: TokenPair | Head) -> dict[st
             "classifier_from_token": [read_out.negative, read_out.positive],
             "method": "from_2_way_softmax",
         }
+    head: dict[str, Any] = {"layers": list(read_out.layers), "label": read_out.label}
+    if read_out.unbounded:
+        head["unbounded"] = True
     return {
         "architectures": [f"{vllm_head.PREFIX}{backbone}{vllm_head.SUFFIX}"],
-        vllm_head.HEAD_KEY: {"layers": list(read_out.layers), "label": read_out.label},
+        vllm_head.HEAD_KEY: head,
     }
 
 

@@ -17,7 +17,7 @@ PREFIX, SUFFIX = "CatsJax", "ForSequenceClassification"
 HEAD_KEY = "cats_jax_head"
 """Key of the head in the model's configuration.
 
-The value is {"layers": stored names, "label": index or null}.
+The value is {"layers": stored names, "label": index or null}, with "unbounded": true for rewards.
 """
 
 
@@ -59,6 +59,7 @@ def _under_head(causal: Any) -> Any:
         DispatchPooler,
     )
     from vllm.model_executor.layers.pooler.activations import (  # pyright: ignore[reportMissingImports]
+        LambdaPoolerActivation,
         PoolerClassify,
     )
     from vllm.model_executor.layers.pooler.seqwise import (  # pyright: ignore[reportMissingImports]
@@ -71,6 +72,7 @@ def _under_head(causal: Any) -> Any:
         as_seq_cls_model,
     )
 
+    from ..prm.format import bounded
     from ..weights import stored_tensors
 
     class Headed(as_seq_cls_model(causal)):
@@ -96,7 +98,9 @@ def _under_head(causal: Any) -> Any:
                     hidden = layer(hidden).relu()
                 return _log_odds(last(hidden), head["label"])
 
-            made: dict[str, Any] = {"classifier": log_odds, "act_fn": PoolerClassify(num_labels=1)}
+            is_reward = head.get("unbounded", False)
+            act_fn = LambdaPoolerActivation(bounded) if is_reward else PoolerClassify(num_labels=1)
+            made: dict[str, Any] = {"classifier": log_odds, "act_fn": act_fn}
             return DispatchPooler(
                 {
                     "classify": pooler_for_classify(config.pooler_config, **made),

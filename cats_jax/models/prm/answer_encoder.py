@@ -1,0 +1,130 @@
+"""Encoding of a question and a finished answer as token ids, for outcome models.
+
+Both are turns of a conversation, as the model's chat template writes them. The score is read off at
+the last token. transformers' sequence classifiers leave padding at the end out, also where a chat
+template ends with the token that the configuration names as padding: that token is left out here.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ...errors import BadInputError
+from ..prompts.chat import QUESTION, STEP, ChatError, ChatTemplate, Ids, filled
+from .format import PRMFormat
+
+# Questions whose ids are remembered: all answers to a question come with it.
+_REMEMBERED = 1 << 16
+
+# White space that a chat template may cut off a message.
+_BLANKS = " \t\n"
+
+_SAMPLE = ("What is 1+1?", ("1+1 is 2.", "So 2 is the answer."))
+
+
+class AnswerEncoder:
+    """Finished answers in the format of an outcome model as ids of one tokenizer.
+
+    Args:
+        prm_format: a format with the layout "conversation".
+        tokenizer: the model's transformers tokenizer.
+        padding: id of the padding token in the model's configuration; None without one.
+
+    Attributes:
+        tag_id: id of the last token of a sample, at which its score is read.
+        pair_ids: None; the score is that of a head.
+
+    Raises:
+        BadInputError: the tokenizer has no chat template, or one that does not show the question
+            and the answer once each, or a sample has other ids as one text.
+    """
+
+    pair_ids: None = None
+
+    def __init__(self, prm_format: PRMFormat, tokenizer: Any, *, padding: int | None):
+        self._format = prm_format
+        self._padding = padding
+        self._chat = ChatTemplate(tokenizer)
+        try:
+            text = self._rendered(prm_format.prompt.replace("{question}", QUESTION), STEP)
+            self._question_cut = self._cut_off(QUESTION, lambda text: (text, STEP))
+            self._answer_cut = self._cut_off(STEP, lambda text: (QUESTION, text))
+        except ChatError as error:
+            raise self._misfit(str(error)) from error
+        if text.count(QUESTION) != 1 or text.count(STEP) != 1:
+            raise self._misfit("its chat template does not show question and answer once each")
+        items = self._chat.cut(text)
+        (index,) = (i for i, item in enumerate(items) if isinstance(item, tuple) and STEP in item)
+        run = items[index]
+        assert isinstance(run, tuple)
+        if not index:
+            raise self._misfit("its chat template does not begin with a special token")
+        self._before, self._run, self._after = items[:index], run, items[index + 1 :]
+        self._prompt = functools.lru_cache(_REMEMBERED)(self._encode_prompt)
+        question, steps = _SAMPLE
+        chunks = self.chunks(question, steps)
+        self.tag_id = chunks[-1][-1]
+        whole = text.replace(QUESTION, question).replace(STEP, prm_format.between.join(steps))
+        joined = tuple(tokenizer(whole, add_special_tokens=False)["input_ids"])
+        if self._without_padding(joined) != tuple(token for chunk in chunks for token in chunk):
+            raise self._misfit("a plain sample has other ids as one text than in its parts")
+
+    def chunks(self, question: str, steps: Sequence[str]) -> list[Ids]:
+        """The ids of a finished answer in two chunks.
+
+        Args:
+            question: text of the question.
+            steps: texts of all steps of the answer, one or more, none of them blank.
+
+        Returns:
+            The text up to the last special token before the answer, which depends on the question
+            alone, and the rest. Neither is empty.
+        """
+        left, right = self._answer_cut
+        answer = self._format.between.join(steps).lstrip(left).rstrip(right)
+        question = self._trimmed_question(question)
+        # Where no special token stands between the turns, both are encoded together.
+        ids = self._chat.encode(filled(self._run, {QUESTION: question, STEP: answer}))
+        return [self._prompt(question), self._without_padding(ids + self._chat.ids(self._after))]
+
+    def _encode_prompt(self, question: str) -> Ids:
+        return self._chat.ids(self._before, {QUESTION: question})
+
+    def _trimmed_question(self, question: str) -> str:
+        """The question without the blanks that the template cuts off a whole message."""
+        before, after = self._format.prompt.split("{question}")
+        left, right = self._question_cut
+        question = question if before else question.lstrip(left)
+        return question if after else question.rstrip(right)
+
+    def _without_padding(self, ids: Ids) -> Ids:
+        end = len(ids)
+        while end > 1 and ids[end - 1] == self._padding:
+            end -= 1
+        return ids[:end]
+
+    def _rendered(self, question: str, answer: str) -> str:
+        system = self._format.system
+        turns = [("system", system)] if system else []
+        turns += [("user", question), ("assistant", answer)]
+        return self._chat.render(turns, answer=False)
+
+    def _cut_off(self, place: str, turns: Callable[[str], tuple[str, str]]) -> tuple[str, str]:
+        """The blanks that the template cuts off a message at its left and at its right.
+
+        Args:
+            place: the mark of the message.
+            turns: question and answer, of which one is the given text.
+        """
+        plain = self._rendered(*turns(place))
+        left = (each for each in _BLANKS if self._rendered(*turns(each + place)) == plain)
+        right = (each for each in _BLANKS if self._rendered(*turns(place + each)) == plain)
+        return "".join(left), "".join(right)
+
+    def _misfit(self, reason: str) -> BadInputError:
+        return BadInputError(
+            f"PRM format {self._format.name!r} does not fit the tokenizer: {reason}; choose the "
+            "format the model was trained with"
+        )
