@@ -8,8 +8,9 @@ No value here has a field for a gold answer, so no implementation of a protocol 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol, runtime_checkable
 
 from .errors import ScorerContractError
@@ -44,13 +45,30 @@ class Step:
         token_ids: the policy's token ids as sampled, >= 0, including the closing separator or
             end-of-text token, so that a continuation never re-tokenises text. Empty only where
             nothing was left of the context.
+        confidence: geometric mean of the probabilities of the step's tokens under the policy at
+            temperature 1, in [0, 1], in the paths that a PRM gets; None where it is not known.
+            Steps that differ in it alone are equal.
     """
 
     text: str
     token_ids: tuple[int, ...]
+    confidence: float | None = field(default=None, compare=False)
 
 
 Path = tuple[Step, ...]
+
+
+def confidence(log_prob: float | None, num_tokens: int) -> float | None:
+    """exp(log_prob / num_tokens), the field of a `Step`; None for None.
+
+    Args:
+        log_prob: summed log-probability of the step's tokens, in nats, <= 0.
+        num_tokens: number of these tokens, >= 0.
+    """
+    if log_prob is None:
+        return None
+    return math.exp(min(log_prob / max(num_tokens, 1), 0.0))
+
 
 Finish = Literal["step", "end", "length", "context"]
 """Why sampling stopped.

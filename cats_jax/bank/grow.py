@@ -23,7 +23,7 @@ from ..datasets import QuestionSet
 from ..grading.verdict import grade_answer
 from ..live.calls import generate
 from ..live.seeds import stable_seed
-from ..live.tree import AnswerClasses, answer_and_end, why_invalid
+from ..live.tree import AnswerClasses, answer_and_end, sampled_step, why_invalid
 from ..protocols import (
     AnswerJudge,
     Question,
@@ -223,7 +223,7 @@ class _GrowingTree(ScoredTree):
         text = sample.step.text
         if why_invalid(sample) is not None:
             return self._add_node(parent, text, text_class, invalid=True, sample=sample)
-        path = (*self._paths[parent], sample.step)
+        path = (*self._paths[parent], sampled_step(sample))
         answer, done = answer_and_end(self._judge, path, sample)
         row = self._add_node(
             parent, text, text_class, invalid=False, sample=sample, done=done, answer=answer

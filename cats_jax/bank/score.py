@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from search.bank import UNREADABLE
 
 from ..live import calls
-from ..protocols import Path, Question, Step, StepScorer, TokenUsage
+from ..protocols import Path, Question, Step, StepScorer, TokenUsage, confidence
 from .types import ROOT, Column, Nodes
 
 PATHS_AT_ONCE = 256
@@ -39,7 +39,9 @@ class ScoredTree:
     def path(self, row: int) -> Path:
         """Steps from the root to a valid node; without token ids if the tree was not grown here."""
         if row not in self._paths:
-            step = Step(self.nodes.text[row], ())
+            nodes = self.nodes
+            known = confidence(nodes.log_prob[row], nodes.num_tokens[row])
+            step = Step(nodes.text[row], (), known)
             self._paths[row] = (*self.path(self.nodes.parent[row]), step)
         return self._paths[row]
 

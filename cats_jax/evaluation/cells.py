@@ -14,6 +14,7 @@ from ..live.arguments import check_outcome_model, check_width
 from ..models.source import is_outcome_model
 from ..runs.folder import row_key
 from ..specs.calibrations import IDENTITY, CalibrationValues, calibration_of
+from ..specs.functions import SHIPPED
 from ..specs.models import PolicySpec
 from ..specs.recipe import PrmSpec, Recipe, StrategySpec
 from .guarantees import certified_prm
@@ -99,6 +100,7 @@ def grid(recipe: Recipe) -> tuple[Cell, ...]:
                 required = strategy.needs_calibration
                 calibration = calibration_of(prm.label, recipe.calibration, required=required)
             check_log_probs(f"strategy {spec.label!r}", strategy, calibration, recipe.policy)
+            _check_confidence(prm, recipe.policy)
             once = strategy.ignores_num_candidates
             values = (1,) if once else recipe.num_candidates
             if certified is not None:
@@ -140,6 +142,14 @@ def check_outcome_models(cells: Sequence[Cell]) -> None:
     for cell in cells:
         if cell.prm is not None and outcome[cell.prm]:
             check_outcome_model(cell.strategy, cell.spec.label, cell.prm.label)
+
+
+def _check_confidence(prm: PrmSpec | None, policy: PolicySpec) -> None:
+    if prm is not None and prm.path == SHIPPED["confidence"] and policy.log_probs is False:
+        raise BadInputError(
+            f"PRM {prm.label!r} is the policy's own confidence, which log_probs: false leaves out: "
+            "leave that key out, or take another PRM"
+        )
 
 
 def check_log_probs(

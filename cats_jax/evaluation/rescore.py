@@ -28,7 +28,7 @@ from ..grading.verdict import grade_answer, is_covered
 from ..live import calls
 from ..live.ledger import Ledger
 from ..live.results import PRM_CONTEXT, ROOT, SearchPath, SearchResult
-from ..live.tree import SearchTree
+from ..live.tree import SearchTree, candidate_step
 from ..protocols import AnswerJudge, Path, Step, StepScorer
 from ..runs.folder import Row, Run, RunWriter, read_run, row_key
 from ..specs.functions import is_function_name
@@ -248,7 +248,7 @@ def _path_to(result: SearchResult, node: int) -> Path:
     steps: list[Step] = []
     while node:
         candidate = result.candidates[node - 1]
-        steps.append(Step(candidate.text, ()))
+        steps.append(candidate_step(candidate))
         node = candidate.parent
     return tuple(reversed(steps))
 

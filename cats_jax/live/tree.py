@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from ..protocols import AnswerJudge, Path, Question, Step, StepSample
+from ..protocols import AnswerJudge, Path, Question, Step, StepSample, confidence
 from .ledger import Ledger
 from .results import PRM_CONTEXT, ROOT, Candidate, DecisionRow
 
@@ -27,7 +27,7 @@ class SearchTree:
         self._judge = judge
         self._paths: dict[int, Path] = {ROOT: ()}
         # Path and answer of each distinct continuation of a node: samples are often equal.
-        self._continued: dict[tuple[int, int, str], tuple[Path, str | None, bool]] = {}
+        self._continued: dict[tuple[int, int, str], tuple[StepSample, Path, str | None, bool]] = {}
         self._text_class: dict[str, int] = {}
         self._answers = AnswerClasses(judge)
 
@@ -95,17 +95,17 @@ class SearchTree:
 
     def _continue(self, parent: int, sample: StepSample) -> tuple[Path, str | None, bool]:
         """The path that a valid sample continues, its answer, and whether it is done."""
-        key = (parent, id(sample.step), sample.finish)  # the path below keeps the step alive
+        key = (parent, id(sample.step), sample.finish)  # the sample below keeps the step alive
         found = self._continued.get(key)
         if found is None:
-            path = (*self.path(parent), sample.step)
-            found = (path, *answer_and_end(self._judge, path, sample))
+            path = (*self.path(parent), sampled_step(sample))
+            found = (sample, path, *answer_and_end(self._judge, path, sample))
             self._continued[key] = found
-        return found
+        return found[1:]
 
     def _rebuild(self, node: int) -> Path:
         steps = [self.candidates[index - 1] for index in self.nodes(node)]
-        return tuple(Step(step.text, step.token_ids) for step in steps)
+        return tuple(map(candidate_step, steps))
 
 
 class AnswerClasses:
@@ -128,6 +128,19 @@ class AnswerClasses:
                 self._numbers[answer] = len(self._representatives)
                 self._representatives.append(answer)
         return self._numbers[answer]
+
+
+def sampled_step(sample: StepSample) -> Step:
+    """The step of a sample as part of a path: with the policy's confidence in it."""
+    step = sample.step
+    known = confidence(sample.log_prob, len(step.token_ids))
+    return Step(step.text, step.token_ids, known)
+
+
+def candidate_step(candidate: Candidate) -> Step:
+    """The step of a candidate as part of a path; one of a stored tree may have no token ids."""
+    known = confidence(candidate.log_prob, candidate.num_tokens)
+    return Step(candidate.text, tuple(candidate.token_ids or ()), known)
 
 
 def why_invalid(sample: StepSample) -> str | None:

@@ -17,6 +17,9 @@ from typing import Any
 
 from ..errors import BadInputError, known_names, quoted
 
+SHIPPED = {"confidence": "cats_jax.models.confidence:confidence_scorer"}
+"""Functions of this package that a recipe names in place of a PRM, by their short names."""
+
 _NAME = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 
@@ -39,7 +42,8 @@ def function_lines(
     """
     named = [(f"strategy {spec.label!r}", spec.name) for spec in strategies]
     named += [("policy", policy.path), *((f"PRM {spec.label!r}", spec.path) for spec in prms)]
-    found = [(what, name) for what, name in named if is_function_name(name)]
+    ours = SHIPPED.values()
+    found = [(what, name) for what, name in named if is_function_name(name) and name not in ours]
     if found and not allowed:
         what, name = found[0]
         raise BadInputError(

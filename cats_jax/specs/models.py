@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from ..errors import BadInputError
-from .functions import is_function_name
+from .functions import SHIPPED, is_function_name
 
 HF_KEYS = ("batch_tokens", "kv_cache_gib", "num_threads", "adapter", "head")
 """Settings of the backend "hf" that servers do not have."""
@@ -211,7 +211,7 @@ class PrmSpec(ModelSpec):
 
     Attributes:
         path: `cats_jax.world.PRM_NAMES` are the embedded world's PRMs; a function returns a
-            `StepScorer`.
+            `StepScorer`. "confidence" is the policy's own confidence, see `models.confidence`.
         label: name in tables and row keys; default: `name`.
         path_score: aggregation of the PRM's step scores, for strategies that don't name one.
         head: .safetensors file of a linear head on the last hidden state, in place of the format's
@@ -225,6 +225,9 @@ class PrmSpec(ModelSpec):
     where: ClassVar[str] = "prms"
 
     def __post_init__(self) -> None:
+        if self.path in SHIPPED:
+            object.__setattr__(self, "label", self.label or self.path)
+            object.__setattr__(self, "path", SHIPPED[self.path])
         super().__post_init__()
         if not self.label:
             object.__setattr__(self, "label", self.name)
