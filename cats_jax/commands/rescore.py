@@ -30,7 +30,8 @@ def rescore(
         output: new run folder; default: the old one's name and "-rescored".
         path_score: aggregation of step scores.
         vote: how the answer is chosen among the finished paths.
-        prm: score every path with this PRM, a folder or a name of the embedded world.
+        prm: score every path with this PRM: a folder, a name of the embedded world, or confidence,
+            the policy's own.
         prm_format: format in which that PRM reads a solution.
         grader: "math" for LaTeX, "integer" for integers in a box; default: as in the run.
         functions: also rescore strategies that the run names as module:function, which are code.
