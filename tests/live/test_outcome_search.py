@@ -68,6 +68,7 @@ def test_best_of_n_takes_the_answer_that_transformers_own_classifier_prefers(fol
         rewards = [reference.logits(result.question.text, "\n\n".join(p.steps))[0] for p in answers]
         best = answers[max(range(len(answers)), key=rewards.__getitem__)]
         differing += len(set(rewards)) > 1
+        assert result.chosen is not None
         assert result.paths[result.chosen] == best
     assert differing
     # One pass for each finished path, and none for what comes before its end.

@@ -45,6 +45,7 @@ def test_a_search_is_scored_by_the_policys_confidence(run):
     scored = [each for row in rows for each in found.tree(row).candidates if each.score is not None]
     assert len(scored) > 30
     for each in scored:
+        assert each.log_prob is not None
         expected = math.exp(each.log_prob / each.num_tokens)
         assert each.score == pytest.approx(expected, rel=1e-5)
     assert all(row.ledger.prm_computed == 0 for row in rows)
