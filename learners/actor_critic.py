@@ -65,7 +65,7 @@ class ActorCritic(NamedTuple):
         actor_loss: Callable[[Float[Array, " N"], Float[Array, " N"]], Float[Array, " N"]],
         entropy_weight: Float[Array, ""],
     ) -> tuple[Any, Any, Metrics]:
-        """Gradients of sum_n share_n * loss_n for actor and critic, and metrics as such sums.
+        """Gradients of sum_n share_n * loss_n for actor and critic, and metrics summed alike.
 
         Both losses use the errors of the critic before its step (Algorithm 1 computes its TD error
         once).

@@ -1,4 +1,4 @@
-"""Batches of searches to learn from: what is recorded of them, and batches played in the graph.
+"""Batches of searches to learn from: their records, and batches that run in the graph.
 
 A padding row costs as much as any other. Questions of small N are therefore searched in separate
 batches with smaller pools. A batch costs nothing more once all its searches have ended.
@@ -25,7 +25,7 @@ class Outcome(NamedTuple):
     candidates: jax.Array  # i32[B]
     cost: jax.Array  # f32[B]; in units of the price
     action_counts: jax.Array  # i32[B, A]
-    reward: jax.Array  # f32[B]; sum over decisions, as the search pays it
+    reward: jax.Array  # f32[B]; sum of the rewards of its decisions
 
 
 class Played(NamedTuple):
@@ -54,13 +54,13 @@ def make_episodes(
     terminal_weight: float = 1.0,
     rollouts: int = 1,
 ) -> Callable[..., tuple[Episode, Outcome]]:
-    """A pure function that plays a batch of searches.
+    """A pure function that runs a batch of searches.
 
-    It is `(policy params, tables, keys [Q], N i32[Q], prices f32[Q], rates) -> (Episode [B],
-    Outcome)`; the rates, f32[Q] or one for all, 1 by default, are those of `Context.prm_rate`.
-    Question q depends on its key, its N, its price and its rate only, not on policy or capacity,
-    so that several policies can be compared on the same questions. Episode b belongs to question
-    b // rollouts.
+    Its signature is `(policy params, tables, keys [Q], N i32[Q], prices f32[Q], rates) -> (Episode
+    [B], Outcome)`. The rates are those of `Context.prm_rate`: f32[Q] or one for all, 1 by default.
+    Question q depends only on its key, N, price and rate, not on policy or capacity, so that
+    several policies can be compared on the same questions. Episode b belongs to question b //
+    rollouts.
 
     Args:
         strategy: CATS search; the policy params are those of its policy.
@@ -167,10 +167,10 @@ def episodes_of(
 
 
 def _with_prompts(ticks: Episode, prompts: jax.Array, score_base: bool) -> Episode:
-    """Add the cost of reading the question, f32[B], to the first tick that asks the PRM.
+    """Add the cost of reading the question, f32[B], to the first tick that calls the PRM.
 
-    Without scores of the base children that is the first one after them in which anything is
-    sampled, because the PRM scores all that is.
+    If the base children are not scored, it is the first later tick that samples anything, because
+    the PRM scores all later samples.
     """
     asks = ticks.cost > 0.0
     asks = asks.at[:, 0].set(False).at[0, 0].set(score_base)
@@ -179,7 +179,7 @@ def _with_prompts(ticks: Episode, prompts: jax.Array, score_base: bool) -> Episo
 
 
 def _cost(tick: search.Tick, charge: str) -> jax.Array:
-    """Cost of a tick: 100 candidates, or 1000 tokens of the policy, are 1."""
+    """Cost of a tick, in units of 100 candidates or of 1000 tokens of the policy."""
     if charge == "candidates":
         return jnp.sum(tick.output.num_samples, dtype=jnp.int32).astype(jnp.float32) / 100.0
     tokens = search.tick_tokens(tick)
@@ -210,8 +210,8 @@ def episode_recorder(discount: float, charge: str = "candidates") -> search.Reco
 
     Args:
         discount: gamma, in [0, 1], of transitions to another decision.
-        charge: what the price is for, see `search.CatsConfig`. The question, which the PRM reads
-            when it is first asked, is not among the recorded tokens.
+        charge: what the price applies to, see `search.CatsConfig`. The recorded tokens leave out
+            the question, which the PRM reads at its first call.
     """
     decisions = search.decision_recorder(discount)
 
@@ -230,7 +230,7 @@ def episode_recorder(discount: float, charge: str = "candidates") -> search.Reco
             ends=jnp.zeros_like(slots).at[output.ended].add(has_ended),
             last_reward=made.last_reward,
             price=after.context.price,
-            bonus=jnp.float32(0.0),  # nobody knows yet
+            bonus=jnp.float32(0.0),  # not known yet
         )
 
     return search.Recorder(init=decisions.init, record=record)

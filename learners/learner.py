@@ -31,7 +31,7 @@ class LearnerConfig:
     Attributes:
         algorithm: `A2C`, `PPO` or `AWR`, with its own settings.
         learning_rate: learning rate of both Adam optimisers.
-        anneal: whether it falls linearly to 0 over the updates of a training.
+        anneal: whether the learning rate falls linearly to 0 over the updates of a training.
         max_gradient_norm: largest norm of each network's gradient; longer ones are scaled down.
             None: no limit.
 
@@ -64,8 +64,8 @@ class Learner(NamedTuple):
         update: `(state, transitions, entropy_weight=0.0, key=None) -> (state, Metrics)`. The loss
             is the mean of critic and actor losses weighted by `weight_t`, minus `entropy_weight`
             times the mean entropy. Rows of weight 0 have no effect; if all rows have weight 0, the
-            state stays as it is. Transitions have one leading axis, of any length. PPO with
-            several minibatches needs the key and consumes it; nothing else does.
+            state stays as it is. Transitions have one leading axis, of any length. Only PPO with
+            several minibatches needs the key, and consumes it.
     """
 
     init: Callable[[jax.Array], LearnerState]
@@ -84,8 +84,8 @@ def make_learner(
     Args:
         actor: network that gives the logits of the actions.
         critic: network that gives the values of nodes.
-        actions: action table. With the candidates that were available it gives the mask of legal
-            actions in log pi.
+        actions: action table. From the available candidates it gives the mask of legal actions in
+            log pi.
         config: algorithm and optimiser settings.
         num_updates: updates of the whole training, over which the learning rate is annealed; not
             used without `config.anneal`.

@@ -49,8 +49,8 @@ def clipped_loss(
 ) -> Float[Array, "*B"]:
     """-min(w A, clip(w, 1 - eps, 1 + eps) A) with w = pi(a | s) / pi_old(a | s).
 
-    PPO's clipped surrogate objective, as a loss (Schulman et al. 2017, eq. 7). Where w has left
-    the interval in the direction that A asks for, the gradient is 0.
+    PPO's clipped surrogate objective, as a loss (Schulman et al. 2017, eq. 7). Where w has left the
+    interval in the direction that A favours, the gradient is 0.
 
     Args:
         log_prob: log pi(a | s) under the policy being learnt.

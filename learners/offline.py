@@ -16,7 +16,7 @@ from .train_config import TrainConfig
 from .types import LearnerState, Metrics
 
 _ROWS_PER_QUESTION = 16
-"""About the number of decisions of a question in online training."""
+"""Approximate number of decisions per question in online training."""
 
 
 def make_offline(
@@ -28,9 +28,9 @@ def make_offline(
     drawn with replacement. There are no searches. The algorithms treat the policy that took the
     decisions, the behaviour policy, differently:
 
-    - `AWR`: the behaviour policy may be any policy, also a deterministic one. The critic learns
-      its values, the actor its decisions, weighted by their advantages. The result is one step of
-      policy improvement over the behaviour policy.
+    - `AWR`: the behaviour policy may be any policy, deterministic or not. The critic learns its
+      values. The actor learns its decisions, weighted by their advantages. The result is one step
+      of policy improvement over the behaviour policy.
     - `PPO`: `log_prob_tm1` must be that of the behaviour policy; the result stays near it.
     - `A2C` treats the decisions as those of the actor. Section 6.1 of the paper trains on
       collected trajectories and does not name the behaviour policy.

@@ -23,7 +23,7 @@ from .types import LearnerState, Metrics
 class PPO:
     """The actor's loss is PPO's clipped surrogate, see `learners.clipped_loss`.
 
-    Advantages and the critic's targets are those of the parameters before the update.
+    Advantages and the critic's targets are computed with the parameters before the update.
 
     Attributes:
         clip: epsilon, in (0, 1).
@@ -161,6 +161,6 @@ class _Experience(NamedTuple):
 
     decisions: Decisions  # [M]
     log_prob: jax.Array  # f32[M]; when the action was taken
-    advantage: jax.Array  # f32[M]; normalised if it is to be
+    advantage: jax.Array  # f32[M]; normalised if `normalize_advantages`
     target: jax.Array  # f32[M]; of the critic
     weight: jax.Array  # f32[M]

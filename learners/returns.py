@@ -4,9 +4,10 @@ Both are truncated lambda-returns (Sutton & Barto 2018, section 12.3), written b
 
     G^k = r + gamma [(1 - lambda) V' + lambda G'^(k-1)],   G^0 = V,
 
-with V' and G' of what follows, 0 behind an end. lambda = 0 is one-step TD, lambda = 1 without
-truncation Monte Carlo, lambda = 1 with `num_steps` n the n-step return; G - V is the generalised
-advantage estimate of Schulman et al. 2016 (eq. 16), without their limit of an endless episode.
+where V' and G' belong to what follows, and are 0 after an end. With lambda = 0 it is one-step TD.
+With lambda = 1 it is Monte Carlo without truncation, and the n-step return with `num_steps` n.
+G - V is the generalised advantage estimate of Schulman et al. 2016 (eq. 16), without their limit of
+an endless episode.
 
 In a tree search, *what follows* a decision can be defined in two ways:
 
@@ -107,8 +108,8 @@ def question_returns(
 ) -> search.Transition:
     """One row per decision, with its question's lambda-return as reward, and discount 0.
 
-    The reward of a tick is minus the price of what the whole search costs from this tick on until
-    the next decision. The last reward includes the bonus of the episode.
+    The reward of a tick is minus the price of the whole search's cost from this tick until the next
+    decision. The last reward includes the bonus of the episode.
 
     Args:
         episode: episode of one search.

@@ -26,8 +26,8 @@ class TrainConfig:
         reward: "paper": reward of a decision from the scores of its children; the return is along
             the paths below it, see `learners.path_returns`. "outcome": terminal_weight * correct
             - price * cost of the whole question, see `search.CatsConfig.charge`; the return of a
-            decision has the cost from its tick on, see `learners.question_returns`. "outcome" also
-            learns from decisions without surviving children.
+            decision counts the cost from its tick on, see `learners.question_returns`. "outcome"
+            also learns from decisions without surviving children.
         gae_lambda: lambda of the truncated lambda-returns, in [0, 1]: 0 is one-step TD as in the
             paper, 1 Monte Carlo. A return minus the critic's value is the generalised advantage
             estimate of Schulman et al. 2016, hence the name.
@@ -38,9 +38,9 @@ class TrainConfig:
         prices: prices of a unit of cost (100 candidates or 1000 tokens), in units of a right
             answer. Each question draws one of them uniformly, and the policy sees it. For "outcome"
             only; the paper's reward has its own cost.
-        prm_rates: what a token costs that the PRM reads, in tokens of the policy; drawn and seen
-            like the prices. For `cats.charge="tokens"` only.
-        default_price: price of searches with the trained controller that name none.
+        prm_rates: cost of a PRM token relative to a policy token; drawn and seen like the prices.
+            For `cats.charge="tokens"` only.
+        default_price: default price of searches with the trained controller.
         entropy_weight: weight of the entropy bonus in the first iteration; falls linearly to 0.
         num_candidates: values of N, drawn uniformly for every question.
         max_depth: upper bound of the `max_depth` of the environment's questions.
@@ -141,9 +141,9 @@ class TrainConfig:
 PAPER = TrainConfig()
 """The controller of the paper, with its reward (eq. 9) and one-step A2C (eq. 10 and 11).
 
-There is no entropy bonus. N up to 64, the number of searches, one update per iteration, the cost
-as a share of N and the action table are our choice. It collapsed to one action in every seed
-trained on a step bank."""
+There is no entropy bonus. N up to 64, the number of searches, one update per iteration, the cost as
+a share of N and the action table are our choice. The controller collapsed to one action in every
+seed trained on a step bank."""
 
 CATS = TrainConfig(
     cats=search.CATS,
@@ -163,9 +163,9 @@ CATS = TrainConfig(
     num_episodes=128,
     searches_per_question=4,
 )
-"""Our controller. Its reward is whether the answer is right minus what it cost, at five prices. It
-learns by PPO on Monte-Carlo returns relative to other searches of the question, normalised, with an
-entropy bonus. Smaller networks learn as well, several times faster."""
+"""Our controller. Its reward is the correctness of the answer minus the cost, at five prices. It is
+trained by PPO with normalised advantages and an entropy bonus, on Monte-Carlo returns relative to
+other searches of the question. Smaller networks learn as well, several times faster."""
 
 CATS_TOKENS = dataclasses.replace(
     CATS,
@@ -178,7 +178,7 @@ CATS_TOKENS = dataclasses.replace(
 """Our controller with prices per 1000 tokens, and a learning rate that falls to 0."""
 
 SELECTIVE = dataclasses.replace(CATS_TOKENS, cats=search.SELECTIVE, prm_rates=(1.0, 4.0))
-"""A controller that decides when the PRM is worth asking, at prices per 1000 tokens."""
+"""A controller that decides when to call the PRM, at prices per 1000 tokens."""
 
 CLONE = dataclasses.replace(
     CATS_TOKENS,
@@ -188,7 +188,8 @@ CLONE = dataclasses.replace(
 )
 """A controller with prices per 1000 tokens that imitates recorded decisions, see `make_offline`.
 
-It is a start for `CATS_TOKENS`: prices that rules are good at need not be learned from nothing."""
+It initialises a training with `CATS_TOKENS`, which then starts from the rules at prices where they
+do well."""
 
 OFFLINE = dataclasses.replace(
     CATS,

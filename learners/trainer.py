@@ -1,7 +1,7 @@
-"""A training run without its searches: what is drawn for them, and how their episodes are learned.
+"""A training run without its searches: the draws for them, and the updates from their episodes.
 
-`make_train` searches in the graph, `cats-jax train --online` around real models. Both draw and
-learn here.
+`make_train` searches in the graph, `cats-jax train --online` with real models. Both use the draws
+and the updates of this module.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Batch(NamedTuple):
 
 
 class Draws(NamedTuple):
-    """What is drawn for the `Q` questions of a batch."""
+    """The draws for the `Q` questions of a batch."""
 
     keys: jax.Array  # key[Q]; of the question and its searches, see `learners.episodes.search_keys`
     num_candidates: jax.Array  # i32[Q]; N
@@ -61,8 +61,8 @@ class Trainer(NamedTuple):
             iteration. Consumes the key.
         draw: `key -> (update key, [Draws of each batch])`; consumes the key of an iteration.
         learn: `(state, played, index, update key) -> (state, Curves of the iteration)`: one update
-            from `played`, which has `(Episode, Outcome)` of the searches of each batch, in order.
-            The index of the iteration, i32[], gives the entropy bonus its weight.
+            from `played`, which holds `(Episode, Outcome)` of the searches of each batch, in order.
+            The index of the iteration, i32[], sets the weight of the entropy bonus.
     """
 
     strategy: search.Strategy

@@ -1,9 +1,9 @@
 """A whole training run as one pure function: search, learn, repeat, all in the graph.
 
 `make_train(config, environment)` returns `train(tables, key)`; `jax.jit` it, and `jax.vmap` it for
-many seeds. Every iteration searches a batch of new questions with the sampling policy, each with
-an N and a price drawn from the configuration and a PRM drawn by the environment (one controller for
-all of them), and then updates actor and critic from their decisions.
+many seeds. Every iteration searches a batch of new questions with the sampling policy, and then
+updates actor and critic from the decisions. Each question has an N and a price drawn from the
+configuration, and a PRM drawn by the environment; one controller serves all of them.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ COLLAPSE_SHARE = 0.95
 
 
 class Training(NamedTuple):
-    """A training in parts, so that a caller can say how far it is.
+    """A training run in parts, so that a caller can report its progress.
 
     Attributes:
         init: `init(key) -> state, keys`: the state before the first iteration, and a key for each
             iteration, [I]. Consumes the key.
-        advance: `advance(tables, state, indices, keys) -> state, curves`: the iterations with the
-            numbers `indices`, i32[J], and their keys, [J]; the curves have J values.
+        advance: `advance(tables, state, indices, keys) -> state, curves`: runs the iterations with
+            the numbers `indices`, i32[J], and their keys, [J]. The curves have J values.
     """
 
     init: Callable[[jax.Array], tuple[LearnerState, jax.Array]]

@@ -41,11 +41,11 @@ class Episode(struct.PyTreeNode):
     transition: search.Transition  # [D, 2 S]; rows 0..S-1: into the decision of that slot
     cost: jax.Array  # f32[D]; from this tick on until the next one, in units of the price
     source: jax.Array  # i32[D, S]; slot, within the tick, of the path that is in this slot after it
-    holds: jax.Array  # bool[D, S]; that path goes on, its decision still waits for a successor
+    holds: jax.Array  # bool[D, S]; that path continues; its decision has no successor yet
     ends: jax.Array  # i32[D, S]; paths that left this slot for good at the end of the step
     last_reward: jax.Array  # f32[D, S]; of the newest decision on the path in this slot
     price: jax.Array  # f32[]; of a unit of cost: 100 candidates or 1000 tokens
-    bonus: jax.Array  # f32[]; what the answer was worth
+    bonus: jax.Array  # f32[]; reward for the answer
 
 
 class Curves(struct.PyTreeNode):

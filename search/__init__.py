@@ -1,8 +1,8 @@
 """The pure functional core of compute-aware tree search: plan, expand, commit.
 
-Fixed-shape pytrees, one question at a time; `jax.vmap` batches. Nothing here touches a language
-model: `rollout` composes `plan` and `commit` with a simulator in the graph, the host driver of
-`cats_jax` composes the same two around a real model.
+Fixed-shape pytrees, one question at a time; `jax.vmap` batches. Nothing here calls a language
+model: `rollout` composes `plan` and `commit` with a simulator in the graph; the host driver of
+`cats_jax` composes them with a real model.
 """
 
 __distribution__ = "cats-jax"
@@ -175,7 +175,7 @@ if _TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> object:
-        """`bank` and `simulation`: loaded when asked for."""
+        """`bank` and `simulation`, loaded on first access."""
         if name in ("bank", "simulation"):
             return _import_module(f".{name}", __name__)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

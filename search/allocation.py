@@ -1,4 +1,4 @@
-"""Allocation of the remaining candidates among frontier slots that ask for more than there are."""
+"""Allocation of the remaining candidates among frontier slots that request more than are left."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def allocate(
     The last slot served may get a part of what it wants.
 
     Args:
-        wanted: samples each slot asks for; a negative number counts as 0.
+        wanted: samples each slot requests; a negative number counts as 0.
         keys: comparison keys; the slot with the largest key is served first (ties: lower slot).
         valid: slots that may get samples.
         available: candidates that may still be sampled in this step, see

@@ -1,7 +1,7 @@
 """From raw PRM scores to probabilities: how much to trust this PRM, the siblings and the policy.
 
 PRMs differ in what a score of .7 means and in whether they can tell siblings apart. A logistic
-model per PRM, fitted on training questions (`cats-jax calibrate`), puts all on one scale:
+model per PRM, fitted on training questions (`cats-jax calibrate`), puts all scores on one scale:
 
     P(step right | its parent is right)
         = sigmoid(intercept + slope * logit(s) + agreement * e + likelihood * logit(p))
@@ -9,8 +9,8 @@ model per PRM, fitted on training questions (`cats-jax calibrate`), puts all on 
 `s` is the PRM's score of the step. `e` are the log-odds of the step's text among its siblings,
 log((m + 1/2) / (n - m + 1/2)) for m of n children (the empirical logit; Haldane 1956). `p` is the
 step's probability under the policy at temperature 1, which is what the siblings' votes estimate.
-For a PRM that cannot rank steps the slope is near 0, and only votes or likelihood count. Of a step
-that the PRM has not scored
+For a PRM that cannot rank steps the slope is near 0, and only votes or likelihood count. For a step
+that the PRM has not scored,
 
     P(step right | its parent is right)
         = sigmoid(unscored_intercept + unscored_likelihood * logit(p))
@@ -87,9 +87,8 @@ def likelihood_odds(log_prob: Float[Array, "*B"]) -> Float[Array, "*B"]:
 def calibrate_children(pool: Paths, calibration: Calibration) -> Paths:
     """The pool with the newest step's score of every valid row calibrated.
 
-    A row that the PRM was not asked for takes the score of a sibling with the same text, if there
-    is one, and then counts as read. If the PRM was asked for any sibling, it has read their common
-    path.
+    A row without a PRM score takes the score of a sibling with the same text, if one is scored, and
+    then counts as read. If the PRM has scored any sibling, it has read their common path.
 
     Args:
         pool: children of one step, with raw newest scores; `text` is equal for equal texts

@@ -31,10 +31,10 @@ def check_expand_fn(
 ) -> None:
     """Call an expand function with requests of many kinds and check every expansion.
 
-    The requests are an empty one; then, from the root and with several sampling parameters (greedy
-    among them), steps until `max_depth - 1`, each from the children of the step before, with
-    different numbers of samples per slot, slots without samples and a full expansion; and last a
-    step to the end.
+    The first request is empty. Then follow steps from the root until `max_depth - 1`, each from the
+    children of the step before. They vary the sampling parameters (greedy among them) and the
+    number of samples per slot, with slots without samples and a full expansion. The last request is
+    a step to the end.
 
     Args:
         expand_fn: function to check.
@@ -44,7 +44,7 @@ def check_expand_fn(
         max_depth: number of steps, >= 1; the last one is a step to the end.
         num_slots: frontier slots of the requests, >= 1.
         seed: random seed of the requests and of the keys.
-        uses_scores: whether the requests ask for PRM scores; if not, all scores must be 0.
+        uses_scores: whether the requests include PRM scores; if not, all scores must be 0.
 
     Raises:
         AssertionError: a rule is broken; the message says which.

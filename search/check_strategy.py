@@ -1,4 +1,4 @@
-"""What every strategy owes the loop, as checks that any value of `Strategy` can be put to."""
+"""Checks of the contract between strategy and loop, for any value of `Strategy`."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ MAX_DEPTH = 3
 
 
 def check_strategy(strategy: Strategy, params: Any = (), *, seed: int = 0) -> None:
-    """Put a strategy through the contract of the loop, on searches with random children.
+    """Check a strategy against the contract of the loop, on searches with random children.
 
-    Sizes as Python numbers and traced; several N and budgets in one program; invalid candidates,
-    early ends, a spent budget; a tick after the end; searches side by side and alone; the facts
-    that the strategy states about itself.
+    The checks cover sizes as Python numbers and traced; several N and budgets in one program;
+    invalid candidates, early ends, a spent budget; a tick after the end; searches in a batch and
+    alone; the facts that the strategy states about itself.
 
     Args:
-        strategy: what is checked.
-        params: of its policy.
-        seed: of everything that is drawn.
+        strategy: strategy to check.
+        params: parameters of its policy.
+        seed: random seed of all draws.
 
     Raises:
-        AssertionError: a rule is broken; the message names the strategy, the rule and the way out.
+        AssertionError: a rule is broken; the message names the strategy, the rule and the remedy.
     """
     require = functools.partial(_require, strategy)
     _check_sizes(strategy, require)
@@ -44,7 +44,7 @@ def check_strategy(strategy: Strategy, params: Any = (), *, seed: int = 0) -> No
     full = CAPACITY * MAX_DEPTH
     cases = [
         *((n, budget, 0.2, 1.0) for n in (1, 3, CAPACITY) for budget in (0, 1, 5, n * MAX_DEPTH)),
-        # For the facts that a strategy states: all children valid, few and no scores.
+        # For the facts that a strategy states: all children valid, N = 1, scores of 0.
         (CAPACITY, full, 0.0, 1.0),
         (1, full, 0.0, 1.0),
         (CAPACITY, full, 0.0, 0.0),
@@ -120,7 +120,7 @@ _TRACED = ("plan", "base", "keep", "keep_finished", "answer", "init_memory", "re
 
 
 def _naming_functions(strategy: Strategy) -> Strategy:
-    """The strategy, whose functions are named in errors of code that can't be traced."""
+    """The strategy; an error of code that can't be traced names the function."""
     return dataclasses.replace(
         strategy,
         **{
@@ -193,7 +193,7 @@ def _check_search(
 def _check_facts(
     strategy: Strategy, usual: _Outcome, one_candidate: _Outcome, blind: _Outcome, require: Require
 ) -> None:
-    """What the strategy says of itself, where a search can tell."""
+    """The facts that the strategy states about itself, as far as a search shows them."""
     final, ticks, _ = usual
     if strategy.keeps_all_paths:
         paths = int(final.finished.valid.sum())
@@ -215,7 +215,7 @@ def _check_facts(
 
 
 class _Asked(NamedTuple):
-    """Of every tick: what was asked, whether an ended search stayed as it was, who got a child."""
+    """Per tick: the request, whether an ended search stayed as it was, whether all paths grew."""
 
     request: Request
     stays: Any
@@ -249,7 +249,7 @@ def _start(strategy: Strategy, n: int, budget: int) -> SearchState:
 def _search(
     strategy: Strategy, params: Any, world: Any, key: jax.Array, state: SearchState
 ) -> _Outcome:
-    """A whole search, what it asked tick by tick, and the row of its answer."""
+    """A whole search, its requests tick by tick, and the row of its answer."""
     final, ticks = rollout(
         params,
         world,

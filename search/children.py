@@ -1,4 +1,4 @@
-"""The rows of an expansion: whose children they are, and which the PRM is asked for."""
+"""The rows of an expansion: their parents, and which of them the PRM scores."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def children_of(
 def asked_rows(
     request: Request, parent: Int[Array, " N"], done: Bool[Array, " N"]
 ) -> Bool[Array, " N"]:
-    """The rows of an expansion that the PRM is asked for, if they are valid.
+    """The rows of an expansion that the PRM scores, if they are valid.
 
     Args:
         request: request that the expansion answers.

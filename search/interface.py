@@ -1,4 +1,4 @@
-"""What a search method is: the `Strategy` that plugs into the one loop, and its building blocks."""
+"""A search method as a `Strategy`, which plugs into the one loop, and its building blocks."""
 
 from __future__ import annotations
 
@@ -93,15 +93,15 @@ def keep_children(state: SearchState) -> tuple[Paths, Bool[Array, " N"], Any]:
 class Strategy:
     """A search method: pure functions and constants, static under `jit`.
 
-    Only `name` and `plan` are required; a width, a path score and an answer rule are what most
-    methods add. Build strategies in a cached factory (`search.beam(factor=4)`): equal arguments
-    then give the same object, so that nothing recompiles. `search.check_strategy` runs a value
-    through the contract below.
+    Only `name` and `plan` are required; most methods add a width, a path score and an answer rule.
+    Build strategies in a cached factory (`search.beam(factor=4)`): equal arguments then give the
+    same object, so that nothing recompiles. `search.check_strategy` checks a value against the
+    contract below.
 
     Attributes:
-        name: short name for error messages. Tables and result keys of a recipe's run have the
-            strategy's label there.
-        plan: `(params, key, state) -> (Request, M)`, each tick: what every frontier node asks for,
+        name: short name for error messages. Tables and result keys of a recipe's run use the
+            strategy's label in the recipe.
+        plan: `(params, key, state) -> (Request, M)`, each tick: the request of every frontier node,
             before contention, and the new memory. `params` are those of the method's policy, `()`
             without one; `key` is consumed. Build the request with `search.request`.
         width: `N -> K`, the number of paths kept; works on ints and on traced arrays.
@@ -113,35 +113,37 @@ class Strategy:
             `state.pool`, the children of the step; a method that keeps nodes in its memory returns
             those instead.
         keep_finished: `state -> Paths` at the end of a step, before `keep`: the finished paths with
-            which the search goes on, in the rows of `state.finished`, without gaps. None: all stay.
+            which the search continues, in the rows of `state.finished`, without gaps. None: all
+            stay.
         answer: rule that chooses among finished paths, see `search.answers`.
         init_memory: `state -> M`, the method's own pytree. Its structure, shapes and dtypes stay.
-        report: `(state, plan) -> pytree`, each tick, before a step ends: what the method tells a
+        report: `(state, plan) -> pytree`, each tick, before a step ends: the method's report to a
             recorder. CATS reports its decisions. A phase 0 with a `base` reports zeros.
-        num_phases: ticks per reasoning step; 1, or 1 + rounds for methods that look first.
-        base: `state -> (Request, M)`, the plan of phase 0 of methods with several phases. It knows
+        num_phases: ticks per reasoning step; 1, or 1 + rounds for methods that decide on the
+            children of phase 0.
+        base: `state -> (Request, M)`, the plan of phase 0 of methods with several phases. It takes
             neither params nor a key, so that a program for phase 0 holds no policy. None: `plan`.
         quiet_ends_step: after a phase other than 0 in which nothing is sampled, the later phases of
             the step sample nothing, report nothing and leave the memory as it is. The host then
-            goes on with the end of the step at once.
+            ends the step at once.
         num_steps: `(N, max_depth) -> steps` of a whole search, increasing in both; works on ints
             and on traced arrays. More than `max_depth` for methods that grow path after path.
         sampling: all settings that requests may use. A step bank must have recorded them.
-        uses_scores: False: the PRM is never asked. A method that asks for some nodes only says so
-            in `Request.scored` and `Request.score_ends`.
-        needs_step_scores: whether the method reads scores of unfinished paths. False: the score of
-            the newest step of finished paths is all it reads, and `scoring_ends` may ask for no
-            other. Of no meaning without `uses_scores`.
+        uses_scores: False: the PRM is never called. A method that needs scores of some nodes only
+            marks them in `Request.scored` and `Request.score_ends`.
+        needs_step_scores: whether the method reads scores of unfinished paths. False: it reads only
+            the score of the newest step of finished paths, so that `scoring_ends` may leave out all
+            others. No effect without `uses_scores`.
         keeps_all_paths: every path gets a child at every tick and none is ever dropped, so that
             the paths of a smaller N are among those of a larger one, whatever the PRM.
         ignores_num_candidates: one deterministic path; neither N nor the seed changes it.
-        weights_paths: the answer depends on `Paths.weight`, on how often a finished path stands in
+        weights_paths: the answer depends on `Paths.weight`, on how often a finished path occurs in
             the state, or on step scores that `keep` has changed. Stored trees hold none of these,
-            so that a search cannot be answered anew from them.
+            so that a search cannot be answered again from them.
         needs_calibration: the method reads `state.context.calibration`.
         needs_log_probs: the method reads `Paths.log_prob`; a search with a policy that does not
             report log-probabilities then fails with this reason.
-        config: settings of the method that callers may want to look at; the core does not.
+        config: settings of the method, for callers; the core does not read them.
     """
 
     name: str
@@ -182,7 +184,7 @@ class Strategy:
 
 @functools.cache
 def scoring_ends(strategy: Strategy) -> Strategy:
-    """The strategy, which asks the PRM only for children that end their answers.
+    """The strategy, with PRM scores requested only for children that end their answers.
 
     For outcome models, which read finished answers only. Equal arguments give the same object.
 
@@ -226,9 +228,8 @@ def request(
         num_samples: children each frontier slot wants; contention may grant fewer. A negative
             number counts as 0, and rows of slots without a path are ignored.
         sampling: parameters of all nodes.
-        scored: whether the PRM is asked for the children.
-        score_ends: whether the PRM is asked for children that end their answers, where `scored` is
-            False.
+        scored: whether the PRM scores the children.
+        score_ends: whether the PRM scores children that end their answers, where `scored` is False.
 
     Raises:
         TypeError: `num_samples` is not made of integers.
@@ -257,7 +258,7 @@ def request(
 def same_for_all(
     num_samples: Callable[[SearchState], Int[Array, ""]], sampling: Sampling
 ) -> Callable[..., tuple[Request, Any]]:
-    """A `plan` that asks `num_samples(state)` children of every node, whatever their scores."""
+    """A `plan` that requests `num_samples(state)` children of every node, whatever their scores."""
 
     def plan(params: Any, key: jax.Array, state: SearchState) -> tuple[Request, Any]:
         del params, key

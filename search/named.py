@@ -1,4 +1,4 @@
-"""The mapping of strategies by name, which says what to call for names that need more."""
+"""The mapping of strategies by name; for names that need parameters it says what to call."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .interface import Strategy
 
 
 class UnknownStrategyError(KeyError):
-    """There is no strategy of a name; the message says what to call or which names there are."""
+    """An unknown strategy name; the message says what to call or lists the known names."""
 
     def __str__(self) -> str:
         return str(self.args[0])
@@ -19,7 +19,7 @@ class NamedStrategies(Mapping[str, Strategy]):
 
     Args:
         known: the strategies.
-        elsewhere: for names of strategies that have no default settings, the call that makes one.
+        elsewhere: name -> call that makes the strategy, for strategies without default settings.
     """
 
     def __init__(self, known: Mapping[str, Strategy], elsewhere: Mapping[str, str]) -> None:
@@ -30,7 +30,7 @@ class NamedStrategies(Mapping[str, Strategy]):
         """The strategy of a name.
 
         Raises:
-            UnknownStrategyError: there is none.
+            UnknownStrategyError: no strategy with default settings has this name.
         """
         if name in self._known:
             return self._known[name]

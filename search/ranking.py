@@ -66,7 +66,7 @@ def prune(
 
 
 def first_of_equal(pool: Paths) -> Bool[Array, " N"]:
-    """Mark the first valid row of each parent, text and end: equal siblings stand once."""
+    """Mark the first valid row of each parent, text and end: equal siblings count once."""
     columns = lax.optimization_barrier((pool.parent, pool.text, pool.done))
     rows = jnp.arange(pool.valid.shape[0], dtype=jnp.int32)
     earlier = pool.valid[None, :] & (rows[:, None] > rows[None, :])

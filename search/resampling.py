@@ -1,9 +1,9 @@
-"""Resampling: how many copies of each particle go on, in proportion to its weight.
+"""Resampling: the number of copies of each particle, in proportion to its weight.
 
 A scheme is `(key, mass, total) -> copies`. `mass` is f[M], >= 0, with a positive sum; `copies` is
 i32[M], sums to `total`, and has the expected value `total * mass / sum(mass)`; a row of mass 0 gets
-none. `total` is at most M, and traced. Of the uniform numbers the i-th follows from `key` and i
-alone, so that padding changes none.
+no copy. `total` is at most M, and traced. The i-th uniform number depends only on `key` and i, so
+that padding does not change it.
 
 The schemes are compared in Douc, Cappé & Moulines: "Comparison of Resampling Schemes for Particle
 Filtering" (2005).
@@ -25,7 +25,7 @@ Resampling = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
 def multinomial(
     key: jax.Array, mass: Float[Array, " M"], total: Int[Array, ""]
 ) -> Int[Array, " M"]:
-    """Each of `total` copies is drawn on its own."""
+    """Draw each of `total` copies independently."""
     draws = jnp.arange(mass.shape[0], dtype=jnp.int32)
     uniform = jax.vmap(lambda i: jax.random.uniform(jax.random.fold_in(key, i), (), mass.dtype))
     row = rows_at(uniform(draws), mass)
@@ -33,16 +33,16 @@ def multinomial(
 
 
 def rows_at(uniform: Float[Array, "*B"], mass: Float[Array, " M"]) -> Int[Array, "*B"]:
-    """The row in whose share of the mass each number in [0, 1) falls; its mass is positive."""
+    """For each number in [0, 1), the row whose share of the mass, above 0, contains it."""
     cumulative = jnp.cumsum(mass)
-    # "right": a mass of 0 spans nothing. A product that rounds up to the sum is the last mass.
+    # "right": a mass of 0 has an empty share. A product that rounds up to the sum is the last mass.
     drawn = jnp.searchsorted(cumulative, uniform * cumulative[-1], side="right")
     last = jnp.searchsorted(cumulative, cumulative[-1], side="left")
     return jnp.minimum(drawn, last).astype(jnp.int32)
 
 
 def systematic(key: jax.Array, mass: Float[Array, " M"], total: Int[Array, ""]) -> Int[Array, " M"]:
-    """One uniform offset decides all roundings: the floor or the ceiling of the expected number."""
+    """Round each expected number down or up, all by one uniform offset."""
     cumulative = jnp.cumsum(mass)
     shares = cumulative / cumulative[-1]
     offset = jax.random.uniform(key, (), mass.dtype)
@@ -54,13 +54,13 @@ def systematic(key: jax.Array, mass: Float[Array, " M"], total: Int[Array, ""]) 
 
 
 def residual(key: jax.Array, mass: Float[Array, " M"], total: Int[Array, ""]) -> Int[Array, " M"]:
-    """The floors of the expected numbers, and a multinomial draw from what is left of each."""
+    """The floors of the expected numbers, and a multinomial draw from the remainders."""
     expected = mass / jnp.sum(mass) * total.astype(mass.dtype)
     certain = jnp.floor(expected)
     copies = certain.astype(jnp.int32)
     left = total - jnp.sum(copies)
     rest = expected - certain
-    # With nothing left every mass is as good, as long as its sum is positive.
+    # Without remainders nothing is drawn: any masses with a positive sum will do.
     rest = jnp.where(jnp.sum(rest) > 0, rest, mass)
     return copies + multinomial(key, rest, left)
 

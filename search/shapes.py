@@ -1,6 +1,6 @@
 """Checks of the shapes and dtypes that strategies and expand functions give to a tick.
 
-The checks run while the tick is traced; the compiled program has no cost from them. The checks of
+The checks run while the tick is traced; they cost nothing in the compiled program. The checks of
 values are in `check_expand`.
 """
 

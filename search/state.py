@@ -57,7 +57,7 @@ def init(
         depth_capacity: `T`, static; default `max_depth`, which must then be concrete.
 
     Raises:
-        ValueError: a concrete size breaks its range. Traced sizes are the caller's to check.
+        ValueError: a concrete size breaks its range. The caller must check traced sizes.
     """
     frontier_capacity = capacity if frontier_capacity is None else frontier_capacity
     if depth_capacity is None:
@@ -154,7 +154,7 @@ def empty_paths(capacity: int, depth_capacity: int, root: Any) -> Paths:
 def with_newest_scores(
     paths: Paths, marked: Bool[Array, " N"], scores: Float[Array, " N"]
 ) -> Paths:
-    """The paths; the newest step of each marked row, which has a step, has another score."""
+    """The paths with a new score for the newest step of each marked row; each has a step."""
     positions = jnp.arange(paths.step_scores.shape[1], dtype=jnp.int32)
     newest = marked[:, None] & (positions[None, :] == paths.depth[:, None] - 1)
     return paths.replace(step_scores=jnp.where(newest, scores[:, None], paths.step_scores))

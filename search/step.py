@@ -119,7 +119,7 @@ def commit(
         used=state.used + granted,
         memory=plan.memory,
     )
-    # The pool keeps raw scores until the step ends: more siblings may change what they mean.
+    # The pool keeps raw scores until the step ends: more siblings may change their calibration.
     judged = _judge(grown, strategy)
     none_ended = jnp.full(num_samples.shape, -1, jnp.int32)
     in_step = (grown.replace(phase=state.phase + 1), none_ended)
@@ -170,7 +170,7 @@ def _append_children(
     newest = (
         jnp.arange(pool.step_scores.shape[1], dtype=jnp.int32)[None, :] == parent_depth[:, None]
     )
-    # Nobody asked for the other scores, whatever the expansion says.
+    # Scores that were not requested are ignored, whatever the expansion holds.
     scored = asked_rows(plan.request, parent, child.done)
     score = jnp.where(scored, child.score, 0.0)
     # At the root there is no group to inherit: N children form K groups of equal size.

@@ -16,8 +16,8 @@ from flax import struct
 class Calibration(NamedTuple):
     """Numbers of a PRM and a policy that give P(step right), see `search.calibration`.
 
-    The defaults leave a score as it is, and take a step that the PRM has not scored to be right
-    with the step's probability under the policy.
+    The defaults leave a score as it is. A step that the PRM has not scored gets its probability
+    under the policy.
     """
 
     intercept: Any = 0.0  # f32[]
@@ -39,7 +39,7 @@ class Context(NamedTuple):
     sparsity_total: Any = 0.0  # f32[]; share of the PRM's parameters near zero, in [0, 1]
     sparsity_last_layer: Any = 0.0  # f32[]; the same of the PRM's last layer
     calibration: Calibration = Calibration()
-    prm_rate: Any = 1.0  # f32[]; what a token costs that the PRM reads, in tokens of the policy
+    prm_rate: Any = 1.0  # f32[]; cost of a PRM token relative to a policy token
 
 
 class Paths(struct.PyTreeNode):
@@ -53,15 +53,15 @@ class Paths(struct.PyTreeNode):
     step_scores: jax.Array  # f32[N, T]; PRM score of each step, in [0, 1]; 0 beyond depth
     log_prob: jax.Array  # f32[N]; of the newest step under the policy, nats
     num_tokens: jax.Array  # i32[N]; of the newest step
-    unread: jax.Array  # i32[N]; tokens behind the last step that the PRM was asked for
+    unread: jax.Array  # i32[N]; tokens after the last step that the PRM has read
     answer: jax.Array  # i32[N]; class of equal answers, -1 for none
     text: jax.Array  # i32[N]; equal for equal step texts under one parent
-    weight: jax.Array  # f32[N]; 1 unless a strategy says otherwise
+    weight: jax.Array  # f32[N]; 1 unless a strategy sets another
     embedding: Any  # E[N, ...]; a candidate's id on the host, a latent in the simulator
 
 
 class SearchState(struct.PyTreeNode):
-    """Everything one search knows between two ticks."""
+    """The whole state of one search between two ticks."""
 
     frontier: Paths  # paths that may grow, best K at most
     pool: Paths  # children of this step so far; row = order of sampling
@@ -86,8 +86,8 @@ class Request(struct.PyTreeNode):
     temperature: jax.Array  # f32[N]; 0 = greedy
     top_p: jax.Array  # f32[N]; 1 = off
     top_k: jax.Array  # i32[N]; 0 = off
-    scored: jax.Array  # bool[N]; ask the PRM for the children's scores
-    score_ends: jax.Array  # bool[N]; ask it for those that end their answers, even if not `scored`
+    scored: jax.Array  # bool[N]; request PRM scores of the children
+    score_ends: jax.Array  # bool[N]; request those of children that end, even if not `scored`
     to_end: jax.Array  # bool[N]; lift the step stop
     depth: jax.Array  # i32[N]; of the parent
     used: jax.Array  # i32[]; candidates that earlier ticks of this step sampled
@@ -103,7 +103,7 @@ class Expansion(struct.PyTreeNode):
 
     valid: jax.Array  # bool[N]
     parent: jax.Array  # i32[N]; frontier slot
-    score: jax.Array  # f32[N]; PRM score of the step, in [0, 1]; 0 if the PRM was not asked
+    score: jax.Array  # f32[N]; PRM score of the step, in [0, 1]; 0 if not requested
     done: jax.Array  # bool[N]
     answer: jax.Array  # i32[N]
     text: jax.Array  # i32[N]
@@ -130,4 +130,4 @@ class StepOutput(struct.PyTreeNode):
     path_score: jax.Array  # f32[N]; of every pool row, before a step's end empties the pool
     ended: jax.Array  # i32[N]; parents of the paths that ended here, in row order; then -1
     active: jax.Array  # bool[]; False for a tick after the end
-    report: Any  # what the strategy tells a recorder; CATS: a `Decision`; () by default
+    report: Any  # the strategy's report to a recorder; CATS: a `Decision`; () by default

@@ -4,13 +4,13 @@ The paper is the one named in `theory.paper`, which holds its tables as data. Se
 and theorems are cited by their printed numbers, tables by their labels in its source.
 
 Every function takes numbers or arrays that broadcast, computes in float64 and returns the value of
-the formula as it comes, never clipped; `is_vacuous_upper` and `is_vacuous_lower` tell whether it
-says anything. What is undefined raises a ValueError that names argument, value and assumption, also
-when one element of an array offends; a defined question whose answer is "no such number" returns
+the formula, never clipped; `is_vacuous_upper` and `is_vacuous_lower` tell whether it is vacuous. An
+undefined value raises a ValueError that names argument, value and assumption, even if only one
+element of an array is undefined. A defined question whose answer is "no such number" returns
 infinity.
 
-`theory.estimators` finds from data what the bounds take as given; `theory.check_all()` and each
-`theory.check_*` put a claim to the test (`theory.checks`).
+`theory.estimators` estimates from data what the bounds take as given. Each `theory.check_*` tests a
+claim, and `theory.check_all()` tests all (`theory.checks`).
 """
 
 __distribution__ = "cats-jax"
@@ -92,7 +92,7 @@ from .vacuity import is_vacuous_upper as is_vacuous_upper
 if not _TYPE_CHECKING:
 
     def __getattr__(name: str) -> object:
-        """`checks`, `estimators`, every `check_*`: loaded when asked for, for checks need JAX."""
+        """`checks`, `estimators` and `check_*`, loaded on first access because checks need JAX."""
         if name in ("checks", "estimators"):
             return _import_module(f".{name}", __name__)
         if name.startswith("check_"):

@@ -1,7 +1,7 @@
-"""What every function here asks of its arguments, and the error when an assumption is broken.
+"""Checks of the arguments of every function here, and the error for a broken assumption.
 
-Everything comes in as numbers or arrays that broadcast and leaves as float64. One broken element
-breaks the call: the error names the argument, the first offending value and the assumption.
+Arguments are numbers or arrays that broadcast; they are converted to float64. One invalid element
+makes the call fail: the error names the argument, the first offending value and the assumption.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-# `ArrayLike` has numbers only as `complex`, which they are to a type checker but not at run time,
-# where tests check; and no tuples.
+# `ArrayLike` has numbers only as `complex`, which a type checker accepts and the run-time checks of
+# the tests do not. It has no tuples.
 Numbers = npt.ArrayLike | float | int | Sequence[Any]
 
 Array = npt.NDArray[np.float64]
-# What numpy makes of a computation: without axes a scalar, else an array.
+# The result of a numpy computation: without axes a scalar, else an array.
 Floats = np.float64 | Array
 Flags = np.bool_ | npt.NDArray[np.bool_]
 
@@ -143,14 +143,14 @@ def error_rate(value: Numbers) -> Array:
 
 
 def inner_mean(name: str, value: Numbers) -> Array:
-    """A mean that is put to the test, in (0, 1)."""
+    """A mean that is tested, in (0, 1)."""
     array = real(name, value)
     require(name, array, (array > 0) & (array < 1), "a mean in (0, 1) is put to the test")
     return array
 
 
 def sample(name: str, values: Numbers, low: float = 0.0) -> Array:
-    """Independent values in [low, 1], one a question: f64[n], n >= 1."""
+    """Independent values in [low, 1], one per question: f64[n], n >= 1."""
     array = real(name, values)
     if array.ndim != 1 or not array.size:
         raise ValueError(f"{name} has shape {list(array.shape)}: a list of values is needed")
@@ -175,7 +175,7 @@ def gap_and_epsilon(gap: Numbers, epsilon: Numbers) -> tuple[Array, Array]:
 
 
 def require(name: str, values: Floats, holds: Flags, assumption: str) -> None:
-    """Raises ValueError for the first element that does not hold."""
+    """Raises ValueError for the first element that breaks the assumption."""
     if np.all(holds):
         return
     index = tuple(int(axis) for axis in np.argwhere(~np.asarray(holds))[0])

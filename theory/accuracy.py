@@ -1,12 +1,12 @@
-"""How often the best-scored of N paths is correct: the paper's theorem and what repairs it.
+"""How often the best-scored of N paths is correct: the paper's theorem and its repair.
 
-Best-of-N only: N paths drawn independently, each correct with probability p1, the one with the
-highest score is returned. Scores deviate from the true values by at most `epsilon` with
-probability at least 1 - delta; t = gap / epsilon and c = exp(-t**2 / 8).
+The theorems are about best-of-N: N paths are drawn independently, each correct with probability p1,
+and the one with the highest score is returned. Scores deviate from the true values by at most
+`epsilon` with probability at least 1 - delta; t = gap / epsilon and c = exp(-t**2 / 8).
 
-The gap in the paper's theorem 4.5 (eq. 6) is the difference in true value between the best and
-the second-best path of a draw. It is itself random, and the theorem is false for its mean or its
-realised value and says nothing for a gap that holds for every draw. Use it averaged over the draws
+The gap in the paper's theorem 4.5 (eq. 6) is the difference in true value between the best and the
+second-best path of a draw. This gap is itself random. The theorem is false for its mean or its
+realised value, and vacuous for a gap that holds for every draw. Use it averaged over the draws
 (`accuracy_lower_bound_averaged`) or with a threshold (`accuracy_lower_bound_threshold`), or use the
 repaired theorem (`accuracy_lower_bound_margin`), whose margin separates correct from wrong paths
 and is a property of the question.
@@ -25,8 +25,8 @@ def coverage(p1: Numbers, num_candidates: Numbers) -> Floats:
     """Probability that at least one of N independent paths is correct, p_N.
 
     1 - (1 - p1)**N, to full precision for small p1 and large N. The p_N of theorem 4.5 is the
-    probability that some path has a true value of at least tau; that and "some path is correct"
-    are taken for the same thing here.
+    probability that some path has a true value of at least tau; here that event and "some path is
+    correct" are treated as the same.
 
     Args:
         p1: probability that one path is correct.
@@ -50,11 +50,11 @@ def accuracy_lower_bound(
 
     p_N (1 - delta - (N - 1) exp(-gap**2 / (8 epsilon**2))).
 
-    True for a gap that holds in every draw with a correct path, and only if deviations exceed
-    epsilon with probability at most delta *given* the draw; if that is so only on average over the
-    draws, what the proof gives is `accuracy_lower_bound_union`. False if `gap` is the mean or the
-    realised gap. For N >= 3 it is positive only where gap > 2 epsilon, where no mis-ranking is
-    possible at all. It falls with N once N is large (`optimal_num_candidates`).
+    The bound is true for a gap that holds in every draw with a correct path, and only if deviations
+    exceed epsilon with probability at most delta *given* the draw. If that holds only on average
+    over the draws, the proof gives `accuracy_lower_bound_union`. The bound is false if `gap` is the
+    mean or the realised gap. For N >= 3 it is positive only where gap > 2 epsilon, where no
+    mis-ranking is possible at all. It falls with N once N is large (`optimal_num_candidates`).
 
     Args:
         coverage: p_N, probability that some path is correct.
@@ -64,7 +64,7 @@ def accuracy_lower_bound(
         delta: probability that the deviations are larger, in [0, 1).
 
     Returns:
-        The bound as it comes; says nothing at or below 0 (`is_vacuous_lower`).
+        The bound, unclipped; vacuous at or below 0 (`is_vacuous_lower`).
 
     Raises:
         ValueError: an argument outside its range, or gap and epsilon both 0.
@@ -79,13 +79,13 @@ def accuracy_lower_bound(
 def accuracy_lower_bound_union(
     coverage: Numbers, gap: Numbers, epsilon: Numbers, *, num_candidates: Numbers, delta: Numbers
 ) -> Floats:
-    """What the paper's proof (appendix C) gives: delta is subtracted outside the bracket.
+    """The bound of the paper's proof (appendix C), with delta subtracted outside the bracket.
 
     p_N (1 - (N - 1) exp(-gap**2 / (8 epsilon**2))) - delta.
 
     The union bound adds the probability delta of large deviations to that of a draw without a
     correct path; the printed theorem multiplies it by p_N. The difference, delta (1 - p_N), is
-    real: there are laws whose accuracy is p_N - delta. Assumptions on the gap as for
+    attained: there are laws whose accuracy is p_N - delta. The assumptions on the gap are those of
     `accuracy_lower_bound`.
 
     Args:
@@ -96,7 +96,7 @@ def accuracy_lower_bound_union(
         delta: probability that the deviations are larger, in [0, 1).
 
     Returns:
-        The bound as it comes; says nothing at or below 0.
+        The bound, unclipped; vacuous at or below 0.
 
     Raises:
         ValueError: an argument outside its range, or gap and epsilon both 0.
@@ -125,7 +125,7 @@ def accuracy_lower_bound_averaged(
         delta: in [0, 1), `f64[*B]`.
 
     Returns:
-        The bound, `f64[*B]`; never negative; says nothing at 0.
+        The bound, `f64[*B]`; never negative; vacuous at 0.
 
     Raises:
         ValueError: an argument outside its range, no draw, or a gap and its epsilon both 0.
@@ -158,7 +158,7 @@ def accuracy_lower_bound_threshold(
         delta: probability that the deviations are larger, in [0, 1).
 
     Returns:
-        The bound as it comes; says nothing at or below 0.
+        The bound, unclipped; vacuous at or below 0.
 
     Raises:
         ValueError: an argument outside its range, or gap and epsilon both 0.
@@ -173,7 +173,7 @@ def accuracy_lower_bound_threshold(
 def accuracy_lower_bound_margin(
     p1: Numbers, gap: Numbers, epsilon: Numbers, *, num_candidates: Numbers, delta: Numbers
 ) -> Floats:
-    """The repaired accuracy theorem: grows with N, and to 1 - delta for gap > epsilon.
+    """The repaired accuracy theorem, which grows with N, to 1 - delta for gap > epsilon.
 
     1 - (1 - p1 (1 - epsilon / gap))**N - delta for epsilon < gap <= 2 epsilon; p_N - delta for
     gap > 2 epsilon, where mis-ranking is impossible; -delta for gap <= epsilon, where accuracy
@@ -181,9 +181,9 @@ def accuracy_lower_bound_margin(
 
     Here `gap` is a margin: no path has a true value in (tau - gap, tau), tau being the value from
     which a path is correct. Deviations of correct paths are independent, mean zero and at most
-    epsilon; of wrong paths only their upper limit epsilon is used. A wrong path wins only if
-    *every* correct one falls by at least gap - epsilon, each with probability at most
-    epsilon / gap (Markov), and E[x**K] = (1 - p1 + p1 x)**N for K ~ Binomial(N, p1).
+    epsilon; for wrong paths only the upper limit epsilon is used. A wrong path wins only if *every*
+    correct one falls by at least gap - epsilon, each with probability at most epsilon / gap
+    (Markov), and E[x**K] = (1 - p1 + p1 x)**N for K ~ Binomial(N, p1).
 
     Args:
         p1: probability that one path is correct.
@@ -193,7 +193,7 @@ def accuracy_lower_bound_margin(
         delta: probability that the assumptions on the deviations fail, in [0, 1).
 
     Returns:
-        The bound as it comes; says nothing at or below 0.
+        The bound, unclipped; vacuous at or below 0.
 
     Raises:
         ValueError: an argument outside its range, or gap and epsilon both 0.
@@ -208,9 +208,9 @@ def accuracy_lower_bound_margin_dependent(
 ) -> Floats:
     """The repaired theorem without independence of the deviations.
 
-    p_N (1 - epsilon / gap) - delta for epsilon < gap <= 2 epsilon, p_N - delta beyond, -delta
-    for gap <= epsilon. Covers a reward model whose errors are shared by all paths of a question,
-    as training randomness is.
+    p_N (1 - epsilon / gap) - delta for epsilon < gap <= 2 epsilon, p_N - delta beyond, -delta for
+    gap <= epsilon. It covers a reward model whose errors are shared by all paths of a question, for
+    example from training randomness.
 
     Args:
         p1: probability that one path is correct.
@@ -220,7 +220,7 @@ def accuracy_lower_bound_margin_dependent(
         delta: probability that the assumptions on the deviations fail, in [0, 1).
 
     Returns:
-        The bound as it comes; says nothing at or below 0.
+        The bound, unclipped; vacuous at or below 0.
 
     Raises:
         ValueError: an argument outside its range, or gap and epsilon both 0.
@@ -246,7 +246,7 @@ def accuracy_lower_bound_pairs(
         delta: probability that the assumptions on the deviations fail, in [0, 1).
 
     Returns:
-        The bound as it comes; says nothing at or below 0.
+        The bound, unclipped; vacuous at or below 0.
 
     Raises:
         ValueError: an argument outside its range.
@@ -331,7 +331,7 @@ def any_of(p: Floats, n: Floats) -> Floats:
 
 
 def win_probability(p1: Floats, gap: Numbers, epsilon: Numbers) -> Floats:
-    """Probability, at least, that a path is correct and its score can't be reached by a wrong one.
+    """Least probability that a path is correct and no wrong one can reach its score.
 
     p1 (1 - epsilon / gap) for epsilon < gap <= 2 epsilon, p1 beyond, 0 up to epsilon.
     """

@@ -1,4 +1,4 @@
-"""The divergence between two coins, and its upper inverse."""
+"""The KL divergence between two Bernoulli laws, and its upper inverse."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def kl_bernoulli(q: Numbers, p: Numbers) -> Floats:
         q, p: probabilities.
 
     Returns:
-        The divergence; inf where p excludes what q allows.
+        The divergence; inf where p excludes an outcome that q allows.
 
     Raises:
         ValueError: an argument outside [0, 1].
@@ -33,8 +33,8 @@ def kl_bernoulli(q: Numbers, p: Numbers) -> Floats:
 def kl_inverse(q: Numbers, c: Numbers) -> Floats:
     """The largest p with kl(q || p) <= c: an upper bound on a mean whose estimate is q.
 
-    Solved by Newton's method from above, which a convex increasing function makes safe. kl(0 || p)
-    has the explicit inverse 1 - exp(-c).
+    Solved by Newton's method from above, which converges for a convex increasing function. kl(0 ||
+    p) has the explicit inverse 1 - exp(-c).
 
     Args:
         q: a probability.

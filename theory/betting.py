@@ -7,14 +7,14 @@ mean of the wealth over 50 fixed shares,
     W_t(m) = mean_j prod_(i <= t) (1 + eta_j (x_i / m - 1)),   eta_j = sin^2(pi (2 j + 1) / 200),
 
 is therefore a nonnegative supermartingale that starts at 1, and exceeds 1 / delta at some time with
-probability delta at most (Ville 1939). W_t falls as m rises, so that all m with W >= 1 / delta are
+probability at most delta (Ville 1939). W_t falls as m rises, so that all m with W >= 1 / delta are
 refuted together (Waudby-Smith and Ramdas: "Estimating means of bounded random variables by
 betting", 2024, arXiv:2010.09686). The shares are ours: fixed before the data, so that the order of
 the values does not matter at a fixed n, and dense at both ends of [0, 1].
 
-The values must be independent of one another, or at least of mean m given the past: of several
-seeds or solutions of one question take the mean. For one 0 or 1 a question `binomial_lower` is
-sharper at a fixed n.
+The values must be independent of one another, or at least of mean m given the past: average several
+seeds or solutions of one question. For a single 0 or 1 per question `binomial_lower` is sharper at
+a fixed n.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def log_wealth(values: Numbers, mean: Numbers) -> Floats:
     """ln W_n(m), the logarithm of the evidence against a mean of at most m.
 
     Args:
-        values: x, f64[n] in [0, 1], one a question.
+        values: x, f64[n] in [0, 1], one per question.
         mean: m in (0, 1), a number or an array.
 
     Returns:
@@ -51,7 +51,7 @@ def log_wealth(values: Numbers, mean: Numbers) -> Floats:
 
 
 def running_log_wealth(values: Numbers, mean: float) -> Array:
-    """ln W_t(m) after each value: f64[n]. It may be looked at after each, see the module.
+    """ln W_t(m) after each value: f64[n]. It may be inspected after each, see the module.
 
     Args:
         values: x, f64[n] in [0, 1], in the order in which they came.
@@ -69,7 +69,7 @@ def betting_p(values: Numbers, mean: Numbers) -> Floats:
     """p value of "the mean is at most m": min(1, 1 / W_n(m)).
 
     Args:
-        values: x, f64[n] in [0, 1], one a question.
+        values: x, f64[n] in [0, 1], one per question.
         mean: m in (0, 1), a number or an array.
 
     Raises:
@@ -82,11 +82,11 @@ def betting_lower(values: Numbers, *, delta: float) -> float:
     """The largest m that the values refute: with probability 1 - delta the mean is above it.
 
     Args:
-        values: x, f64[n] in [0, 1], one a question.
+        values: x, f64[n] in [0, 1], one per question.
         delta: in (0, 1).
 
     Returns:
-        The bound in [0, 1]; 0, which says nothing, if all values are 0.
+        The bound in [0, 1]; 0, which is vacuous, if all values are 0.
 
     Raises:
         ValueError: an argument outside its range.
@@ -100,14 +100,14 @@ def betting_lower(values: Numbers, *, delta: float) -> float:
 
 
 def betting_upper(values: Numbers, *, delta: float) -> float:
-    """With probability 1 - delta the mean is below: 1 minus `betting_lower` of 1 - x.
+    """Upper bound on the mean with probability 1 - delta: 1 minus `betting_lower` of 1 - x.
 
     Args:
-        values: x, f64[n] in [0, 1], one a question.
+        values: x, f64[n] in [0, 1], one per question.
         delta: in (0, 1).
 
     Returns:
-        The bound in [0, 1]; 1, which says nothing, if all values are 1.
+        The bound in [0, 1]; 1, which is vacuous, if all values are 1.
 
     Raises:
         ValueError: an argument outside its range.
@@ -116,10 +116,10 @@ def betting_upper(values: Numbers, *, delta: float) -> float:
 
 
 def paired_lower(differences: Numbers, *, delta: float) -> float:
-    """With probability 1 - delta the mean difference of two paired values in [0, 1] is above it.
+    """Lower bound, with probability 1 - delta, on the mean difference of paired values in [0, 1].
 
     Args:
-        differences: D, f64[n] in [-1, 1], one a question. (1 + D) / 2 lies in [0, 1].
+        differences: D, f64[n] in [-1, 1], one per question. (1 + D) / 2 lies in [0, 1].
         delta: in (0, 1).
 
     Returns:
@@ -133,7 +133,7 @@ def paired_lower(differences: Numbers, *, delta: float) -> float:
 
 
 def paired_upper(differences: Numbers, *, delta: float) -> float:
-    """With probability 1 - delta the mean difference is below; see `paired_lower`."""
+    """Upper bound, with probability 1 - delta, on the mean difference; see `paired_lower`."""
     return -paired_lower(-arguments.sample("differences", differences, -1.0), delta=delta)
 
 
@@ -144,8 +144,8 @@ def cost_upper(costs: Numbers, *, limit: Numbers, delta: float, num_choices: int
     accuracy the two levels add up: give each of them a share of delta.
 
     Args:
-        costs: f64[n] in [0, limit], one a question: candidates, tokens, FLOPs.
-        limit: largest cost that a question can have, as a budget makes sure.
+        costs: f64[n] in [0, limit], one per question: candidates, tokens, FLOPs.
+        limit: largest cost that a question can have, enforced by a budget.
         delta: in (0, 1).
         num_choices: G, number of configurations that could have been chosen, >= 1.
 
@@ -166,10 +166,10 @@ def cost_upper(costs: Numbers, *, limit: Numbers, delta: float, num_choices: int
 def binary_log_wealth(successes: Numbers, trials: Numbers, mean: Numbers) -> Floats:
     """ln W of S successes in t trials against a mean of at most m, for values that are 0 or 1.
 
-    The bet is on all means p in (m, 1) alike: W = 1 / (1 - m) times the integral over them of
+    The bet is uniform over all means p in (m, 1): W = 1 / (1 - m) times the integral over them of
     (p / m)^S ((1 - p) / (1 - m))^(t - S). In logarithms it is ln B(S + 1, t - S + 1)
-    + ln Pr[Beta(S + 1, t - S + 1) > m] - ln(1 - m) - S ln m - (t - S) ln(1 - m). It may be looked
-    at after each trial (Ville 1939; the mixture is Robbins' of 1970).
+    + ln Pr[Beta(S + 1, t - S + 1) > m] - ln(1 - m) - S ln m - (t - S) ln(1 - m). It may be
+    inspected after each trial (Ville 1939; the mixture is Robbins' of 1970).
 
     Args:
         successes: S, whole, at least 0.
@@ -195,7 +195,8 @@ def anytime_lower(successes: int, trials: int, *, delta: float) -> float:
     """Lower bound on a share of successes that holds after every trial at once.
 
     The largest m with W >= 1 / delta, see `binary_log_wealth`; W falls as m rises. A bound for a
-    fixed number of trials, such as `binomial_lower`, fails when it is looked at after each.
+    fixed number of trials, such as `binomial_lower`, is not valid when it is inspected after each
+    trial.
 
     Args:
         successes: S, whole, at least 0.
@@ -203,7 +204,7 @@ def anytime_lower(successes: int, trials: int, *, delta: float) -> float:
         delta: in (0, 1).
 
     Returns:
-        The bound in [0, 1]; 0, which says nothing, without a success.
+        The bound in [0, 1]; 0, which is vacuous, without a success.
 
     Raises:
         ValueError: an argument outside its range.

@@ -1,9 +1,9 @@
-"""How many candidates a target accuracy takes, by the paper's bound and by the repaired one.
+"""How many candidates a target accuracy needs, by the paper's bound and by the repaired one.
 
 The paper's bound (eq. 6), f(N) = p_N (1 - delta - (N - 1) c), c = exp(-gap**2 / (8 epsilon**2)),
 rises up to N* and falls from there on, because every further candidate is one more that may win by
-mistake. So what it certifies is an interval of N, empty if f(N*) is below the target. The bound of
-`accuracy_lower_bound_margin` only rises.
+mistake. It therefore certifies an interval of N, which is empty if f(N*) is below the target. The
+bound of `accuracy_lower_bound_margin` only rises.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ._arguments import Flags, Floats, Numbers
 from .accuracy import any_of, never_misranked, win_probability
 from .misranking import PAPER_DIVISOR, hoeffding_exponent
 
-# A target that is met up to rounding is met: 1 - 0.9**2 should reach 0.19.
+# A target that is met up to rounding counts as met: 1 - 0.9**2 should reach 0.19.
 _ROUNDING = 1e-14
 
 
@@ -30,11 +30,11 @@ def required_coverage(
 
     target / (1 - delta - (N - 1) c). The corollary says that coverage "must satisfy" this; its
     proof (appendix D) shows that it is *sufficient*, and accuracies above the target with less
-    coverage exist. It holds only for a positive denominator, an assumption that stands in the proof
-    and not in the statement.
+    coverage exist. It holds only for a positive denominator; the proof assumes this and the
+    statement omits it.
 
     Args:
-        target: accuracy asked for, in [0, 1].
+        target: required accuracy, in [0, 1].
         gap: difference of the true values of the best and the second-best path, at least 0.
         epsilon: largest deviation of a score, at least 0.
         num_candidates: N, at least 1.
@@ -90,7 +90,7 @@ def smallest_budget(
     Sufficient under the assumptions of `accuracy_lower_bound`, not necessary.
 
     Args:
-        target: accuracy asked for, in [0, 1].
+        target: required accuracy, in [0, 1].
         p1: probability that one path is correct.
         gap: difference of the true values of the best and the second-best path, at least 0.
         epsilon: largest deviation of a score, at least 0.
@@ -113,11 +113,11 @@ def largest_budget(
 ) -> Floats:
     """The most candidates for which the paper's bound still reaches a target.
 
-    Together with `smallest_budget` the interval of budgets that the paper's bound certifies; an
-    empty one is [inf, 0].
+    Together with `smallest_budget` it gives the interval of budgets that the paper's bound
+    certifies; an empty interval is [inf, 0].
 
     Args:
-        target: accuracy asked for, in [0, 1].
+        target: required accuracy, in [0, 1].
         p1: probability that one path is correct.
         gap: difference of the true values of the best and the second-best path, at least 0.
         epsilon: largest deviation of a score, at least 0.
@@ -147,10 +147,10 @@ def smallest_budget_margin(
 
     The smallest whole N >= ln(1 - target - delta) / ln(1 - p1 (1 - epsilon / gap)), with p1 alone
     for gap > 2 epsilon. It has the property that section 4.3 reads into corollary 4.6: larger
-    deviations take more candidates.
+    deviations need more candidates.
 
     Args:
-        target: accuracy asked for, in [0, 1].
+        target: required accuracy, in [0, 1].
         p1: probability that one path is correct.
         gap: the margin between correct and wrong paths, at least 0.
         epsilon: largest deviation, at least 0.
@@ -179,7 +179,7 @@ def smallest_budget_margin(
 
 @dataclasses.dataclass(frozen=True)
 class _PaperClaim:
-    """That f(N) = p_N (1 - delta - (N - 1) c) reaches the target; all arrays of one shape."""
+    """The claim f(N) = p_N (1 - delta - (N - 1) c) >= target; all arrays of one shape."""
 
     target: Floats
     p1: Floats

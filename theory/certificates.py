@@ -1,7 +1,7 @@
 """What an observed search proves about its own answer, given a bound on the scores' deviations.
 
-Only |score - true value| <= epsilon is used, for every path compared; no mean zero, no
-independence, no number of candidates. Epsilon has to hold for the paths of this search: estimate it
+Only |score - true value| <= epsilon is used, for every path compared. Mean zero, independence and
+the number of candidates are not used. Epsilon has to hold for the paths of this search: estimate it
 on held-out data and account for the share of paths that exceed it.
 """
 

@@ -1,9 +1,9 @@
 """How often a wrong path is ranked above the best one: two paths, and the best of many.
 
-The best path is ahead by `gap` in true value, every score deviates from its true value by at most
-`epsilon`, t = gap / epsilon. Ties count as errors, so at t = 2 an error is still possible and only
-beyond it impossible. Upper bounds say which of "independent" and "mean zero" they need; exact laws
-are for independent deviations of one law.
+The best path is ahead by `gap` in true value. Every score deviates from its true value by at most
+`epsilon`; t = gap / epsilon. Ties count as errors, so an error is still possible at t = 2, and
+impossible beyond. Upper bounds say which of "independent" and "mean zero" they need; exact values
+are for independent, identically distributed deviations.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from scipy import special
 from . import _arguments as arguments
 from ._arguments import Array, Floats, Numbers
 
-# Of t**2 in the exponent: a difference with range 4 epsilon, and two terms with range 2 epsilon.
+# Divisors of t**2 in the exponent: a difference with range 4 epsilon, and two terms with range 2
+# epsilon.
 PAPER_DIVISOR = 8.0
 INDEPENDENT_DIVISOR = 4.0
 
@@ -81,8 +82,8 @@ def misranking_bernstein(gap: Numbers, epsilon: Numbers, *, standard_deviation: 
         gap: difference of the true values, at least 0.
         epsilon: largest deviation, at least 0; 0 gives 0.
         standard_deviation: of one deviation, in [0, epsilon]: mean-zero deviations of at most
-            epsilon can't have a larger one. The next float64 above epsilon passes too, for a
-            standard deviation equal to epsilon may be rounded to it.
+            epsilon can't have a larger one. The next float64 above epsilon is accepted too, because
+            a standard deviation equal to epsilon may be rounded to it.
 
     Returns:
         An upper bound on the probability of an error.
@@ -151,8 +152,8 @@ def misranking_uniform(gap: Numbers, epsilon: Numbers, *, num_candidates: Number
     gap, epsilon = arguments.gap_and_epsilon(gap, epsilon)
     gap, epsilon, n = np.broadcast_arrays(gap, epsilon, arguments.num_candidates(num_candidates))
     slack = _slack(gap, epsilon) / 2
-    # The difference of two nearly equal numbers where N slack is small: there the integral of
-    # 1 - x**(N - 1) from t/2 to 1 that it came from.
+    # Where N slack is small, this is the difference of two nearly equal numbers. There it is
+    # computed as the integral of 1 - x**(N - 1) from t/2 to 1, which it equals.
     nodes = slack[..., None] * (_NODES + 1) / 2
     with np.errstate(divide="ignore", invalid="ignore"):
         integrand = -np.expm1((n[..., None] - 1) * np.log1p(-nodes))
@@ -210,7 +211,7 @@ def misranking_worst_case(gap: Numbers, epsilon: Numbers) -> Floats:
         epsilon: largest deviation, at least 0.
 
     Returns:
-        An upper bound on the probability of an error, and the least one.
+        The least upper bound on the probability of an error.
 
     Raises:
         ValueError: an argument outside its range, or both 0.
@@ -231,7 +232,7 @@ def misranking_worst_case_dependent(gap: Numbers, epsilon: Numbers) -> Floats:
         epsilon: largest deviation, at least 0.
 
     Returns:
-        An upper bound on the probability of an error, and the least one.
+        The least upper bound on the probability of an error.
 
     Raises:
         ValueError: an argument outside its range, or both 0.
@@ -254,7 +255,7 @@ def misranking_any_number(gap: Numbers, epsilon: Numbers) -> Floats:
         epsilon: largest deviation, at least 0.
 
     Returns:
-        An upper bound on the probability of an error; says nothing for gap <= epsilon.
+        An upper bound on the probability of an error; vacuous for gap <= epsilon.
 
     Raises:
         ValueError: an argument outside its range, or both 0.
@@ -347,8 +348,8 @@ def _truncated_gaussian(gap: Array, epsilon: Array, scale: Array, n: Array) -> F
 def _gaussian_tail(width: Floats, sigma: Floats) -> Floats:
     """P[1 - width <= sigma Z <= 1] for a standard Gaussian Z and width in [0, 2]."""
     far = special.ndtr(-(1 - width) / sigma) - special.ndtr(-1 / sigma)
-    # That cancels where the interval is short; there the density around its middle, with the
-    # Hermite polynomials as its even derivatives.
+    # That cancels where the interval is short. There the density around its middle is used, with
+    # the Hermite polynomials as its even derivatives.
     length, middle = width / sigma, (1 - width / 2) / sigma
     short = length * np.maximum(np.abs(middle), 1) < 0.1
     h, m = np.where(short, np.square(length / 2), 0.0), np.where(short, np.square(middle), 0.0)

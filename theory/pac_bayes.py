@@ -1,17 +1,16 @@
 """Bounds on the risk of a reward model from its training data: PAC-Bayes, Occam, hold-out.
 
-All of them need a loss in [0, 1], independent examples from the distribution the risk is about,
-and a prior chosen before the data. n counts independent units: the steps of one solution are not
-independent of each other, so it is questions that count. The PAC-Bayes bounds hold for every
-posterior Q at once, so Q may depend on the data. They are one-sided: with probability at least
-1 - delta the risk is *below* the value. None of them bounds how far the score of a single path is
-from its true value: never use one as epsilon in `accuracy_lower_bound`; for the step that is
-possible see `deviation_probability`.
+All of them need a loss in [0, 1], independent examples from the distribution the risk is about, and
+a prior chosen before the data. n counts independent units: the steps of one solution are not
+independent of each other, so questions are counted. The PAC-Bayes bounds hold for every posterior Q
+at once, so Q may depend on the data. They are one-sided: with probability at least 1 - delta the
+risk is *below* the value. None of them bounds how far the score of a single path is from its true
+value: never use one as epsilon in `accuracy_lower_bound`; `deviation_probability` gives the valid
+step.
 
-In the formulas L_S is the risk on the data (of Q on average), L_D the risk on the distribution,
-n = `num_samples` and KL = KL(Q || P) in nats. KL = inf, which a continuous prior gives to any
-single predictor, is a defined question and makes the bound infinite, or the largest value the
-formula can take.
+In the formulas L_S is the risk on the data (of Q on average), L_D the risk on the distribution, n =
+`num_samples` and KL = KL(Q || P) in nats. KL = inf is allowed; a continuous prior gives it to any
+single predictor. The bound is then infinite, or the largest value the formula can take.
 """
 
 from __future__ import annotations
@@ -31,9 +30,9 @@ def generalization_gap_bound(kl: Numbers, *, num_samples: Numbers, delta: Number
 
     sqrt((KL + ln(n / delta)) / (2 (n - 1))), with probability at least 1 - delta, for every Q.
 
-    True for every n >= 2, though not by the proof of appendix B; the standard one goes through the
-    moment generating function of the squared deviation (McAllester 1999; Shalev-Shwartz and
-    Ben-David 2014, theorem 31.1). `maurer_pinsker_bound` is smaller for every n >= 2.
+    True for every n >= 2, though not by the proof of appendix B; the standard proof uses the moment
+    generating function of the squared deviation (McAllester 1999; Shalev-Shwartz and Ben-David
+    2014, theorem 31.1). `maurer_pinsker_bound` is smaller for every n >= 2.
 
     Args:
         kl: KL(Q || P) in nats, at least 0; inf gives inf.
@@ -41,7 +40,7 @@ def generalization_gap_bound(kl: Numbers, *, num_samples: Numbers, delta: Number
         delta: in (0, 1].
 
     Returns:
-        The bound; says nothing from 1 on (`is_vacuous_upper`).
+        The bound; vacuous from 1 on (`is_vacuous_upper`).
 
     Raises:
         ValueError: an argument outside its range.
@@ -66,7 +65,7 @@ def mcallester_bound(
         delta: in (0, 1].
 
     Returns:
-        The bound; says nothing from 1 on.
+        The bound; vacuous from 1 on.
 
     Raises:
         ValueError: an argument outside its range.
@@ -93,7 +92,7 @@ def dirac_bound(
         delta: in (0, 1].
 
     Returns:
-        The bound; says nothing from 1 on.
+        The bound; vacuous from 1 on.
 
     Raises:
         ValueError: an argument outside its range; a negative `neg_log_prior` is a density.
@@ -120,7 +119,7 @@ def occam_bound(
         delta: in (0, 1].
 
     Returns:
-        The bound; says nothing from 1 on.
+        The bound; vacuous from 1 on.
 
     Raises:
         ValueError: an argument outside its range; a negative `neg_log_prior` is a density.
@@ -148,7 +147,7 @@ def occam_kl_bound(
         delta: in (0, 1].
 
     Returns:
-        The bound, in [0, 1] by its nature; says nothing at 1.
+        The bound, always in [0, 1]; vacuous at 1.
 
     Raises:
         ValueError: an argument outside its range; a negative `neg_log_prior` is a density.
@@ -173,7 +172,7 @@ def maurer_pinsker_bound(
         delta: in (0, 1].
 
     Returns:
-        The bound; says nothing from 1 on.
+        The bound; vacuous from 1 on.
 
     Raises:
         ValueError: an argument outside its range.
@@ -189,8 +188,8 @@ def seeger_bound(
     """The kl bound of Seeger with Maurer's constant; the sharpest here that needs no parameter.
 
     The largest p with kl(L_S || p) <= (KL + ln(2 sqrt(n) / delta)) / n, kl of two Bernoulli laws
-    (Seeger 2002; Maurer 2004). Of the order 1 / n where L_S = 0, all square-root bounds only
-    1 / sqrt(n).
+    (Seeger 2002; Maurer 2004). It is of the order 1 / n where L_S = 0; all square-root bounds are
+    only of the order 1 / sqrt(n).
 
     Args:
         empirical_risk: L_S, mean of a loss in [0, 1].
@@ -199,7 +198,7 @@ def seeger_bound(
         delta: in (0, 1].
 
     Returns:
-        The bound, in [0, 1] by its nature; says nothing at 1.
+        The bound, always in [0, 1]; vacuous at 1.
 
     Raises:
         ValueError: an argument outside its range.
@@ -215,7 +214,7 @@ def catoni_bound(
     """Catoni's bound for one constant chosen before the data.
 
     (1 - exp(-c L_S - (KL + ln(1 / delta)) / n)) / (1 - exp(-c)) (Catoni 2007, theorem 1.2.6). The
-    best c depends on the data: choosing it afterwards needs a union over a grid, delta divided
+    best c depends on the data: choosing it afterwards needs a union over a grid, with delta divided
     by the number of its points.
 
     Args:
@@ -226,7 +225,7 @@ def catoni_bound(
         c: positive.
 
     Returns:
-        The bound; says nothing from 1 on.
+        The bound; vacuous from 1 on.
 
     Raises:
         ValueError: an argument outside its range.
@@ -259,7 +258,7 @@ def lambda_bound(
             with rate = (KL + ln(2 sqrt(n) / delta)) / n.
 
     Returns:
-        The bound; says nothing from 1 on.
+        The bound; vacuous from 1 on.
 
     Raises:
         ValueError: an argument outside its range.
@@ -292,7 +291,7 @@ def tolstikhin_seldin_bound(
         delta: in (0, 1].
 
     Returns:
-        The bound; says nothing from 1 on.
+        The bound; vacuous from 1 on.
 
     Raises:
         ValueError: an argument outside its range.
@@ -319,8 +318,8 @@ def holdout_bound(
       Chernoff), never above the former;
     * `clopper-pearson`: exact for losses that are 0 or 1 (Clopper and Pearson 1934).
 
-    For a large reward model this is the only bound here that says anything: weights by the
-    billion cost more nats than there are examples.
+    For a large reward model this is the only bound here that is not vacuous: billions of weights
+    cost more nats than there are examples.
 
     Args:
         empirical_risk: mean loss on the held-out examples, in [0, 1].
@@ -329,11 +328,11 @@ def holdout_bound(
         method: one of the three.
 
     Returns:
-        The bound; says nothing from 1 on.
+        The bound; vacuous from 1 on.
 
     Raises:
-        ValueError: an argument outside its range; for `clopper-pearson` a risk that is no mean of
-            m zeros and ones.
+        ValueError: an argument outside its range; for `clopper-pearson` a risk that is not a mean
+            of m zeros and ones.
     """
     risk = arguments.risk("empirical_risk", empirical_risk)
     m = arguments.count("num_samples", num_samples, 1, "at least one held-out example is needed")
@@ -352,14 +351,14 @@ def holdout_bound(
 
 
 def deviation_probability(risk: Numbers, epsilon: Numbers, *, num_candidates: Numbers) -> Floats:
-    """What a bound on the risk does say about the scores of N paths: the way from 4.1 to 4.2.
+    """What a bound on the risk implies for the scores of N paths: the step from 4.1 to 4.2.
 
     Pr[some of N paths has |score - true value| > epsilon] <= N E|score - true value| / epsilon
     (Markov's inequality and a union). The value is the delta that belongs to epsilon in the
     accuracy bounds. Section 4.2 of the paper defines epsilon as the bound of eq. 5 on the gap of
-    risks itself; that step does not follow, and this is what can be said in its place. With labels
-    y of mean R* the risk E|score - y| bounds E|score - R*|. The paths must come from the
-    distribution of the risk.
+    risks itself; that step does not follow, and this bound replaces it. With labels y of mean R*
+    the risk E|score - y| bounds E|score - R*|. The paths must come from the distribution of the
+    risk.
 
     Args:
         risk: an upper bound on E|score - true value|, in [0, 1].
@@ -367,7 +366,7 @@ def deviation_probability(risk: Numbers, epsilon: Numbers, *, num_candidates: Nu
         num_candidates: N, at least 1.
 
     Returns:
-        The bound on the probability; says nothing from 1 on. inf for epsilon = 0 and risk > 0.
+        The bound on the probability; vacuous from 1 on. inf for epsilon = 0 and risk > 0.
 
     Raises:
         ValueError: an argument outside its range, or risk and epsilon both 0.
@@ -403,7 +402,7 @@ def _clopper_pearson(risk: Floats, m: Floats, delta: Floats) -> Floats:
     quantile = special.betainccinv(
         np.where(some, errors + 1, 1), np.where(some, m - errors, 1), delta
     )
-    # scipy gives up where the quantile is within 1e-40 of 1: few successes, delta below 1e-180.
+    # scipy returns NaN where the quantile is within 1e-40 of 1: few successes, delta below 1e-180.
     quantile = np.where(np.isnan(quantile), 1.0, quantile)
     none_wrong = -np.expm1(np.log(delta) / m)
     return np.where(errors == m, 1.0, np.where(errors == 0, none_wrong, quantile))

@@ -1,9 +1,9 @@
-"""The tables of the paper as data: recorded figures of others, measured by nobody here.
+"""The tables of the paper as data: figures recorded from the paper, not measured here.
 
 Source: Zeen Song, Wenwen Qiang, Siyu Zhao, Changwen Zheng and Gang Hua, "Reward Model
 Generalization for Compute-Aware Test-Time Reasoning", arXiv:2505.18065. Each constant names its
 table by the label in the paper's source. The paper's figures (accuracy against N) have no numbers
-in its source, so that they are not here. Accuracies are in percent, as printed.
+in its source, so that they are left out. Accuracies are in percent, as printed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Compared(NamedTuple):
     Attributes:
         method: name of the system.
         base_model: its language model.
-        gsm8k, math, olympiadbench: accuracy in percent; None where the paper prints none.
+        gsm8k, math, olympiadbench: accuracy in percent; None where the paper prints no number.
     """
 
     method: str
@@ -57,7 +57,7 @@ COMPARISON = (
 )
 """Eight systems of others, then the paper's own four rows (appendix E).
 
-Table `tab:compare`. The paper does not say how the figures of the eight were obtained, but for
+Table `tab:compare`. The paper does not say how the figures of the eight were obtained, except for
 96.7, "reported by MCTSr". The table names neither the PRM nor N of its CATS rows, and leaves open
 whether "Math" is MATH-500 or the 5000 test questions. Base models range from 1B to 72B. The text
 speaks of "DeepSeekMath-72B", the table of DeepSeekMath-7B.

@@ -2,8 +2,8 @@
 
 Given the number of answered questions, the errors among them are binomial, because a threshold that
 was fixed before the data makes the answered questions independent draws from the law of those that
-reach it. Of several thresholds, tested one by one at the level delta, some err more often: the
-naive choice of the lowest that passes fails in most worlds where the score is useless.
+reach it. If several thresholds are each tested at the level delta, some test errs more often than
+delta: the naive choice of the lowest that passes fails in most worlds where the score is useless.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Selective:
     """Thresholds on a score above which a question is answered.
 
     Attributes:
-        index: of the lowest threshold that is certified; None if none is.
+        index: index of the lowest certified threshold; None without one.
         answered: i64[G], questions whose score reaches each threshold.
         errors: i64[G], wrong answers among them.
         p_values: f64[G], before the correction; 1 where nothing is answered.
@@ -43,15 +43,16 @@ def certify_selective(
     """The thresholds t at which answers of a score >= t are right with probability >= `target`.
 
     The test of a threshold is `selective_p` at alpha = 1 - target, and those of all thresholds are
-    corrected by the order `fallback`, from the highest threshold down. The highest ones have too
-    few answers for any certificate, at which a plain fixed sequence would stop.
+    corrected by the order `fallback`, from the highest threshold down. The highest thresholds have
+    too few answers for any certificate; a plain fixed sequence would stop at them.
 
     Args:
-        scores: f64[n], one a question; any monotone transform of scores and thresholds is the same.
+        scores: f64[n], one per question; a monotone transform of scores and thresholds changes
+            nothing.
         right: bool[n] or 0 and 1, whether the question's answer is right.
         thresholds: f64[G], rising, fixed before the data.
         target: accuracy of the answered questions, in (0, 1).
-        delta: probability at most that the claim of any certified threshold is false, in (0, 1).
+        delta: largest probability that the claim of any certified threshold is false, in (0, 1).
 
     Returns:
         The lowest certified threshold, and the counts and p values of all.

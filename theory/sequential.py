@@ -1,7 +1,7 @@
-"""Deciding while questions come in: an accuracy is above a target, or below it, or not settled yet.
+"""Sequential decisions: an accuracy is above a target, below it, or not settled yet.
 
 Two e-processes run side by side, one against "at most the target" and one against "at least the
-target". Each may be looked at after every question, so that the search may stop at the first
+target". Each may be inspected after every question, so that the search may stop at the first
 question after which one of them reaches 1 / delta (Ville 1939).
 """
 
@@ -22,7 +22,7 @@ Decision = Literal["above", "below", "open"]
 
 @dataclass(frozen=True)
 class Settled:
-    """What a sequence of answers says of an accuracy.
+    """What a sequence of answers shows about an accuracy.
 
     Attributes:
         decision: "open" if neither e-process reached 1 / delta.
@@ -44,16 +44,17 @@ def settle(right: Numbers, *, target: float, delta: float) -> Settled:
 
     "Above" is decided where `binary_log_wealth` of the right answers against a mean of `target`
     reaches ln(1 / delta), and "below" where that of the wrong answers against 1 - `target` does.
-    Each of the two decisions is false with probability delta at most, at whatever answer it comes.
+    Each of the two decisions is false with probability at most delta, at whatever answer it is
+    made.
 
     Args:
-        right: bool[n] or 0 and 1 in the order of looking, n at least 1. The order may not depend on
-            the answers.
+        right: bool[n] or 0 and 1 in the order of inspection, n at least 1. The order may not depend
+            on the answers.
         target: in (0, 1).
         delta: in (0, 1).
 
     Returns:
-        The decision and the evidence. Answers behind the decision change nothing.
+        The decision and the evidence. Answers after the decision change nothing.
 
     Raises:
         ValueError: an argument outside its range, or an answer that is neither 0 nor 1.

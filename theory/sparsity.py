@@ -19,7 +19,7 @@ Appendix G counts "parameters with values smaller than" it; that this means magn
 reading.
 """
 
-# Elements looked at together, so that a tensor of any size needs little memory.
+# Elements processed together, so that a tensor of any size needs little memory.
 _BLOCK = 1 << 20
 
 
@@ -67,7 +67,7 @@ def measure_sparsity(arrays: Iterable[tuple[str, np.ndarray]]) -> Sparsity:
             can be streamed from a file.
 
     Raises:
-        ValueError: a name that comes twice, a tensor that is not floating point, NaN or infinity.
+        ValueError: a repeated name, a tensor that is not floating point, NaN or infinity.
     """
     sizes: dict[str, int] = {}
     zeros: dict[str, int] = {}
@@ -100,12 +100,12 @@ def sparsity_bound(
     sqrt((c k ln d + ln(n / delta)) / (2 (n - 1))) with k nonzero ones among d parameters: the
     paper's bound for one predictor under a prior that gives it the probability exp(-c k ln d).
 
-    The paper gives c no value and does not define d: the number of parameters is our reading. True
-    from c = `support_code_c` on, the c of a code that stores
-    positions and values; false in general for c = 1, most plainly at d = k = 1, where the
-    predictor costs nothing. The parameters counted as 0 must be 0: with |w| < 1e-4 in their place
-    the bound is about the pruned model. For models with billions of parameters it is far above 1
-    at every c that is true.
+    The paper gives no value of c and does not define d; the number of parameters is our reading.
+    The bound is true from c = `support_code_c` on, the c of a code that stores positions and
+    values. It is false in general for c = 1, most plainly at d = k = 1, where the predictor costs
+    nothing. The parameters counted as 0 must be 0: if they only have |w| < 1e-4, the bound is about
+    the pruned model. For models with billions of parameters it is far above 1 at every c for which
+    it is true.
 
     Args:
         num_nonzero: k, at least 0 and at most d.
@@ -115,7 +115,7 @@ def sparsity_bound(
         c: at least 0; inf (no code fits) gives inf.
 
     Returns:
-        The bound as it comes; says nothing from 1 on (`is_vacuous_upper`).
+        The bound, unclipped; vacuous from 1 on (`is_vacuous_upper`).
 
     Raises:
         ValueError: an argument outside its range.
@@ -183,8 +183,8 @@ def _counts(num_nonzero: Numbers, num_params: Numbers) -> tuple[Floats, Floats]:
 def _log_binomial(n: Floats, k: Floats) -> Floats:
     """ln C(n, k), also for billions.
 
-    Differences of log-gamma lose what is asked for (3e-5 absolute at n = 7e9). The binomial
-    probability of k at p = k / n is not small and is known precisely, and what remains of
+    Differences of log-gamma lose precision (3e-5 absolute at n = 7e9). The binomial probability of
+    k at p = k / n is not small and is known precisely, and what remains of
     C(n, k) p**k (1 - p)**(n - k) is a sum of positive terms.
     """
     inner = (k > 0) & (k < n)

@@ -1,11 +1,11 @@
 """Choosing among configurations with a guarantee: exact tests, and corrections for many of them.
 
-A configuration is certified if "its accuracy is at most the target" is refuted. Of several tests at
-the level delta some err more often than delta: the corrections here keep the probability that any
-certified configuration is wrong at delta (Angelopoulos et al.: "Learn then Test", 2021,
-arXiv:2110.01052). So any of them may be chosen, by any rule. The questions of the tests must be
-independent of one another, and may have trained or chosen nothing that is tested: no model, no
-controller, no calibration, no grid and no order.
+A configuration is certified if "its accuracy is at most the target" is refuted. If several tests
+each have the level delta, some test errs more often than delta: the corrections here keep the
+probability that any certified configuration is wrong at delta (Angelopoulos et al.: "Learn then
+Test", 2021, arXiv:2110.01052). Any certified configuration may therefore be chosen, by any rule.
+The questions of the tests must be independent of one another, and must not have trained or chosen
+anything that is tested: model, controller, calibration, grid or order.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class Certified:
     """What a set of tests has certified.
 
     Attributes:
-        index: the first configuration that is certified, the cheapest if they are listed by cost;
-            None if none is.
+        index: the first certified configuration, the cheapest if they are listed by cost; None
+            without one.
         p_values: f64[G], before the correction.
         certified: bool[G].
     """
@@ -52,7 +52,7 @@ def certify(
         counts: right answers of each configuration, i64[G], from the cheapest on.
         trials: n, questions of each, a number or i64[G].
         target: the accuracy to be exceeded, in (0, 1).
-        delta: probability at most that a certified accuracy is not above the target, in (0, 1).
+        delta: largest probability that a certified accuracy is not above the target, in (0, 1).
         order: see `reject`.
 
     Returns:
@@ -69,16 +69,17 @@ def certify(
 
 
 def reject(p_values: Numbers, *, delta: float, order: Order = "holm") -> npt.NDArray[np.bool_]:
-    """Which hypotheses are rejected, with an error in any of them of probability delta at most.
+    """Which hypotheses are rejected, with probability at most delta of any false rejection.
 
     * `holm`: the smallest p value is tested at delta / G, the next one at delta / (G - 1), and so
       on up to the first that is not rejected (Holm 1979). The default: it needs no order.
     * `descending`: from the last hypothesis to the first, each at delta, up to the first that is
       not rejected. Powerful where the last is the safest. The order must have been fixed before the
       data. Where accuracy falls with cost it certifies nothing.
-    * `fallback`: from the last hypothesis to the first. Each has delta / G, and what the one before
-      it had if that was rejected (Wiens: "A fixed sequence Bonferroni procedure", 2003). It goes on
-      after a hypothesis that is not rejected. The order must have been fixed before the data.
+    * `fallback`: from the last hypothesis to the first. Each is tested at delta / G, plus the level
+      of the one before it if that was rejected (Wiens: "A fixed sequence Bonferroni procedure",
+      2003). The test continues after a hypothesis that is not rejected. The order must have been
+      fixed before the data.
 
     Args:
         p_values: f64[G] in [0, 1], of any dependence on one another.
@@ -117,7 +118,7 @@ def binomial_lower(successes: Numbers, trials: Numbers, *, delta: Numbers) -> Fl
         delta: in (0, 1).
 
     Returns:
-        The bound in [0, 1]; 0, which says nothing, without a success.
+        The bound in [0, 1]; 0, which is vacuous, without a success.
 
     Raises:
         ValueError: an argument outside its range.
@@ -131,8 +132,8 @@ def binomial_lower(successes: Numbers, trials: Numbers, *, delta: Numbers) -> Fl
 def binomial_upper(successes: Numbers, trials: Numbers, *, delta: Numbers) -> Floats:
     """Upper bound on a share of successes at a fixed number of trials; see `binomial_lower`.
 
-    Of harmful discordances (right with all paths, wrong with fewer) it bounds the accuracy that a
-    cheaper configuration loses.
+    Applied to harmful discordances (right with all paths, wrong with fewer), it bounds the accuracy
+    that a cheaper configuration loses.
     """
     hits, total = arguments.successes("successes", successes, "trials", trials)
     delta = arguments.error_rate(delta)

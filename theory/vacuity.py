@@ -1,4 +1,4 @@
-"""Whether the value of a bound says anything. Bounds are returned as they come, never clipped."""
+"""Whether a bound is vacuous; bounds are returned as they come, never clipped."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from ._arguments import Flags, Numbers
 def is_vacuous_upper(bound: Numbers) -> Flags:
     """Whether an upper bound on a risk, a gap of risks or a probability is at least 1.
 
-    What it bounds is at most 1 without any assumption. A required coverage above 1 is the same
-    case: no number of candidates reaches it.
+    The bounded quantity is at most 1 without any assumption. A required coverage above 1 is the
+    same case: no number of candidates reaches it.
     """
     return np.asarray(arguments.real("bound", bound) >= 1)[()]
 

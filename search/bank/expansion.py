@@ -16,8 +16,8 @@ from ..state import MAX_CANDIDATES
 from ..types import Expansion, Request
 from .types import UNREADABLE, Bank, Replay
 
-# Steps through a node's draws: primes above any number of draws, so that each visits all of them
-# before it comes back to the first.
+# Strides through a node's draws: primes above any number of draws, so that each visits all draws
+# before it returns to the first.
 _STRIDES = 65536 - np.array(
     (15, 17, 39, 57, 87, 89, 99, 113, 117, 123, 129, 143, 155, 165, 179, 183), np.uint32
 )
@@ -51,16 +51,16 @@ def expand(
 
     A request's parameters are replaced by the nearest recorded sampling setting. Within a request,
     a node's recorded draws under a setting are taken without replacement, also when several slots
-    hold the node: until all are taken, they are independent samples of the policy. After that
-    they are taken again. A later tick of the step goes on where the step stands, as if each earlier
-    candidate had been this node's: a search of one path is given no draw twice before it was given
-    all. With several paths, later ticks may repeat some. Steps to the end use the same draws, since
-    the bank's last step was recorded to the end. A row is a function of the order, the node, the
-    setting, and the row's number: the candidates before this tick plus the rows for that node and
-    setting before it. No valid row depends on a capacity.
+    hold the node. Until all are taken, they are independent samples of the policy; after that they
+    repeat. A later tick of the step skips one draw of a node per earlier candidate of the step, of
+    whatever node. A search of one path therefore repeats no draw before it has used all. With
+    several paths, later ticks may repeat some. Steps to the end use the same draws, since the
+    bank's last step was recorded to the end. A row is a function of the order, the node, the
+    setting, and the row's number. This number counts the step's candidates before this tick and the
+    earlier rows for that node and setting. No valid row depends on a capacity.
 
     Args:
-        params: `Replay` of a task from `reset` or `question`; its order has all randomness.
+        params: `Replay` of a task from `reset` or `question`; its order holds all randomness.
         key: not used.
         request: request whose `embedding` is i32[S], the parents' rows in the bank.
         capacity: rows of the expansion, static; at least as many as are granted.
@@ -121,7 +121,7 @@ def scored_tokens(
 
 
 def _nearest_setting(bank: Bank, request: Request) -> Int[Array, " S"]:
-    """The recorded setting with the smallest difference; 1 / top-k stands for top-k."""
+    """The recorded setting with the smallest difference; top-k is compared as 1 / top-k."""
     apart = (
         jnp.abs(request.temperature[:, None] - bank.temperature[None, :])
         + jnp.abs(request.top_p[:, None] - bank.top_p[None, :])

@@ -1,7 +1,7 @@
 """The pytrees of a step bank.
 
 `Q` questions, `V` nodes of all questions together, `S` sampling settings, `P` PRMs, `D` draws. A
-node is a distinct prefix of steps, and its row stands for its newest step too; children of a node
+node is a distinct prefix of steps, and its row also represents its newest step; children of a node
 are consecutive rows.
 """
 
@@ -25,8 +25,8 @@ class Bank(struct.PyTreeNode):
     """Recorded trees of questions."""
 
     root: jax.Array  # i32[Q]; row of the question itself
-    level: jax.Array  # i32[Q]; of difficulty, 0 where there is none
-    prompt_tokens: jax.Array  # i32[Q, P]; what a PRM computes before a question's first step
+    level: jax.Array  # i32[Q]; difficulty level, 0 without one
+    prompt_tokens: jax.Array  # i32[Q, P]; tokens a PRM computes before the first step
     # Node v's draws under setting s are drawn[first_draw[v S + s] : first_draw[v S + s + 1]].
     first_draw: jax.Array  # i32[V S + 1]
     drawn: jax.Array  # i32[D]; row of the child; in random order within a node and setting
@@ -37,7 +37,7 @@ class Bank(struct.PyTreeNode):
     log_prob: jax.Array  # f32[V]; of the step under the policy at temperature 1, nats
     num_tokens: jax.Array  # i32[V]; of the step, as sampled
     score: jax.Array  # f32[V, P]; raw, of the step, in [0, 1]; UNREADABLE: the PRM can't read it
-    prm_tokens: jax.Array  # i32[V, P]; what a PRM computes for the step, its prefix known
+    prm_tokens: jax.Array  # i32[V, P]; tokens a PRM computes for the step, its prefix known
     value: jax.Array  # f32[V]; share of right completions, in [0, 1]; policy at temperature 1
     temperature: jax.Array  # f32[S]
     top_p: jax.Array  # f32[S]
@@ -49,7 +49,7 @@ class Bank(struct.PyTreeNode):
 class Replay(NamedTuple):
     """The params of `expand`: the bank, the PRM whose scores are used, and the order of draws.
 
-    Searches with the same order are given the same draws of a node, one after another.
+    Searches with the same order receive the same draws of a node in the same sequence.
     """
 
     bank: Any  # Bank

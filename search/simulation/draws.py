@@ -78,7 +78,7 @@ def power_law_log_prob(
 
 
 def _nonzero(q: Float[Array, "*B"]) -> Float[Array, "*B"]:
-    # At exponent 1 the formulas are 0 / 0; this close to it nobody can tell the difference.
+    # At exponent 1 the formulas are 0 / 0; this close to it the difference is negligible.
     return jnp.where(jnp.abs(q) < 1e-3, jnp.float32(1e-3), q)
 
 

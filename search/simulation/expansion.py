@@ -123,7 +123,7 @@ class _Nodes(NamedTuple):
     right: Bool[Array, " S"]
     to_end: Bool[Array, " S"]
     greedy: Bool[Array, " S"]
-    probability: Float[Array, " S"]  # that the next step does what it should, given what stands
+    probability: Float[Array, " S"]  # that the next step is consistent with the path so far
     log_right: Float[Array, " S"]  # at temperature 1, without truncation
     log_wrong: Float[Array, " S"]
     exponent: Float[Array, " S"]
@@ -174,7 +174,7 @@ def _nodes(params: QuestionModel, request: Request) -> _Nodes:
         greedy=greedy,
         probability=probability,
         log_right=log_right,
-        # log(1 - p), kept away from 0 where rounding makes p one.
+        # log(1 - p), with 1 - p kept away from 0 where p rounds to 1.
         log_wrong=jnp.log(jnp.maximum(-jnp.expm1(log_right), 1e-6)),
         exponent=_exponents(jnp.log(looked_up[:, 2]) + local_exponent),
         exponent_at_one=_exponents(params.log_exponent + local_exponent),
@@ -242,7 +242,7 @@ def _wrong_answers(
     rare = branch(answer_seed, 23)
     is_popular = which < params.lucky + params.popular
     wrong = answer_class(jnp.where(is_popular, popular, rare))
-    # A hash may coincide with the right answer's class: rare, and then the path is lucky too.
+    # A hash may equal the right answer's class. This is rare; the path then counts as lucky too.
     answer = jnp.where(which < params.lucky, params.answer, wrong)
     return jnp.where(u < params.no_answer, -1, answer)
 

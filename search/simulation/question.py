@@ -51,7 +51,7 @@ def question(
     """
     seed = words(key)
     question_scale, node_scale = params.question_scale[level], params.node_scale[level]
-    # Where neither varies there is no ease to speak of: any positive divisor gives 0.
+    # Where neither varies, the ease is 0 for any positive divisor.
     spread = jnp.sqrt(jnp.maximum(question_scale**2 + node_scale**2, 1e-12))
     deviation = question_scale * normal(seed, 0)
     scores = jax.tree.map(lambda leaf: leaf[prm], params.scores)

@@ -56,7 +56,7 @@ def toy_params(
     grid = (temperature.size, 2)
     slope = np.broadcast_to(1.0 / np.maximum(temperature, 0.25)[:, None], grid)
     points = np.linspace(-SCORE_GRID_END, SCORE_GRID_END, _POINTS)
-    # Kinds come in pairs, not the last step and the last step; the first pair is right.
+    # Kinds come in pairs: a step before the last, then a last step. The first pair is right.
     sign = np.where(np.arange(NUM_KINDS) < 2, 0.5, -0.5)
     offset = np.array(separations)[:, None] * sign[None, :]
     return from_dict(

@@ -48,7 +48,7 @@ class ScoreTables(struct.PyTreeNode):
     offset: jax.Array  # f32[C]
     loading: jax.Array  # f32[C, 3]; a, b in [-1, 1], g
     residual: jax.Array  # f32[C, Z]; quantile of the residual, as a function of z
-    root: jax.Array  # f32[2]; mean and sd of the y that a first step takes for its parent's
+    root: jax.Array  # f32[2]; mean and sd of y at the root, the parent of a first step
 
 
 class SimulatorParams(struct.PyTreeNode):

@@ -4,10 +4,10 @@ Li et al.: "Escape Sky-high Cost: Early-stopping Self-Consistency for Multi-step
 arXiv:2401.10480, and the authors' code (Yiwei98/ESC). The window that agrees gives the answer, as
 in that code; without one, all N paths vote.
 
-Three things differ from the code. A window agrees only if each of its paths has an answer; there,
-paths without an answer agree with each other. If `window` does not divide N, the last window is
-smaller; there, the rest is not sampled. All paths of a window are written before it is judged, as
-in the paper; the code samples beforehand.
+Three things differ from the code. A window agrees only if each of its paths has an answer; in the
+code, paths without an answer agree with each other. If `window` does not divide N, the last window
+is smaller; the code does not sample the rest. All paths of a window are written before their
+answers are compared, as in the paper; the code samples beforehand.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .types import WindowCount
 def early_stopping_consistency(*, window: int = 5, sampling: Sampling = Sampling()) -> Strategy:
     """Majority voting over whole paths that stops at a window whose answers all agree.
 
-    N is the largest number of paths, and the PRM is not asked.
+    N is the largest number of paths, and the PRM is not called.
 
     Args:
         window: w, paths that are sampled together, >= 1; the authors take 5. With 1 the search
@@ -117,6 +117,6 @@ def early_stopping_consistency(*, window: int = 5, sampling: Sampling = Sampling
 def _going_on(state: SearchState) -> tuple[Bool[Array, " N"], Bool[Array, " N"]]:
     """Which children of the step grow further, and which end a path."""
     pool = state.pool
-    # A model may go on although its last step was to end the answer.
+    # A path may be unfinished although its last step was to end the answer.
     grows = pool.valid & ~pool.done & (pool.depth < state.max_depth)
     return grows, pool.valid & pool.done

@@ -81,10 +81,11 @@ def beam(
     `calibrated` ranks paths by P(step right), see `search.calibration`; `path_score` should then be
     "product".
 
-    `unique` drops all but the first of the children of a path that have equal texts, before the
-    ranking: `filter_duplicates` of huggingface/search-and-learn at 6f81cac, which compares the
-    unfinished paths only. Here finished paths are compared, too, because they take places of the
-    beam. A finished and an unfinished path are never equal. The dropped children are paid for.
+    `unique` keeps only the first of the children of a path that have equal texts, before the
+    ranking. It follows `filter_duplicates` of huggingface/search-and-learn at 6f81cac, which
+    compares the unfinished paths only. Here finished paths are compared, too, because they take
+    places of the beam. A finished and an unfinished path are never equal. The dropped children are
+    paid for.
 
     Raises:
         ValueError: an argument is out of range or unknown.

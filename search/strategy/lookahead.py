@@ -6,14 +6,14 @@ Each candidate is continued by k steps at temperature 0, or until its answer end
 at the end of this rollout replaces the candidate's score. The rollouts are paid for and not kept. A
 step of N candidates costs up to N * (k + 1).
 
-The loop has one place for what grows, so that the candidates wait in the strategy's memory while
-the frontier rolls them out. A reasoning step therefore takes up to k + 1 steps of the loop, and the
+The loop grows only the frontier, so that the candidates wait in the strategy's memory while the
+frontier rolls them out. A reasoning step therefore takes up to k + 1 steps of the loop, and the
 frontier holds up to N paths.
 
 What differs from the publications:
 
-- The PRM is asked for the candidate, too. A candidate keeps this score if it ends its answer, if
-  it is at the largest depth, if its rollout is invalid, or if the budget has no rollout for it.
+- The PRM scores the candidate, too. A candidate keeps this score if it ends its answer, if it is at
+  the largest depth, if its rollout is invalid, or if the budget has no rollout for it.
 - Finished paths take places of the beam, as in `beam`.
 - Beam search of search-and-learn samples the rollouts and then scores the candidates without them.
   Its DVTS scores them as described here.
@@ -52,15 +52,15 @@ def lookahead(
 
     `Strategy.width` is N: the number of candidates that can be rolled out together. A smaller one
     rolls out the best candidates by their own scores, and also limits the beam. The usual budget,
-    N * max_depth, lets a search look ahead at max_depth / (k + 1) steps; give more to one that may
-    need all its steps.
+    N * max_depth, lets a search look ahead at max_depth / (k + 1) steps; a search that may need all
+    its steps needs a larger budget.
 
     Args:
         lookahead: k, steps of a rollout, at least 0; 0 is beam search.
         factor: M, at least 1; N children at the root, then N // (N // M) per path.
-        path_score: what ranks paths, from step scores of which the newest is that of the rollout.
+        path_score: path score that ranks paths; its newest step score is that of the rollout.
         vote: how the finished paths give the answer.
-        sampling: of the candidates; rollouts have temperature 0.
+        sampling: sampling parameters of the candidates; rollouts have temperature 0.
 
     Raises:
         ValueError: an argument is out of range or unknown.

@@ -1,11 +1,10 @@
 """Monte-Carlo tree search: a strategy that holds its tree in the search's memory.
 
-A simulation goes down from the root by UCT (Kocsis and Szepesvari 2006) to a leaf, which gets
+A simulation descends from the root by UCT (Kocsis and Szepesvari 2006) to a leaf, which gets
 `branching` children. The path score of each child is backed up to the child and to all its
 ancestors. Up to K simulations share a step of the loop; a virtual visit per descent makes their
-leaves differ. The tree grows as long as what is left of the budget can take a path to its end for
-every free place. After that the leaves of the highest mean value are taken to their ends, one child
-a step.
+leaves differ. The tree grows as long as the remaining budget can complete one path for every free
+place. After that the leaves of the highest mean value are completed, one child a step.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ def mcts(
 ) -> Strategy:
     """UCT over reasoning steps; K = max(1, N // branching) leaves per step.
 
-    There is no rollout: the PRM's path score stands for the value of a node, as in AlphaZero. A
+    There is no rollout: the PRM's path score is used as the value of a node, as in AlphaZero. A
     finished path takes one of the K places, and the search ends when none is free.
 
     Args:
@@ -107,14 +106,14 @@ def _make_keep(
         tree = _back_up(tree.replace(paths=paths), is_new, path_scores(paths, path_score))
         visits, value_sum = tree.visits, tree.value_sum
 
-        # Children on the way to an end stand beside the tree.
+        # Children of paths that are being completed are kept beside the tree.
         rows = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), paths, state.pool)
         is_child = jnp.concatenate([is_new, state.pool.valid & tree.completes])
-        # Ends come first: the places that they leave are for leaves.
+        # Finished children take places first; leaves get the rest.
         places = state.width - count(state.finished)
         ends = prune(path_keys(rows, path_score), is_child & rows.done, places)
         places = places - jnp.sum(ends, dtype=jnp.int32)
-        # A model may go on although its last step was to end the answer.
+        # A path may be unfinished although its last step was to end the answer.
         may_grow = is_child & ~rows.done & (rows.depth < state.max_depth)
         is_open, goes_on = jnp.split(may_grow, [nodes.size])
         is_leaf = tree.is_leaf | is_open
@@ -132,16 +131,16 @@ def _make_keep(
         def descend_once(_: Any, carry: tuple[Tree, jax.Array]) -> tuple[Tree, jax.Array]:
             tree, reached = carry
             at = nodes == _descend(tree, jnp.where(completes, 0.0, exploration))
-            # Taken leaves are no leaves any more, and carry a visit already: a virtual loss.
+            # A chosen leaf stops being a leaf and gets a visit at once: a virtual loss.
             tree = tree.replace(is_leaf=tree.is_leaf & ~at)
             return _back_up(tree, at, jnp.zeros(nodes.shape, jnp.float32)), reached | at
 
-        # Paths on the way to their ends share the places among themselves.
+        # Paths that are being completed share the places among themselves.
         descents = jnp.where(completes, jnp.where(jnp.any(goes_on), 0, num_leaves), num_grown)
         start = tree.replace(is_leaf=is_leaf), jnp.zeros(nodes.shape, bool)
         tree, reached = lax.fori_loop(0, descents, descend_once, start)
         node_of_slot, _ = pack(reached, tree.node_of_slot.shape[0])
-        # What the virtual visits added is taken back.
+        # The virtual visits are undone.
         tree = tree.replace(
             visits=visits, value_sum=value_sum, node_of_slot=node_of_slot, completes=completes
         )

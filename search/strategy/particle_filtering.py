@@ -3,23 +3,23 @@
 Puri et al.: "A Probabilistic Inference Approach to Inference-Time Scaling of LLMs using
 Particle-Based Monte Carlo Methods" (2025), arXiv:2502.01618, and the authors' its_hub at e4d00d1. A
 particle's weight is (s / (1 - s))^(1 / T), with s its path score: that of its newest step. All N
-particles are resampled, the finished ones too: one that is drawn twice stands twice, and one that
-is not drawn is lost. The search ends when all are finished, and answers with the finished particle
-of the largest weight, or with one drawn by weight.
+particles are resampled, the finished ones too. A particle that is drawn twice occurs twice, and one
+that is not drawn is lost. The search ends when all are finished, and answers with the finished
+particle of the largest weight, or with one drawn by weight.
 
 Three things differ from its_hub. Particles are resampled before a step and not after it, so the
 last step's are not resampled before the answer is chosen. Only particles with an answer are chosen.
 Resampling may also be systematic or residual.
 
 `tempering` adds the entropic annealing of Giannone et al.: "Mitigating Premature Exploitation in
-Particle-based Monte Carlo for Inference-Time Scaling" (2025), arXiv:2510.05825, as its_hub has it.
+Particle-based Monte Carlo for Inference-Time Scaling" (2025), arXiv:2510.05825, as in its_hub.
 While few particles hold most of the mass early in a search, the log-weights are divided by a
 temperature. its_hub then resamples systematically by default. Two things differ: invalid candidates
 are not counted among the particles, and the entropy of two particles is normalised like that of
 more. The paper's look-ahead modulation is left out, as in its_hub.
 
 `weight_source="confidence"` is the weight of its_hub's later versions: s is the geometric mean of
-the newest step's token probabilities, and the PRM is not asked.
+the newest step's token probabilities, and the PRM is not called.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from ..types import Context, Paths, Request, SearchState
 from .types import Resampled
 
 _CLIP = 1e-7
-"""Distance of a score from 0 and 1, at least, as in its_hub."""
+"""Smallest distance of a score from 0 and 1, as in its_hub."""
 
 SAMPLED = "sampled"
 """The answer of a particle that is drawn by weight."""
@@ -72,7 +72,7 @@ def particle_filtering(
     Args:
         weight_temperature: T, > 0.
         weight_source: "prm": s is the path score. "confidence": s is exp(mean log-probability of
-            the newest step's tokens) under the policy, and the PRM is not asked.
+            the newest step's tokens) under the policy, and the PRM is not called.
         tempering: "none", or how the temperature of entropic annealing is found: "ess", "entropy"
             or "base", see `tempered`.
         ess_threshold: share of the particles below which the effective sample size is too small, in
@@ -82,7 +82,7 @@ def particle_filtering(
         path_score: the score s of a path.
         vote: "best" and "sampled" as published: the particle of the largest weight, or one drawn by
             weight. "majority" and "weighted": votes of the particles.
-        sampling: of all steps.
+        sampling: sampling parameters of all steps.
 
     Raises:
         ValueError: an argument is out of range or unknown.
@@ -224,6 +224,6 @@ def _nothing_drawn(state: SearchState, noisy: bool) -> Resampled:
 
 
 def _gumbel(key: jax.Array, size: int) -> Float[Array, " N"]:
-    """Independent numbers, of which the i-th follows from `key` and i alone."""
+    """Independent Gumbel numbers; the i-th depends only on `key` and i."""
     keys = jax.vmap(functools.partial(jax.random.fold_in, key))(jnp.arange(size, dtype=jnp.int32))
     return jax.vmap(lambda each: jax.random.gumbel(each, (), jnp.float32))(keys)

@@ -1,20 +1,21 @@
-"""Particle Gibbs: particle filtering several times, each time beside a particle of the time before.
+"""Particle Gibbs: iterated particle filtering, each time beside a particle of the time before.
 
 Puri et al.: "A Probabilistic Inference Approach to Inference-Time Scaling of LLMs using
 Particle-Based Monte Carlo Methods" (2025), arXiv:2502.01618, with the authors' its_hub at e4d00d1
 and their probabilistic-inference-scaling; Andrieu et al.: "Particle Markov Chain Monte Carlo
 Methods" (2010). The first iteration is `particle_filtering`. When all particles have finished, one
 of them is drawn by weight: the reference. The other particles of the next iteration begin at the
-question. Before each step they are resampled from themselves and from the reference, which counts
-with as many of its steps as they have; a particle that is drawn from it goes on from there. The
-reference itself stays as it is. The particle of the largest weight in the last iteration answers.
+question. Before each step they are resampled from themselves and from the reference, cut to as many
+steps as they have. A particle that is drawn from the reference continues from this cut. The
+reference itself stays as it is. The particle of the largest weight in the last iteration gives the
+answer.
 
 Six things differ from its_hub. Particles are resampled before a step and not after it, as in the
 paper's code. The reference is weighed by the score of the steps that count, as in conditional
-sequential Monte Carlo; its_hub takes the score of its last step at every step, and the paper's code
-that of one step later. N may leave a remainder. A spent budget ends the search, and the reference
-may then answer. There is one reference. The answer is not drawn by weight. Neither code has
-ancestor sampling.
+sequential Monte Carlo; its_hub takes the score of the reference's last step at every step, and the
+paper's code takes the score of one step later. N may leave a remainder. A spent budget ends the
+search, and the reference may then answer. There is one reference. The answer is not drawn by
+weight. Neither code has ancestor sampling.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def particle_gibbs(
     vote: str = "best",
     sampling: Sampling = Sampling(),
 ) -> Strategy:
-    """Iterations of K = max(1, N // num_iterations) particles, of which one is the one before.
+    """Iterations of K = max(1, N // num_iterations) particles, one from the iteration before.
 
     N is the number of particles of all iterations together, as in its_hub. With K = 1 the first
     iteration is the last, because no particle would be free.
@@ -59,7 +60,7 @@ def particle_gibbs(
         resampling: "multinomial" (published), "systematic" or "residual", see `search.resampling`.
         path_score: the score s of a path; that of its newest step as published.
         vote: how the particles of the last iteration give the answer; "best" as published.
-        sampling: of all steps.
+        sampling: sampling parameters of all steps.
 
     Raises:
         ValueError: an argument is out of range or unknown.
@@ -79,7 +80,7 @@ def particle_gibbs(
         frontier, finished = state.frontier, state.finished
         begins = (state.step > 0) & (_depth(state) == 0)
         memory = select(begins, _with_reference(state.memory, finished), state.memory)
-        # The reference takes part by its steps so far, and has none at the beginning.
+        # The reference counts with its steps so far; at the beginning it has no steps.
         finished = finished.replace(valid=finished.valid & ~begins)
         both = jnp.concatenate([log_weights(frontier), log_weights(finished)])
         # After the end of a search there may be no particle, and nothing is sampled.
@@ -115,7 +116,7 @@ def particle_gibbs(
         finished = compact(both, jnp.concatenate([joins, drawn.valid]), blank)
         ended = state.pool.replace(valid=state.pool.valid & state.pool.done)
         particles = _join(finished, ended)
-        # Without a particle any row is as good: none is valid.
+        # Without a particle any weights will do: no row is valid.
         weights = jnp.where(jnp.any(particles.valid), log_weights(particles), 0.0)
         chosen = take(particles, rows_at(memory.uniform[None], jax.nn.softmax(weights)))
         return select(has_next(state), compact(chosen, chosen.valid, blank), finished)
@@ -167,13 +168,13 @@ def _depth(state: SearchState) -> Int[Array, ""]:
 
 
 def _grows(state: SearchState) -> Bool[Array, " N"]:
-    # A model may go on although its last step was to end the answer.
+    # A path may be unfinished although its last step was to end the answer.
     pool = state.pool
     return pool.valid & ~pool.done & (pool.depth < state.max_depth)
 
 
 def _goes_along(state: SearchState) -> Bool[Array, " 1"]:
-    """Whether a reference is longer than the particles that go on, if any do."""
+    """Whether a reference is longer than the particles that continue, if any do."""
     goes_on = jnp.any(_grows(state)) & (state.spent < state.budget)
     return goes_on & (state.memory.reference.depth > _depth(state) + 1)
 

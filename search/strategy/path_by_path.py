@@ -26,13 +26,13 @@ from .types import PathCount
 def adaptive_consistency(*, confidence: float = 0.95, sampling: Sampling = Sampling()) -> Strategy:
     """Majority voting over whole paths that stops once the leading answer is unlikely to change.
 
-    After each path, with v1 and v2 votes for the two most frequent answers, the search stops if
-    P(p < 1/2) > `confidence` for p ~ Beta(v2 + 1, v1 + 1), the share of the second answer among the
+    After each path, with v1 and v2 votes for the two most frequent answers, the search stops if P(p
+    < 1/2) > `confidence` for p ~ Beta(v2 + 1, v1 + 1), the share of the second answer among the
     two. Aggarwal et al.: "Let's Sample Step by Step: Adaptive-Consistency for Efficient Reasoning
-    and Coding with LLMs" (2023), arXiv:2305.11860; their confidence is .95. The PRM is not asked.
+    and Coding with LLMs" (2023), arXiv:2305.11860; their confidence is .95. The PRM is not called.
 
     Args:
-        confidence: in (.5, 1); a larger one asks for more paths.
+        confidence: in (.5, 1); a larger one needs more paths.
         sampling: parameters of every sample.
 
     Raises:
@@ -99,7 +99,7 @@ def sequential_best_of_n(
         samplings=(Sampling(temperature=0.0) if greedy_first else sampling, sampling),
         aggregated=aggregated,
         answer=answer_rule(vote),
-        # No path score is below 0, so that an unfinished path is then never looked at.
+        # No path score is below 0, so that unfinished paths are then never checked.
         needs_step_scores=path_score != "last" or abort > 0.0,
     )
 
@@ -107,8 +107,8 @@ def sequential_best_of_n(
 def leader_stays(answer: Int[Array, " N"], valid: Bool[Array, " N"]) -> Float[Array, ""]:
     """P(the most frequent answer is more likely than the second), f32[] in [0, 1].
 
-    With v1 and v2 votes it is the Beta(v2 + 1, v1 + 1) distribution function at 1/2, as a uniform
-    prior gives it: .5 without votes, 1 - 2^-(v + 1) when all v votes agree.
+    With v1 and v2 votes it is the Beta(v2 + 1, v1 + 1) distribution function at 1/2, under a
+    uniform prior: .5 without votes, 1 - 2^-(v + 1) when all v votes agree.
     """
     voter = valid & (answer >= 0)
     same = voter[None, :] & voter[:, None] & (answer[None, :] == answer[:, None])
@@ -136,11 +136,11 @@ def _path_by_path(
     Args:
         name: name of the strategy.
         stops: whether the finished paths are enough.
-        samplings: of the first path and of the others.
+        samplings: sampling parameters of the first path and of the others.
         answer: answer rule.
         abort: path score below which a path is given up.
-        aggregated: aggregation of step scores, for methods that ask the PRM.
-        uses_scores: whether the PRM is asked.
+        aggregated: aggregation of step scores, for methods that call the PRM.
+        uses_scores: whether the PRM is called.
         needs_step_scores: whether scores of unfinished paths are read.
     """
     first, others = samplings
@@ -158,7 +158,7 @@ def _path_by_path(
         is_last = memory.begun >= state.num_candidates
         has_answer = jnp.any(state.finished.valid & (state.finished.answer >= 0))
         bad = (path_scores(pool, aggregated) < abort) & (has_answer | ~is_last)
-        # A model may go on although its last step was to end the answer.
+        # A path may be unfinished although its last step was to end the answer.
         too_long = ~pool.done & (pool.depth >= state.max_depth)
         stays = pool.valid & ~bad & ~too_long
         finished = compact(pool, stays & pool.done, state.finished)

@@ -1,8 +1,8 @@
 """Proportional resampling: the free places go to paths in proportion to their scores.
 
 A relative of particle filtering, see `particle_filtering`, that differs in three ways: a path's
-mass is its score and not the odds of it, a finished path keeps its place, and the finished paths
-vote with the masses that their resampling has left them.
+mass is its score instead of the score's odds, a finished path keeps its place, and the finished
+paths vote with the masses that their resampling has left them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def proportional_resampling(
         frontier = state.frontier
         scores = jnp.where(frontier.valid, path_scores(frontier, aggregated), 0.0)
         mass = jnp.where(jnp.sum(scores) > 0, scores, frontier.valid.astype(scores.dtype))
-        # After the end of a search no path is there, and nothing is sampled.
+        # After the end of a search no path is left, and nothing is sampled.
         mass = jnp.where(jnp.any(frontier.valid), mass, 1.0)
         places = state.width - count(state.finished)
         return request(state, resample(key, mass, places), sampling), state.memory

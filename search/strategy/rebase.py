@@ -23,7 +23,7 @@ from ..state import count
 from ..types import Request, SearchState
 
 _EXACT = 1.0 - 1e-5
-"""A share that float32 has rounded up by less than this takes no place more."""
+"""A share that float32 has rounded up by less than this gets no extra place."""
 
 
 @functools.cache
@@ -34,13 +34,13 @@ def rebase(
     vote: str = "weighted",
     sampling: Sampling = Sampling(),
 ) -> Strategy:
-    """N paths; a path of score s has a share of the places of exp(s / `balance`).
+    """N paths; a path of score s gets a share of the places proportional to exp(s / `balance`).
 
     Args:
         balance: temperature of the softmax, > 0.
         path_score: the score s of a path.
         vote: how the finished paths give the answer; the authors compare several.
-        sampling: of all steps.
+        sampling: sampling parameters of all steps.
 
     Raises:
         ValueError: an argument is out of range or unknown.
@@ -70,8 +70,8 @@ def balanced(
 ) -> Int[Array, " N"]:
     """Numbers of children that sum to `places`, if a row is valid.
 
-    From the best row down, each takes the share of the places left that its exp(score) has among
-    those of itself and all rows below it, rounded up.
+    From the best row down, each row takes a share of the places left, rounded up. The share is its
+    exp(score) divided by the sum of exp(score) over itself and all rows below it.
 
     Args:
         scores: in units of the softmax's temperature.

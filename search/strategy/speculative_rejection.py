@@ -2,13 +2,13 @@
 
 Sun et al.: "Fast Best-of-N Decoding via Speculative Rejection" (2024), arXiv:2410.20290, and the
 authors' code (Zanette-Labs/SpeculativeRejection). N whole paths begin. When the unfinished ones
-hold more tokens than the memory takes, the paths are ranked by the scores of their newest steps,
-the finished ones along with the others, and the worst share of them is dropped.
+hold more tokens than the memory takes, all paths, finished ones included, are ranked by the scores
+of their newest steps, and the worst share of them is dropped.
 
 Five things differ from the code. Memory is a number of tokens and not what a GPU has left, and N is
-given and not the most that fit. Paths are looked at after each step and not after each token. The
-PRM is asked for every step: the loop can't ask for a path that has ended unforeseen, and each token
-is read once either way. At least one path is kept. A finished path that is dropped leaves the
+given and not the most that fit. Paths are checked after each step and not after each token. The PRM
+scores every step: the loop can't request a score for a path that has ended unexpectedly, and each
+token is read once either way. At least one path is kept. A finished path that is dropped leaves the
 ranking and may still answer; the code forgets those that are dropped as soon as they have ended.
 """
 
@@ -43,7 +43,7 @@ def speculative_rejection(
     Args:
         rejection: alpha, the share of the ranked paths that is dropped, in [0, 1).
         memory_tokens: most tokens of all unfinished paths together, without the question, >= 0.
-        path_score: what paths are ranked by; the newest step's score as published.
+        path_score: path score that ranks paths; the newest step's score as published.
         vote: how the finished paths give the answer; the best as published.
         sampling: parameters of every sample.
 

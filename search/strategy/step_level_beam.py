@@ -4,11 +4,11 @@ Chen, Liao, Li, Fan: "AlphaMath Almost Zero: Process Supervision without Process
 arXiv:2405.03553, and `step_beam.py` in the authors' code, MARIO-Math-Reasoning/Super_MARIO at
 c11d2f2. Their beam has the width B1 (`step_beam_width`); each of its nodes gets B2 children
 (`n_generate_sample`), and the root gets B1 * B2. A node that ends leaves the beam and lowers B1 for
-good. The finished path of the highest value answers.
+good. The finished path of the highest value gives the answer.
 
-Three things differ from the authors' code. A PRM stands for the value head of their policy. A child
-whose text is blank is invalid here. A path at the largest depth ends its answer in its last step,
-where theirs is dropped.
+Three things differ from the authors' code. A PRM replaces the value head of their policy. A child
+whose text is blank is invalid here. A path at the largest depth ends its answer in its last step;
+their code drops it.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ def step_level_beam(
 ) -> Strategy:
     """Beam search of width B1 = K = max(1, N // B2), with B2 children per path: N = B1 * B2.
 
-    `beam` asks for N // K children per path, which is more than B2 where B2 does not divide N.
+    `beam` samples N // K children per path, which is more than B2 where B2 does not divide N.
 
     Args:
         n_generate_sample: B2, at least 1. An N below B2 lowers it to N.
-        remove_duplicate: whether children of one path with equal texts stand once before the
-            ranking.
-        path_score: what ranks paths; the authors rank by the newest step's value, "last".
+        remove_duplicate: whether children of one path with equal texts count once in the ranking.
+        path_score: path score that ranks paths; the authors rank by the newest step's value,
+            "last".
         vote: how the finished paths give the answer; the authors take the best.
-        sampling: of all steps; the authors compare the temperatures .6 and 1.
+        sampling: sampling parameters of all steps; the authors compare the temperatures .6 and 1.
 
     Raises:
         ValueError: an argument is out of range or unknown.

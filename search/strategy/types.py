@@ -16,7 +16,7 @@ class Tree(struct.PyTreeNode):
     value_sum: jax.Array  # f32[M]
     is_leaf: jax.Array  # bool[M]; not grown yet and not done
     node_of_slot: jax.Array  # i32[N]; tree node of each frontier slot
-    completes: jax.Array  # bool[]; the tree grows no more, its best leaves are taken to their ends
+    completes: jax.Array  # bool[]; the tree stops growing, its best leaves are completed
 
 
 class Waiting(struct.PyTreeNode):
@@ -60,8 +60,8 @@ class Rejection(struct.PyTreeNode):
 class Iterations(struct.PyTreeNode):
     """The memory of particle Gibbs: the newest resampling, and the reference particle.
 
-    The reference grows beside the free particles, from its own recorded steps: as long as it is
-    unfinished, its path is frontier slot 0, and then row 0 of the finished paths.
+    The reference grows beside the free particles, from its own recorded steps: its path is frontier
+    slot 0 while it is unfinished, and row 0 of the finished paths after that.
     """
 
     copies: jax.Array  # i32[S]; of each finished path

@@ -1,7 +1,7 @@
-"""Every claim put to the test, by enumeration or by sampling.
+"""Tests of every claim, by enumeration or by sampling.
 
 `check_all` runs them all and yields a `CheckReport` each. A check takes the function that states
-the claim as an argument, so that a wrong one can be put in its place: the verdict is then another.
+the claim as an argument, so that a caller can pass a wrong one, which changes the verdict.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def check_all(*, seed: int = 0) -> Iterator[CheckReport]:
     """Run every check.
 
     Args:
-        seed: of the draws; verdicts do not depend on it but for a chance of 1 in 20 000 per case
-            whose bound is attained.
+        seed: random seed of the draws; verdicts do not depend on it, except with a chance of 1 in
+            20 000 per case whose bound is attained.
     """
     for check in CHECKS.values():
         yield check(seed=seed)

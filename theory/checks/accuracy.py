@@ -28,7 +28,7 @@ Bound = Callable[..., Any]
 
 
 def check_accuracy_mean_gap(*, seed: int = 0, bound: Bound = accuracy_lower_bound) -> CheckReport:
-    """gamma(q) is random; its mean can't stand for it."""
+    """gamma(q) is random; its mean can't replace it."""
     world = misleading_world()
     probability, found = world.enumerate(2)
     mass = probability * found.covered
@@ -43,7 +43,7 @@ def check_accuracy_mean_gap(*, seed: int = 0, bound: Bound = accuracy_lower_boun
 def check_accuracy_realised_gap(
     *, seed: int = 0, bound: Bound = accuracy_lower_bound
 ) -> CheckReport:
-    """Nor can the gap that one draw happened to have."""
+    """The realised gap of one draw can't replace gamma(q), either."""
     _, found = misleading_world().enumerate(2)
     return _misleading(
         bound,
@@ -130,7 +130,7 @@ def check_mean_gap_limit(
 
 
 def check_accuracy_sure_gap(*, seed: int = 0, bound: Bound = accuracy_lower_bound) -> CheckReport:
-    """With a gap that holds in every draw, the theorem is true and empty."""
+    """With a gap that holds in every draw, the theorem is true and vacuous."""
     p1, n, delta = (
         axis.ravel() for axis in np.meshgrid([0.01, 0.3, 0.9], [2.0, 3, 16, 256], [0.0, 0.05, 0.5])
     )
@@ -167,7 +167,7 @@ def check_accuracy_needs_separation(
 def check_delta_inside(
     *, seed: int = 0, bound: Bound = accuracy_lower_bound_averaged
 ) -> CheckReport:
-    """delta multiplied by p_N: too much is promised."""
+    """With delta multiplied by p_N the bound is too large."""
     delta = 0.1
     accuracy, gap, covered, probability = _swapped(delta)
     # Draws of equal probability, as the average takes them.
@@ -187,7 +187,7 @@ def check_delta_inside(
 
 
 def check_delta_outside(*, seed: int = 0, bound: Bound = accuracy_lower_bound_union) -> CheckReport:
-    """What the printed proof gives, and it is attained."""
+    """The bound that the printed proof gives, which is attained."""
     deltas = [0.02, 0.05, 0.1, 0.2, 0.4]
     truths = [_swapped(delta)[0] for delta in deltas]
     # Right and wrong levels are .24 apart at least; equal levels can't change the outcome.

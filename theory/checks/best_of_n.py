@@ -1,4 +1,4 @@
-"""Best-of-N on draws of N paths: all of them, or many at random."""
+"""Best-of-N on draws of N paths: on all draws, or on many random ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .double import double
 
 
 class Outcomes(NamedTuple):
-    """What became of each draw; ties are decided against the best path.
+    """The outcome of each draw; ties are decided against the best path.
 
     Attributes:
         covered: a path is correct, bool[M].

@@ -2,8 +2,8 @@
 
 The number of errors on n examples is binomial. A bound that grows with the number of errors k is
 violated at risk mu iff k is at most some k0, so its worst risk lies just above one of the bound's
-own values: enumerating those is exact over all risks. Loss of other laws is no worse: by convexity
-Bernoulli losses are the extreme ones.
+own values: enumerating those is exact over all risks. Losses of other laws are never worse: by
+convexity Bernoulli losses are the extreme ones.
 """
 
 from __future__ import annotations

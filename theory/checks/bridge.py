@@ -15,7 +15,7 @@ from .report import CheckReport, exact, judge
 def check_gap_as_epsilon(
     *, seed: int = 0, epsilon: Callable[..., Any] = generalization_gap_bound
 ) -> CheckReport:
-    """The PAC-Bayes value, taken for the largest deviation of a score."""
+    """The PAC-Bayes value, used as the largest deviation of a score."""
     p1, sizes = 0.3, np.array([2.0, 4.0, 8.0])
     value = float(epsilon(0.0, num_samples=800_000, delta=0.05))
     # R_phi = 1 - R*: its gap is 0 on any data, and it selects a wrong path whenever there is one.
@@ -35,7 +35,7 @@ def check_gap_as_epsilon(
 def check_deviation_probability(
     *, seed: int = 0, bound: Callable[..., Any] = deviation_probability
 ) -> CheckReport:
-    """The way there is from a risk to deviations."""
+    """The valid step from a risk to deviations."""
     # Each path deviates by `size` with probability q, else not at all: risk q * size.
     q, size, n = (
         axis.ravel()
@@ -53,9 +53,9 @@ def check_deviation_probability(
 
 
 def check_small_risk(*, seed: int = 0, share: float = 0.007) -> CheckReport:
-    """A PRM that is wrong about rare paths finds them when it searches long enough."""
+    """A long enough search finds the rare paths about which a PRM is wrong."""
     p1, sizes = 0.3, np.array([4.0, 16, 64, 256, 1024])
-    # Exact, but for wrong paths of probability `share`, which it scores highest of all.
+    # Exact, except for wrong paths of probability `share`, which it scores highest of all.
     accuracy = (1.0 - share) ** sizes - (1.0 - share - p1) ** sizes
     return judge(
         name="small_risk",

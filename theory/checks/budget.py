@@ -31,7 +31,7 @@ Budget = Callable[..., Any]
 def check_corollary_necessary(
     *, seed: int = 0, required: Budget = required_coverage
 ) -> CheckReport:
-    """'Must satisfy': no, its proof shows the converse."""
+    """The corollary says "must satisfy"; its proof shows the converse."""
     cases = [(2, 2.1, 0.5), (8, 4.0, 0.5), (256, 7.0, 0.9)]  # N, t, target = p_N = accuracy
     # Beyond 2 epsilon nothing is mis-ranked, so accuracy is p_N and p_N = target is enough.
     return judge(
@@ -51,7 +51,7 @@ def check_corollary_necessary(
 def check_corollary_sufficient(
     *, seed: int = 0, required: Budget = required_coverage
 ) -> CheckReport:
-    """What the proof does show, in worlds whose accuracy is known exactly."""
+    """What the proof shows, in worlds whose accuracy is known exactly."""
     truths, targets, names = [], [], []
     for n in (2, 3, 8, 64):
         for t in (0.5, 1.5, 1.99, 2.5, 4.0, 6.0, 8.0):
@@ -144,7 +144,7 @@ def check_optimal_num_candidates(
 def check_some_budget_suffices(
     *, seed: int = 0, bound: Budget = accuracy_lower_bound
 ) -> CheckReport:
-    """Often no N is certified at all, although few candidates would do."""
+    """Often no N is certified at all, although few candidates would be enough."""
     n = np.arange(1.0, 5001.0)
     cases = [(2.0, 0.3), (3.0, 0.3), (5.0, 0.3), (6.0, 0.3), (7.0, 0.05), (8.0, 0.05), (10.0, 0.3)]
     return judge(
@@ -159,7 +159,7 @@ def check_some_budget_suffices(
 
 
 def check_error_costs_candidates(*, seed: int = 0, budget: Budget = smallest_budget) -> CheckReport:
-    """While some N is certified, a larger error takes no fewer."""
+    """While some N is certified, a larger error never needs fewer candidates."""
     gaps = np.linspace(12.0, 2.0, 200)  # epsilon = 1, so a smaller gap is a larger error
     sizes = budget(0.8, 0.3, gaps, 1.0, delta=_DELTA)
     # No N certified counts as infinitely many.

@@ -53,7 +53,7 @@ def biased_draws(
     shape = (trials, num_candidates)
     rewards = jax.random.uniform(value_key, shape)
     ahead = rewards >= jnp.mean(jnp.sort(rewards, axis=1)[:, -2:], axis=1, keepdims=True)
-    # In half of the draws all go as far as they may.
+    # In half of the draws all deviations are as large as allowed.
     size = jnp.maximum(jax.random.uniform(size_key, (trials, 1)), 0.5) * 2.0 - 1.0
     size = jnp.where(jnp.arange(trials)[:, None] % 2 == 0, 1.0, size)
     return rewards, rewards + epsilon * size * jnp.where(ahead, -1.0, 1.0)

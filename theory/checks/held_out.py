@@ -20,7 +20,7 @@ _LAWS = (
     ("1 % at both ends and the rest at 1/2", 50, (0.0, 0.5, 1.0), (0.01, 0.98, 0.01)),
     (".9, and 0 in one of 200", 100, (0.9, 0.0), (0.995, 0.005)),
 )
-"""Name, number of values, support and weights: what is rare moves the mean most."""
+"""Name, number of values, support and weights: rare values move the mean most."""
 
 _ACCURACIES = (
     ("all at the target", (0.6,) * 8),
@@ -32,7 +32,7 @@ _SELECTIVE = (
     ("a useless score", ((0.0, 0.9),)),
     ("at the target from one score down", ((0.0, 0.9), (0.25, 0.7), (0.5, 1.0))),
 )
-"""Name and pieces: from each score on, up to the next, answers are right with this probability."""
+"""Name and pieces: from each score up to the next, answers are right with this probability."""
 
 
 def check_betting_bound(
@@ -43,7 +43,7 @@ def check_betting_bound(
     violations = []
     for _, number, support, weights in _LAWS:
         mean = float(np.dot(support, weights))
-        # The order of the values does not matter, and equal samples are looked at once.
+        # The order of the values does not matter, and equal samples are evaluated once.
         samples, times = np.unique(
             rng.multinomial(number, weights, _MANY), axis=0, return_counts=True
         )
@@ -73,7 +73,7 @@ def check_certify_holm(
         return certify(counts, number, target=target, delta=_DELTA).certified
 
     test = by_holm if certified is None else certified
-    # None of the accuracies is above the target, so that every certificate is false.
+    # No accuracy is above the target, so that every certificate is false.
     violations = [
         int(sum(test(row).any() for row in rng.binomial(number, true, (_WORLDS, len(true)))))
         for _, true in _ACCURACIES

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 from .double import double
 
 STEP = 0.05
-"""Of the grid of points; gaps on the same grid meet the worst laws exactly."""
+"""Step of the grid of points; gaps on the same grid meet the worst laws exactly."""
 
 # Sums of grid points differ from the gap they should equal by rounding.
 _ROUNDING = 1e-9
@@ -29,7 +29,7 @@ def two_point_laws() -> np.ndarray:
     laws = np.stack(
         [np.stack([up, -down], 1), np.stack([down / (up + down), up / (up + down)], 1)], 1
     )
-    # What the two-point family tends to as one point goes to 0.
+    # The limit of the two-point family as one point goes to 0.
     constant = np.array([[[0.0, 0.0], [0.5, 0.5]]])
     return np.concatenate([laws, constant])
 

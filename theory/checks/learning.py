@@ -63,14 +63,14 @@ def check_normalised_cost(*, seed: int = 0, scale: float = 1.0 / 64.0) -> CheckR
 
 
 def check_reward_on_noise(*, seed: int = 0, noise: float = 0.2) -> CheckReport:
-    """Winner's curse: more samples look better where none is."""
+    """Winner's curse: more samples look better although none is."""
     sizes = (2, 4, 16, 64, 256)
     trials = 4000
     values = np.array(
         [best_of_noise(noise, seed=seed, num_candidates=n, trials=trials) for n in sizes]
     )
     means = values.mean(axis=1)
-    # Hoeffding's interval; a mean of bounded values is no binomial share.
+    # Hoeffding's interval; a mean of bounded values is not a binomial share.
     half = 2 * noise * np.sqrt(np.log(2 / 1e-4) / (2 * trials))
     return judge(
         name="reward_on_noise",
@@ -86,7 +86,7 @@ def check_reward_on_noise(*, seed: int = 0, noise: float = 0.2) -> CheckReport:
 
 
 def check_longer_episodes(*, seed: int = 0, weight: float = _WEIGHTS[2]) -> CheckReport:
-    """max R >= 0 is paid at every step."""
+    """The reward contains max R >= 0 at every step."""
     lengths, discount = np.array([1, 2, 5, 10]), 0.9
     returns = np.array([weight * 0.8 * (discount ** np.arange(n)).sum() for n in lengths])
     return judge(
@@ -153,7 +153,7 @@ def check_sparsity_total(*, seed: int = 0, error: tuple[float, ...] | None = Non
 def check_sparsity_last_layer(
     *, seed: int = 0, error: tuple[float, ...] | None = None
 ) -> CheckReport:
-    """The last layer's, with two equal rows counted twice."""
+    """The last layer's sparsity, with two equal rows counted twice."""
     return _table(
         SPARSITY,
         "last_layer_sparsity",

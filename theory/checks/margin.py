@@ -38,7 +38,7 @@ def check_margin_theorem(
 def check_margin_theorem_dependent(
     *, seed: int = 0, bound: Bound = accuracy_lower_bound_margin_dependent
 ) -> CheckReport:
-    """Its form for deviations that all correct paths share."""
+    """The theorem's form for deviations that all correct paths share."""
     return _margin(
         bound,
         shared=True,
@@ -51,7 +51,7 @@ def check_margin_theorem_dependent(
 def check_margin_needs_independence(
     *, seed: int = 0, bound: Bound = accuracy_lower_bound_margin
 ) -> CheckReport:
-    """The form that grows with N is not for deviations that all paths share."""
+    """The form that grows with N is not valid for deviations that all paths share."""
     return _margin(
         bound,
         shared=True,

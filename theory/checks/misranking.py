@@ -74,7 +74,7 @@ def check_misranking_independent(
 def check_misranking_worst_case(
     *, seed: int = 0, bound: PairBound = misranking_worst_case
 ) -> CheckReport:
-    """The largest probability there is."""
+    """The largest possible probability."""
     return _independent(
         bound,
         name="misranking_worst_case",
@@ -88,7 +88,7 @@ def check_misranking_worst_case(
 def check_misranking_worst_case_attained(
     *, seed: int = 0, bound: PairBound = misranking_worst_case
 ) -> CheckReport:
-    """And it can't be improved."""
+    """The largest possible probability is attained."""
     gaps = gap_grid(2.0)
     return judge(
         name="misranking_worst_case_attained",
@@ -178,7 +178,7 @@ def check_misranking_never_sharper(
 
 
 def check_misranking_beyond_support(*, seed: int = 0, threshold: float = 2.0) -> CheckReport:
-    """Past 2 epsilon nothing can go wrong."""
+    """Beyond 2 epsilon no misranking is possible."""
     return _support(
         seed,
         threshold * (1.0 + 1e-6),
@@ -189,7 +189,7 @@ def check_misranking_beyond_support(*, seed: int = 0, threshold: float = 2.0) ->
 
 
 def check_misranking_at_support(*, seed: int = 0, threshold: float = 2.0) -> CheckReport:
-    """At 2 epsilon exactly there may be a tie."""
+    """At exactly 2 epsilon a tie is possible."""
     return _support(
         seed,
         threshold,
@@ -202,7 +202,7 @@ def check_misranking_at_support(*, seed: int = 0, threshold: float = 2.0) -> Che
 def check_misranking_without_mean_zero(
     *, seed: int = 0, bound: PairBound = misranking_paper
 ) -> CheckReport:
-    """For two paths the assumption of mean zero is used."""
+    """For two paths the assumption of mean zero is needed."""
     gaps = np.array([0.5, 1.0, 1.5, 1.99])
     # The best always falls by epsilon, the other always rises by it.
     measured = (2.0 - gaps >= 0.0).astype(float)

@@ -33,7 +33,7 @@ def check_dirac_atom(*, seed: int = 0, bound: Callable[..., Any] = dirac_bound) 
 
 
 def check_occam(*, seed: int = 0, bound: Callable[..., Any] = occam_bound) -> CheckReport:
-    """Sharper than the Dirac specialisation and no harder to prove."""
+    """The Occam bound is sharper than the Dirac specialisation and no harder to prove."""
     return _atoms(
         bound,
         (1, 2, 5, 20, 100, 400),
@@ -46,7 +46,7 @@ def check_occam(*, seed: int = 0, bound: Callable[..., Any] = occam_bound) -> Ch
 
 
 def check_dirac_density(*, seed: int = 0, bound: Callable[..., Any] = dirac_bound) -> CheckReport:
-    """A density is no probability: KL to a continuous prior is infinite."""
+    """A density is not a probability: KL to a continuous prior is infinite."""
     # phi is uniform on [0, 1), density 1; the reward model of phi reads off its binary digits,
     # one per input, and empirical risk minimisation writes the labels seen into them.
     gaps = memoriser_gaps(seed=seed, num_inputs=2000, num_samples=100, trials=2000)
@@ -120,8 +120,8 @@ def check_sparsity_says_something(
     """What the sparsity bound says of the paper's own five PRMs.
 
     The paper computes no value of its bound. n, delta and c are our choice and d, which it does not
-    define, is taken for the number of parameters. 800 000 is the number of labelled steps of which
-    section 2 speaks ("800k human-labeled reasoning steps").
+    define, is taken as the number of parameters. 800 000 is the number of labelled steps that
+    section 2 names ("800k human-labeled reasoning steps").
     """
     values = bound(
         np.round([row.nonzero_parameters for row in SPARSITY]),

@@ -1,4 +1,4 @@
-"""What a check found, and the one rule by which every verdict is reached."""
+"""The result of a check, and the one rule that gives every verdict."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ..estimators.intervals import Estimate
 from ..estimators.types import Values
 
 CONFIDENCE = 0.9999
-"""Of the Clopper-Pearson interval of each measured probability. A true claim whose bound is
-attained is refuted by chance at most once in 20 000 runs per case."""
+"""Confidence of the Clopper-Pearson interval of each measured probability. A true claim whose bound
+is attained is refuted by chance at most once in 20 000 runs per case."""
 
 _ROUNDING = 1e-10
 
 
 class Verdict(enum.StrEnum):
-    """How a claim came out."""
+    """The result of the test of a claim."""
 
     HOLDS = "holds"
     FAILS = "fails"
@@ -44,22 +44,22 @@ class Measured:
 
 @dataclass(frozen=True)
 class CheckReport:
-    """One claim put to the test.
+    """The test of one claim.
 
     Attributes:
         name: of the check, `check_<name>`.
-        claim: the statement, as it was tested.
+        claim: the statement that was tested.
         source: where it stands: a place in the paper, "here", or the literature.
         expected: the verdict of the analysis (docs/theory/statements.md).
         verdict: what this run found. `FAILS`: some case lies beyond the bound by more than its
-            interval. Otherwise `HOLDS` if there is a proof, and `OPEN` if there is none: that no
-            counterexample was found proves nothing.
-        slack: of the worst case, how far the truth is on the claimed side of the bound; negative
-            where the claim is violated; with a Clopper-Pearson interval if sampled.
+            interval. Otherwise `HOLDS` with a proof, and `OPEN` without one: the lack of a
+            counterexample proves nothing.
+        slack: distance of the truth from the bound in the worst case; negative where the claim is
+            violated; with a Clopper-Pearson interval if sampled.
         where: the worst case, with truth and bound.
         proof: why it holds for the cases not run, or empty.
         remedy: for a claim that fails, what is true instead.
-        num_cases: how many were looked at.
+        num_cases: number of cases.
         num_samples: draws per case; 0: exact.
         seed: of the draws, None if exact.
     """
@@ -125,7 +125,7 @@ def judge(
         tolerance: a truth this far beyond the bound still counts as rounding.
 
     Raises:
-        ValueError: not one kind of bounds, no case, or a truth or bound that is NaN.
+        ValueError: both kinds of bounds or neither, no case, or a truth or bound that is NaN.
     """
     if (at_most is None) == (at_least is None):
         raise ValueError(f"check {name!r}: give at_most or at_least, one of the two")

@@ -90,7 +90,7 @@ def check_search_coverage(*, seed: int = 0, bound: Callable[..., Any] = coverage
 
 
 def check_search_certificate(*, seed: int = 0, factor: float = 1.0) -> CheckReport:
-    """Certified searches are right whenever a right path was there."""
+    """Certified searches are right whenever a right path was sampled."""
     errors, certified = 0, 0
     for index, (separation, noise) in enumerate(_WORLDS):
         _, epsilon = gap_and_epsilon(separation, noise)

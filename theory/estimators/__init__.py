@@ -1,4 +1,4 @@
-"""Estimates from data, with confidence intervals: what the bounds take as given.
+"""Estimates from data, with confidence intervals, of what the bounds take as given.
 
 The unit of every interval is an independent one, which for a PRM is the question and not the
 step: `units` says to which question each value belongs.

@@ -28,9 +28,10 @@ class Reliability(NamedTuple):
 
     Attributes:
         low, high: ends of the bin.
-        num: pairs in it.
-        mean_score: of those.
-        share_right: of those, with an exact interval that takes the pairs as independent.
+        num: number of pairs in the bin.
+        mean_score: mean score of these pairs.
+        share_right: share of right steps among these, with an exact interval that treats the pairs
+            as independent.
     """
 
     low: float
@@ -64,7 +65,7 @@ def negative_log_likelihood(scores: Values, labels: Values) -> np.ndarray:
 def mean_log_loss(scores: Values, labels: Values, weights: Values | None = None) -> float:
     """Weighted mean of `negative_log_likelihood` over pairs, nats, >= 0."""
     r, y, w = _pairs(scores, labels, weights)
-    # Without the pairs of weight 0: 0 times infinity is no number.
+    # Without the pairs of weight 0: 0 times infinity is NaN.
     used = w > 0
     return float(np.average(negative_log_likelihood(r[used], y[used]), weights=w[used]))
 
@@ -90,7 +91,7 @@ def expected_calibration_error(
 def reliability(
     scores: Values, labels: Values, *, num_bins: int = 10, confidence: float = CONFIDENCE
 ) -> list[Reliability]:
-    """The reliability table: what share is right among steps of about the same score.
+    """The reliability table: the share of right steps among steps of about the same score.
 
     Args:
         scores: f64[n] in [0, 1].
@@ -135,7 +136,7 @@ def area_under_curve(scores: Values, labels: Values, weights: Values | None = No
 def pair_accuracy(
     scores: Values, labels: Values, siblings: Values, weights: Values | None = None
 ) -> float:
-    """Of a right and a wrong child of one parent, how often the right one scores higher.
+    """How often a right child scores higher than a wrong child of the same parent.
 
     Ties count one half. Groups without both kinds have no pair.
 
@@ -224,8 +225,8 @@ def bootstrap(
 
     Args:
         figures: name -> the figure under weights f64[n], which count how often the unit of each
-            value was drawn. A figure that a resample does not have raises ValueError; one that
-            the data do not have at all, with weights 1, raises it here.
+            value was drawn. A figure that is undefined for a resample raises ValueError; one that
+            is undefined for the data, with weights 1, raises it here.
         units: unit of each value, [n]: a resample draws as many units as there are.
         num_resamples: of the bootstrap.
         seed: of the bootstrap.
@@ -246,7 +247,7 @@ def bootstrap(
             try:
                 draws[name].append(figure(weights.astype(np.float64)))
             except ValueError:
-                continue  # a resample without both kinds has no such figure
+                continue  # undefined for a resample without both kinds
     tail = (1.0 - confidence) / 2.0
     found = {}
     for name, figure in figures.items():

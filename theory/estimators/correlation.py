@@ -29,7 +29,7 @@ class Correlation(NamedTuple):
         low, high: approximate interval by Fisher's transformation; NaN for fewer than 5 pairs and
             at +-1, where the approximation has no width.
         num: pairs.
-        exact: whether all permutations were looked at; else a random sample of them.
+        exact: whether all permutations were evaluated; else a random sample of them.
     """
 
     value: float
@@ -56,7 +56,7 @@ def pearson(x: Values, y: Values, *, confidence: float = CONFIDENCE, seed: int =
     Args:
         x, y: f64[n], n >= 3, neither constant.
         confidence: of the interval.
-        seed: of the permutations, where there are too many to look at all (n > 8).
+        seed: of the permutations, where there are too many to evaluate all (n > 8).
 
     Raises:
         ValueError: lengths differ, fewer than 3 pairs, values not finite, or a constant side.

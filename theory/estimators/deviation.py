@@ -26,12 +26,12 @@ def estimate_epsilon(
 ) -> Estimate:
     """The level-quantile of a unit's largest |score - truth|, with a distribution-free interval.
 
-    With a question's paths as the unit this is an epsilon that holds on a share `level` of
-    questions; 1 - level then plays the part of the accuracy theorem's delta, which the paper
-    defines for a fixed question. Order statistics
-    bound a quantile of any law; where even the largest one does not, `high` is 1, the largest
-    deviation there can be. At level 1 (the supremum) it always is: no finite sample bounds a
-    supremum. See `exceedance` for what a given epsilon is worth.
+    With a question's paths as the unit, this epsilon holds on a share `level` of questions.
+    1 - level then takes the role of the accuracy theorem's delta, which the paper defines for a
+    fixed question. Order statistics bound a quantile of any law. Where even the largest one does
+    not, `high` is 1, the largest possible deviation. At level 1 (the supremum) this is always so:
+    no finite sample bounds a supremum. See `exceedance` for the share of units that exceed a given
+    epsilon.
 
     Args:
         scores: f64[n] in [0, 1].
@@ -72,8 +72,7 @@ def exceedance(
 ) -> Estimate:
     """delta: the share of units with some |score - truth| > epsilon, with its exact interval.
 
-    Choose epsilon on other data than this: the largest deviation of these very units is exceeded
-    by none of them.
+    Choose epsilon on other data: no unit exceeds the largest deviation of its own sample.
 
     Args:
         epsilon: >= 0.

@@ -12,7 +12,7 @@ from ..bernoulli import kl_inverse
 from .types import Values
 
 CONFIDENCE = 0.95
-"""Of every interval, unless said otherwise."""
+"""Default confidence of every interval."""
 
 
 class Estimate(NamedTuple):
@@ -29,7 +29,7 @@ def clopper_pearson(successes: int, trials: int, *, confidence: float = CONFIDEN
     Args:
         successes: 0..trials.
         trials: independent, >= 1.
-        confidence: at least this is the chance that the interval holds the probability; in (0, 1).
+        confidence: least chance that the interval contains the probability; in (0, 1).
 
     Raises:
         ValueError: no trials, more successes than trials, or a confidence outside (0, 1).
@@ -69,7 +69,7 @@ def unit_interval(values: Values, name: str) -> np.ndarray:
     """Values as f64[n], checked to be in [0, 1].
 
     Raises:
-        ValueError: none, not one-dimensional, or one outside [0, 1] (NaN included).
+        ValueError: no values, not one-dimensional, or one outside [0, 1] (NaN included).
     """
     array = np.asarray(values, np.float64)
     if array.ndim != 1 or array.size == 0:
@@ -100,6 +100,6 @@ def unit_means(values: np.ndarray, codes: np.ndarray) -> np.ndarray:
 
 
 def check_confidence(confidence: float) -> None:
-    """Raise unless it is in (0, 1)."""
+    """Raise ValueError unless the confidence is in (0, 1)."""
     if not 0.0 < confidence < 1.0:
         raise ValueError(f"confidence={confidence}: must be in (0, 1), such as 0.95")

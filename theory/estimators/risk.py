@@ -14,7 +14,7 @@ def estimate_risk(
     """L_D, the mean over units of a unit's mean loss, on data the model was not chosen on.
 
     Args:
-        losses: f64[n] in [0, 1], such as |score - label|; a cross-entropy is none (use
+        losses: f64[n] in [0, 1], such as |score - label|, but not a cross-entropy (use
             `mean_log_loss` for that).
         units: question of each loss; None: all independent.
         confidence: in (0, 1).
@@ -37,7 +37,7 @@ def estimate_gap(
 ) -> Estimate:
     """The generalization gap L_D - L_S, signed, in [-1, 1].
 
-    L_S is what it is, the model having been fitted to it; only L_D is estimated, so the interval
+    L_S is known exactly, because the model was fitted to it. Only L_D is estimated, so the interval
     is that of the held-out risk, shifted. A small gap says nothing of |score - truth|: see
     `estimate_epsilon`.
 

@@ -14,7 +14,7 @@ def sparsity_against_error(
 
     Appendix G of the paper sees "a clear correlation" in its table `tab:sparse`
     (`theory.paper.SPARSITY`). Section 5.1 expects models with fewer active parameters to generalize
-    better, so the sign expected of sparsity is a negative one.
+    better, so the expected sign for sparsity is negative.
 
     Args:
         predictors: name -> one value per PRM, such as total sparsity.

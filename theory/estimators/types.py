@@ -1,4 +1,4 @@
-"""The one annotation of what is averaged."""
+"""The annotation of averaged values."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike as Values
 else:
-    # Checked at run time, numpy's own refuses plain numbers and tuples.
+    # Numpy's own annotation, checked at run time, refuses plain numbers and tuples.
     Values = Any
 
 __all__ = ["Values"]

@@ -24,7 +24,7 @@ MAX_ACTIONS = 128
 
 @dataclass(frozen=True)
 class ActionTable:
-    """A hashable table of actions; row `a` is what the policy means by action `a`.
+    """A hashable table of actions; row `a` holds the policy's action `a`.
 
     Attributes:
         rows: (num_extra, num_retain, temperature, top_p, top_k) per action. num_extra >= 0,
@@ -93,8 +93,8 @@ class ActionTable:
     def retry(self) -> int:
         """Row that a node without a valid child takes, whatever the policy says.
 
-        Of the actions that sample at a temperature above 0 it is the first one with the fewest
-        additional children; without such an action it is the first one with none.
+        It is the first action with the fewest additional children among those that sample at a
+        temperature above 0. Without such an action it is the first one with num_extra = 0.
         """
         sampled = [row for row in self.rows if row[0] > 0 and row[2] > 0.0]
         none = [row for row in self.rows if row[0] == 0]
@@ -115,7 +115,8 @@ ACTION_TABLES: Mapping[str, ActionTable] = MappingProxyType(
         "ask": ActionTable((*_NARROW, (1, 1, 0.0, 1.0, 0))),
         "top-k": ActionTable(
             (
-                # What samples nothing has no sampling parameters: one row for each number kept.
+                # Actions that sample nothing need no sampling parameters: one row for each number
+                # kept.
                 *((0, keep, 1.0, 1.0, 0) for keep in (1, 2, 4)),
                 *itertools.product((1, 2, 4, 8), (1, 2, 4), (0.6, 1.0), (0.9, 1.0), (0, 20)),
             )
@@ -124,13 +125,13 @@ ACTION_TABLES: Mapping[str, ActionTable] = MappingProxyType(
 )
 """Action tables by name. The paper prints none; these are our choices.
 
-- `temperature`: 30 rows. Temperatures .6 and 1. The configuration `CATS` and the shipped
-  controller `cats` have it, and the shipped bank recipes record its settings.
+- `temperature`: 30 rows. Temperatures .6 and 1. The configuration `CATS` and the shipped controller
+  `cats` use it, and the shipped bank recipes record its settings.
 - `narrow`: 5 rows. Temperature 1, and one child is kept. The configuration `CATS_TOKENS` and the
-  shipped controller `cats-tokens` have it.
-- `ask`: 6 rows. `narrow`, and at the end one greedy child more, which a node without scores takes
-  to ask the PRM for the greedy child that it has. For `score_base=False`.
-- `top-p`: 90 rows. Temperatures .6, 1 and 1.4; top-p .9 and 1. The configuration `PAPER` has it.
+  shipped controller `cats-tokens` use it.
+- `ask`: 6 rows. `narrow`, and at the end one more greedy child. A node without scores takes this
+  row to have the PRM score the greedy child that it has. For `score_base=False`.
+- `top-p`: 90 rows. Temperatures .6, 1 and 1.4; top-p .9 and 1. The configuration `PAPER` uses it.
 - `top-k`: 99 rows. Temperatures .6 and 1; top-p .9 and 1; top-k 20 and off. All three sampling
   parameters that the paper names vary. It is meant for policies with a large vocabulary.
 

@@ -1,4 +1,4 @@
-"""Configurations of CATS searches, and the two named ones."""
+"""Configurations of CATS searches, and the named ones."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ class CatsConfig:
         rounds: R >= 1, most decisions of a node per step; 1 in Algorithms 1 and 2.
         num_base: children that each node gets before its first decision, >= 1 (at most N).
         base: sampling parameters of these children.
-        score_base: whether the PRM is asked for these children. If not, a child stands for P(step
-            right) by its likelihood under the policy, until its node asks for more; this needs
+        score_base: whether the PRM scores these children. If not, the likelihood of a child under
+            the policy gives its P(step right), until its node requests more children; this needs
             `calibrated`, and a policy with log-probabilities.
-        ask_below: with `score_base=False`, when the PRM is asked for the greedy base child: if its
-            P(step right) is below this number, in [0, 1]. Otherwise the child is accepted. Both
-            happen in a round before the R others and are no decisions: the policy decides for nodes
-            with a scored child. None: there is no such round, and the policy decides for all nodes.
-        least_weight: with `ask_below`, the weight of the score beside the likelihood in the PRM's
-            calibration, slope / (|slope| + |likelihood|), below which a PRM is never asked for a
-            base child; in [0, 1].
-        charge: what the price is for: "candidates" (per 100) or "tokens" (per 1000 of the policy;
-            those that the PRM reads cost `Context.prm_rate` times as much). The search does not
-            read it, training does.
+        ask_below: with `score_base=False`, the threshold on P(step right), in [0, 1], below which
+            the PRM scores the greedy base child. Otherwise the child is accepted. Both happen in a
+            round before the R others and without the policy, which decides for nodes with a scored
+            child. None: there is no such round, and the policy decides for all nodes.
+        least_weight: with `ask_below`, the weight of the score, in [0, 1], below which a PRM never
+            scores a base child. The weight is slope / (|slope| + |likelihood|) in the PRM's
+            calibration.
+        charge: what the price applies to: "candidates" (per 100) or "tokens" (per 1000 of the
+            policy; those that the PRM reads cost `Context.prm_rate` times as much). Only training
+            reads it.
         factor: divisor of N that gives the width, K = max(1, N // factor).
         path_score: name of the aggregation of step scores.
         vote: answer rule, "best", "weighted" or "majority".
@@ -76,7 +76,7 @@ class CatsConfig:
         if self.charge not in ("candidates", "tokens"):
             raise ValueError(f"charge must be 'candidates' or 'tokens', got {self.charge!r}")
         FEATURES.check(self.excluded_features)
-        # They refuse what they do not know.
+        # These raise ValueError for unknown names.
         answer_rule(self.vote)
         aggregation(self.path_score)
         share_of_candidates(self.factor)
@@ -101,7 +101,7 @@ class CatsConfig:
 
     @property
     def num_rounds(self) -> int:
-        """Phases of a step after the base children: R, and the one in which the PRM is asked."""
+        """Phases of a step after the base children: R, and one more with `ask_below`."""
         return self.rounds + (self.ask_below is not None)
 
     @property
@@ -117,9 +117,9 @@ The state is that of section 5.2, the reward that of equation 9 with the weights
 gamma is .9 (`tab:gamma-ablation`).
 
 Our choices, where the paper prints nothing: the action table, two base children sampled at
-temperature 1, K = N // 4, and the minimum as path score. Finished paths compete for places, where
-Algorithm 2 lets them in without limit. How the features of the state are written down, and the cost
-as a share of N, are ours as well; see `features` and `reward`."""
+temperature 1, K = N // 4, and the minimum as path score. Finished paths compete for places;
+Algorithm 2 accepts them without limit. The encoding of the state's features, and the cost as a
+share of N, are ours as well; see `features` and `reward`."""
 
 CATS = CatsConfig(
     rounds=3,
@@ -131,9 +131,9 @@ CATS = CatsConfig(
 )
 """Our method, with up to three rounds per step and one greedy base child.
 
-It has the extra features and the smallest action table: with 90 actions, most of a short training
-is spent on finding out which of them are alike. Paths are ranked by raw scores; the slope and the
-agreement of the PRM's calibration are features."""
+It has the extra features and a table of 30 actions: with 90 actions, a short training spends
+most of its time on learning which of them are alike. Paths are ranked by raw scores; the slope and
+the agreement of the PRM's calibration are features."""
 
 CATS_TOKENS = CatsConfig(
     rounds=12,
@@ -149,8 +149,8 @@ CATS_TOKENS = CatsConfig(
 """`CATS` with a price for tokens and up to 12 rounds of at most 8 more children.
 
 Paths are ranked by P(step right) from score and likelihood together, which needs a calibration by
-likelihood. The likelihood of the children, and so how much of the policy's probability they cover,
-is among the features."""
+likelihood. The features include the likelihood of the children, and so the share of the policy's
+probability that they cover."""
 
 SELECTIVE = dataclasses.replace(
     CATS_TOKENS,
@@ -158,8 +158,8 @@ SELECTIVE = dataclasses.replace(
     score_base=False,
     actions=ACTION_TABLES["ask"],
 )
-"""`CATS_TOKENS` with the PRM as something to pay for.
+"""`CATS_TOKENS` in which a node decides whether to pay for a PRM call.
 
-The one greedy base child has no score. In up to 13 rounds a node accepts it, asks the PRM for it,
-or samples up to 8 more, which are scored. Everything is compared as P(step right), from the score
-and the likelihood under the policy, and the price is for tokens."""
+The one greedy base child has no score. In up to 13 rounds a node accepts it, has the PRM score it,
+or samples up to 8 more, which are scored. All children are compared by P(step right), from the
+score and the likelihood under the policy. The price is for tokens."""

@@ -1,8 +1,8 @@
 """Features of a node, the policy's input: numbers about its children, the budget and the PRM.
 
-A *node* is a frontier slot; its *children* are the valid rows of the pool that grew from it.
-Number and order of the features are fixed. Every checkpoint holds `FEATURE_NAMES`; a checkpoint
-with other names is refused.
+A *node* is a frontier slot; its *children* are the valid rows of the pool that grew from it. Number
+and order of the features are fixed. Every checkpoint holds `FEATURE_NAMES`; a checkpoint with other
+names raises an error.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ PAPER_FEATURES = (
 )
 """The paper's state (section 5.2) without the sparsity.
 
-The paper names the number of candidates, here of the node, their scores, and "the maximum candidate
-paths that can be sampled", read both as N and as what is left of it. The statistics of the scores
-and the depth are our choice."""
+The paper names the number of candidates (here those of the node), their scores, and "the maximum
+candidate paths that can be sampled". We read the last both as N and as what is left of it. The
+statistics of the scores and the depth are our choice."""
 
 SPARSITY_FEATURES = ("sparsity_total", "sparsity_last_layer")
-"""The paper's stand-in for the PRM's generalisation error (section 5.1, appendix G)."""
+"""The paper's proxy for the PRM's generalisation error (section 5.1, appendix G)."""
 
 EXTRA_FEATURES = (
     "round",
@@ -67,7 +67,7 @@ frontier; own path score; 1 minus the product of (1 - path score) over children 
 (the chance that any is right, were they independent and the scores calibrated); number of distinct
 texts. Of the search: shares of the places taken by finished and by growing paths; best path score
 in the pool and among finished paths; the leading answer's share of the finished paths' votes,
-weighted by path score. Of the setting: price, and how far the PRM ranks (slope, agreement)."""
+weighted by path score. Of the setting: price, and how well the PRM ranks (slope, agreement)."""
 
 COMPUTE_FEATURES = (
     "likelihood_best",
@@ -78,13 +78,13 @@ COMPUTE_FEATURES = (
     "step_best",
     "prm_weight",
 )
-"""Features of what was paid for, and of what more samples may find.
+"""Features of the cost so far, and of what more samples may find.
 
 Of the node: probability of the best child's text under the policy; sum of these probabilities over
 the distinct texts of the children, so that 1 minus it is what no child covers yet; share of the
 children that the PRM has scored; tokens of the node's path that the PRM has not read; score of the
-best child's own step. Of the setting: what a token costs that the PRM reads, and how much the PRM's
-score counts beside the likelihood."""
+best child's own step. Of the setting: cost of a PRM token relative to a policy token, and weight of
+the PRM's score relative to the likelihood."""
 
 CALIBRATION_FEATURES = ("calibration_slope", "calibration_agreement")
 """The extra features with slope and agreement of the PRM's calibration, see `calibration`."""
@@ -100,13 +100,13 @@ def extract(
 ) -> Float[Array, "N F"]:
     """Features of every frontier slot; zeros for slots without a valid child.
 
-    All are scaled to about [-1, 1] except the two sparsities, which are log10(max(s, 1e-6)).
-    Scores are path scores of the children, best first, 0 where there are fewer; `std` is the
-    population standard deviation; `gap` is first minus second, 0 for a single child.
-    `num_children`, `distinct_texts`, `budget_left`, `step_left`, `num_candidates` and `unread` are
-    log2(1 + count) / 8; `prm_rate` is log2(1 + rate) / 4; `prm_weight` is the slope's share of
-    slope plus likelihood; `price` is
-    log10(max(1000 price, 1)) / 3; the calibration's slope and agreement are divided by 4.
+    All are scaled to about [-1, 1] except the two sparsities, which are log10(max(s, 1e-6)). Scores
+    are path scores of the children, best first, 0 where there are fewer; `std` is the population
+    standard deviation; `gap` is first minus second, 0 for a single child. `num_children`,
+    `distinct_texts`, `budget_left`, `step_left`, `num_candidates` and `unread` are log2(1 + count)
+    / 8; `prm_rate` is log2(1 + rate) / 4; `prm_weight` is the slope's share of slope plus
+    likelihood; `price` is log10(max(1000 price, 1)) / 3; the calibration's slope and agreement are
+    divided by 4.
     """
     frontier = state.frontier
     children = _children(state, aggregation)

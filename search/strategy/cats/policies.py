@@ -91,5 +91,5 @@ _FEATURES_READ: dict[Policy, tuple[str, ...]] = {random_policy: (), constant_pol
 
 
 def features_read(policy: Policy) -> tuple[str, ...] | None:
-    """The features that a policy of this module reads; None for another policy: any may be read."""
+    """The features that a policy of this module reads; None for others, which may read any."""
     return _FEATURES_READ.get(policy)

@@ -1,18 +1,20 @@
-"""CATS: a learned policy decides, node by node and round by round, what more is worth sampling.
+"""CATS: a learned policy decides, per node and round, how many more children to sample.
 
-The search of Algorithms 1 and 2 of the paper, vectorised over the frontier. Phase 0 gives each node
-its base children: Algorithm 2 expands a node "using legal actions", which we read so. In each round
-the policy sees the features of the children and picks an action: how many more to sample, with
-which parameters, how many to keep. A node that samples no more is closed for this step; the others
-decide again in the next round. In the paper a node decides once.
+This is the search of Algorithms 1 and 2 of the paper, vectorised over the frontier. Phase 0 gives
+each node its base children: this is how we read that Algorithm 2 expands a node "using legal
+actions". In each round the policy sees the features of the children and picks an action: how many
+more to sample, with which parameters, how many to keep. A node that samples no more is closed for
+this step; the others decide again in the next round. In the paper a node decides once.
 
-A node without a valid child has nothing to decide on. In each round it samples as few more children
-as the action table allows (`ActionTable.retry`) until one is valid. Without this rule a question is
-lost as soon as its one greedy child loops until the limit of tokens; the paper leaves it open.
+The policy does not decide for a node without a valid child. In each round such a node samples as
+few more children as the action table allows (`ActionTable.retry`) until one is valid. Without this
+rule a question is lost as soon as its one greedy child loops until the limit of tokens; the paper
+leaves this case open.
 
-With `CatsConfig.ask_below` a node whose children have no score does not decide, either. If its best
-child is unlikely to be right by its likelihood, the node samples that greedy child once more, which
-costs the policy nothing, so that the PRM scores it. Otherwise the node accepts the child.
+With `CatsConfig.ask_below` the policy does not decide for a node whose children have no score,
+either. If the likelihood of its best child gives a low P(step right), the node samples that greedy
+child once more, so that the PRM scores it. The copy costs the policy nothing. Otherwise the node
+accepts the child.
 """
 
 from __future__ import annotations
@@ -149,9 +151,9 @@ def _make_plan(
 def _make_asks(
     config: CatsConfig, features: FeatureSet
 ) -> Callable[[Float[Array, "N F"]], tuple[Bool[Array, " N"], Bool[Array, " N"]]]:
-    """The function from features to whether a node's children lack scores, and are in doubt.
+    """The function from features to two masks: nodes without scored children, and nodes in doubt.
 
-    Without `CatsConfig.ask_below` no node is in either state: the policy decides for all.
+    Without `CatsConfig.ask_below` both masks are False: the policy decides for all nodes.
     """
     if config.ask_below is None:
         return lambda found: (jnp.zeros(found.shape[0], bool), jnp.zeros(found.shape[0], bool))
@@ -167,7 +169,7 @@ def _make_asks(
 
 
 def _copies(asks: Bool[Array, " N"]) -> Action:
-    """One greedy child more where the PRM is asked, nothing elsewhere."""
+    """One more greedy child where the PRM is to score it, nothing elsewhere."""
     one = asks.astype(jnp.int32)
     return Action(
         num_extra=one,

@@ -31,12 +31,12 @@ class Decision(struct.PyTreeNode):
     """What the policy saw and chose at each frontier slot; zeros where it did not decide."""
 
     features: jax.Array  # f32[N, F]
-    available: jax.Array  # i32[N]; candidates the action could ask for: what was legal
+    available: jax.Array  # i32[N]; candidates the action could request: what was legal
     action: jax.Array  # i32[N]; row of the action table
-    num_extra: jax.Array  # i32[N]; what the action asked for
-    num_retain: jax.Array  # i32[N]; what it keeps
+    num_extra: jax.Array  # i32[N]; children the action requested
+    num_retain: jax.Array  # i32[N]; children it keeps
     log_prob: jax.Array  # f32[N]; of the action under the policy, nats
-    reward: jax.Array  # f32[N]; 0 until the children are there
+    reward: jax.Array  # f32[N]; 0 until the children exist
     valid: jax.Array  # bool[N]; the slot decided
 
 
@@ -55,7 +55,7 @@ class Transition(struct.PyTreeNode):
     """
 
     features_tm1: jax.Array  # f32[N, F]
-    available_tm1: jax.Array  # i32[N]; candidates the action could ask for: what was legal
+    available_tm1: jax.Array  # i32[N]; candidates the action could request: what was legal
     action_tm1: jax.Array  # i32[N]
     log_prob_tm1: jax.Array  # f32[N]; of the action under the policy that took it
     reward_t: jax.Array  # f32[N]
