@@ -1,6 +1,7 @@
 """The command `cats-jax`: parses, sets the environment up, and turns errors into exit codes.
 
-Exit codes: 0 done, 1 the run failed, 2 bad input (one line on stderr says what and the way out).
+Exit codes: 0 done, 1 the run failed, 2 bad input (one line on stderr names the fault and the way
+out).
 """
 
 from __future__ import annotations
@@ -117,7 +118,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         print(f"cats-jax: {interrupted(words)}", file=sys.stderr)
         return 1
     except BrokenPipeError:
-        # The reader of our output is gone (`| head`): nobody is left to tell.
+        # The reader of our output has closed the pipe (`| head`): there is nowhere to report it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:
@@ -130,17 +131,18 @@ def run(arguments: Sequence[str] | None = None) -> int:
             line = _unexpected(error)
         print(f"cats-jax: {line}", file=sys.stderr)
         return 1
-    # The last resort: readers name the file, and all else is a fault of ours.
+    # The last resort. Errors in files are reported by what reads them; any other error is a bug
+    # here.
     except Exception as error:
         print(f"cats-jax: {_unexpected(error)}", file=sys.stderr)
         return 1
 
 
 def _unexpected(error: Exception) -> str:
-    """One line about an error that nothing foresaw; the error itself for who asks for it."""
+    """One line about an unforeseen error; raises the error itself if `_TRACEBACK` is set."""
     if os.environ.get(_TRACEBACK):
         raise error
-    # A line of Python's traceback, so that a report of the fault says where.
+    # A line of Python's traceback, so that a report of the fault says where it occurred.
     last = traceback.extract_tb(error.__traceback__)[-1]
     said = f"{type(error).__name__}: {reason(error)}"
     return printable(

@@ -27,10 +27,10 @@ def keep_compiled_programs() -> None:
 
     `Searcher.run` calls this before it compiles anything. JAX's settings are left as they are if
     they name a folder (`jax_compilation_cache_dir`), if `jax_enable_compilation_cache` is False, or
-    if the environment variable JAX_COMPILATION_CACHE_DIR is set, even to nothing, which keeps
+    if the environment variable JAX_COMPILATION_CACHE_DIR is set. An empty value of it keeps
     nothing. A release of JAX without these settings compiles anew in every process.
     """
-    # The names below are JAX's own and no stable interface.
+    # The names below are internal to JAX and may change.
     with contextlib.suppress(ImportError, AttributeError, KeyError):
         _keep_compiled_programs()
 
@@ -47,5 +47,5 @@ def _keep_compiled_programs() -> None:
     config.update("jax_compilation_cache_dir", settings[_DIR])
     if _MIN_SECONDS not in os.environ:
         config.update("jax_persistent_cache_min_compile_time_secs", float(settings[_MIN_SECONDS]))
-    # JAX decides at the first compilation of a process, which may be over, whether it has a cache.
+    # JAX decides at a process's first compilation, which may be over, whether it uses a cache.
     compilation_cache.reset_cache()

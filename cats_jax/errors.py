@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 class BadInputError(ValueError):
     """The caller's input breaks a rule; raised before expensive work starts (exit code 2).
 
-    The message is one line that names the input, the rule it breaks and the way out. Of a value of
-    any length, and with any character, that a message quotes, it stays one line of bounded length.
+    The message is one line that names the input, the rule it breaks and the way out. It stays one
+    line of bounded length, whatever value it quotes.
     """
 
     def __init__(self, message: object = ""):
@@ -19,7 +19,7 @@ class BadInputError(ValueError):
 
 
 _LONGEST = 1200
-"""Most characters of a line; of a longer one the middle is left out, not the name or way out."""
+"""Most characters of a line; a longer one loses its middle, not the name or the way out."""
 
 
 def _one_line(text: str) -> str:
@@ -70,7 +70,7 @@ def quoted(value: object) -> str:
 
 
 def other_release(error: ImportError) -> str:
-    """One line about a package that is not there, or whose release lacks what is imported of it."""
+    """One line about a package that is missing, or whose release lacks an imported name."""
     package = (error.name or "").partition(".")[0]
     reason = " ".join(str(error).split())
     try:
@@ -93,9 +93,9 @@ def known_names(name: object, known: Iterable[str]) -> str:
 
 
 def misspelt(name: str, known: Iterable[str]) -> str:
-    """Hint for a name in whose place a path may stand: "" unless it is near a valid name.
+    """Hint for text that may be a name or a path: "" unless it is close to a valid name.
 
-    A folder or file that is not there yet is no error in every place, and a misspelt name is one.
+    A missing path may be valid; a misspelt name never is.
     """
     return "" if "/" in name else _hint(name, list(known))
 

@@ -36,18 +36,18 @@ class Question:
 class Step:
     """One reasoning step as sampled.
 
-    A token may end one step and begin the next one, as one of a blank line and a word does. It is
-    the last token of the first step, and what it says behind the separator begins the text of the
-    second. Separators before the first text of a step are among its tokens, and not in its text.
+    A token may end one step and begin the next one, for example a blank line followed by a word. It
+    is the last token of the first step, and its text after the separator begins the text of the
+    second. Separators before the first text of a step are among its tokens, but not in its text.
 
     Attributes:
         text: the step without its closing separator, and without blank lines before it.
         token_ids: the policy's token ids as sampled, >= 0, including the closing separator or
-            end-of-text token, so that a continuation never re-tokenises text. Empty only where
-            nothing was left of the context.
+            end-of-text token, so that a continuation never re-tokenises text. Empty only if the
+            context had no room left.
         confidence: geometric mean of the probabilities of the step's tokens under the policy at
-            temperature 1, in [0, 1], in the paths that a PRM gets; None where it is not known.
-            Steps that differ in it alone are equal.
+            temperature 1, in [0, 1]. It is set in the paths that a PRM gets, and None if it is not
+            known. Steps that differ in it alone are equal.
     """
 
     text: str
@@ -85,7 +85,7 @@ class StepRequest:
     Attributes:
         question: the question being answered.
         path: the steps so far, oldest first; empty at the root.
-        seeds: one unsigned 64-bit seed per wanted sample; a sample depends on nothing else.
+        seeds: one unsigned 64-bit seed per wanted sample, its only source of randomness.
         temperature: 0 means greedy, otherwise the softmax temperature, > 0.
         top_p: nucleus mass in (0, 1]; 1 switches it off.
         top_k: number of most likely tokens kept; 0 switches it off.
@@ -175,7 +175,8 @@ class Generation:
 Answer = tuple[StepSample, ...]
 """The steps of one sampled answer, at least one.
 
-If the last step finished with "step", the answer was cut at the limit for answers, and goes on.
+If the last step finished with "step", the answer was cut at the limit for answers and can be
+continued.
 """
 
 
@@ -202,7 +203,7 @@ class Scoring:
 
     Attributes:
         scores: score in [0, 1] of the LAST step of each path; None for a path that has more tokens
-            than the PRM can read. The search drops such a path and goes on without it.
+            than the PRM can read. The search drops such a path.
         usage: tokens that each path cost, one entry per path (`generated` is 0).
         inside_seconds: time in forward passes, for the whole batch.
         seconds: part of `inside_seconds` that belongs to each path; None divides it by tokens, see
@@ -232,13 +233,13 @@ class StepGenerator(Protocol):
     """A policy: a frozen language model that writes candidate steps.
 
     A call serves all open questions of a `Searcher`. What it returns is checked, see
-    `live.contract`: if a call breaks the contract, its questions are asked one by one, so that only
-    the question at fault fails.
+    `live.contract`: if a call breaks the contract, the policy is called again for each question, so
+    that only the question at fault fails.
 
     A policy may have an attribute `concurrent`. If it is true, several threads may call the policy
-    at a time: a `Searcher` then makes a call for each question, and a question goes on when its own
-    samples are there. If an attribute `reads_system` is true, the policy reads the system message
-    of a question; questions with one are not for other policies.
+    at a time: a `Searcher` then makes a call for each question, and a question continues when its
+    own samples have arrived. If an attribute `reads_system` is true, the policy reads the system
+    message of a question; other policies do not get questions with one.
 
     Attributes:
         num_parameters: number of the model's parameters, for the ledger's FLOP estimate.
@@ -266,8 +267,8 @@ class AnswerScoring:
     """Scores of the steps of several paths.
 
     Attributes:
-        scores: `scores[i]` are those of the steps of path i that were asked for, in [0, 1]; None
-            for a step at which the path is longer than the PRM's context.
+        scores: `scores[i]` are those of the requested steps of path i, in [0, 1]; None for a step
+            at which the path is longer than the PRM's context.
         usage: tokens each path cost.
         inside_seconds: seconds in forward passes, or in the call to an engine.
     """
@@ -286,9 +287,9 @@ class AnswerGenerator(StepGenerator, Protocol):
 
         An answer ends with its end token, at a step that is longer than the limit for steps (the
         last sample, which finishes with "length"), at the end of the context, or at the limit for
-        answers. A path has at most `max_depth` steps, of which the last is all that is left; the
-        others are cut by the same rules as those of `generate`. A sampled answer is a function of
-        its path, parameters and seed alone.
+        answers. A path has at most `max_depth` steps. The last one is the rest of the answer; the
+        others are cut by the rules of `generate`. A sampled answer is a function of its path,
+        parameters and seed alone.
         """
         ...
 
@@ -300,7 +301,7 @@ class StepScorer(Protocol):
     A call serves all open questions of a `Searcher`, as a policy's does. If a call breaks the
     contract, its paths are scored again question by question, so that only the question at fault
     fails. If a PRM has an attribute `concurrent` that is true, several threads may call it at a
-    time: new steps are then scored while the policy goes on. If an attribute `finished_only` is
+    time: new steps are then scored while the policy samples. If an attribute `finished_only` is
     true, the model is an outcome model: it reads finished answers only, and `score` is called for
     no others.
 

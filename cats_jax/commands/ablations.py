@@ -20,9 +20,9 @@ def ablations(
     set: tuple[str, ...] = (),
     seed: int = 0,
 ) -> int:
-    """Train every row of the tables in cats_jax/training/ablations.yaml, and play it on questions.
+    """Train every row of the tables in cats_jax/training/ablations.yaml, and test it on questions.
 
-    A study that was killed goes on with the row it was at when the same command is given again.
+    Repeat the command to resume a study that was killed; it continues with the interrupted row.
 
     Args:
         tables: names of tables; none: all tables.
@@ -36,7 +36,7 @@ def ablations(
         num_seeds: controllers per row.
         num_iterations: iterations of each training, in place of the configurations' own.
         set: NAME=VALUE for every row, as in `cats-jax train --set`.
-        seed: random seed of the trainings and of the play.
+        seed: random seed of the trainings and of the tests.
     """
     from rich.table import Table
 

@@ -18,16 +18,16 @@ def bank(
 ) -> int:
     """Record a step bank: many scored children of every node, question by question.
 
-    A collection that was killed goes on where it stopped when the same command is given again. With
-    `revisits_per_prm: 0` in the recipe the policy samples alone and one PRM after another scores,
-    each loaded alone; a PRM that is added to the end of the recipe later adds its scores.
+    Repeat the command to resume a collection that was killed. With `revisits_per_prm: 0` in the
+    recipe, the policy samples first and the PRMs score after it; one model is loaded at a time. A
+    PRM that is added to the end of the recipe later adds its scores.
 
     Args:
         recipe: YAML file, such as recipes/bank/weak-controller.yaml.
         output: folder of the bank.
-        dry_run: print what would be sampled and scored, about at most, and whether the models fit
-            into memory, and stop; models and hub data need not be there.
-        functions: run functions that the recipe names as module:function, which are code.
+        dry_run: print an approximate upper bound on what is sampled and scored, and whether the
+            models fit into memory, and stop; models and hub data may be missing.
+        functions: run the code of functions that the recipe names as module:function.
     """
     from ..bank.build import collect_bank
     from ..bank.recipe import load_bank_recipe

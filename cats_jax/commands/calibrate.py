@@ -22,7 +22,7 @@ def calibrate(
         output: JSON file, replaced if it exists.
         held_out: step bank of other questions, for the figures; default: --bank.
         likelihood: weigh a step's likelihood under the policy in place of its siblings' votes, and
-            fit what a step is worth that the PRM has not scored. Controllers that choose what the
+            fit the value of a step that the PRM has not scored. Controllers that choose what the
             PRM scores need this.
         seed: random seed of the groups of siblings.
     """

@@ -26,19 +26,19 @@ def certify(
 ) -> int:
     """Find the cheapest configuration that reaches a target, with probability 1 - delta.
 
-    The run's questions must have trained and chosen nothing: no PRM, controller, calibration,
-    list of configurations or target. Every configuration that is reported counts as a test, so
-    name those of interest beforehand.
+    The run's questions must not have been used to train or choose anything: PRM, controller,
+    calibration, list of configurations or target. Every configuration that is reported counts as a
+    test, so name those of interest beforehand.
 
     Args:
         runs: a finished run folder, or several of the same questions, policy and limits, which are
             taken as one.
         target: certify an accuracy above this.
         max_loss: certify an accuracy that is at most this far below that of --against.
-        against: strategy at its largest N in the run, such as best_of_n.
-        selective: abstain below a threshold on the score of an answer: find the lowest one at which
-            the accuracy of the answered questions is above the target.
-        delta: probability at most that anything that is certified is false.
+        against: strategy to compare with, such as best_of_n, at its largest N in the run.
+        selective: abstain below a threshold on the score of an answer: find the lowest threshold at
+            which the accuracy of the answered questions is above the target.
+        delta: largest probability that anything that is certified is false.
         order: correction of the tests: holm, or from the largest N to the smallest (descending).
         strategies: labels of the strategies to test; default: all.
         num_candidates: values of N to test; strategies that ignore N stay. Default: all.

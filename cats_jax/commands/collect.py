@@ -14,9 +14,9 @@ def collect(
     output: pathlib.Path,
     questions: int | None = None,
 ) -> int:
-    """Search every cell of a recipe and keep each decision of its policies, with the outcome.
+    """Search every cell of a recipe and keep each decision of its controllers, with the outcome.
 
-    A collection that was killed goes on where it stopped when the same command is given again.
+    Repeat the command to resume a collection that was killed.
 
     Args:
         recipe: YAML file as for `cats-jax evaluate`; its strategies decide node by node: cats (with

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def show_bounds(
     console: Console, recipe: Recipe, models: ModelSource, missing: Sequence[str] = ()
 ) -> None:
-    """Print what a run would cost at most; models, controllers and hub data need not be there.
+    """Print what a run would cost at most; models, controllers and hub data may be missing.
 
     Args:
         console: console to print on.
@@ -60,7 +60,7 @@ def show_bounds(
 
 
 def show_bank(console: Console, recipe: BankRecipe, models: ModelSource) -> None:
-    """Print what a step bank would sample and cost, about at most; models need not be there."""
+    """Print approximate bounds on what a step bank samples and costs; models may be missing."""
     from ..bank.build import BLOCK_SIZE, largest_work
     from ..bank.cost import bank_cost
     from ..datasets import count_questions
@@ -112,10 +112,9 @@ def _show_remarks(console: Console, notes: Sequence[str], absent: Sequence[str])
 def _footprints(
     specs: Sequence[PolicySpec | PrmSpec], models: ModelSource, work: Work
 ) -> tuple[list[Footprint | None], list[str], list[str]]:
-    """Memory of the policy and of each PRM, and two kinds of lines.
+    """Memory of the policy and of each PRM, and two lists of lines.
 
-    The first are on models that are not there yet, the second say in which format each other model
-    is asked.
+    The first list names the models that are missing, the second the format of each other model.
 
     Raises:
         BadInputError: a name or format is unknown, or a model does not fit its format.
@@ -164,7 +163,7 @@ def _threads(specs: Sequence[PolicySpec | PrmSpec]) -> list[str]:
 def _show_memory(console: Console, groups: Sequence[Sequence[Footprint | None]]) -> None:
     """Print what each model needs on its device, and whether each group fits at once.
 
-    A model that is not there, None, makes its group undecided.
+    A missing model (None) leaves its group undecided.
     """
     from ..models.footprint import PROMPT_TOKENS, device_memory
     from .terminal import say
@@ -233,7 +232,7 @@ def show_times(console: Console, recipe: Recipe, models: ModelSource) -> None:
 def _show(
     console: Console, title: str, ranks: Mapping[str, int], rows: Sequence[Sequence[str]]
 ) -> None:
-    """Print a table of texts; columns of large rank leave first where the terminal is narrow."""
+    """Print a table of texts; on a narrow terminal columns of higher rank are hidden first."""
     from ..reporting.sheets import Column, Sheet, plain
     from .terminal import show_sheet
 

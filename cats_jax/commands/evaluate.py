@@ -53,7 +53,7 @@ def evaluate(
 ) -> int:
     """Search every question with every strategy, N, PRM and seed of a recipe.
 
-    A run that was killed goes on where it stopped when the same command is given again.
+    Repeat the command to resume a run that was killed.
 
     Args:
         recipe: YAML file, such as recipes/world.yaml.
@@ -65,22 +65,22 @@ def evaluate(
         questions: number of questions, in place of the recipe's count.
         in_flight: number of questions searched at once, which does not affect results.
         dry_run: print rows, candidates, bounds on sampled tokens and PRM tokens, and whether the
-            models fit into memory, and stop; models, controllers and hub data need not be there.
+            models fit into memory, and stop; models, controllers and hub data may be missing.
         measure: with --dry-run, also load the models, search for about a minute, and print how
             long every cell would take; nothing is written.
-        keep_going: go on with a run whose first 20 searches all failed for one reason.
+        keep_going: continue a run whose first 20 searches all failed for one reason.
         timings: print where the wall time went.
         wandb: also log to this Weights & Biases project.
         searching: where questions are searched.
-        bank: replay a step bank of these questions in the graph, in place of asking the models.
-        held_out: run on other questions, to tell which answers are certified: those that lead
-            every other answer by more than 2 epsilon, the scores' largest deviation there.
+        bank: replay a step bank of these questions in the graph, in place of calling the models.
+        held_out: run on other questions, which gives epsilon, the largest deviation of the scores.
+            An answer is certified if it leads every other answer by more than 2 epsilon.
         level: share of held-out questions on which that epsilon holds, in (0, 1].
         fresh: refuse a folder that has rows already.
-        functions: run functions that the recipe names as module:function, which are code.
+        functions: run the code of functions that the recipe names as module:function.
         until_certified: stop as soon as it is settled whether the accuracy of the recipe's one
             configuration is above this number, and write certificate.json to the run folder.
-        delta: probability at most that the decision of --until-certified is false; default: 0.05.
+        delta: largest probability that the decision of --until-certified is false; default: 0.05.
     """
     from ..evaluation.evaluate import prepare
     from ..evaluation.runners import largest_work
@@ -141,7 +141,7 @@ def evaluate(
         evaluation = ended_by(claim, evaluation, folder)
     settled = evaluation.recipe
     if not folder.exists() and bank is None and searching.ray is None:
-        # Before the folder is made: with other settings it would be another run's.
+        # Before the folder is made: with other settings it would belong to another run.
         check_models(models, settled.policy, settled.prms, largest_work(settled))
     runner = None
     if bank is not None:
@@ -194,7 +194,7 @@ def accuracy_claim(
 
 
 def ended_by(claim: AccuracyClaim, evaluation: Evaluation, folder: pathlib.Path) -> Evaluation:
-    """The evaluation that a claim ends.
+    """The evaluation, to be stopped as soon as a claim is settled.
 
     Raises:
         BadInputError: no answers to its questions could certify the claim.

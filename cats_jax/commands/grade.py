@@ -18,8 +18,8 @@ def grade(
 ) -> int:
     """Grade rows {"prediction", "answer"}: the same rows, with "correct".
 
-    A prediction is a whole solution or an answer alone. A row that could not be graded within the
-    limits is wrong and says why in "error". The output appears whole or not at all.
+    A prediction is a whole solution or an answer alone. A row that can't be graded within the
+    limits is wrong and says why in "error". The output is written as a whole or not at all.
 
     Args:
         input: JSONL file.

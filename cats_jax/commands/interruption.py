@@ -13,7 +13,7 @@ _GO_ON = ("evaluate", "bank", "collect")
 
 
 def goes_on(words: Sequence[str]) -> bool:
-    """Whether a command line, given again, goes on where it stopped."""
+    """Whether repeating a command line resumes it."""
     command = next(iter(words), "")
     return command in _GO_ON or (command == "train" and "--online" in words)
 

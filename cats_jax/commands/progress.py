@@ -45,7 +45,7 @@ class ProgressBar:
         self._bar.stop()
 
     def show(self, done: float) -> None:
-        """Show how much of the total is done; what the first call has was there before."""
+        """Show how much of the total is done; the first call gives what was done before."""
         if self._first is None:
             self._first, self._started = done, time.monotonic()
         count, figures = f"{done / self._total:.0%}", ""
@@ -138,7 +138,7 @@ class ProgressBars:
         return "" if left is None else f"{duration(left)} left"
 
     def _line(self, cell: _Cell, *more: str) -> None:
-        """Print what is known of a cell; what has no room on the line is left out from the end."""
+        """Print what is known of a cell; what does not fit on the line is left out, last first."""
         parts = [f"{cell.label}: {cell.done}/{cell.total}", cell.accuracy("accuracy "), *more]
         parts = [part for part in parts if part]
         while len(parts) > 1 and len(", ".join(parts)) > self._console.width:
@@ -187,7 +187,7 @@ class _Fixed(ProgressColumn):
 
 
 def _bars(console: Console) -> Progress:
-    """Bars whose title is cut where the terminal is narrow, and nothing else."""
+    """Bars of which only the title is cut on a narrow terminal."""
     title = Column(ratio=1, no_wrap=True, overflow="ellipsis", min_width=8)
     return Progress(
         TextColumn("{task.description}", markup=False, table_column=title),

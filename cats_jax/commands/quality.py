@@ -37,8 +37,8 @@ def quality(
     """Cross-entropy, Brier score, AUC, pair accuracy, calibration, risk and epsilon of PRMs.
 
     Rows are {"question", "steps", "labels"} with labels 1, 0 and null, or those of PRM800K or
-    ProcessBench. Their "scores" are judged, one list or a mapping from names of PRMs to lists, and
-    those of the PRMs named by --prms.
+    ProcessBench. The figures are for their "scores", one list or a mapping from names of PRMs to
+    lists, and for the scores of the PRMs named by --prms.
 
     Args:
         inputs: JSONL files of labelled steps.
@@ -47,13 +47,13 @@ def quality(
         by: column of the rows: each of its values is a group with its own figures.
         neutral: what PRM800K's rating 0 counts as: right, wrong, or no label (out).
         level: share of questions on which epsilon holds, in (0, 1].
-        clip: scores are moved into [clip, 1 - clip] for the cross-entropy; 0: it is infinite where
-            a score is certain and wrong.
+        clip: scores are clipped to [clip, 1 - clip] for the cross-entropy; with 0 it is infinite
+            where a score is certain and wrong.
         certified: also bound each PRM's risk and its gain over the constant score 1, and find the
-            score from which on a step may be trusted; the questions must have trained and chosen
-            nothing.
-        delta: with --certified, probability at most that a bound is false.
-        trust: with --certified, probability at least that a trusted step is right.
+            lowest score at which a step may be trusted; the questions must not have been used to
+            train or choose anything.
+        delta: with --certified, largest probability that a bound is false.
+        trust: with --certified, smallest probability that a trusted step is right.
         output: JSON file for all figures, replaced if it exists.
         plot: file for the calibration curves, .png, .svg or .pdf, replaced if it exists.
         scored: JSONL file for the rows with the scores of all PRMs, for the next call.

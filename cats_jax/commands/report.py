@@ -32,9 +32,9 @@ def report(
 ) -> int:
     """Print the tables of run folders and draw their figures, finished or not.
 
-    Folders with the same policy, questions and limits are one table, and their strategies are
-    compared question by question. A row that several of them have counts once. Among several
-    folders one that can't be read is named and skipped.
+    Folders with the same policy, questions and limits share one table, and their strategies are
+    compared question by question. A row that several of them have counts once. If several folders
+    are given, one that can't be read is named and skipped.
 
     Args:
         runs: run folders.
@@ -43,19 +43,18 @@ def report(
         strategies: labels of the strategies to report; default: all.
         num_candidates: values of N to report; strategies that ignore N stay. Default: all.
         prms: labels of the PRMs to report; strategies without a PRM stay. Default: all.
-        cost: cost in which baselines of similar compute are similar and that budgets limit: tokens
-            or FLOPs.
+        cost: measure of cost for baselines of similar compute and for budgets: tokens or FLOPs.
         paired: also compare every two strategies at the same N, question by question.
         compute_optimal: also choose the best strategy, N and PRM at each budget for each level of
-            the questions (eq. 1 of the paper), on one half of them, and judge it on the other.
-        frontier: runs on validation questions: also compare each trained controller with the
-            frontier of the strategies that are none, whose mixtures are chosen there.
+            the questions (eq. 1 of the paper), on one half of them, and evaluate it on the other.
+        frontier: runs on validation questions: also compare each trained controller with the Pareto
+            frontier of the untrained strategies, whose mixtures are chosen on these runs.
         budgets: mean costs of a question at which they are compared; default: nine, evenly spaced
-            in their logarithm from the cheapest to the dearest configuration.
-        paper: also put the paper's ablations and its comparison beside the runs, where they have
-            the paper's policy, PRMs, data sets and strategies as recipes/paper names them.
-        held_out: run on other questions, to tell which answers are certified: those that lead
-            every other answer by more than 2 epsilon, the scores' largest deviation there.
+            in their logarithm from the cheapest to the most expensive configuration.
+        paper: also put the paper's ablations and its comparison beside the runs, where the runs
+            have the paper's policy, PRMs, data sets and strategies as recipes/paper names them.
+        held_out: run on other questions, which gives epsilon, the largest deviation of the scores.
+            An answer is certified if it leads every other answer by more than 2 epsilon.
         level: share of held-out questions on which that epsilon holds, in (0, 1].
     """
     from ..errors import BadInputError

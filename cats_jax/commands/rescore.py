@@ -23,7 +23,8 @@ def rescore(
 ) -> int:
     """Show a run as it would have been with other scores, another vote or another grader.
 
-    Nothing is sampled. Rows whose search would have gone another way are left out, with the reason.
+    Nothing is sampled. Rows whose search would have proceeded differently are left out, with the
+    reason.
 
     Args:
         run: run folder, with trees.
@@ -34,7 +35,8 @@ def rescore(
             the policy's own.
         prm_format: format in which that PRM reads a solution.
         grader: "math" for LaTeX, "integer" for integers in a box; default: as in the run.
-        functions: also rescore strategies that the run names as module:function, which are code.
+        functions: also rescore strategies that the run names as module:function, by running their
+            code.
     """
     from ..evaluation.rescore import Change, check_scored
     from ..evaluation.rescore import rescore as rescore_run

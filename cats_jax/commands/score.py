@@ -20,8 +20,8 @@ def score(
 
     An outcome model reads the steps as one finished answer: its rows have one "score". A row that
     has no valid scores (a blank step, no step, more tokens than the model has positions) says why
-    in "error". The output appears whole or not at all. The exit code is 1 if no row could be
-    scored.
+    in "error". The output is written as a whole or not at all. The exit code is 1 if no row could
+    be scored.
 
     Args:
         prm: model folder with safetensors weights of a PRM or an outcome model, or a PRM of the

@@ -38,7 +38,7 @@ def serve(
         recipe: recipe whose policy, PRM, strategies, N and limits are served; its first strategy, N
             and seed are the defaults, its largest N the limit. Default: the embedded world's policy
             "weak" and PRM "exact".
-        host: address to listen on; other machines' need a token.
+        host: address to listen on; an address that other machines can reach needs a token.
         port: port to listen on; 0 takes a free one.
         model_name: name of the served model; default: the last part of the policy's path.
         token_file: file with the bearer token that clients give as their API key.
@@ -48,7 +48,7 @@ def serve(
         ignore_sampling: parameters of a request that are ignored in place of refused, such as
             temperature, top_p, max_tokens, max_completion_tokens and stop; a reply names those
             that it ignores.
-        grace: most seconds that searches go on after a signal.
+        grace: most seconds that searches continue after a signal.
     """
     token = _token(token_file)
     limits = (

@@ -39,8 +39,8 @@ def show(
     """Look at the questions of a run, finished or not, and at the search trees of one of them.
 
     Without --question it prints a table of the questions with a mark for each strategy, PRM and N.
-    With --question it draws that question's trees and says where the right path was lost: with the
-    embedded world's models at which step, with others whether a finished path was right.
+    With --question it draws that question's trees and says where the right path was lost. For the
+    embedded world's models it names the step; for others it says whether a finished path was right.
 
     Args:
         run: run folder.
@@ -165,7 +165,7 @@ def _command_of_trees(
 
 
 def _text(run: Run, question: str) -> str | None:
-    """Text of a question, from its smallest tree; None without trees, which alone have texts."""
+    """Text of a question, from its smallest tree; None without trees, which store the texts."""
     rows = [row for row in run.rows if row.question == question and row.tree is not None]
     if not rows:
         return None

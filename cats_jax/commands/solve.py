@@ -50,25 +50,25 @@ def solve(
     """Search one question and draw the tree: steps, scores, what was kept, the actions taken.
 
     The embedded world's policies are "weak" and "strong"; its questions look like
-    "((50*4)-21)+15=?". A model of real size wants settings, such as --device cuda --dtype bfloat16;
+    "((50*4)-21)+15=?". A model of real size needs settings, such as --device cuda --dtype bfloat16;
     policy and PRM share them. A recipe gives each its own.
 
     Args:
         question: text of the question.
         recipe: recipe whose models, limits and calibration are used; its first strategy, N, PRM and
-            seed are the defaults. The options below replace its values, but for those of models.
+            seed are the defaults. The options below replace its values, except those of models.
         strategy: greedy, majority, best_of_n, best_of_n_weighted, beam, dvts, step_level_beam,
             vg_search, lookahead, rebase, particle_filtering, particle_gibbs,
             proportional_resampling, mcts, speculative_rejection, adaptive_consistency,
             early_stopping_consistency, sequential_best_of_n, cats or cats_random; or a function of
             your own as module:function; or the label of a strategy in the recipe. Default: beam.
-        certified: certificate.json of `cats-jax certify`: search with its strategy and N; without a
-            recipe with its models, calibration and limits, too.
-        elsewhere: go on without the guarantee where models or limits are not the certificate's.
+        certified: certificate.json of `cats-jax certify`: search with its strategy and N, and
+            without a recipe also with its models, calibration and limits.
+        elsewhere: search without the guarantee if models or limits differ from the certificate's.
         num_candidates: N, candidates per reasoning step at most; default: 16.
         policy: model folder, id of the Hugging Face hub, or a policy of the embedded world;
             default: weak.
-        policy_format: format in which the policy is asked: a name, a .yaml file, or auto (default).
+        policy_format: prompt format of the policy: a name, a .yaml file, or auto (default).
         policy_adapter: folder of a LoRA adapter in PEFT's layout, merged into the policy's weights.
         prm: model folder, id of the Hugging Face hub, PRM of the embedded world, or the label of a
             PRM in the recipe; default: exact.
@@ -80,7 +80,8 @@ def solve(
         loading: how policy and PRM are loaded.
         checkpoint: checkpoint of the controller, for --strategy cats; default: the shipped one.
         calibration: calibration of the PRM, a file of `cats-jax calibrate` or "none"; default: that
-            of the controller's training with these models, or the one shipped for the world's.
+            of the controller's training with these models, or the one shipped for the embedded
+            world's.
         width: K, the number of paths kept; default: the strategy's.
         path_score: aggregation of step scores: min, last, mean or product.
         max_depth: most reasoning steps of a path; default: 10.
@@ -90,7 +91,7 @@ def solve(
         show_dropped: most dropped steps drawn per node.
         epsilon: largest deviation of a path's score from the truth (`cats-jax report --held-out`
             estimates one): also say whether the answer is certified.
-        functions: run functions that are named as module:function, which are code.
+        functions: run the code of functions that are named as module:function.
     """
     from ..controllers.strategies import foreign_models
     from ..evaluation.asked import asked_of
@@ -264,7 +265,7 @@ def _certified(given: Mapping[str, Any]) -> dict[str, Any]:
     """The entry of a certified strategy in a recipe.
 
     Raises:
-        BadInputError: an option is given that is the certificate's to set.
+        BadInputError: an option is given that only the certificate may set.
     """
     for name in _OF_CERTIFICATES:
         if name in given:
@@ -276,7 +277,7 @@ def _certified(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _of_certificate(given: Mapping[str, Any], loading: ModelOptions) -> Recipe:
-    """A recipe of one cell from a certificate, with what was given in place of its values."""
+    """A recipe of one cell from a certificate; given options replace its values."""
     from ..specs.certificates import LIMITS, read_certificate, read_content
     from ..specs.recipe import parse_recipe
     from ..storage.reading import reading
@@ -309,17 +310,17 @@ def _certified_models(
     given: Mapping[str, Any],
     loading: ModelOptions,
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """The policy and the certified PRM of a certificate, with what was given in their places.
+    """The policy and the certified PRM of a certificate; given options replace their values.
 
     Raises:
-        BadInputError: a model needs what a certificate is not trusted with, see `_USERS_OWN`.
+        BadInputError: a model needs a setting that only the user may give, see `_USERS_OWN`.
     """
     config, changed = content["config"], loading.settings() if loading.given() else {}
     policy = dict(config["policy"])
     prms = [dict(each) for each in config["prms"] if each.get("label") == prm]
     asked = content.get("asked") or {}
     for model, name in ((policy, "policy"), *((each, "prm") for each in prms)):
-        # Not what the run settled on for its questions.
+        # Not the value that the run chose for its questions.
         at = name if model is policy else f"prm {prm}"
         model["max_model_len"] = asked.get(at, {}).get("max_model_len")
         keys = {name: "path", f"{name}_format": "format", f"{name}_adapter": "adapter"}
@@ -339,12 +340,12 @@ def _certified_models(
 
 
 _USERS_OWN = ("backend", "served_name", "api_key_env", "engine_args")
-"""Settings that name a server, its key, or classes that an engine loads: a certificate may be a
-stranger's, and these come from the user."""
+"""Settings that name a server, its key, or classes that an engine loads. A certificate may come
+from a stranger, so that only the user may give these."""
 
 
 def _of_recipe(path: pathlib.Path, given: Mapping[str, Any], loading: ModelOptions) -> Recipe:
-    """A recipe of one cell from a recipe's, with what was given in place of its values."""
+    """A recipe of one cell from a recipe's values; given options replace them."""
     from ..specs.recipe import StrategySpec, load_recipe, parse_strategy
 
     for option in (
@@ -382,7 +383,7 @@ def _of_recipe(path: pathlib.Path, given: Mapping[str, Any], loading: ModelOptio
 
 
 def _certified_options(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The given options that a certificate sets, but for the strategy's label."""
+    """The given options that a certificate sets, except the strategy's label."""
     return {name: given[name] for name in _OF_CERTIFICATES[1:] if name in given}
 
 
@@ -392,7 +393,7 @@ def _options(given: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
 
 
 def _judge(recipe: Recipe) -> AnswerJudge:
-    """The judge of the answers: integers in a box for the embedded world, else LaTeX if it can."""
+    """The judge of the answers: boxed integers for the embedded world, else LaTeX if installed."""
     import importlib.util
 
     from ..grading.verdict import make_judge

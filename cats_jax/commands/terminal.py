@@ -28,7 +28,7 @@ def make_console(*, stderr: bool = False) -> Console:
 
 
 def say(console: Console, text: str) -> None:
-    """Print a line of prose: between words a terminal's lines end, and none of a file's or pipe's.
+    """Print a line of prose, wrapped between words on a terminal and not wrapped in a file or pipe.
 
     Paths and commands are for copying: print those by `console.print` with `soft_wrap`.
     """
@@ -42,7 +42,7 @@ def show_table(console: Console, table: Table) -> None:
 
 
 def show_sheet(console: Console, sheet: Sheet) -> None:
-    """Print a table whose columns fit the console, and below it which columns did not."""
+    """Print the columns of a table that fit the console, and below them the names of the others."""
     table, width, left_out = terminal_table(sheet, console.width, framed=not console.is_terminal)
     console.print(Text(one_line(sheet.title, _MAX_TEXT), style="bold"))
     whole = console.width

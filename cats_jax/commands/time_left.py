@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 _LEAST_SHARE = 0.05
-"""Share of the work that must be done before it says anything about the rest."""
+"""Share of the work that must be done before the rest is estimated."""
 
 
 @dataclass
@@ -20,8 +20,8 @@ class TimeLeft:
     """One estimate for all cells of a run.
 
     A cell's work is its number of questions times its weight. A question that is being searched
-    counts as half done. What is left takes as long, by its work, as what this process has done; a
-    cell that waits says nothing.
+    counts as half done. The rest is taken to need the same time per unit of work as what this
+    process has done.
     """
 
     def __init__(self, weights: Mapping[str, float], questions: int, in_flight: int) -> None:
@@ -47,7 +47,7 @@ class TimeLeft:
 
     @property
     def share(self) -> float:
-        """Share of all work whose rows are there, in [0, 1]."""
+        """Share of all work whose rows are finished, in [0, 1]."""
         done = sum(self._weights[title] * part.done for title, part in self._begun.items())
         return done / self._all
 

@@ -228,7 +228,7 @@ def _fault_of_answer(answer: Any, request: StepRequest, most: int) -> str | None
             "allowed: cut it at max_depth"
         )
     for sample in answer:
-        # The last step may be any: what is left of an answer is one step.
+        # The last step may have any finish: the rest of an answer is one step.
         if (found := _fault_of_sample(sample, request)) is not None:
             return found
     for sample in answer[:-1]:
@@ -252,7 +252,7 @@ def _fault_of_sample(sample: Any, request: StepRequest) -> str | None:
     if not isinstance(ids, tuple):
         return f"token_ids is a {type(ids).__name__}: it must be a tuple"
     if not ids:
-        # Nothing was left of the context to sample a token in.
+        # The context had no room left for a token.
         return None if finish == "context" else f"a sample without tokens, finish={finish!r}"
     if not all(map(_is_count_type, set(map(type, ids)))) or min(ids) < 0:
         wrong = next(each for each in ids if not _is_count_type(type(each)) or each < 0)

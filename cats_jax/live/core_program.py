@@ -70,8 +70,8 @@ def compiler_options(platform: str) -> dict[str, bool | int]:
 def _is_known(name: str, value: bool | int) -> bool:
     """Whether JAX compiles with an option, found once per process with a program of one constant.
 
-    Nothing but the option can be wrong with that program, so any error counts. What is wrong with
-    JAX itself shows when the core's own programs are compiled.
+    Only the option can make that program fail, so any error counts. A fault of JAX itself shows
+    when the core's own programs are compiled.
     """
     try:
         jax.jit(lambda: 0, compiler_options={name: value}).lower().compile()

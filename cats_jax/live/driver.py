@@ -3,9 +3,9 @@
 A `Cohort` holds a fixed number of slots, one question each, as one batched `SearchState`. A tick
 plans all slots, calls the policy once, calls the PRM once if a candidate is to be scored, and
 commits all slots. Models that several threads may call are called in threads, and a tick then
-commits the slots whose samples and scores are there. If a call breaks the model's contract, see
+commits the slots whose samples and scores have arrived. If a call breaks the model's contract, see
 `contract`, the model is called once per question. Keys and seeds come with the question, never from
-its slot or its neighbours, and so results do not depend on the order in which calls end.
+its slot or its neighbours, so results do not depend on the order in which calls end.
 """
 
 from __future__ import annotations
@@ -47,25 +47,25 @@ from .timings import Stopwatch, Timings
 from .tree import SearchTree, nothing_valid_in
 
 _PATIENCE, _MOST_SECONDS = 2, 0.25
-"""Least time that the driver waits for models, and the limit of it in seconds.
+"""Factor of the least time that the driver waits for models, and the limit of that time in seconds.
 
-It is a multiple of the driver's own work in the last tick, without calls and waiting. A tick that
-compiled took seconds, so there is a limit.
+The factor multiplies the time of the driver's own work in the last tick, without calls and waiting.
+The limit is for ticks that compiled, which take seconds.
 """
 
 _GATHER = 8
-"""The core goes on when one in this many questions has its candidates and scores."""
+"""The core commits when one in this many questions has its candidates and scores."""
 
 
 class Cohort:
     """A batch of questions that advance together.
 
-    If the policy is concurrent, each question goes on when its own samples are back: a call is made
-    for each question, and the core waits for an eighth of the questions, not for all of them.
-    Samples that have come back are scored in one call of the PRM while the policy goes on.
+    If the policy is concurrent, it is called once for each question, and the core waits for an
+    eighth of the questions, not for all of them. Samples that have arrived are scored in one call
+    of the PRM while the policy samples others.
 
-    `run` searches the questions that wait. A caller with questions that come while others are
-    searched calls `advance` again and again instead, and `close` at the end.
+    `run` searches the waiting questions. A caller whose questions arrive during the search calls
+    `advance` repeatedly instead, and `close` at the end.
     """
 
     def __init__(
@@ -172,7 +172,7 @@ class Cohort:
                 yield slot.job.question.id, slot.step, slot.tree.ledger
 
     def close(self) -> None:
-        """End the threads of concurrent models; nobody waits for calls in progress."""
+        """End the threads of concurrent models; calls in progress are not awaited."""
         self._policy_calls.shutdown(wait=False, cancel_futures=True)
         self._scorer_calls.shutdown(wait=False, cancel_futures=True)
 
@@ -181,9 +181,9 @@ class Cohort:
     def _tick(self) -> tuple[dict[str, Any], list[int]]:
         """Advance some questions by one phase; also return the slots that advanced.
 
-        Questions that ask for no samples advance alone, without a call of an engine, and the
-        others keep their states. All that have no call in progress therefore ask for samples when
-        the policy is called.
+        Questions that request no samples advance alone, without a call of an engine, and the others
+        keep their states. When the policy is called, all questions without a call in progress
+        therefore request samples.
         """
         started, compiled = time.perf_counter(), num_compilations()
         busy = Stopwatch()
@@ -220,7 +220,7 @@ class Cohort:
             0 if slot is None else slot.step * strategy.num_phases + slot.phase
             for slot in self._slots
         ]
-        # Questions may be in different phases, so that none is promised.
+        # Questions may be in different phases, so that no phase is promised.
         return ticks.plan(
             self._params,
             self._stacked.key,
@@ -306,9 +306,9 @@ class Cohort:
     def _receive(self, busy: Stopwatch) -> tuple[list[int], search.Expansion]:
         """Wait until an eighth of the questions have their candidates and scores.
 
-        A call of the PRM is for the samples of as many questions, or for all that are awaited. If
+        A call of the PRM has the samples of that many questions, or of all that are awaited. If
         there is something to wait for, the driver waits at least twice as long as its own work in
-        the last tick took: models that answer fast get all questions at once, in place of many
+        the last tick took, so that fast models get one call with all questions in place of many
         small calls.
         """
         enough = -(-sum(slot is not None for slot in self._slots) // _GATHER)
@@ -400,10 +400,10 @@ class Cohort:
     def _generated(
         self, call: Future[Generation], asked: list[Asked], busy: Stopwatch
     ) -> list[tuple[list[Asked], Generation]]:
-        """What a call that is done returned, with what was asked.
+        """What a finished call returned, with its requests.
 
-        If the call broke the policy's contract, its questions are asked one by one, so that only
-        the question at fault fails. It is charged nothing for that call.
+        If the call broke the policy's contract, the policy is called again for each question, so
+        that only the question at fault fails. No question is charged for the broken call.
         """
         try:
             return [(asked, call.result())]
@@ -514,7 +514,7 @@ class Cohort:
             arrays["done"][at] = candidate.done
             arrays["answer"][at] = slot.tree.answer_class(candidate.answer)
             arrays["text"][at] = slot.tree.text_class(candidate.text)
-            # A strategy that reads what is not there must not take it for a probability of 1.
+            # A strategy that reads a missing value must not take it for a probability of 1.
             arrays["log_prob"][at] = np.nan if candidate.log_prob is None else candidate.log_prob
             arrays["embedding"][at] = candidate.id
 
@@ -550,14 +550,14 @@ class Cohort:
     def _charge(self, wall: float, busy: Stopwatch, *, compiled: bool) -> None:
         """Divide the tick's core and remaining time equally among the open questions.
 
-        The core of a tick that compiled took seconds instead of milliseconds, which no question
-        is charged.
+        The core of a tick that compiled took seconds instead of milliseconds; no question is
+        charged for it.
         """
         core = busy.seconds("core")
         calls = {part: busy.seconds(part) for part in ("policy", "prm")}
         inside = {part: busy.seconds(f"{part} inside") for part in calls}
         here = {"policy": self._policy, "prm": self._scorer}
-        # Of a concurrent model, other threads spend the seconds inside.
+        # The seconds inside a concurrent model are spent by other threads.
         outside = {
             part: calls[part] - (0.0 if is_concurrent(here[part]) else inside[part])
             for part in calls
@@ -587,7 +587,8 @@ class Cohort:
             at_step_end = slot.phase == 0
             limit = self._settings.limits.exceeded(slot.tree)
             nothing_valid = slot.failure is None and at_step_end and slot.valid_in_step == 0
-            # Paths that finished earlier still give an answer, and a method with a memory goes on.
+            # Paths that finished earlier still give an answer, and a method with a memory
+            # continues.
             over = nothing_valid and observed["terminal"][index]
             if over and not self._alive(observed, index, "finished"):
                 last = slot.step >= self._settings.max_depth

@@ -71,7 +71,7 @@ class SearchSettings:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A question to search, and what is its own.
+    """A question to search, with the values that it does not share.
 
     Attributes:
         question: question with an id that no other question of the models has while it is open.

@@ -47,7 +47,7 @@ class Origin:
             label: name of the controller in the line; default: that of its folder.
         """
         if self.models is None:
-            # The embedded world's simulator stands for its models, which it does not name.
+            # Training in the simulator names no models; it stands for those of the embedded world.
             if models["policy"].get("name") in world.POLICY_NAMES:
                 return None
             which = "does not say which models it was trained with"
@@ -106,7 +106,7 @@ class SearchMethod(NamedTuple):
         strategy: strategy of the search.
         params: parameters of the strategy's policy; `()` without one.
         price: price per 100 candidates, or per 1000 tokens, in the context of the search.
-        prm_rate: what a token costs that the PRM reads, in the context of the search.
+        prm_rate: cost of a PRM token relative to a policy token, in the context of the search.
         origin: what the controller was trained with; None for other methods.
     """
 
@@ -127,7 +127,7 @@ class SearchMethod(NamedTuple):
             given: name or file of calibrations as in a recipe; None: those of the controller.
 
         Raises:
-            BadInputError: the strategy reads a calibration, and there is none of the PRM.
+            BadInputError: the strategy reads a calibration, and there is none for the PRM.
         """
         if prm is None or (given is None and not self.strategy.needs_calibration):
             return IDENTITY

@@ -22,7 +22,7 @@ ROOT = 0
 """Id of the tree's root, which is the question; ids of candidates start at 1."""
 
 PRM_CONTEXT = "prm context"
-"""Why a candidate is invalid whose path has more tokens than the PRM can read."""
+"""Why a candidate is invalid if its path has more tokens than the PRM can read."""
 
 
 @dataclass(slots=True)
@@ -40,7 +40,7 @@ class Candidate:
         num_tokens: number of sampled tokens.
         log_prob: log-probability of the step under the policy at temperature 1, in nats, or None
             if the policy was told to leave it out.
-        score: PRM score of the step, or None if the PRM was not asked or broke its contract.
+        score: PRM score of the step, or None if the PRM was not called or broke its contract.
         path_score: aggregated score of the path up to here, or None if `score` is None.
         invalid: why the candidate may not be kept, or None: "blank", "length" (the step limit),
             "context" (the end of the policy's context) or "prm context" (more tokens than the PRM
@@ -76,7 +76,7 @@ class DecisionRow:
         node: id of the candidate at which the policy decided; 0 is the question.
         features: what the policy saw, in the order of `search.FEATURE_NAMES`.
         action: row of the action table.
-        num_extra: number of candidates that the action asked for.
+        num_extra: number of candidates that the action requested.
         num_retain, temperature, top_p, top_k: the other values of the action.
         granted: number of candidates that the node got.
         reward: reward of the decision.

@@ -45,8 +45,8 @@ class Searcher:
     """Searches many questions at once with one strategy and one N.
 
     Each call of the policy serves all open questions, and each call of the PRM the candidates whose
-    scores the strategy reads. A question that asks for nothing goes on at once, until it asks or
-    ends. Waiting questions take the places of finished ones.
+    scores the strategy reads. A question that requests nothing advances at once, until it makes a
+    request or ends. Waiting questions take the places of finished ones.
 
     A question's result depends on the seed and on the question alone, not on its neighbours.
 
@@ -79,7 +79,7 @@ class Searcher:
         Args:
             policy: language model that writes candidate steps.
             scorer: PRM that scores the steps; needed by strategies with `uses_scores`. An outcome
-                model (`finished_only`) is asked for finished answers alone, and is for strategies
+                model (`finished_only`) scores finished answers only, and works with strategies
                 without `needs_step_scores`.
             strategy: search strategy, for example `search.beam(factor=8)`, or a search method, for
                 example `cats_jax.load_controller("cats")`, which has params, price and PRM rate.
@@ -92,9 +92,9 @@ class Searcher:
             price: price of 100 candidates in units of a right answer, >= 0, or of 1000 tokens for
                 a controller with `charge="tokens"`. A policy that was trained at several prices
                 samples less at a higher one. None: that of the search method, otherwise 0.
-            prm_rate: what a token costs that the PRM reads, in tokens of the policy, >= 0. A
-                policy that was trained at several rates asks the PRM less at a higher one. None:
-                that of the search method, otherwise 1.
+            prm_rate: cost of a PRM token relative to a policy token, >= 0. A policy that was
+                trained at several rates calls the PRM less at a higher one. None: that of the
+                search method, otherwise 1.
             seed: run seed.
             params: parameters of the strategy's policy (CATS); `()` without one, and for a search
                 method, which has them.
@@ -108,9 +108,9 @@ class Searcher:
             recorder: what to record of each tick, see `SearchResult.records`; None: nothing.
 
         Raises:
-            BadInputError: a setting breaks its rule, an object is none that it could search with,
-                a strategy reads a calibration and there is none, or it reads scores of unfinished
-                paths and the scorer is an outcome model.
+            BadInputError: a setting breaks its rule, an object can't be used in a search, a
+                strategy reads a calibration that is missing, or it reads scores of unfinished paths
+                and the scorer is an outcome model.
 
         Warns:
             UserWarning: a controller was not trained with these models.
@@ -200,7 +200,7 @@ class Searcher:
             Results in the order of `questions`.
 
         Raises:
-            BadInputError: an id occurs twice, or a question is no `Question` or does not fit the
+            BadInputError: an id occurs twice, or a question is not a `Question` or does not fit the
                 policy's context.
         """
         check_questions(questions)

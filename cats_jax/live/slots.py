@@ -30,12 +30,12 @@ class Slot:
     valid_in_step: int = 0
     num_recorded: int = 0
     greedy: dict[int, StepSample] = field(default_factory=dict)  # of this step, by parent
-    # Of this step, by parent and text: candidates that the PRM was not asked for.
+    # Of this step, by parent and text: candidates that were not sent to the PRM.
     unscored: dict[tuple[int, str], list[Candidate]] = field(default_factory=dict)
     failure: str | None = None
 
     def of_equal_text(self, candidate: Candidate) -> list[Candidate]:
-        """The candidate, and those of its text and parent that the PRM was not asked for."""
+        """The candidate, and those of equal text and parent that were not sent to the PRM."""
         return [candidate, *self.unscored.get((candidate.parent, candidate.text), ())]
 
 
@@ -43,7 +43,7 @@ class Slot:
 class Asked:
     """A request for children, the slot and pool rows of its children, and perhaps the child.
 
-    A greedy child of a node that has one already is a copy, for which the policy is not asked.
+    A greedy child of a node that has one already is a copy, for which the policy is not called.
     """
 
     slot: int
@@ -68,7 +68,7 @@ class NewCandidate:
 
 @dataclass(slots=True)
 class Grown:
-    """All candidates that the questions in `slots` asked for, and those that need scores."""
+    """All candidates that the questions in `slots` requested, and those that need scores."""
 
     slots: list[int]
     candidates: list[NewCandidate]

@@ -14,8 +14,8 @@ class Timings:
     "policy inside" and "prm inside" are forward passes and sampling of token ids; "policy outside"
     and "prm outside" are the rest of the engine calls. "core" is plan and commit, and "compiling"
     the core of the ticks that compiled a program. "host" is everything else. Time in which the
-    driver waits for calls in other threads is no part; what these threads spend is, so that parts
-    may overlap.
+    driver waits for calls in other threads is not counted. The time that these threads spend is, so
+    that parts may overlap.
     """
 
     def __init__(self) -> None:

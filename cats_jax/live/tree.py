@@ -151,7 +151,7 @@ def why_invalid(sample: StepSample) -> str | None:
 
 
 def nothing_valid_in(candidates: Sequence[Candidate], step: int, *, last: bool) -> str:
-    """Why a search failed all of whose candidates of a step are invalid: the commonest reason.
+    """Why a search failed in which all candidates of a step are invalid: the commonest reason.
 
     Args:
         candidates: candidates of the search.
@@ -173,5 +173,5 @@ def nothing_valid_in(candidates: Sequence[Candidate], step: int, *, last: bool) 
 def answer_and_end(judge: AnswerJudge, path: Path, sample: StepSample) -> tuple[str | None, bool]:
     """The answer, or None, of a path whose last step is a valid sample, and whether it is done."""
     answer = judge.extract([step.text for step in path])
-    # A closed answer ends the path even where the model would go on talking.
+    # A closed answer ends the path even if the model would continue.
     return answer, sample.finish == "end" or answer is not None

@@ -1,9 +1,9 @@
-"""Whole answers in one request, for strategies that throw no path away.
+"""Whole answers in one request, for strategies that discard no path.
 
-Such a strategy needs each of its paths to the end. Asking for a step at a time would cost a request
-for each, and each tick would wait for its longest step. Here the first request of a question asks
-for whole answers, and those of later steps are answered with what is already there. The PRM reads
-each answer once, and its scores of later steps wait in the same way.
+Such a strategy needs each of its paths to the end. One step at a time would cost a request for each
+step, and each tick would wait for its longest step. Here the first request of a question samples
+whole answers, and requests for later steps are served from them. The PRM reads each answer once,
+and its scores of later steps are kept in the same way.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ from .tree import why_invalid
 def whole_answers(
     policy: StepGenerator, strategy: search.Strategy, *, max_depth: int, limited: bool
 ) -> StepGenerator:
-    """The policy, which samples whole answers where a strategy needs them all and a policy can.
+    """The policy, made to sample whole answers if the strategy needs them all and the policy can.
 
     Args:
         policy: policy of the search.
         strategy: search strategy.
         max_depth: number of reasoning steps.
         limited: whether a question may be cut short by a limit on candidates, tokens or seconds.
-            Its steps are then sampled one by one, so that it pays for none beyond the limit.
+            Its steps are then sampled one by one, so that it is charged for none beyond the limit.
     """
     whole = strategy.keeps_all_paths or strategy.ignores_num_candidates
     if whole and not limited and isinstance(policy, AnswerGenerator):
@@ -62,9 +62,9 @@ def whole_answers(
 
 
 def whole_scores(scorer: StepScorer, policy: StepGenerator) -> StepScorer:
-    """The PRM, which scores whole answers in one pass if it can and the policy has them.
+    """The PRM, made to score whole answers in one pass if it can and the policy has them.
 
-    An outcome model is asked for finished answers alone, which take one pass by themselves.
+    An outcome model scores finished answers only, which take one pass by themselves.
     """
     by_steps = not reads_finished_only(scorer)
     if by_steps and isinstance(scorer, AnswerScorer) and isinstance(policy, AnswerSource):
@@ -76,9 +76,8 @@ class WholeAnswers:
     """`StepGenerator` whose samples are the first steps of whole answers.
 
     All tokens of an answer are charged when it is sampled; its later steps cost nothing. Where an
-    answer was cut at the limit for answers, the rest of it is asked for in the same way. The
-    answers of a request are a function of the request, and the first of them do not depend on their
-    number.
+    answer was cut at the limit for answers, the rest of it is sampled in the same way. The answers
+    of a request are a function of the request, and the first of them do not depend on their number.
 
     Args:
         policy: policy that can sample whole answers.
@@ -91,9 +90,9 @@ class WholeAnswers:
         self.concurrent = is_concurrent(policy)
         self.name = policy.name
         self.num_parameters = policy.num_parameters
-        # The rests of answers that are sampled and not asked for yet: question -> path -> rests.
+        # The rests of answers that are sampled and not requested yet: question -> path -> rests.
         self._rests: dict[str, dict[Any, deque[Answer]]] = {}
-        # The paths that were sampled and not handed to the PRM yet, without unusable steps.
+        # The paths that were sampled and not passed to the PRM yet, without unusable steps.
         self._unscored: dict[str, list[Path]] = {}
 
     def check_question(self, question: Question) -> None:
@@ -159,7 +158,7 @@ class WholeAnswers:
         )
 
     def _next_rest(self, request: StepRequest, taken: Counter[tuple[str, Any]]) -> Answer:
-        """The rest of a sampled answer that goes on from the request's path; empty without one.
+        """The rest of a sampled answer that continues the request's path; empty without one.
 
         Answers with the same beginning are served in the order in which they were sampled.
 
@@ -198,7 +197,7 @@ class AnswerSource(Protocol):
     """Knows the answers that were sampled whole."""
 
     def unscored(self, question: Question) -> Sequence[Path]:
-        """The question's paths up to their last usable steps that `scored` was not called for."""
+        """The question's paths for which `scored` was not called, up to their last usable steps."""
         ...
 
     def scored(self, question: Question) -> None:
@@ -271,15 +270,16 @@ class WholeScores:
         return Scoring(found, usage, inside_seconds=inside)
 
     def _asked(self, question: Question, paths: dict[int, Path]) -> list[tuple[Path, int]]:
-        """The paths of a question that the PRM is asked for, and who pays for each.
+        """The paths of a question to send to the PRM, and the place in the call that pays for each.
 
         Args:
             question: the question.
             paths: the paths to score by their places in the call.
 
         Returns:
-            Paths, each with a place. Of several answers with one beginning the first belongs to the
-            first path that is this beginning, and so on.
+            Paths, each with the place of the path that is charged. If a path occurs several times
+            in the call, its first place is charged for the first answer that begins with it, and so
+            on.
         """
         waiting: dict[Any, deque[int]] = {}
         for i, path in paths.items():

@@ -30,7 +30,7 @@ _NAME = re.compile(r"base_model\.model\.(.+)\.lora_([AB])\.weight")
 # An adapter of 8 bits a number needs no other scale than its lora_alpha.
 _FLOATS_OF_8_BITS = ("F8_E4M3", "F8_E5M2")
 
-# What changes more than W + scale * B A, or another W, by its key.
+# Keys of adapters that change more than W + scale * B A, or another W.
 _REFUSED = (
     "modules_to_save",
     "use_dora",
@@ -111,7 +111,7 @@ class Adapter:
         """Change the weights of a loaded model in place.
 
         Raises:
-            BadInputError: see `merged`; or the loaded model has not the weights of its files.
+            BadInputError: see `merged`; or the loaded model does not have the weights of its files.
         """
         left = dict(self._parts)
         for name, weight in model.named_parameters():

@@ -23,8 +23,8 @@ def choose_backend(spec: Spec) -> Spec:
 
     The backend "auto" becomes "vllm" where vLLM is installed, a GPU is there, the device is not the
     CPU, and the model has no `head`, else "hf"; the settings of the other backend get their
-    defaults. The device "auto" becomes "cuda" where a GPU is there, else "cpu". The result is its
-    own result.
+    defaults. The device "auto" becomes "cuda" where a GPU is there, else "cpu". A second call on
+    the result changes nothing.
     """
     if _is_served(spec):
         return spec
@@ -71,7 +71,8 @@ def read_api_key(variable: str) -> str:
     """The API key in an environment variable, without white space at its ends.
 
     Raises:
-        BadInputError: the variable is not set, or holds what can't be sent; the message has no key.
+        BadInputError: the variable is not set, or holds what can't be sent; the message does not
+            contain the key.
     """
     key = os.environ.get(variable, "").strip()
     if not key:
@@ -100,7 +101,7 @@ def count_gpus() -> int:
     """Number of GPUs that torch sees; no context is made on one."""
     import torch
 
-    # Not `is_available`, which keeps processes that fork from using a GPU.
+    # Not `is_available`, after which forked processes can't use a GPU.
     return torch.cuda.device_count()
 
 

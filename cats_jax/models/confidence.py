@@ -2,8 +2,8 @@
 
 The score of a step is the geometric mean of the probabilities of its tokens under the policy, at
 temperature 1 and without truncation. It costs nothing, because the policy reports the
-log-probabilities of what it samples. It says how sure the policy is and not whether the step is
-right: fit a calibration before a threshold is read into it.
+log-probabilities of what it samples. It says how sure the policy is, not whether the step is right:
+fit a calibration before it is compared with a threshold.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..specs.models import PrmSpec
 class ConfidenceScorer:
     """A `StepScorer` whose score is the field `confidence` of a path's newest step, in [0, 1].
 
-    Of equal steps with one parent, which a search scores once, the first one's confidence counts.
+    A search scores equal steps of one parent once, with the confidence of the first one.
     """
 
     name = "confidence"

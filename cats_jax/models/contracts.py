@@ -284,7 +284,7 @@ def _check_name_and_size(model: Any) -> None:
 
 @contextlib.contextmanager
 def _broken_rules() -> Iterator[None]:
-    """Broken rules of a call, which end no search, fail the check."""
+    """Turns broken rules of a call into AssertionErrors, which fail the check."""
     try:
         yield
     except (ModelContractError, BadInputError) as error:

@@ -21,7 +21,7 @@ _TEXT_FILES = (
 def text_digests(folder: pathlib.Path) -> dict[str, str]:
     """Digests of the files that say how a model reads and writes texts, by name.
 
-    These are its tokenizer's, its chat template's and its defaults of the sampling.
+    These are its tokenizer's, its chat template's and its sampling defaults.
     """
     found = {file for name in _TEXT_FILES for file in folder.glob(name) if file.is_file()}
     return {file.name: file_digest(file) for file in sorted(found)}

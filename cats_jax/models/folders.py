@@ -93,7 +93,7 @@ def existing_folder(path: str | pathlib.Path, what: str = "model", ways: str = "
 
 
 def what_is_lacking(folder: pathlib.Path) -> str:
-    """What a folder that is no model lacks, and the way out, by the files in it."""
+    """What a folder lacks to be a model, and the way out, by the files in it."""
 
     def has(pattern: str) -> bool:
         return any(folder.glob(pattern))

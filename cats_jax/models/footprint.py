@@ -209,7 +209,7 @@ class Footprint:
         weights: all weights.
         kv_per_token: keys and values of a token.
         cache: keys and values of a run at most; None if the engine fills its share of the GPU.
-        least_cache: keys and values without which the run can't go on.
+        least_cache: smallest cache of keys and values with which the run can continue.
         activations: the largest micro-batch of the run (estimate).
         least_activations: the smallest micro-batch, one sequence.
         gpu_share: share of the device that a vLLM engine takes for itself; None on transformers.
@@ -438,7 +438,7 @@ def _advice(models: Sequence[Footprint]) -> str:
 def _host_memory() -> Memory:
     """Free memory by the kernel, within the limit of this process's control group.
 
-    Only Linux tells what is free; elsewhere it is all memory.
+    Only Linux reports what is free; elsewhere it is all memory.
     """
     try:
         lines = pathlib.Path("/proc/meminfo").read_text(encoding="ascii").splitlines()

@@ -16,7 +16,7 @@ from ..specs.models import PolicySpec, PrmSpec
 _ID = re.compile(r"(?:https?://(?:www\.)?(?:huggingface\.co|hf\.co)/|hf:(?://)?)?"
                  r"([A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?:/tree/[\w.-]+)?/?")  # fmt: skip
 
-# First parts of paths in the documentation's examples, which no owner on the hub stands for.
+# First parts of paths in the documentation's examples, which are not owners on the hub.
 _OWN_FOLDERS = ("models", "downloads", "runs", "checkpoints", "data")
 
 _FILES: dict[str, Any] = {
@@ -40,10 +40,10 @@ def hub_id(path: str) -> str | None:
 
 
 def cached_folder(name: str) -> pathlib.Path | None:
-    """The folder of a model or adapter in the hub's cache; None unless it is there as a whole.
+    """The folder of a model or adapter in the hub's cache; None unless it is complete.
 
     Args:
-        name: id on the hub. Nothing is asked of the hub.
+        name: id on the hub. The hub is not called.
     """
     try:
         from huggingface_hub import snapshot_download
@@ -66,15 +66,15 @@ def _is_whole(folder: pathlib.Path) -> bool:
     try:
         parts = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
     except (KeyError, TypeError, ValueError, AttributeError):
-        return True  # whoever reads the file says what is wrong with it
+        return True  # reading the file reports what is wrong with it
     return all((folder / str(part)).is_file() for part in parts)
 
 
 def fetch_models(specs: Iterable[PolicySpec | PrmSpec | None]) -> list[str]:
     """Download the models and adapters that are named by ids of the hub, unless they are there.
 
-    A path that exists is that of a folder, whatever the hub has under its name. Size, free space
-    and licence are written to standard error before a download starts. An interrupted one resumes.
+    A path that exists is a folder, whatever the hub has under its name. Size, free space and
+    licence are written to standard error before a download starts. An interrupted one resumes.
 
     Args:
         specs: policies and PRMs; None stands for no model.
@@ -106,7 +106,7 @@ def _download(name: str) -> None:
         card = HfApi().model_info(name).card_data
         files = snapshot_download(name, dry_run=True, **_FILES)
         size = sum(file.file_size for file in files if file.will_download)  # pyright: ignore
-    except Exception as error:  # whatever the network and the hub come up with
+    except Exception as error:  # whatever the network and the hub raise
         raise _refusal(name, error) from error
     if not any(file.filename.endswith(".safetensors") for file in files):  # pyright: ignore
         raise BadInputError(
@@ -140,7 +140,7 @@ def _refusal(name: str, error: Exception) -> BadInputError:
     reasons: list[BaseException] = [error]
     while (earlier := reasons[-1].__cause__ or reasons[-1].__context__) is not None:
         reasons.append(earlier)
-    # A licence that is not accepted is a kind of a model that is not found.
+    # The error of a licence that is not accepted is a subclass of that of a missing model.
     if any(isinstance(reason, GatedRepoError) for reason in reasons):
         why = (
             f"its licence is to be accepted at https://huggingface.co/{name}, and HF_TOKEN or "

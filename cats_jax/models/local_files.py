@@ -1,8 +1,8 @@
 """How transformers may read a model folder: from the disk alone, and without running its code.
 
 A model folder can bring Python files and name them in the `auto_map` of its configuration.
-transformers asks on the terminal whether it may run them unless it is told, so every
-`from_pretrained` of the product is told.
+Unless it is told, transformers asks on the terminal whether it may run them, so every
+`from_pretrained` here tells it.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ _SMALL = ("generation_config.json", "tokenizer_config.json", "special_tokens_map
 def read_config(folder: pathlib.Path) -> dict[str, Any]:
     """The content of a folder's config.json, with the sizes of its model checked.
 
-    The folder's other small JSON files are parsed, too, so that none of them can end what reads
-    them in anything but one line.
+    The folder's other small JSON files are parsed, too, so that an error in one of them is reported
+    in one line.
 
     Raises:
-        BadInputError: a file is no JSON object, is nested too deeply, or has a number that is too
-            large, or a size is no whole number in its range.
+        BadInputError: a file is not a JSON object, is nested too deeply, or has a number that is
+            too large, or a size is not a whole number in its range.
     """
     config: dict[str, Any] = {}
     for name in ("config.json", *_SMALL):
@@ -68,7 +68,7 @@ def read_config(folder: pathlib.Path) -> dict[str, Any]:
 
 
 def check_sizes(config: Mapping[str, Any], where: str) -> None:
-    """Raise ValueError if a size in a configuration is no whole number in its range.
+    """Raise ValueError if a size in a configuration is not a whole number in its range.
 
     `where` comes before the size's name in the message.
     """

@@ -1,7 +1,7 @@
 """Copies of model folders with an adapter merged, for engines that read a folder by themselves.
 
 A copy's place in the user's cache follows from the content of base and adapter, so it is written
-once and read by every later engine. It gets its place when it is whole.
+once and read by every later engine. It is moved there when it is complete.
 """
 
 from __future__ import annotations

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from .huggingface.model import CausalModel
 
 _PRM_FACTOR = 2
-"""Tokens of a PRM per token of the policy that room is made for: the vocabularies differ."""
+"""PRM tokens reserved for each token of the policy: the vocabularies differ."""
 
 _TAG_TOKENS = 16
-"""Tokens that room is made for beside a step, for the tags of a PRM's format."""
+"""Tokens reserved for each step, for the tags of a PRM's format."""
 
 Spec = TypeVar("Spec", bound=PolicySpec | PrmSpec)
 
@@ -31,17 +31,17 @@ Spec = TypeVar("Spec", bound=PolicySpec | PrmSpec)
 def settle(
     policy: PolicySpec, prms: tuple[PrmSpec, ...], questions: Sequence[Question], max_depth: int
 ) -> tuple[PolicySpec, tuple[PrmSpec, ...]]:
-    """The models as this machine will run them; what they settle on belongs into the manifest.
+    """The models as this machine will run them; the choices belong in the manifest.
 
     Backends and devices are chosen, see `choose_backend`, and threads, see `choose_threads`. The
-    format "auto" becomes the name of the one that it chooses, but for the embedded world's models,
-    which have one each. An engine of vLLM without `max_model_len` gets what the run can need, at
-    most the model's own. The policy's engine gets
+    format "auto" becomes the name of the format that it chooses, except for the embedded world's
+    models, which have one each. An engine of vLLM without `max_model_len` gets what the run can
+    need, at most the model's own. The policy's engine gets
 
         longest prompt + (max_depth - 1) max_step_tokens + max(max_step_tokens, max_answer_tokens)
 
-    tokens, so that no sample depends on it, and a PRM's, with its other vocabulary, twice as many
-    and 16 per step for the tags of its format.
+    tokens, so that no sample depends on it. A PRM's engine, with its other vocabulary, gets twice
+    as many and 16 per step for the tags of its format.
 
     Args:
         policy: the policy of a recipe.
@@ -73,8 +73,8 @@ def prm_context(path_tokens: int, max_depth: int) -> int:
 def choose_threads(spec: Spec) -> Spec:
     """A spec with the number of threads that its model gets, see `default_threads`.
 
-    A function reads 1, and a model behind a server has none. A model that can't be read keeps None:
-    whoever loads it says what is wrong.
+    A function gets 1, and a model behind a server keeps None. So does a model that can't be read:
+    loading it reports what is wrong.
 
     Args:
         spec: spec whose backend and device are chosen.

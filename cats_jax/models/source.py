@@ -127,7 +127,7 @@ def _check_files(folder: pathlib.Path, spec: PolicySpec | PrmSpec, *, here: bool
 
 
 def format_name(spec: PolicySpec | PrmSpec) -> str:
-    """The name of the format in which a model is asked; "auto" is what it chooses by the folder.
+    """The name of a model's format; "auto" becomes the format that it chooses by the folder.
 
     A file of a format, and the format of a user's own model, are as the spec has them.
 
@@ -149,9 +149,9 @@ _CHECKED: dict[tuple[Any, ...], str] = {}
 
 
 def described_format(spec: PolicySpec | PrmSpec) -> str:
-    """The format of a model for manifests and people: "auto: qwen2.5", or what was asked for.
+    """The format of a model for manifests and people: "auto: qwen2.5", or the spec's own.
 
-    A model that is not there, or not in a folder, has what was asked for.
+    A model that is missing, or not in a folder, has the spec's own.
     """
     try:
         name = format_name(spec)
@@ -163,7 +163,7 @@ def described_format(spec: PolicySpec | PrmSpec) -> str:
 def is_outcome_model(spec: PrmSpec) -> bool:
     """Whether a model reads finished answers only, by its format.
 
-    False for a user's own model, which says so when it is loaded, and for one that is not there.
+    False for a user's own model, which says so when it is loaded, and for a missing model.
 
     Raises:
         BadInputError: the model does not fit the format, or the format is unknown.
@@ -178,7 +178,7 @@ def is_outcome_model(spec: PrmSpec) -> bool:
 
 
 def check_scores_steps(specs: Sequence[PrmSpec], use: str) -> None:
-    """Raise BadInputError if a model of these is an outcome model.
+    """Raise BadInputError if one of these models is an outcome model.
 
     Args:
         specs: the models, whose weights are not read.
@@ -213,8 +213,8 @@ class ModelFolders:
     def fingerprint(self, spec: PolicySpec | PrmSpec) -> dict[str, Any]:
         """The folder's name and the SHA-256 of its config.json and of each file of weights.
 
-        Those of an adapter, and that of a head's file, stand beside them. A model of a user's own
-        is identified by the name of its function alone.
+        The digests of an adapter and of a head's file are added. A model of a user's own is
+        identified by the name of its function alone.
         """
         if is_function_name(spec.path):
             load_function(spec.path)
@@ -269,7 +269,7 @@ class ModelFolders:
     def check(self, spec: PolicySpec | PrmSpec) -> None:
         """Check that a model's tokenizer, configuration and format fit together.
 
-        A model of a user's own has a function, which is looked up and not called.
+        For a model of a user's own, the function is looked up and not called.
         """
         if is_function_name(spec.path):
             load_function(spec.path)
@@ -404,7 +404,7 @@ def model_folder(spec: PolicySpec | PrmSpec) -> pathlib.Path:
 
 
 def check_format_name(spec: PolicySpec | PrmSpec) -> None:
-    """Raise BadInputError if a model's format is no known name and no file of a format.
+    """Raise BadInputError if a model's format is neither a known name nor a file of a format.
 
     The model's folder is not read.
     """
@@ -425,7 +425,7 @@ def check_world_question(text: str, spec: PolicySpec) -> None:
     """Check a question for a policy of the embedded world, which reads nothing but expressions.
 
     Raises:
-        BadInputError: the policy is such a one, and the text is no question of the world.
+        BadInputError: the policy is one of these, and the text is not a question of the world.
     """
     if is_world_policy(spec):
         from ..world import task

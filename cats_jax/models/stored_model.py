@@ -1,6 +1,6 @@
 """Check, before a serving engine starts, that a folder holds all weights of its model.
 
-vLLM (0.32) merges tensors as it reads them and does not notice a missing part: it goes on with
+vLLM (0.32) merges tensors as it reads them and does not notice a missing part: it continues with
 uninitialised memory. transformers reports missing tensors, which the Hugging Face bridges rely on.
 """
 

@@ -82,7 +82,7 @@ def shard_names(index: pathlib.Path) -> list[str]:
     """The file names of an index of shards, sorted.
 
     Raises:
-        BadInputError: the file is no index of shards, or a file that it names does not exist.
+        BadInputError: the file is not an index of shards, or a file that it names does not exist.
     """
     try:
         names = sorted(set(read_json(index)["weight_map"].values()))
@@ -136,7 +136,8 @@ def file_tensors(file: pathlib.Path) -> list[StoredTensor]:
         BadInputError: the file is broken.
     """
     try:
-        # The library checks that offsets, shapes and the file's size agree, but does not tell them.
+        # The library checks that offsets, shapes and the file's size agree, but does not return
+        # them.
         with safe_open(file, framework="np"):
             pass
         with file.open("rb") as stream:

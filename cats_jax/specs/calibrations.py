@@ -27,8 +27,8 @@ NAMES = (
 """Names of the values. A file without the last three was fitted without the policy's likelihood."""
 
 IDENTITY: CalibrationValues = (0.0, 1.0, 0.0, 0.0, 0.0, 1.0)
-"""Calibration that leaves scores as they are: the defaults of `search.Calibration`, which to import
-would load JAX."""
+"""Calibration that leaves scores as they are: the defaults of `search.Calibration`, copied because
+importing it would load JAX."""
 
 LIKELIHOOD = "-likelihood"
 """Ending of the names of shipped calibrations that weigh likelihoods in place of votes."""
@@ -72,9 +72,10 @@ def load_calibrations(name: str | pathlib.Path, labels: Sequence[str] = ()) -> C
 
 
 def fitted_on(name: str | pathlib.Path) -> frozenset[str]:
-    """Digests of the questions that a file of calibrations was fitted on; none if it has none.
+    """Digests of the questions that a file of calibrations was fitted on; empty if not recorded.
 
-    Files of earlier versions have none, and shipped ones are of the embedded world's training set.
+    Files of earlier versions record none. Shipped ones were fitted on the embedded world's training
+    set.
     """
     if name == "none":
         return frozenset()

@@ -98,7 +98,7 @@ class Certified:
     Attributes:
         file: path of the certificate.
         claim: the claim as a clause, such as "accuracy above 0.55".
-        delta: probability at most that it is false, in (0, 1).
+        delta: largest probability that the claim is false, in (0, 1).
         about: the data set whose distribution the claim is about.
         num_questions: number of questions that certified it.
         num_candidates: the certified N.
@@ -140,8 +140,8 @@ def read_certificate(path: str, *, elsewhere: bool = False) -> tuple[dict[str, A
         and the certificate.
 
     Raises:
-        BadInputError: there is no such file, it is none of `cats-jax certify`, or it certifies no
-            configuration.
+        BadInputError: there is no such file, `cats-jax certify` did not write it, or it certifies
+            no configuration.
     """
     content = read_content(path)
     where = f"certificate {path!r}"
@@ -186,7 +186,7 @@ def read_content(path: str) -> dict[str, Any]:
     """The content of a certificate's file.
 
     Raises:
-        BadInputError: there is no such file, or it is none of `cats-jax certify`.
+        BadInputError: there is no such file, or `cats-jax certify` did not write it.
     """
     where = f"certificate {path!r}"
     if not pathlib.Path(path).is_file():
@@ -225,8 +225,8 @@ def terms(
     """What must be the same in a certified run and where its certificate is used.
 
     Args:
-        config, models, revisions, asked: entries of the manifest of a run. One of an earlier
-            version has no `asked`.
+        config, models, revisions, asked: entries of the manifest of a run. The manifest of an
+            earlier version has no `asked`.
         strategy, prm: labels of the strategy and of its PRM in it.
 
     Returns:
@@ -287,7 +287,7 @@ def broken_terms(certified: Certified, here: Mapping[str, Any]) -> list[str]:
 
 
 def _other_asking(there: Any, here: Any) -> list[str]:
-    """Where models are asked otherwise, one clause each."""
+    """Differences in how models are prompted, one clause each."""
     if there is None:
         return ["its run keeps no digests of tokenizers, formats and data files: evaluate again"]
     broken = []
@@ -332,9 +332,9 @@ def _name(fingerprint: Mapping[str, Any]) -> str:
 
 
 def _dataset(spec: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
-    """What names a data set: neither its rows, nor the order, nor the seed of drawn ones.
+    """What identifies a data set, without its rows, their order, and the seed of drawn rows.
 
-    A file is its content and the columns that are read.
+    A file is identified by its content and the columns that are read.
     """
     named = {name: spec[name] for name in _DATASET if spec.get(name) is not None}
     if "file" in named:

@@ -1,7 +1,7 @@
 """A user's functions, which recipes name as `module:function`: located, and loaded.
 
-To load a function runs the code of its module, and a run calls it. A recipe that names functions is
-therefore code. A dry run only locates them, by the files that Python would import.
+Loading a function runs the code of its module, and a run calls the function. A recipe that names
+functions is therefore code. A dry run only locates them, by the files that Python would import.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def function_lines(
         allowed: whether the recipe may name functions.
 
     Raises:
-        BadInputError: the recipe may not and does, or there is no such function.
+        BadInputError: the recipe names a function and may not, or there is no such function.
     """
     named = [(f"strategy {spec.label!r}", spec.name) for spec in strategies]
     named += [("policy", policy.path), *((f"PRM {spec.label!r}", spec.path) for spec in prms)]
@@ -122,7 +122,7 @@ def _check_defined(name: str, path: pathlib.Path, function_name: str) -> None:
             names.add(node.id)
         elif isinstance(node, ast.Import | ast.ImportFrom):
             names |= {alias.asname or alias.name for alias in node.names}
-    # A module may take names from another one, or make them when they are asked for.
+    # A module may take names from another one, or make them on access.
     if not names & {function_name, "*", "__getattr__"}:
         raise _no_function(name, sorted(key for key in names if key[0] != "_"))
 

@@ -79,8 +79,8 @@ _OF_CATS = {
 class ModelSpec:
     """What policies and PRMs have in common: the model, its backend, and the backend's settings.
 
-    A setting that is given and that the backend can't honour is an error. For a model of the
-    user's own, `module:function`, all settings are the function's to read.
+    It is an error to give a setting that the backend can't honour. For a model of the user's own,
+    `module:function`, the function reads all settings.
 
     Attributes:
         path: a model folder, an id of the Hugging Face hub (`owner/name`, see `models.hub`), a name
@@ -89,7 +89,7 @@ class ModelSpec:
         backend: "hf" (transformers), "vllm" (an engine started here), a server's address, or
             "auto": "vllm" where vLLM is installed and a GPU is there, else "hf". "auto" drops the
             settings of the backend that was not taken.
-        format: how the model is asked: a format's name, a .yaml file, or "auto".
+        format: format of the model's input: a format's name, a .yaml file, or "auto".
         device: "cpu", "cuda", "cuda:N", or "auto", a GPU where one is there. An engine with
             `tensor_parallel_size` K takes the GPUs N..N + K - 1. Default: "cpu" for "hf", "auto"
             for "vllm" and for the backend "auto". For "hf" and "vllm".
@@ -112,7 +112,7 @@ class ModelSpec:
         served_name: which of a server's models this is, by the name in its /v1/models. Default: the
             only one. For servers.
         api_key_env: name of the environment variable that holds a server's API key. The key itself
-            stands in no recipe, manifest or log. For servers.
+            appears in no recipe, manifest or log. For servers.
         adapter: folder of a LoRA adapter in PEFT's layout, which is merged into the weights, see
             `models.adapter`. For "hf" and "vllm"; a server has its own.
     """
@@ -134,7 +134,7 @@ class ModelSpec:
     enforce_eager: bool | None = None
     max_num_seqs: int | None = None
     block_size: int | None = None
-    # Not part of the hash: a mapping has none.
+    # Not part of the hash: a mapping is not hashable.
     engine_args: Mapping[str, Any] | None = field(default=None, hash=False)
     served_name: str | None = None
     api_key_env: str | None = None
@@ -172,18 +172,18 @@ class ModelSpec:
 
 @dataclass(frozen=True)
 class PolicySpec(ModelSpec):
-    """A policy to load; for the settings that a PRM has, too, see `ModelSpec`.
+    """A policy to load; for the settings shared with PRMs, see `ModelSpec`.
 
     Attributes:
         path: "weak" and "strong" are the embedded world's policies; a function returns a
             `StepGenerator`.
         format, step_separator, max_step_tokens, max_answer_tokens: prompt, end of steps and limits
             of tokens, see `StepPolicy`.
-        seed_per: "sample" (default), a seed of its own for every sample, or "request", one seed for
-            all samples of a node, from which those of the samples follow, as in a request to a
-            server. For "vllm"; a server always gets one per request.
+        seed_per: "sample" (default) gives every sample a seed of its own. "request" gives all
+            samples of a node one seed, from which their seeds follow, as in a request to a server.
+            For "vllm"; a server always gets one per request.
         log_probs: whether the engine is asked for the log-probability of each token. Trees list
-            them, banks keep them, and some searches read them, which are refused without. For
+            them, banks keep them, and some searches read them and are refused without them. For
             "vllm" and servers. Default: True.
     """
 
@@ -207,7 +207,7 @@ class PolicySpec(ModelSpec):
 
 @dataclass(frozen=True)
 class PrmSpec(ModelSpec):
-    """A process reward model to load; for the settings that a policy has, too, see `ModelSpec`.
+    """A process reward model to load; for the settings shared with policies, see `ModelSpec`.
 
     Attributes:
         path: `cats_jax.world.PRM_NAMES` are the embedded world's PRMs; a function returns a
@@ -215,7 +215,7 @@ class PrmSpec(ModelSpec):
         label: name in tables and row keys; default: `name`.
         path_score: aggregation of the PRM's step scores, for strategies that don't name one.
         head: .safetensors file of a linear head on the last hidden state, in place of the format's
-            read-out, see `models.prm.head_file`. For "hf", which "auto" takes with it.
+            read-out, see `models.prm.head_file`. For "hf", which "auto" then chooses.
     """
 
     label: str = ""

@@ -148,9 +148,9 @@ class Recipe:
         _check(self)
 
     def as_config(self) -> dict[str, Any]:
-        """All settings as values for the manifest, so that a run goes on with the same ones.
+        """All settings as values for the manifest, so that a run resumes with the same ones.
 
-        `in_flight` and `kv_cache_gib` change no result, and may change in between.
+        `in_flight` and `kv_cache_gib` change no result, and may differ when a run resumes.
         """
         config = without_memory(dataclasses.asdict(self))
         del config["in_flight"], config["fitted_on"]
@@ -440,7 +440,7 @@ def _nested(value: Any, kind: type, where: str, short: str | None = None) -> Any
 
 
 def _known(value: Any, kind: type, where: str) -> dict[str, Any]:
-    """A mapping as a dictionary; BadInputError if a key is no field of `kind`."""
+    """A mapping as a dictionary; BadInputError if a key is not a field of `kind`."""
     names = [field.name for field in dataclasses.fields(kind) if field.metadata.get("key", True)]
     if not isinstance(value, Mapping):
         raise BadInputError(f"{where}: must be a mapping with the keys {', '.join(names)}")

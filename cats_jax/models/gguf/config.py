@@ -61,7 +61,7 @@ def model_config(
         rope_factors: values of `rope_freqs.weight`, where Llama 3.1 keeps its scaling.
 
     Raises:
-        ValueError: a value is no number of its kind, or says something that is not understood.
+        ValueError: a value is not a number of its kind, or is not understood.
         KeyError: a key or a tensor is missing.
     """
     architecture = metadata["general.architecture"]
@@ -164,9 +164,9 @@ def _gemma(own: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def weight_name(name: str, architecture: str) -> str | None:
-    """The name in transformers of a tensor of a GGUF; None if it is none of these architectures'.
+    """The name in transformers of a tensor of a GGUF; None if these architectures lack it.
 
-    `rope_freqs.weight` is none: the configuration holds what it says.
+    It is also None for `rope_freqs.weight`, whose values the configuration holds.
     """
     stem, _, suffix = name.rpartition(".")
     if stem in _TOP:

@@ -65,7 +65,7 @@ def convert_gguf(
         progress: called often with the share that is written, in [0, 1].
 
     Raises:
-        BadInputError: the package gguf is missing, `source` is no whole GGUF of a known
+        BadInputError: the package gguf is missing, `source` is not a complete GGUF of a known
             architecture, `target` is not empty, or the disk has no room. `target` is untouched.
     """
     source, target = pathlib.Path(source), pathlib.Path(target)
@@ -82,7 +82,7 @@ def convert_gguf(
             f"{str(source)!r} is a GGUF of architecture {quoted(architecture)}, and only those of "
             f"{', '.join(ARCHITECTURES)} are converted: download the release as safetensors"
         )
-    # torch and tokenizers take seconds to import: what is wrong with a file is said before.
+    # torch and tokenizers take seconds to import: faults of a file are reported before.
     import transformers
 
     from .tokenizer import special_ids, tokenizer_files
@@ -153,7 +153,7 @@ def _weights(model: GGUFModel, config: Mapping[str, Any]) -> list[_Weight]:
         ValueError: a tensor is missing, too many, or of another shape.
     """
     architecture = model.metadata["general.architecture"]
-    # Layers are made of whatever number the configuration names.
+    # transformers makes as many layers as the configuration names.
     if config["num_hidden_layers"] * _LEAST_TENSORS > len(model.tensors):
         raise ValueError(f"it lacks tensors of its {config['num_hidden_layers']} layers")
     expected = _expected(config)

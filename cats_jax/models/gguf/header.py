@@ -85,7 +85,8 @@ def read_model(path: pathlib.Path, block_sizes: Mapping[int, tuple[int, int]]) -
         block_sizes: for each type, how many values a block has, and how many bytes.
 
     Raises:
-        BadInputError: a file is no GGUF or is torn, or a part is missing or of another model.
+        BadInputError: a file is not a GGUF or is truncated, or a part is missing or of another
+            model.
     """
     files = _parts(path)
     metadata, tensors = _read(path, block_sizes)
@@ -178,7 +179,7 @@ class _Header:
             if name in tensors:
                 raise ValueError(f"it has {quoted(name)} twice")
             tensors[name] = self._tensor(name, shape, kind, start + offset)
-        # Of tensors that share bytes, a small file could hold any number.
+        # If tensors could share bytes, a small file could hold any number of them.
         if sum(tensor.num_bytes for tensor in tensors.values()) > self._size:
             raise ValueError("its tensors overlap")
         return metadata, tensors

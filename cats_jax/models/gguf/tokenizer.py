@@ -1,7 +1,7 @@
 """The tokenizer of a GGUF as tokenizer.json and the files beside it.
 
-A GGUF names the rule by which text is split before merges, and does not hold it. It holds the
-merges of a byte-level vocabulary, and of a sentencepiece one the scores from which they follow.
+A GGUF names the rule by which text is split before merges, but does not hold it. For a byte-level
+vocabulary it holds the merges, for a sentencepiece one the scores from which they follow.
 """
 
 from __future__ import annotations
@@ -120,7 +120,8 @@ class _Vocabulary:
         if not isinstance(types, list) or len(types) != len(tokens) or len(tokens) > rows:
             raise ValueError(f"it has {len(tokens)} tokens, and {rows} rows of embeddings")
         if self.kind == "llama" and metadata["general.architecture"] == "gemma3":
-            # A token of several spaces is stored as spaces; merges make it, so it is no added one.
+            # A token of several spaces is stored as spaces; merges make it, so it is not an added
+            # one.
             pairs = zip(tokens, types, strict=True)
             self.typed = [
                 (_SPACE * len(token), _NORMAL) if token[:2] == "  " and not token.strip(" ")

@@ -24,7 +24,7 @@ class DecodingRows:
         model: the model.
         cache: the cache that holds the prefixes.
         prefixes: ends of cached paths, by ascending padded width (`padded_width`).
-        most: the number of rows that continue each prefix will not exceed this.
+        most: largest number of rows that will continue each prefix.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class _Rows:
     def follow(self, parents: Tensor) -> Tensor:
         """As `DecodingRows.follow`, within the group.
 
-        A row stays where it is for one of those that continue it. Only the others are copied, to
+        A row stays in place for one of the rows that continue it. Only the others are copied, to
         the places of rows that are gone: copying keys and values is most of the cost.
         """
         count = len(parents)

@@ -114,14 +114,14 @@ class HuggingFaceGenerator(StepPolicy):
 
         `usage[i].computed` counts the tokens that went through the model for request i; a token
         shared with an earlier sample of the call, or computed in an earlier call and not dropped
-        by `keep_only` since, counts as cached, also if it has to be computed again. If
-        samples of a node fall into several micro-batches, their common tokens are computed in each
-        but counted once, so that the counts do not depend on other requests of the call.
+        by `keep_only` since, counts as cached, even if it has to be computed again. If samples of a
+        node fall into several micro-batches, their common tokens are computed in each but counted
+        once, so that the counts do not depend on other requests of the call.
 
         Raises:
             BadInputError: a sampling parameter outside its range.
             RunStoppedError: a path that does not fit the cache, a row that does not fit the
-                device's memory, or logits that are no numbers.
+                device's memory, or logits that are not numbers.
         """
         for request in requests:
             check_parameters(request)
@@ -347,9 +347,9 @@ class HuggingFaceGenerator(StepPolicy):
         done: Tensor,
         code: Tensor,
     ) -> bool:
-        """Take steps out of `done` whose texts say that they are not closed; whether there are any.
+        """Take steps out of `done` whose texts are not closed; returns whether there are any.
 
-        A step that is at its limit is done all the same, for that reason.
+        A step that is at its limit stays in `done`, and the limit is its reason.
         """
         going_on = [
             reason == STEP and not self._text.closes(ids, rest)

@@ -46,9 +46,9 @@ WIDTH = 32
 CHUNK_WIDTH = 8
 """Chunks of new tokens are padded to a multiple of this many columns."""
 
-# BLAS takes other kernels for few rows, which differ in the last bit from those for more. How few
-# depends on the processor: with MKL on AVX-512 1 to 3 rows, with AMX beside it up to 10 (for 256
-# inputs). No product on the CPU has fewer rows than this.
+# For few rows BLAS uses other kernels, whose results differ in the last bit from those for more.
+# How few depends on the processor: with MKL on AVX-512 1 to 3 rows, with AMX beside it up to 10
+# (for 256 inputs). No product on the CPU has fewer rows than this.
 _MIN_CPU_ROWS = 16
 
 # torch's silu rounds the elements after the last whole 32 in another way, so that a row's result
@@ -99,7 +99,8 @@ class CausalModel:
         adapter: the `Adapter`, or None.
         format: the `PolicyFormat` that was chosen; not set if the argument is None.
         num_parameters: number of parameters, a tied tensor counted once; set by `load_weights`.
-        config: the transformers configuration, of a model of text and images that of the whole.
+        config: the transformers configuration, for a model of text and images that of the whole
+            model.
         text_config: the configuration of the language model in it.
         own_context: largest number of tokens in a sequence that the model allows.
         context: the largest number that is used, `own_context` unless `limit_context` lowers it.
@@ -206,7 +207,7 @@ class CausalModel:
             )
         self.model, info = loaded
         if info["missing_keys"]:
-            # transformers would go on with random numbers in their place.
+            # transformers would continue with random numbers in their place.
             name = min(info["missing_keys"])
             raise BadInputError(
                 f"{str(self._folder)!r} lacks {len(info['missing_keys'])} of the model's tensors, "
@@ -218,7 +219,7 @@ class CausalModel:
         self.num_parameters = sum(p.numel() for p in self.model.parameters())
 
     def _check_stored(self) -> None:
-        """Check that there are weights for all layers, which transformers makes before it looks."""
+        """Check that there are weights for all layers, which transformers allocates first."""
         stored = sum(math.prod(tensor.shape) for tensor in stored_tensors(self._folder).values())
         if self._num_layers * int(self.text_config.hidden_size) > stored:
             raise BadInputError(
@@ -306,9 +307,9 @@ class CausalModel:
     ) -> Tensor:
         """Runs new tokens on top of cached ones and writes their keys and values into the parts.
 
-        The tokens of all parts are one text to the model, so that each product has a row for each
-        of them. Only attention goes part by part, see `parts`. A model for which that is not right
-        runs once for each part.
+        The tokens of all parts are one sequence to the model, so that each product has a row for
+        each of them. Only attention is computed part by part, see `parts`. A model for which this
+        is wrong runs once for each part.
 
         Args:
             parts: what the tokens see, in their order.
@@ -337,7 +338,7 @@ class CausalModel:
     ) -> tuple[Tensor, list[LineLayer]]:
         """One pass over the tokens of all parts: the logits of `forward`, and the cache's layers.
 
-        Tokens that see nothing fill the products up where they have few rows.
+        Tokens that attend to nothing fill up products that have few rows.
         """
         layers = [LineLayer(parts, layer) for layer in range(self._num_layers)]
         kept: list[int] = []
@@ -388,10 +389,10 @@ class CausalModel:
         return logits[:rows, -keep:].flatten(0, 1)
 
     def _goes_in_line(self) -> bool:
-        """Whether tokens of different rows meet in attention only, and all attention is ours.
+        """Whether tokens of different rows meet in attention only, and `parts` computes all of it.
 
-        A short pass in both ways tells. Rotations that follow the longest text of a pass tie rows
-        together, too.
+        The results of a short pass in each way are compared. Rotations that depend on the longest
+        text of a pass tie rows together, too.
         """
         if rotates_by_length(self.text_config):
             return False
@@ -402,7 +403,7 @@ class CausalModel:
         tokens = torch.arange(16, device=self.device) % self.vocab_size
         try:
             in_line, layers = self._run_line(parts, tokens, places, 1)
-        except Exception as error:  # whatever an architecture makes of what it does not expect
+        except Exception as error:  # whatever an architecture raises on unexpected input
             if is_out_of_memory(error):
                 raise
             return False
@@ -505,7 +506,7 @@ def _left_padded(
         tokens[row, chunk_width - len(chunk) :] = chunk
         seen[row, prefix_width - length : prefix_width] = True
         seen[row, width - len(chunk) :] = True
-    # A padding column before the chunk gets some valid position; nobody looks at it.
+    # A padding column before the chunk gets some valid position, which is never read.
     positions = np.maximum(np.cumsum(seen, axis=1)[:, prefix_width:] - 1, 0)
     seen_by = np.repeat(seen[:, None, :], chunk_width, axis=1)
     seen_by[:, :, prefix_width:] &= np.tri(chunk_width, dtype=bool)
@@ -544,7 +545,7 @@ def _check_bound(kv_cache_gib: float | None, bytes_per_token: int) -> None:
 
 
 def _text_config(folder: pathlib.Path, config: Any) -> Any:
-    """The configuration of the language model, which those of text and images have nested."""
+    """The configuration of the language model, nested in that of a model of text and images."""
     found = config.get_text_config(decoder=True)
     for name in _SIZES:
         if getattr(found, name, None) is None:
@@ -564,7 +565,7 @@ def _reading(folder: pathlib.Path) -> Iterator[None]:
         yield
     except BadInputError:
         raise
-    # Its parsers, those written in Rust among them, raise whatever the content makes them.
+    # Its parsers, some of them written in Rust, may raise any error on broken content.
     except Exception as error:
         raise BadInputError(
             f"{str(folder)!r} can't be read as a model: {reason_of(error)}"

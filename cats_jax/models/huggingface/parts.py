@@ -5,8 +5,8 @@ depend on the others. Attention does depend on the width of its arrays, in the l
 holds the tokens of all rows in one line, and attention is computed for each part, whose rows have
 one width that follows from their own lengths.
 
-That is right where tokens meet in attention only, and where a layer hands its keys and values from
-the cache to the attention function as they are. `attended` tells whether a model's layers did. A
+This is correct if tokens interact in attention only, and if each layer passes its keys and values
+from the cache to the attention function unchanged. `attended` tells whether a model's layers did. A
 model whose layers do not is run part by part, on `BufferLayer`.
 """
 

@@ -11,11 +11,11 @@ to its end. Reading a batch of paths is one gather, left-padded with an empty sl
 width. The pool grows by chunks up to its bound and never moves.
 
 Rule of the bound: **a call is served in waves of questions, each of which fits the pool.** Every
-tick of a search visits every live path, so that evicting what was used longest ago would never
-find anything. Therefore questions are put aside as a whole, only to make room for a wave, and a
-call begins with the questions that are resident. A question that is too large alone is served in
-several waves of its paths. A new segment that finds no room is not stored. What is not resident is
-computed again when a wave needs it.
+tick of a search visits every live path, so that with eviction of the least recently used, no lookup
+would ever hit. Therefore questions are put aside as a whole, only to make room for a wave, and a
+call begins with the questions that are resident. A question that is too large for the pool is
+served in several waves of its paths. A new segment without room is not stored. What is not resident
+is computed again when a wave needs it.
 """
 
 from __future__ import annotations
@@ -100,10 +100,10 @@ def cache_bytes(kv_cache_gib: float | None, device: torch.device) -> int:
 
 
 def missing(ends: Iterable[Segment]) -> list[list[Segment]]:
-    """The segments of some paths that are not resident, parents in lists before their children's.
+    """The segments of some paths that are not resident, parents in earlier lists than children.
 
     Returns:
-        One list for each number of ancestors that are missing, too; a segment is in it once.
+        One list for each number of missing ancestors; a segment occurs once.
     """
     levels: list[dict[Segment, None]] = []
     for end in ends:
@@ -311,7 +311,7 @@ class PrefixCache:
     def _make_room(self, wave: Sequence[_Part], waiting: Sequence[_Part]) -> None:
         """Puts questions aside until the wave fits, those that the call needs soonest last.
 
-        What the wave's own questions hold besides its paths goes at the very last.
+        What the wave's own questions hold besides its paths goes last of all.
         """
         needed = {segment for part in wave for segment in part.segments}
         wanted = sum(segment.own for segment in needed if segment.slots is None)

@@ -140,8 +140,8 @@ class _BackboneWithHead(torch.nn.Module):
         hidden = self.backbone(**inputs).last_hidden_state[:, kept]
         for layer in self.inner:
             hidden = layer(hidden).relu()
-        # Row by row: BLAS has kernels of its own for so few outputs, and takes them or not by the
-        # number of rows, so that a score would depend on the batch in its last bits.
+        # Row by row: for so few outputs BLAS chooses its kernel by the number of rows, so that a
+        # score would depend on the batch in its last bits.
         outputs = torch.stack([(hidden * row).sum(-1) for row in self.last.weight.unbind()], -1)
         bias: Tensor | None = self.last.bias
         return SimpleNamespace(logits=outputs if bias is None else outputs + bias)

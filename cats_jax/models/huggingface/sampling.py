@@ -2,8 +2,8 @@
 
 Every function works row by row: a row's result depends on nothing in the other rows, bit for bit.
 Randomness is counter-based (a hash of the seed and the token's index), so no generator state ties
-rows together or has to be carried along. All arithmetic is in float64, so that the inverse CDF of
-a large vocabulary has no rounding bias worth the name.
+rows together or has to be carried along. All arithmetic is in float64, so that the rounding bias of
+the inverse CDF of a large vocabulary is negligible.
 """
 
 from __future__ import annotations
@@ -162,8 +162,8 @@ def _num_kept(ranked: Tensor, probs: Tensor, top_p: Tensor, top_k: Tensor) -> Te
     ranked = torch.where(in_top_k, ranked, 0.0)
     mass = torch.where(top_k == 0, whole, ranked.sum(-1))
     mass_before = ranked.cumsum(-1) - ranked
-    # The smallest set of mass >= top_p: whoever starts below it. top_p = 1 means "off", also where
-    # rounding lets the mass reach 1 before the tail.
+    # The smallest set of mass >= top_p: the tokens that start below it. top_p = 1 means "off", also
+    # where rounding lets the mass reach 1 before the tail.
     in_top_p = (mass_before < (top_p * mass)[:, None]) | (top_p >= 1)[:, None]
     # The first always stays: a top_p so small that it underflows must not empty the row.
     return (in_top_k & (in_top_p | (rank == 0))).sum(-1)

@@ -5,8 +5,8 @@ tokens on top of its cached prefix**, in widths that follow from the two lengths
 not there is computed step by step in the same way, so a score does not depend on whether its
 path was scored at once, grew step by step, or was dropped in between.
 
-A call is served in waves of questions whose paths fit the cache, see `prefix_cache`. A score stays
-with its segment, so that the last step of a path needs no room to be scored, or to be asked again.
+A call is served in waves of questions whose paths fit the cache, see `prefix_cache`. A score is
+kept with its segment, so that the last step of a path needs no room in the cache.
 """
 
 from __future__ import annotations
@@ -107,12 +107,12 @@ class HuggingFaceScorer:
         A path longer than the model's context has the score None and costs nothing.
         `usage[i].computed` counts the tokens that went through the model for path i; a token that
         an earlier path of the call shares, or that an earlier call computed and `keep_only` did not
-        drop since, counts as cached, also if it has to be computed again.
+        drop since, counts as cached, even if it has to be computed again.
 
         Raises:
             ValueError: not one question per path.
             ScorerContractError: a path without steps, a blank step (both before any work), or a
-                score that is no number in [0, 1].
+                score that is not a number in [0, 1].
             RunStoppedError: a path that does not fit the cache, or a row that does not fit the
                 device's memory.
         """

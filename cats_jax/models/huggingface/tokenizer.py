@@ -15,9 +15,9 @@ from ..local_files import LOCAL_FILES
 def load_tokenizer(folder: pathlib.Path) -> Any:
     """The tokenizer as it was saved.
 
-    AutoTokenizer (5.19) takes the class of the model type for some types, qwen2 among them, and
-    rebuilds its splitting rules, also where the folder holds a tokenizer of another kind. A folder
-    that says its tokenizer.json is the whole tokenizer is taken at its word.
+    For some model types, qwen2 among them, AutoTokenizer (5.19) takes the class of the type and
+    rebuilds its splitting rules, even if the folder holds a tokenizer of another kind. If a folder
+    says that its tokenizer.json is the whole tokenizer, that file alone is used.
     """
     file = folder / "tokenizer_config.json"
     saved_class = json.loads(file.read_text()).get("tokenizer_class") if file.is_file() else None

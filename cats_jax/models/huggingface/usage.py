@@ -34,8 +34,8 @@ def sample_usage(
     Args:
         ends, paths: end of each request's path, and what the path costs.
         of_request: indices in `endings` of each request's samples.
-        endings: token ids of the distinct samples. But for the first, which is empty, each belongs
-            to one node.
+        endings: token ids of the distinct samples. Each belongs to one node, except the first,
+            which is empty.
     """
     histories = Histories()
     again: dict[int, TokenUsage] = {}

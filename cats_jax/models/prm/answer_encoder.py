@@ -1,8 +1,9 @@
 """Encoding of a question and a finished answer as token ids, for outcome models.
 
 Both are turns of a conversation, as the model's chat template writes them. The score is read off at
-the last token. transformers' sequence classifiers leave padding at the end out, also where a chat
-template ends with the token that the configuration names as padding: that token is left out here.
+the last token. transformers' sequence classifiers leave out padding at the end. If a chat template
+ends with the token that the configuration names as padding, they leave it out, and so does this
+encoder.
 """
 
 from __future__ import annotations

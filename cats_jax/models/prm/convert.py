@@ -103,7 +103,7 @@ def check_absent(target: pathlib.Path) -> None:
 def new_folder(target: pathlib.Path) -> Iterator[pathlib.Path]:
     """A folder to write in, which gets the name `target` when the `with` block ends.
 
-    After any error nothing of it stays, and what is left by a kill has another name.
+    An error leaves nothing behind; a kill leaves a folder of another name.
 
     Raises:
         BadInputError: something can't be written.

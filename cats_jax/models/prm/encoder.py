@@ -167,7 +167,7 @@ class StepEncoder:
         ids = tokenizer(token, add_special_tokens=False)["input_ids"]
         if len(ids) == 1 and ids[0] != tokenizer.unk_token_id:
             return int(ids[0])
-        # What is no token alone may be cut into several, or be unknown in whole or in part.
+        # A text that is not one token may be cut into several, or be unknown in whole or in part.
         known = len(ids) > 1 and tokenizer.unk_token_id not in ids
         reason = f"makes {len(ids)} of it" if known else "has no such token"
         raise BadInputError(

@@ -40,7 +40,7 @@ def choose_format(
         head: file of a linear head, whose output takes the place of the format's read-out.
 
     Raises:
-        BadInputError: an unknown name, a file that is no format, or a checkpoint of no known
+        BadInputError: an unknown name, a file that is not a format, or a checkpoint of an unknown
             family.
     """
     if choice == AUTO:
@@ -153,7 +153,7 @@ def load_format(path: str | pathlib.Path, defaults: Mapping[str, Any] | None = N
     """
     where = f"PRM format file {str(path)!r}"
     content = load_mapping(path, "PRM format")
-    if isinstance(content, dict):  # what else it may be is refused below
+    if isinstance(content, dict):  # any other type is refused below
         content = {**(defaults or {}), **content}
         if content.get("layout") == "conversation":
             content.setdefault("tag", "")

@@ -55,8 +55,8 @@ class Head:
 def bounded(reward: float) -> float:
     """The score of a reward without bounds: 1/2 + r / (2 (1 + |r|)), in [0, 1].
 
-    It increases strictly with the reward, and 1/2 stands for 0. The score of the better one of two
-    rewards between -100 and 100 that differ by .01 is larger in float32, too. NaN for NaN.
+    It increases strictly with the reward, and 1/2 stands for 0. Of two rewards between -100 and 100
+    that differ by .01, the larger one has the larger score in float32, too. NaN for NaN.
     """
     return 0.5 + 0.5 * reward / (1.0 + abs(reward))
 
@@ -247,7 +247,7 @@ def prm_format(name: str) -> PRMFormat:
     """The format of this name.
 
     Raises:
-        BadInputError: there is none.
+        BadInputError: there is no such format.
     """
     if name not in PRM_FORMATS:
         known = known_names(name, [*PRM_FORMATS, "auto"])

@@ -54,7 +54,7 @@ def _rendered(request: str) -> str:
 
 
 class _Worker:
-    """The process, which is started when it is needed first, and again after it was ended."""
+    """The process, which is started on first use, and again after it was ended."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -110,7 +110,7 @@ class _Worker:
         process.wait()
         for pipe in (process.stdin, process.stdout):
             if pipe is not None:
-                with contextlib.suppress(OSError):  # what was not sent any more
+                with contextlib.suppress(OSError):  # what could no longer be sent
                     pipe.close()
 
 

@@ -19,12 +19,12 @@ Ids = tuple[int, ...]
 Run = tuple[str, ...]
 """Pieces of the text between two special tokens; a place is a piece of its own."""
 
-# Noncharacters of Unicode, which are no text, mark the places.
+# Noncharacters of Unicode, which no text contains, mark the places.
 QUESTION, STEP, TAG, SYSTEM = "\ufdd0", "\ufdd1", "\ufdd2", "\ufdd3"
 _PLACES = re.compile(f"([{QUESTION}{STEP}{SYSTEM}])")
 
 # Some templates of Llama write the day's date into the prompt unless they are given one, and no
-# result may depend on the day. The others of them have this date as a constant.
+# result may depend on the day. The other templates of Llama have this date as a constant.
 _VARIABLES = {"date_string": "26 Jul 2024"}
 
 
@@ -68,7 +68,7 @@ class ChatTemplate:
         }
         try:
             return render(self._tokenizer.get_chat_template(), variables)
-        # Also of a tokenizer with several templates and none for chats.
+        # Also raised for a tokenizer with several templates but none for chats.
         except ValueError as error:
             raise ChatError(f"its chat template refuses these turns ({error!s:.300})") from error
 

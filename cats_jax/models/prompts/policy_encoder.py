@@ -60,7 +60,7 @@ class PromptEncoder:
         return system.strip() in text and text.count(QUESTION) == 1
 
     def _conversation(self, system: str) -> list[int | Run]:
-        """The conversation with a place for the question; "" is no system message."""
+        """The conversation with a place for the question; "" means no system message."""
         turns = [("system", system)] if system else []
         prompt = self._prompt.replace("{question}", QUESTION)
         try:

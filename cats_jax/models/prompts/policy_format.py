@@ -111,8 +111,8 @@ def choose_format(choice: str, vocabulary: Collection[str]) -> PolicyFormat:
             tokens of a file. Empty: not known, so that a name or a file is checked by itself.
 
     Raises:
-        BadInputError: an unknown name, a file that is no format, or an end token in a file that is
-            no token.
+        BadInputError: an unknown name, a file that is not a format, or an end token in a file that
+            is not a token.
     """
     if choice == AUTO:
         return detect_format(vocabulary)
@@ -142,11 +142,11 @@ def detect_format(vocabulary: Collection[str]) -> PolicyFormat:
 
 
 def _check_end_tokens(where: str, chosen: PolicyFormat, vocabulary: Collection[str]) -> None:
-    """Raise BadInputError if an end token is no token: answers would never end at it."""
+    """Raise BadInputError if an end token is not a token: answers would never end at it."""
     for token in chosen.end_tokens:
         if token not in vocabulary:
             marks = sorted(name for name in vocabulary if name[:1] == "<" and name[-1:] == ">")
-            near = known_names(token, marks).rpartition("known are")[0]  # all would be hundreds
+            near = known_names(token, marks).rpartition("known are")[0]  # of hundreds
             raise BadInputError(
                 f"{where}: end_tokens: {token!r} is no token of the tokenizer: {near}name tokens "
                 "that it has, or leave end_tokens out: those that the model names end answers, too"

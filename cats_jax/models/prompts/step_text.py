@@ -35,7 +35,7 @@ class TextModel(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """What the token that closed a step says behind the separator; the next step begins with it.
+    """The text of a closing token after the separator; the next step begins with it.
 
     Attributes:
         token: id of the closing token.
@@ -49,11 +49,11 @@ class Rest:
 class StepText:
     r"""Where a step or an answer ends, and the text of a step.
 
-    A step closes with the first token at which the decoded text of the step holds the separator
-    behind something that is not blank, however many tokens spell it. Separators before that are
-    skipped, so white space alone is no step. What the closing token says behind the separator
-    (the "So" of "\n\nSo") begins the text of the next step. One token closes one step: if a
-    closing token spells a step more, that belongs to the step that it closes.
+    A step closes with the first token at which the decoded text of the step contains the separator
+    after something that is not blank, however many tokens spell it. Separators before that are
+    skipped, so white space alone is no step. The closing token's text after the separator (the "So"
+    of "\n\nSo") begins the text of the next step. One token closes one step: if its text contains a
+    further step, that belongs to the step that it closes.
 
     Args:
         model: model whose tokenizer and end tokens are used.
@@ -90,7 +90,7 @@ class StepText:
         self._model = model
         self._whole = tokens.whole
         self._is_closer = frozenset(self.closers)
-        # Where other tokens can begin the separator, any closing token may say more behind it.
+        # If other tokens can begin the separator, any closing token may have text after it.
         self._may_leave_rest = frozenset(
             token
             for token in self.closers
@@ -184,7 +184,7 @@ class StepText:
     def _decode(self, ids: Sequence[int], rest: Rest | None) -> str:
         if rest is None:
             return self._model.decode(ids)
-        # Together, for a character of which the closing token has some of the bytes.
+        # Decoded together, because the closing token may have only some of a character's bytes.
         whole = self._model.decode((rest.token, *ids))
         return whole[len(self._model.decode((rest.token,))) - rest.length :]
 
@@ -253,9 +253,9 @@ def cut_answer(
         max_step_tokens: largest number of tokens of a step that a separator closes.
 
     Returns:
-        The steps in order. A step that is too long is cut there and is the last. What follows the
-        last separator of an answer that was cut at the limit for answers is left out, unless it is
-        too long for a step: it may still become one.
+        The steps in order. A step that is too long is cut there and is the last. If an answer was
+        cut at the limit for answers, the text after its last separator is left out, because it may
+        still become a step, unless it is already too long for one.
     """
     pieces: list[Piece] = []
     start = 0

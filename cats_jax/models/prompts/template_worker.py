@@ -1,9 +1,8 @@
 """Renders chat templates in the process that `bounded_template.py` starts for it.
 
 It is run as a file and imports nothing but jinja2, so that it starts at once. The environment of
-the templates is that of transformers. A request and its reply are one line of JSON each. The limits
-hold for whatever a template does: its memory, the CPU time of a request, and the text that it
-makes.
+the templates is that of transformers. A request and its reply are one line of JSON each. A
+template's memory, the CPU time of a request, and the length of the text are limited.
 """
 
 from __future__ import annotations

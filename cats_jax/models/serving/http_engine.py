@@ -6,7 +6,7 @@ Start one with, for example,
 
 A call is repeated if the connection fails, the server is busy or restarting, or the reply is
 broken. Samples have seeds, so a repeated call asks for the same samples. When `patience` has run
-out, the run stops; starting it again continues it. What another try would not change is refused at
+out, the run stops; starting it again continues it. What another try would not change is an error at
 once: a status such as 401 or 404, and a reply that shows that the server is of another kind.
 """
 
@@ -65,7 +65,7 @@ class Server:
         url: address of the server without a path, such as "http://localhost:8000".
         model: name of the model on the server; None: the only model served.
         api_key_env: name of the environment variable that holds the server's API key; None: the
-            server wants none. The key stands in no message and no manifest.
+            server wants none. The key appears in no message and no manifest.
         context: largest number of tokens in a sequence that this package sends.
         concurrency: largest number of calls at a time, each on its own connection.
         timeout: limit in seconds for each network operation of a call.
@@ -108,7 +108,7 @@ class Server:
         except httpx.InvalidURL as error:
             raise BadInputError(f"server {url!r} is no address: {error}") from error
         self._pool = ThreadPoolExecutor(concurrency, thread_name_prefix="server")
-        # Also when nobody asks this server any more, as when the next PRM's turn has come.
+        # Also when nothing refers to this server any more, as when the next PRM is used.
         self._closing = weakref.finalize(self, _close, self._client, self._pool)
         try:
             self.model = self._check(model, context)
@@ -155,12 +155,12 @@ class Server:
         asked_at: float,
     ) -> T:
         def given_up() -> bool:
-            """Whether another call has run out of patience since this one was asked for."""
+            """Whether another call has run out of patience since this one was requested."""
             return self._given_up_at > asked_at
 
         if given_up():
             raise RunStoppedError(f"server {self.url}: given up, see to it and start again")
-        # One call that hangs may take longer than patience lasts: it has other tries, too.
+        # One try that hangs may outlast the patience: the number of tries has to be reached, too.
         tried = tenacity.stop_all(
             tenacity.stop_after_delay(self._patience), tenacity.stop_after_attempt(_TRIES)
         )
@@ -281,7 +281,7 @@ class HTTPSampler:
             self._read,
             _WANTED,
         )
-        # Greedy samples are all the same; servers refuse to be asked for more than one.
+        # Greedy samples are all the same; servers refuse requests for more than one.
         return [
             answer * len(request.seeds) if request.temperature == 0 else answer
             for request, answer in zip(requests, answers, strict=True)
@@ -289,7 +289,7 @@ class HTTPSampler:
 
     def _read(self, reply: Any, body: dict[str, Any]) -> list[Sampled]:
         choices = sorted(reply["choices"], key=lambda choice: choice["index"])
-        # A sound server's reply may lose a sample on its way, too.
+        # A server that has honoured n before may still lose a sample.
         if len(choices) == 1 < body["n"] and not self._honours_n:
             raise UnfitServerError(f"gives 1 sample where {body['n']} were asked for (n)")
         if len(choices) != body["n"]:
@@ -363,13 +363,13 @@ def _completion(request: SampleRequest, *, log_probs: bool) -> dict[str, Any]:
     body: dict[str, Any] = {
         "prompt": list(request.prompt),
         "n": 1 if request.temperature == 0 else len(request.seeds),
-        "seed": request.seeds[0] >> 1,  # theirs are signed
+        "seed": request.seeds[0] >> 1,  # the server's seeds are signed
         "temperature": request.temperature,
         "top_p": request.top_p,
         "top_k": request.top_k,
         "max_tokens": request.max_tokens,
         "stop_token_ids": list(request.stop_ids),
-        "ignore_eos": True,  # the stops are all there
+        "ignore_eos": True,  # stop_token_ids has all stops
         "return_token_ids": True,
     }
     if request.step_end is not None and request.step_end.is_split:

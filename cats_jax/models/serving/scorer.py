@@ -100,7 +100,7 @@ class EngineScorer:
         Raises:
             ValueError: not one question per path.
             ScorerContractError: a path without steps, a blank step (both before any work), or a
-                score that is no number in [0, 1].
+                score that is not a number in [0, 1].
         """
         if len(questions) != len(paths):
             raise ValueError(f"{len(questions)} questions for {len(paths)} paths")
@@ -131,7 +131,7 @@ class EngineScorer:
 
         Equal paths are one request. `usage` and `inside_seconds` are those of `score`. Where the
         engine has read the end of a step from its cache, and no other path of the call has the
-        score, the beginning of the path up to there is asked for by itself.
+        score, the beginning of the path up to there is a request of its own.
 
         Raises:
             ScorerContractError: as `score`.

@@ -16,8 +16,8 @@ class Drawn:
 
     Attributes:
         ids: token ids.
-        finish: why sampling stopped; "length" if that is the largest number of tokens, None if an
-            engine has stopped at a token that closes nothing.
+        finish: why sampling stopped; "length" at the largest number of tokens, None if an engine
+            has stopped at a token that closes nothing.
         log_probs: as in `Sampled`.
         usage: what the sample cost, with tokens behind its end that an engine has sampled.
     """
@@ -34,8 +34,8 @@ def draw(
     """All samples of all requests, each up to the token at which its text closes the step.
 
     An engine that stops at a token that closes nothing, such as a separator behind white space
-    alone, is asked to go on. The seed of the rest follows from the sample's own seed and the number
-    of tokens so far, so that a sample stays a function of its request.
+    alone, gets a request for the rest. The seed of the rest follows from the sample's own seed and
+    the number of tokens so far, so that a sample stays a function of its request.
 
     Args:
         engine: the engine.

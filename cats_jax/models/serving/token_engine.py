@@ -22,9 +22,9 @@ class SampleRequest:
         top_k: >= 0; 0 switches it off.
         max_tokens: largest number of tokens of a sample, >= 1.
         stop_ids: tokens that end a sample; the sample includes the token that ended it.
-        step_end: the rule by which a step ends; None samples on. An engine need not know it: who
-            asks cuts a sample where it closes, and goes on with one that was ended too early. An
-            engine that does know it wastes no tokens.
+        step_end: the rule by which a step ends; None samples on. An engine may ignore it: the
+            caller cuts a sample where it closes, and continues one that ended too early. An engine
+            that applies the rule wastes no tokens.
     """
 
     prompt: tuple[int, ...]

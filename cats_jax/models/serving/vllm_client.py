@@ -2,8 +2,8 @@
 
 `vllm.LLM.generate` copies and checks the parameters of each request, renders its prompt, keeps a
 detokeniser and a progress bar, and sorts what comes back. For short steps that takes longer than
-the model. Here a request is made once, and of its outputs only ids, log-probabilities and pooled
-values are read.
+the model. Here a request is made once, and only ids, log-probabilities and pooled values of its
+outputs are read.
 
 The engine's queue is not part of vLLM's public API. It is used with the versions in `TESTED`, for
 which `tests/models/test_vllm.py` compares it with `LLM.generate`; others get `LLM.generate`.
@@ -57,8 +57,8 @@ class _Call:
 class QueueClient:
     """The queue of an engine that `vllm.LLM` has started; several threads may call it at a time.
 
-    One of the threads that wait takes the outputs of all from the engine, and when its own call is
-    done, another one goes on with that.
+    One of the waiting threads takes the outputs of all calls from the engine. When its own call is
+    done, another thread takes over.
 
     Args:
         engine: a `vllm.LLM` of a tested version, see `knows`.
@@ -134,7 +134,7 @@ class QueueClient:
         now = time.time()
         with self._lock:
             if self._dead:
-                raise EngineDeadError  # another thread was told so; nobody would be again
+                raise EngineDeadError  # the engine reports it once, to another thread
             for (ids, params), output in zip(requests, call.outputs, strict=True):
                 name = f"cats-jax-{next(self._numbers)}"
                 samples = isinstance(params, SamplingParams)
@@ -165,7 +165,7 @@ class QueueClient:
                 with self._lock:
                     closed = []
                     for each in outputs:
-                        # Outputs of samples that are over for us may still come.
+                        # Outputs of samples that have been ended here may still come.
                         found = self._calls.get(each.request_id)
                         if found is not None and _add(found.running[each.request_id], each):
                             del found.running[each.request_id], self._calls[each.request_id]
@@ -176,7 +176,7 @@ class QueueClient:
                     if closed:
                         self._core.abort_requests(closed)
         except Exception as error:
-            # Whatever it is, no other thread would hear of it: all of them wait for this one.
+            # Any error is passed on: all other threads wait for this one.
             with self._lock:
                 self._dead = True
                 for other in set(self._calls.values()) - {call}:
@@ -203,7 +203,7 @@ class QueueClient:
 
 
 def _add(output: Output, part: Any) -> bool:
-    """Add a part to an output; whether it was the last one, or its rule says that it is."""
+    """Add a part to an output; returns whether that completes it, by the part or by its rule."""
     known = len(output.ids)
     output.ids += part.new_token_ids
     if part.new_logprobs is not None:

@@ -46,10 +46,10 @@ _BIND = "VLLM_CPU_OMP_THREADS_BIND"
 _DEFAULTS = ModelSpec("", backend="vllm")
 
 _CONTEXTS: list[Any] = []
-"""The ZeroMQ contexts of all engines, which are kept for good.
+"""The ZeroMQ contexts of all engines, which are kept until the process ends.
 
-A garbage collection that found one would end it, and that may wait for ever: vLLM 0.32 closes a
-socket of a dead engine while another thread reads from it.
+Garbage collection would terminate a context, and that may wait for ever: vLLM 0.32 closes a socket
+of a dead engine while another thread reads from it.
 """
 
 
@@ -141,8 +141,8 @@ def single_samples(
         together: whether the seeds follow from the first one, as those of one request to vLLM with
             n samples; a greedy request is then one sample.
         log_probs: whether the engine is asked for the log-probability of each token.
-        early: whether samples stop at every token at which a step may close, for an engine to which
-            nobody listens while it samples.
+        early: whether samples stop at every token at which a step may close, for an engine whose
+            output is not read while it samples.
     """
     from vllm import SamplingParams  # pyright: ignore[reportMissingImports]
 
@@ -153,10 +153,10 @@ def single_samples(
         top_k=request.top_k,
         max_tokens=request.max_tokens,
         stop_token_ids=list({*request.stop_ids, *closers}),
-        ignore_eos=True,  # the stops are all there
+        ignore_eos=True,  # stop_token_ids has all stops
         detokenize=False,
         logprobs=0 if log_probs else None,
-        **({"skip_clone": True} if takes(SamplingParams, "skip_clone") else {}),  # nobody has them
+        **({"skip_clone": True} if takes(SamplingParams, "skip_clone") else {}),  # not shared
     )
     prompt = list(request.prompt)
     if request.temperature == 0:
@@ -164,7 +164,7 @@ def single_samples(
         return
     for number, seed in enumerate(request.seeds):
         params = copy.copy(params)  # checked once for all samples
-        # Theirs are signed.
+        # vLLM's seeds are signed.
         params.seed = (request.seeds[0] >> 1) + number if together else seed >> 1
         yield prompt, params
 
@@ -301,7 +301,7 @@ def check_names(settings: ModelSpec) -> None:
     known = [entry.name for entry in dataclasses.fields(EngineArgs) if entry.name[0] != "_"]
     for name in settings.engine_args or {}:
         if name not in known:
-            # All names would be hundreds.
+            # There are hundreds of names.
             near = known_names(name, known).rpartition("known are")[0]
             raise BadInputError(
                 f"{settings.where}: engine_args: vLLM {__version__} has no engine argument "
@@ -342,7 +342,7 @@ def engine_arguments(settings: ModelSpec, *, context: int, on_cpu: bool) -> dict
         arguments["enable_chunked_prefill"] = False
         if _is_one_process(settings) and _binds_no_cores():
             # vLLM's own choice is a second process, whose imports take as long as the first one's.
-            # It needs it to bind threads to cores.
+            # It needs that process to bind threads to cores.
             arguments["distributed_executor_backend"] = _IN_THE_ENGINE_S_PROCESS
     else:
         arguments["device_ids"] = list(gpu_numbers(settings))
@@ -406,8 +406,8 @@ def _start(path: str | pathlib.Path, context: int, settings: ModelSpec, **task: 
 def _thread_variables(threads: int) -> dict[str, str]:
     """Environment variables that give an engine on a CPU its threads.
 
-    By itself vLLM binds threads to all cores but one, the same ones for every engine. Who sets
-    VLLM_CPU_OMP_THREADS_BIND to other than "nobind" chooses cores, and that decides.
+    By default vLLM binds threads to all cores but one, the same ones for every engine. A user who
+    sets VLLM_CPU_OMP_THREADS_BIND to other than "nobind" chooses the cores.
     """
     if not _binds_no_cores():
         return {}
@@ -452,11 +452,11 @@ def _wake_when_it_dies(engine: Any) -> None:
         return  # no process of its own
     error = dead_engine_error()
     try:
-        # Nothing that keeps the engine alive: it ends when nobody holds it any more.
+        # Nothing that keeps the engine alive: it ends when nothing refers to it any more.
         processes, replies = manager.sentinels(), core.outputs_queue
         _CONTEXTS.append(core.resources.ctx)
     except AttributeError:
-        return  # another release, whose own watch has to do
+        return  # another release, whose own check must suffice
 
     def watch() -> None:
         multiprocessing.connection.wait(processes)

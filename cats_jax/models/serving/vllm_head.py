@@ -1,8 +1,8 @@
 """Inside vLLM: a causal model's backbone under a PRM's own head.
 
 vLLM loads this module through its plugin mechanism (the entry point in pyproject.toml), in each of
-its processes. Its own class for Qwen2.5-Math-PRM reads every tag of a path and with that turns the
-prefix cache off. Here a request says whether the last token is read or all that are computed, and
+its processes. vLLM's own class for Qwen2.5-Math-PRM reads every tag of a path, which turns the
+prefix cache off. Here a request says whether the last token or all computed tokens are read, and
 either way a path's prefix comes from the cache.
 """
 

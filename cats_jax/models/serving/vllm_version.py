@@ -39,7 +39,7 @@ def of_this_release() -> Iterator[None]:
 
 @functools.cache
 def takes(function: Any, option: str) -> bool:
-    """Whether a function of this release has an option, which without it only costs speed."""
+    """Whether a function of this release has an option that only adds speed."""
     try:
         known = inspect.signature(function).parameters
     except ValueError:
