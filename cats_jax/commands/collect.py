@@ -24,6 +24,7 @@ def collect(
         output: folder of the trajectories.
         questions: number of questions, in place of the recipe's count.
     """
+    from ..models.hub import fetch_models
     from ..models.source import ModelFolders
     from ..specs.recipe import load_recipe
     from ..training.collect import collect_decisions
@@ -34,6 +35,7 @@ def collect(
     if questions is not None:
         chosen = tuple(dataclasses.replace(spec, count=questions) for spec in loaded.questions)
         loaded = dataclasses.replace(loaded, questions=chosen)
+    fetch_models((loaded.policy, *loaded.prms))
     with ProgressBar(make_console(stderr=True), f"collecting {output}", 1.0) as bar:
         collect_decisions(
             loaded, ModelFolders(), output, report=lambda done, total: bar.show(done / total)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from .. import world
 from ..errors import BadInputError, misspelt
 from ..protocols import StepGenerator, StepScorer
-from ..specs.functions import is_function_name, load_function
+from ..specs.functions import SHIPPED, is_function_name, load_function
 from ..specs.models import ModelSpec, PolicySpec, PrmSpec
 from .backend import choose_backend
 from .digests import adapter_digests, file_digest, weight_digests
@@ -388,6 +388,11 @@ def model_folder(spec: PolicySpec | PrmSpec) -> pathlib.Path:
     """
     kind = "policy" if isinstance(spec, PolicySpec) else "PRM"
     names = world.POLICY_NAMES if isinstance(spec, PolicySpec) else world.PRM_NAMES
+    if spec.path == SHIPPED["confidence"]:
+        raise BadInputError(
+            "'confidence' is the policy's own confidence in steps that it sampled, and is not a "
+            "model that reads other steps: give a PRM"
+        )
     if spec.path in names:
         find = world.policy_path if isinstance(spec, PolicySpec) else world.prm_path
         try:

@@ -29,6 +29,7 @@ from ..evaluation.cells import check_log_probs
 from ..evaluation.evaluate import check_grading
 from ..grading.verdict import default_judge
 from ..models.backend import check_there
+from ..models.hub import fetch_models
 from ..models.settle import check_shares, settle
 from ..models.source import ModelSource
 from ..protocols import AnswerJudge
@@ -95,6 +96,7 @@ def train_online(
         check_log_probs("the controller", strategy, calibration, recipe.policy)
     check_grading(recipe.questions)
     questions = load_questions(recipe.questions)
+    fetch_models((recipe.policy, *recipe.prms))
     policy, specs = settle(recipe.policy, recipe.prms, questions.questions, recipe.max_depth)
     recipe = dataclasses.replace(recipe, policy=policy, prms=specs)
     manifest = _manifest(recipe, config, calibrations, models, questions, seed, start)

@@ -102,6 +102,13 @@ def test_a_policy_without_log_probs_is_refused():
         grid(parse_recipe(mapping))
 
 
+def test_it_scores_no_steps_of_others(tmp_path, capsys):
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"problem": "1+1=?", "steps": ["2"], "label": -1}\n')
+    assert cli.run(["quality", str(rows), "--prms", "confidence"]) == 2
+    assert "is the policy's own confidence" in capsys.readouterr().err
+
+
 def test_an_unknown_confidence_has_no_score():
     scorer, question = ConfidenceScorer(), Question("q", "1+1=?")
     known = Step("1+1=2", (1, 2), confidence(math.log(0.25), 2))
