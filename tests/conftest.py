@@ -37,8 +37,6 @@ install_import_hook(_function_modules(), "beartype.beartype")
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
-# Nothing that a test compiles is left in the folder of whoever runs it.
-jax.config.update("jax_enable_compilation_cache", False)
 # Golden runs depend on this one.
 jax.config.update("jax_threefry_partitionable", True)
 
@@ -131,6 +129,43 @@ def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    _keep_programs(config)
     in_worker = hasattr(config, "workerinput")
     if IN_CI and not in_worker:
         config.pluginmanager.register(_NoSkips(), "no-skips")
+
+
+def _keep_programs(config: pytest.Config) -> None:
+    """Keep what tests compile in pytest's cache folder, which `pytest --cache-clear` empties.
+
+    The workers, and the fast and the slow tests, compile many programs in common. Without pytest's
+    folder nothing is kept, because the user's own folder of programs is left alone.
+    """
+    cache = getattr(config, "cache", None)
+    if cache is None or not _caches_are_written_whole():
+        jax.config.update("jax_enable_compilation_cache", False)
+        return
+    jax.config.update("jax_compilation_cache_dir", str(cache.mkdir("xla")))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
+def _caches_are_written_whole() -> bool:
+    """Make JAX put a whole file in place, so that no other worker reads half of one.
+
+    The class is JAX's own affair. A release that has no such class keeps no programs.
+    """
+    try:
+        from jax._src.lru_cache import LRUCache
+    except ImportError:
+        return False
+
+    def put(self: LRUCache, key: str, value: bytes) -> None:
+        path = self.path / f"{key}-cache"
+        if not path.exists():
+            part = path.with_suffix(f".{os.getpid()}")
+            part.write_bytes(value)
+            part.replace(path)
+
+    LRUCache.put = put
+    return True
