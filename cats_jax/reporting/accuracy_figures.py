@@ -20,12 +20,12 @@ _ACCURACY = "accuracy (share of questions)"
 _BARS = "bars: 95 % interval over questions"
 _MOST_LEVELS = 12
 _DODGE = 0.09
-"""Distance of neighbouring series at one N, in octaves, and at one level, in levels."""
+"""Horizontal distance of neighbouring series: in octaves at one N, in levels at one level."""
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What accuracy is drawn against.
+    """A cost per question, which is the quantity on an x axis.
 
     Attributes:
         column: column of the ledger.
@@ -50,10 +50,11 @@ def plot_against_cost(found: Sequence[Group], title: str, cost: Cost) -> Figure 
     Args:
         found: groups of one data set.
         title: title above the panels.
-        cost: what the x axis is.
+        cost: cost on the x axis.
 
     Returns:
-        The figure; None if the cost of some group is 0, as that of FLOPs that were not counted.
+        The figure. None if there are no groups or if a group's mean cost is 0; FLOPs that were not
+        counted are 0.
     """
     if not found or any(group.mean(cost.column) <= 0 for group in found):
         return None
@@ -81,7 +82,7 @@ def plot_against_cost(found: Sequence[Group], title: str, cost: Cost) -> Figure 
 def plot_against_num_candidates(found: Sequence[Group], title: str) -> Figure | None:
     """Accuracy against N; points of one N are drawn beside one another.
 
-    A strategy that has one N only, such as greedy decoding, is a horizontal line too.
+    A strategy with only one N, such as greedy decoding, also has a dotted horizontal line.
 
     Returns:
         The figure; None if there are fewer than two values of N besides 1.
@@ -112,11 +113,12 @@ def plot_against_num_candidates(found: Sequence[Group], title: str) -> Figure | 
 def plot_levels(found: Sequence[Group], title: str) -> Figure | None:
     """Accuracy by the questions' level, one panel for each PRM and N.
 
-    A strategy without a PRM is in the panels of every PRM, one that has one N in those of every N.
+    A strategy without a PRM is drawn in the panels of every PRM. A strategy with only one N is
+    drawn in the panels of every N.
 
     Returns:
-        The figure; None unless all rows have a level, a whole number or a short text, and there are
-        2 to 12 of them.
+        The figure. None unless every row has a level (a whole number or a short text), and there
+        are 2 to 12 distinct levels.
     """
     levels = sorted({_level(row.meta.get("level")) for group in found for row in group.rows})
     if not 2 <= len(levels) <= _MOST_LEVELS or any(not name for *_, name in levels):
@@ -157,7 +159,7 @@ def draw_series(
 ) -> None:
     """Draw (x, y, low, high) of a strategy as a line with markers and bars.
 
-    The first series of a panel have larger markers, which look out from under later ones.
+    The first series of a panel have larger markers, so that later series do not hide them.
     """
     x, y, low, high = zip(*points, strict=True)
     axes.errorbar(
@@ -213,7 +215,7 @@ def _points(line: Sequence[Group], x: Sequence[float]) -> list[tuple[float, floa
 
 
 def _level(value: object) -> tuple[int, int, str]:
-    """A level in an order in which 10 comes after 9 and texts after numbers."""
+    """Sort key and name of a level: 9 before 10, numbers before texts; "" names no level."""
     if isinstance(value, int) and not isinstance(value, bool):
         return (0, value, str(value))
     if isinstance(value, str) and 0 < len(value) <= 12:

@@ -1,4 +1,4 @@
-"""Which actions a policy takes: over the depth of the search, over the budget left, by N."""
+"""Which actions a policy takes: by depth of the search, by remaining budget, and by N."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NOTE = "shares of decisions by how many more candidates they ask for; below, th
 _BUDGET_BINS = 4
 
 Shares = Mapping[str, Counter[int]]
-"""Decisions by the label of a bar and, within it, by number of extra candidates."""
+"""Number of decisions by the label of a bar and by the number of extra candidates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class PlacedDecision:
 
     Attributes:
         step: reasoning step, from 1.
-        left: candidates that the question's budget still had.
+        left: candidates that remained in the question's budget.
         num_extra: number of candidates that the action asked for.
     """
 
@@ -43,16 +43,16 @@ class PlacedDecision:
 
 
 def plot_actions(found: Sequence[Group], title: str, run: Run | None) -> dict[str, Figure]:
-    """Use of actions of every policy that takes more than one.
+    """Figures of the actions of each policy that varies its number of extra candidates.
 
     Args:
         found: groups of one data set.
         title: title above the panels.
-        run: the run of the groups, or None; without it no tree is read.
+        run: the run of the groups, for its trees; with None no tree is read.
 
     Returns:
-        Figures by the name of their file: for each strategy "actions-depth-LABEL" and
-        "actions-budget-LABEL" if the run has trees of it, else "actions-n-LABEL".
+        Figures by the name of their file. If the run has trees of a strategy, its figures are
+        "actions-depth-LABEL" and "actions-budget-LABEL". Otherwise its figure is "actions-n-LABEL".
 
     Raises:
         BadInputError: a tree is damaged.
@@ -91,17 +91,17 @@ def plot_actions(found: Sequence[Group], title: str, run: Run | None) -> dict[st
 
 
 def placed_decisions(result: SearchResult, budget: int) -> list[PlacedDecision]:
-    """The decisions of a search in their order, with what was left of its budget.
+    """The decisions of a search in order, each with the budget that remained.
 
     Args:
         result: a search with its tree.
-        budget: candidates that the question may have.
+        budget: largest number of candidates of the question.
     """
     ticks = sorted((each.step, each.phase) for each in result.candidates)
     return [
         PlacedDecision(
             step=decision.step + 1,
-            # Candidates of earlier ticks are spent; those of its own tick follow it.
+            # Candidates of earlier ticks are spent; those of the decision's own tick come after it.
             left=budget - bisect.bisect_left(ticks, (decision.step, decision.phase)),
             num_extra=decision.num_extra,
         )
@@ -118,9 +118,9 @@ def shares_by_step(decisions: Sequence[PlacedDecision]) -> dict[str, Counter[int
 
 
 def shares_by_budget(decisions: Sequence[PlacedDecision]) -> dict[str, Counter[int]]:
-    """Decisions by candidates left, from most to least, in at most four ranges of similar counts.
+    """Decisions by remaining candidates, from most to fewest, in at most four ranges.
 
-    Equal numbers of candidates left are never divided.
+    The ranges have similar numbers of decisions. Decisions with equal remainders share a range.
     """
     left = np.array([each.left for each in decisions])
     inner = np.quantile(left, np.arange(1, _BUDGET_BINS) / _BUDGET_BINS, method="higher")
@@ -185,7 +185,7 @@ def _stacked(
         share_strips=False,
     )
     for axes, strip, (name, bars) in zip(upper, lower, panels.items(), strict=True):
-        if share_x:  # the bars of all panels, which are numbers, at the places of a common axis
+        if share_x:  # every panel has the bars of all panels, which are named by numbers
             names = sorted({name for bars in panels.values() for name in bars}, key=int)
             bars = {name: bars.get(name, Counter()) for name in names}
         places = np.arange(len(bars))
@@ -207,7 +207,7 @@ def _stacked(
             floor += share
         strip.bar(places, totals, color="#888888", width=0.85)
         strip.yaxis.set_major_formatter(EngFormatter(sep=""))
-        # Ranges such as 2559–2503 are longer than a bar is wide.
+        # A range such as 2559–2503 is wider than its bar.
         strip.set_xticks(places, [name.replace("–", "–\n") for name in bars])
         axes.set_title(name)
         axes.set_ylim(0.0, 1.0)

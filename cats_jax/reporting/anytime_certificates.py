@@ -23,11 +23,11 @@ _DECISIONS = {"above": "certified", "below": "refuted", "open": "not settled"}
 
 @dataclass(frozen=True)
 class AnytimeCertificate:
-    """What the questions of a run settled, in the order in which they were looked at.
+    """The decision about a claim, by the questions of a run in their random order.
 
     Attributes:
         claim: the claim.
-        found: the decision; questions behind it have rows at most, and no say.
+        found: the decision. Questions after the decisive one do not count, even if they have rows.
         group: the rows of the one configuration.
         run: the run.
     """
@@ -61,7 +61,7 @@ class AnytimeCertificate:
         }
 
     def as_json(self) -> dict[str, Any]:
-        """The certificate with what it is about, in the format of `cats-jax certify`."""
+        """The certificate and the run's settings, in the format of `cats-jax certify`."""
         record = self.record()
         return {
             "kind": KIND,
@@ -79,10 +79,10 @@ class AnytimeCertificate:
 def certify_anytime(
     run: Run, claim: AccuracyClaim, questions: Sequence[Question], seed: int
 ) -> AnytimeCertificate:
-    """What a run's rows say of a claim.
+    """Decide a claim by a run's rows.
 
     Args:
-        run: a run of one configuration, whose rows are those of the first questions in order.
+        run: a run of one configuration, with rows for the first questions of the order.
         claim: the claim.
         questions: all questions of the run.
         seed: the seed that fixed their order.
@@ -128,5 +128,5 @@ def anytime_sheet(certificate: AnytimeCertificate) -> Sheet:
 
 
 def _e_value(log_wealth: float) -> float:
-    """The e-value; one above the largest number that a file of JSON may hold is that number."""
+    """The e-value, at most e^709: a larger number may not fit into a file of JSON."""
     return math.exp(min(log_wealth, 709.0))

@@ -13,7 +13,8 @@ class Appearance:
     Attributes:
         title: name in words.
         color: colour as "#rrggbb".
-        marker: matplotlib's marker. Marker and line alone tell series apart, as in print.
+        marker: matplotlib's marker. Series differ in marker and line, not in colour alone, because
+            a print may have no colours.
         line: matplotlib's line style.
     """
 
@@ -56,17 +57,18 @@ _OTHERS = (
     ("#2b8c83", "2", "--"),
     ("#9b4fa3", "3", "-."),
 )
-"""Colour, marker and line of labels that are no strategy's name."""
+"""Colour, marker and line for labels that are not the name of a strategy."""
 
 
 def appearances(labels: Iterable[str]) -> dict[str, Appearance]:
     """How each strategy of a figure or page is drawn.
 
-    A strategy of this package looks the same everywhere. A label that a recipe made up is its own
-    title, and takes the next of eight further styles, which begin anew after the eighth.
+    A strategy of this package looks the same everywhere. Another label, which a recipe chose, is
+    its own title and takes the next of eight further styles. After the eighth style the first is
+    used again.
 
     Args:
-        labels: labels of strategies; a label that occurs again counts once.
+        labels: labels of strategies; a repeated label counts once.
 
     Returns:
         Appearances by label, in the order of `labels`.

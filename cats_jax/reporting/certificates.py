@@ -1,11 +1,13 @@
 """Which answers of a run are certified by the lead of the best path, and how often they are right.
 
-Let R* of a finished path be 1 if its answer is right and 0 if not, and epsilon bound |score - R*|
-for the paths of a question. If the selected path leads every path with another answer by more than
-2 epsilon, its R* is larger than theirs: the answer is right. Epsilon comes from a held-out run, as
-the `level`-quantile over questions of a question's largest deviation; so certified and wrong are at
-most those questions on which epsilon does not hold, a share of about 1 - level. This says nothing
-where all paths give one answer: there is no lead.
+Let R* of a finished path be 1 if its answer is right and 0 if it is wrong. For the paths of a
+question, let epsilon bound |score - R*|. If the selected path leads every path with another answer
+by more than 2 epsilon, its R* is larger than theirs, so its answer is right.
+
+Epsilon is estimated on a held-out run. It is the `level`-quantile, over questions, of a question's
+largest deviation. A certified answer can be wrong only on a question with a larger deviation than
+epsilon. The share of such questions is about 1 - level. If all paths of a question give the same
+answer, there is no lead, and the answer is not certified.
 """
 
 from __future__ import annotations
@@ -30,8 +32,8 @@ from .sheets import Column, Sheet, share, span
 from .statistics import Interval
 
 LEVEL = 0.5
-"""Default level of the quantile. Truths are 0 or 1. If most questions have a path whose score is
-near 1 minus its truth, a higher level certifies nothing."""
+"""Default level of the quantile. A truth is 0 or 1, so a deviation may be near 1. If most questions
+have a path with such a deviation, a higher level certifies nothing."""
 
 
 @dataclass(frozen=True)
@@ -61,8 +63,8 @@ def observed_gap(result: SearchResult, judge: AnswerJudge) -> float | None:
     """Score of the best path minus that of the best path with another answer.
 
     Returns:
-        The lead, in [0, 1]. None if no path has an answer and a score, if all have the same answer,
-        or if the search selected another answer than the best path's.
+        The lead, in [0, 1]. None if no path has both an answer and a score, if all answers are
+        equal, or if the search selected an answer other than that of the best path.
     """
     paths = scored_answers(result)
     if not paths or result.answer is None:
@@ -92,13 +94,13 @@ def describe_certificate(result: SearchResult, epsilon: float, judge: AnswerJudg
 def certify(
     run: Run, held_out: Run, *, level: float = LEVEL, judge: AnswerJudge | None = None
 ) -> list[CertifiedGroup]:
-    """Certificates of every group of `run` that `held_out` has too and that has scores and trees.
+    """Certificates of each group that both runs have, with scores and trees.
 
     Args:
         run: run whose answers are certified.
         held_out: run of the same strategies, N and PRMs on other questions.
         level: share of held-out questions on which epsilon holds, in (0, 1].
-        judge: judge of whether two answers are equal; default: that of the run's questions.
+        judge: decides whether two answers are equal; default: the judge of the run's questions.
 
     Raises:
         BadInputError: the runs share questions, or no group can be certified.
@@ -197,5 +199,5 @@ def _share_or_none(flags: Sequence[tuple[Row, bool]]) -> Interval | None:
 
 
 def _key(group: Group) -> tuple[str, int, str | None]:
-    # Not the data set: held-out questions may come from another.
+    # Without the data set, because the held-out questions may come from another one.
     return group.strategy, group.num_candidates, group.prm

@@ -1,9 +1,10 @@
 """Which configurations of a run reach a target, with a guarantee; see `theory.testing`.
 
-The claim of a configuration is that its accuracy is above a target, or that it loses at most so
-much against another one. Of one answer a question the test is exact and binomial: of the right
-answers, or of the harmful questions, which the other configuration answers right and this one
-wrong. Of several seeds a question has the mean of its rows, and the test is a betting bound.
+The claim about a configuration is that its accuracy is above a target, or that it loses at most a
+given accuracy against another configuration. With one answer per question, the test is exact and
+binomial. It counts the right answers, or the harmful questions: those that the other configuration
+answers right and this one wrong. With several seeds, the value of a question is the mean of its
+rows, and the test is a betting test.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 COST_SHARE = 0.2
-"""The part of delta that the bounds on the costs have; the claims have the rest."""
+"""The part of delta that the bounds on costs spend; the claims spend the rest."""
 
 _MOST_QUESTIONS = 1 << 24
 
@@ -53,7 +54,7 @@ class Claim:
         """Check that there is one claim.
 
         Raises:
-            BadInputError: there are none or two, or a number is not between 0 and 1.
+            BadInputError: no claim or two claims are given, or a number is not between 0 and 1.
         """
         if (self.target is None) == (self.max_loss is None):
             raise BadInputError("certify: give --target A, or --max-loss E with --against STRATEGY")
@@ -73,17 +74,17 @@ class Claim:
 
 @dataclass(frozen=True)
 class Configuration:
-    """A configuration and what the questions say of it.
+    """A configuration and the results of its test.
 
     Attributes:
         group: its rows.
-        p_value: of the claim's negation, before the correction.
-        lost: the loss that the bound is of: the share of harmful questions, or with several seeds
-            the mean difference; 0 for a claim on the accuracy.
+        p_value: p value of the claim's negation, before the correction for several tests.
+        lost: the observed loss: the share of harmful questions, or with several seeds the mean
+            difference; 0 for a claim on the accuracy.
         bound: lower bound on its accuracy, or upper bound on its loss. The bounds of all
             configurations hold together, at the level of the claims.
-        costs: upper bounds on its mean candidates, tokens and FLOPs a question, which also hold
-            for a configuration that was chosen.
+        costs: upper bounds on its mean candidates, tokens and FLOPs per question. They also hold if
+            the configuration was chosen by the results.
         certified: whether the claim is certified.
     """
 
@@ -101,7 +102,7 @@ class Certificate:
 
     Attributes:
         claim: the claim.
-        delta: probability at most that any certified claim or any bound on a cost is false.
+        delta: largest probability that any certified claim or any bound on a cost is false.
         order: correction of the tests, see `theory.reject`.
         num_questions: questions of each configuration.
         configurations: all that were tested, the cheapest in tokens first.
@@ -121,7 +122,7 @@ class Certificate:
         return next((each for each in self.configurations if each.certified), None)
 
     def as_json(self) -> dict[str, Any]:
-        """The certificate with what it is about: models, questions and their digests."""
+        """The certificate with the run's models, questions, digests and settings."""
         chosen = self.chosen
         return {
             "kind": KIND,
@@ -138,16 +139,16 @@ class Certificate:
 
 
 def certify_run(run: Run, claim: Claim, *, delta: float, order: Order = "holm") -> Certificate:
-    """Test a claim of every configuration of a run.
+    """Test a claim about every configuration of a run.
 
     Args:
-        run: a run with rows of the same questions for all its configurations.
+        run: a run whose configurations all have rows of the same questions.
         claim: the claim.
-        delta: probability at most that any certified claim is false, in (0, 1).
+        delta: largest probability that any certified claim is false, in (0, 1).
         order: "holm", or "descending" from the largest N to the smallest.
 
     Raises:
-        BadInputError: the run can't certify the claim, with the reason.
+        BadInputError: the run can't certify the claim; the message states the reason.
     """
     check_delta(delta)
     found = groups(run.rows)
@@ -185,7 +186,7 @@ def certify_run(run: Run, claim: Claim, *, delta: float, order: Order = "holm") 
 
 
 def about_run(run: Run) -> dict[str, Any]:
-    """What a certificate of a run is about, as JSON values: questions, models and settings."""
+    """The questions, models and settings that a certificate of a run is about, as JSON values."""
     manifest, config = run.manifest, run.manifest["config"]
     earlier = spent(manifest)
     about = ("policy", "prms", "calibration", "strategies", "questions", *LIMITS)
@@ -209,7 +210,7 @@ def check_delta(delta: float) -> None:
 
 
 def certificate_sheet(certificate: Certificate) -> Sheet:
-    """The table of all configurations; the cheapest certified one is the note below it."""
+    """The table of all configurations; a note below it names the cheapest certified one."""
     claim = certificate.claim
     bound = "accuracy at least" if claim.target is not None else "loss at most"
     columns = (
@@ -240,7 +241,8 @@ def certificate_sheet(certificate: Certificate) -> Sheet:
 def draw_certificate(certificate: Certificate) -> Figure:
     """Each configuration's accuracy or loss with its bound, against tokens.
 
-    A bar goes from the observed value to the bound. The line is what the claim asks for.
+    A bar extends from the observed value to the bound. The line is the target or the largest loss
+    of the claim.
     """
     from .accuracy_figures import TOKENS
     from .drawing import frame, label_log_axis, make_panels
@@ -277,7 +279,7 @@ def draw_certificate(certificate: Certificate) -> Figure:
 
 
 def _observed(each: Configuration, claim: Claim) -> float:
-    """The accuracy; or the share of questions that were lost, of which the bound is."""
+    """The observed accuracy; for a claim on the loss, the observed loss."""
     return each.group.mean("correct") if claim.target is not None else each.lost
 
 
@@ -334,11 +336,11 @@ def _premises(certificate: Certificate) -> tuple[str, ...]:
 
 
 def check_rows(run: Run, found: Sequence[Group]) -> int:
-    """The number of questions, the same for all groups.
+    """The number of questions, which all groups have in common.
 
     Raises:
-        BadInputError: the groups differ in it, the run ended by its own results, or
-            `check_premises` refuses it.
+        BadInputError: there are no rows, the groups differ in questions or data set, the run was
+            stopped by its own results, or `check_premises` refuses it.
     """
     where = f"{str(run.folder)!r}"
     if not found:
@@ -364,15 +366,15 @@ def check_rows(run: Run, found: Sequence[Group]) -> int:
 
 
 def check_premises(where: str, manifest: Mapping[str, Any]) -> None:
-    """Refuse what no answers to a run's questions could certify.
+    """Refuse a run whose questions can't certify anything, whatever the answers are.
 
     Args:
-        where: what names the run in a message.
-        manifest: its manifest, which is known before anything is searched.
+        where: name of the run in messages.
+        manifest: the run's manifest, which is known before the search.
 
     Raises:
-        BadInputError: the run was rescored or has a limit of seconds, or questions trained or chose
-            the run's models.
+        BadInputError: the run was rescored or has a limit of seconds, or some of its questions
+            trained, fitted or chose a part of it.
     """
     if manifest["config"].get("rescored") is not None:
         raise BadInputError(
@@ -411,8 +413,9 @@ def _check_order(found: Sequence[Group]) -> None:
 
 
 def _check_number(claim: Claim, number: int, level: float, tests: int) -> None:
-    """Refuse what no answers could certify."""
-    # All questions right, or no harmful one; Holm's first test has the level delta / G.
+    """Refuse a number of questions that is too small, whatever the answers are."""
+    # In the best case all answers are right, or no question is harmful. Holm's first test has the
+    # level delta / G for G tests.
     chance = claim.target if claim.target is not None else 1 - (claim.max_loss or 0.0)
     needed = int(np.ceil(np.log(level / tests) / np.log(chance)))
     if number < needed:
@@ -464,13 +467,13 @@ def _test(group: Group, rival: Group | None, claim: Claim, share_of: float) -> _
         p_value = float(theory.selective_p(harmful, number, claim.max_loss))
         bound = float(theory.binomial_upper(harmful, number, delta=share_of))
         return _Tested(p_value, bound, harmful / number)
-    # The mean loss is at least E exactly if that of (1 - loss) / 2 is at most (1 - E) / 2.
+    # The mean loss is at least E exactly if the mean of (1 - loss) / 2 is at most (1 - E) / 2.
     p_value = float(theory.betting_p((1 - lost) / 2, (1 - claim.max_loss) / 2))
     return _Tested(p_value, theory.paired_upper(lost, delta=share_of), float(lost.mean()))
 
 
 def _questions_needed(accuracy: float, target: float, level: float) -> int | None:
-    """Questions at which this accuracy would be certified; None if none would do."""
+    """Number of questions that would certify this accuracy; None if no number is enough."""
     if accuracy <= target:
         return None
 

@@ -1,14 +1,15 @@
 """The compute-optimal choice: the best configuration at each budget, for each level of questions.
 
-Eq. 1 of the paper asks, for a question q and a budget C, for the hyperparameters psi with the
-highest expected correctness. Here psi is a configuration of a run: strategy, N and PRM. That the
-level stands for the question is our choice, as in Snell et al. (arXiv:2408.03314). A configuration
-fits a budget at a level if its mean cost on the questions of that level does; one configuration for
-all levels must fit at each of them, so that on the questions of the choice it is never better.
+Eq. 1 of the paper defines, for a question q and a budget C, the hyperparameters psi with the
+highest expected correctness. Here psi is a configuration of a run: strategy, N and PRM. We choose
+psi for a level of questions instead of a question, as do Snell et al. (arXiv:2408.03314). A
+configuration fits a budget at a level if its mean cost on the questions of that level is at most
+the budget. One configuration for all levels must fit the budget at each level. On the questions of
+the choice it is therefore never better than the choice by level.
 
-The paper does not say on which questions psi is chosen. Our choice: on one half of them, and it is
-judged on the other. The half of a question depends on its id alone. On the half that the choice was
-made on, the chosen configuration looks better than it is, because luck is chosen too.
+The paper does not say on which questions psi is chosen. We choose psi on one half of the questions
+and judge it on the other half. The half of a question depends on its id alone. On the half of the
+choice, the chosen configuration looks better than it is, because the choice also favours luck.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class Choice:
 
     Attributes:
         group: the configuration.
-        own: its accuracy on the questions it was chosen on.
+        own: its accuracy on the questions that it was chosen on.
         accuracy: its accuracy on the others.
         cost: its mean cost on the others.
     """
@@ -55,16 +56,17 @@ class Choice:
 
 @dataclass(frozen=True)
 class AtBudget:
-    """What is best at a budget.
+    """The best choices at a budget.
 
     Attributes:
-        budget: largest mean cost of a question of a level.
-        levels: choice of each level.
-        fixed: choice of one configuration for all levels.
-        own: accuracy of the choice by level on the questions it was made on.
-        accuracy: its accuracy on the others.
-        cost: its mean cost on the others.
-        gain: choice by level minus one configuration, on the others, question by question.
+        budget: largest mean cost per question, at each level.
+        levels: the choice for each level.
+        fixed: the choice of one configuration for all levels.
+        own: accuracy of the choice by level, on the questions that it was made on.
+        accuracy: accuracy of the choice by level, on the others.
+        cost: mean cost of the choice by level, on the others.
+        gain: accuracy of the choice by level minus that of `fixed`, on the others, question by
+            question.
     """
 
     budget: float
@@ -84,7 +86,7 @@ class ComputeOptimal:
         budgets: budgets at which a choice changes, ascending.
         halves: questions of each level.
         left_out: names of configurations that do not have all questions.
-        single: levels all of whose questions are in one half, which are left out.
+        single: levels that are left out because all their questions are in one half.
     """
 
     budgets: tuple[AtBudget, ...]
@@ -101,11 +103,11 @@ def compute_optimal(found: Sequence[Group], cost: str = "tokens") -> ComputeOpti
         cost: column of the ledger that the budget limits.
 
     Returns:
-        The choices. The budgets are the costs of the configurations at their dearest level. A tie
-        goes to the cheaper configuration.
+        The choices. The budgets are the mean costs of the configurations, each at its most
+        expensive level. A tie goes to the cheaper configuration.
 
     Raises:
-        BadInputError: no level has questions in both halves.
+        BadInputError: no configuration has all questions, or no level has questions in both halves.
     """
     questions = {question: None for group in found for question in group.by_question()}
     complete = [group for group in found if len(group.by_question()) == len(questions)]
@@ -155,12 +157,12 @@ def compute_optimal(found: Sequence[Group], cost: str = "tokens") -> ComputeOpti
 
 
 def is_chosen_on(question: str) -> bool:
-    """Whether configurations are chosen on a question rather than judged, by a hash of its id."""
+    """Whether a question is in the half that configurations are chosen on, by a hash of its id."""
     return hashlib.sha256(question.encode()).digest()[0] % 2 == 0
 
 
 def _levels(found: Sequence[Group]) -> dict[str, list[str]]:
-    """Ids of the questions of each level, in order of level; "-" for those without one."""
+    """Ids of the questions of each level, in order of level; "-" stands for a missing level."""
     level_of = {
         row.question: str(row.meta.get("level", "-")) for group in found for row in group.rows
     }

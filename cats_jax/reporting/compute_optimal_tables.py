@@ -13,7 +13,7 @@ from .sheets import Column, Sheet, plain, share, signed, signed_span, span
 def compute_optimal_sheets(
     found: Sequence[Group], title: str, cost: Cost = "tokens"
 ) -> tuple[Sheet, Sheet]:
-    """The choices at each budget judged as a whole, and the choice of each level.
+    """Two tables: the choices at each budget over all questions, and the choices of each level.
 
     Args:
         found: groups of one data set.

@@ -1,9 +1,10 @@
-"""Bounds on what a question costs a configuration on average: candidates, tokens and FLOPs.
+"""Bounds on the mean costs of a question for a configuration: candidates, tokens and FLOPs.
 
-A bound on a mean needs the largest cost that a question may have. Of candidates it is the budget.
-Of tokens and FLOPs it follows from the limits of a step and of an answer, if a prompt has at most
-`PROMPT_TOKENS` and a format adds at most `MARK_TOKENS` around a step, see `PREMISE`. The FLOPs of a
-token are twice the parameters of its model, which the ledgers of the rows tell.
+A bound on a mean needs the largest possible cost of a question. For candidates this is the budget.
+For tokens and FLOPs it follows from the limits of a step and of an answer. The premise is that a
+prompt has at most `PROMPT_TOKENS` tokens, and that a format adds at most `MARK_TOKENS` tokens
+around a step; see `PREMISE`. The FLOPs of a token are twice the parameters of its model; they are
+computed from the ledgers of the rows.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ class CostBounds:
 
     Attributes:
         candidates: sampled steps.
-        tokens: tokens as in `Ledger.tokens`; None if the run does not say how long steps are, or a
-            question has more than the premise allows.
-        flops: FLOPs of policy and PRM; None likewise, or if the rows do not count them.
+        tokens: tokens as in `Ledger.tokens`. None if the run does not state the limits of steps and
+            answers, if a question exceeds the premise, or if no question has tokens.
+        flops: FLOPs of policy and PRM. None in the same cases, and if the rows do not count FLOPs.
     """
 
     candidates: float
@@ -45,14 +46,14 @@ class CostBounds:
 
 
 def cost_bounds(run: Run, group: Group, *, delta: float, choices: int) -> CostBounds:
-    """Bounds that hold together, also for a configuration that was chosen.
+    """Bounds that hold together, also for a configuration that was chosen by its results.
 
-    Each cost is tested at delta / (3 choices), see `theory.cost_upper`.
+    The bound on each cost has the level delta / (3 choices), see `theory.cost_upper`.
 
     Args:
         run: the run.
         group: rows of a configuration of the run.
-        delta: probability at most that any bound of any configuration is too low, in (0, 1).
+        delta: largest probability that any bound of any configuration is too low, in (0, 1).
         choices: number of configurations that could have been chosen, at least 1.
 
     Raises:
@@ -85,7 +86,7 @@ def cost_bounds(run: Run, group: Group, *, delta: float, choices: int) -> CostBo
 
 
 def _bound(group: Group, cost: str, most: float, level: float, choices: int) -> float | None:
-    """The bound; None if a question breaks the premise, or costs nothing at all."""
+    """The bound; None if a question breaks the premise, or if no question has a cost."""
     values = _means(group, cost)
     if not 0 < values.max() <= most:
         return None
@@ -93,14 +94,15 @@ def _bound(group: Group, cost: str, most: float, level: float, choices: int) -> 
 
 
 def _means(group: Group, cost: str) -> np.ndarray:
-    """Of each question, the mean over its seeds."""
+    """Mean over seeds of each question's cost, f64[questions]."""
     return np.array(list(group.by_question(cost).values()))
 
 
 def _most_sampled(policy: dict[str, int], width: int, candidates: int) -> int | None:
-    """Tokens that a question samples at most; None if the run does not say how long a step is.
+    """Most tokens that a question samples; None if the run does not state the limits.
 
-    A step is cut off, but at the last one samples run to the end of the answer.
+    A sample ends with its step, except at the last step, where it continues to the end of the
+    answer.
     """
     step, answer = policy.get("max_step_tokens"), policy.get("max_answer_tokens")
     if step is None or answer is None:

@@ -22,7 +22,8 @@ LEGEND = (
 _MAX_TEXT = 60
 _MAX_REASON = 200
 _MAX_KEPT = 8
-"""Most distinct kept steps drawn per node, the answer's and those with a remark first."""
+"""Largest number of distinct kept steps drawn per node. Those of the answer's path and those with a
+remark come first."""
 
 _MAX_DROPPED = 2
 """Default number of distinct dropped steps drawn per node; the rest is one line."""
@@ -37,14 +38,14 @@ def draw_search(
 
     Args:
         result: search result of `Searcher.run` or `Run.tree`.
-        max_dropped: most dropped steps, distinct by text, drawn per node.
-        remarks: short texts for the ends of nodes' lines, by candidate id; 0 is the question. A
+        max_dropped: largest number of dropped steps with distinct texts drawn per node.
+        remarks: short texts at the ends of nodes' lines, by candidate id; the question's id is 0. A
             node with a remark is drawn before others.
 
     Returns:
         A renderable. A node's line has its mark, the score of its path, its text and, for a
-        finished path, the answer; a node's decisions stand before its children. Equal steps after
-        equal paths are one line, which says how many they are.
+        finished path, the answer. A node's decisions stand before its children. Equal steps after
+        equal paths share one line, which states their number.
     """
     return _Drawing(result, max_dropped, remarks).tree
 
@@ -82,7 +83,7 @@ class _Drawing:
             waiting.extend(self._grow(*waiting.pop()))
 
     def _grow(self, branch: Tree, nodes: list[int]) -> list[tuple[Tree, list[int]]]:
-        """Draw what follows nodes with equal paths; returns the branches that go on."""
+        """Draw what follows nodes with equal paths; returns the branches that are still to draw."""
         decisions = Counter(
             _describe_decision(decision) for node in nodes for decision in self._decisions[node]
         )
@@ -120,7 +121,7 @@ class _Drawing:
         )
 
     def _rank(self, same: Sequence[Candidate]) -> tuple[bool, bool, float]:
-        """Order in which kept steps are drawn rather than folded."""
+        """Sort key of kept steps: the first are drawn, and the rest are folded into one line."""
         ids = {child.id for child in same}
         best = max(map(_score, same))
         return (not ids & self._chosen, not ids & self._remarks.keys(), -best)

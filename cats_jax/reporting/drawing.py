@@ -27,12 +27,12 @@ FORMATS = ("png", "svg", "pdf")
 """Formats that figures are written in."""
 
 WIDTH = 8.8
-"""Width of a figure of several panels, in inches. A page shows it at about 740 pixels, at which the
-text of 10 points is 12 pixels high."""
+"""Width of a figure of several panels, in inches. A page shows the figure about 740 pixels wide.
+Text of 10 points is then 12 pixels high."""
 
 _NARROW = 6.4
 _CHARACTER = 0.09
-"""Width of a character, at most on average, in inches."""
+"""Upper estimate of the mean width of a character, in inches."""
 
 _LINE = 0.21
 """Height of a line of text, in inches."""
@@ -53,7 +53,7 @@ _STYLE: dict[str, Any] = {
     "grid.linewidth": 0.6,
     "lines.linewidth": 1.4,
     "lines.markersize": 6.0,
-    # A label such as "$x" is a label, not mathematics.
+    # A label such as "$x" is shown as it is, not as mathematics.
     "text.parse_math": False,
     # Text stays text, which can be searched and read aloud.
     "svg.fonttype": "none",
@@ -79,10 +79,10 @@ def drawing() -> Iterator[None]:
 
 
 def check_formats(formats: Sequence[str]) -> None:
-    """Check the formats that figures are asked in.
+    """Check the requested formats of figures.
 
     Raises:
-        BadInputError: a format is none of `FORMATS`.
+        BadInputError: a format is not one of `FORMATS`.
     """
     for name in formats:
         if name not in FORMATS:
@@ -93,7 +93,7 @@ def check_suffix(option: str, path: pathlib.Path) -> None:
     """Check, before expensive work, that a figure can be written to the path given by an option.
 
     Raises:
-        BadInputError: the suffix is of none of `FORMATS`.
+        BadInputError: the suffix is not one of `FORMATS`.
     """
     if path.suffix.removeprefix(".") not in FORMATS:
         names = ", ".join(f".{name}" for name in FORMATS)
@@ -107,9 +107,10 @@ def make_panels(
 
     Args:
         count: number of panels, at least 1.
-        height: of a row of panels, in inches.
-        most_columns: panels in a row.
-        share_y: whether they have a common y axis too, all or ("row") those of a row.
+        height: height of a row of panels, in inches.
+        most_columns: largest number of panels in a row.
+        share_y: True: all panels have a common y axis; "row": the panels of a row have one; False:
+            each panel has its own.
 
     Returns:
         The figure and its `count` panels in reading order.
@@ -124,13 +125,13 @@ def make_panels(
 def make_panels_with_strips(
     count: int, *, height: float, strip_title: str, share_x: bool = True, share_strips: bool = True
 ) -> tuple[Figure, list[Axes], list[Axes]]:
-    """A figure as of `make_panels`, with a low strip below each panel for counts.
+    """A figure like that of `make_panels`, with a low strip for counts below each panel.
 
     Args:
         count: number of panels, at least 1.
-        height: of a panel with its strip, in inches.
+        height: height of a panel with its strip, in inches.
         strip_title: title of the strips' y axis.
-        share_x: whether all panels have one x axis; a panel and its strip always do.
+        share_x: whether all panels share one x axis; a panel and its strip always share theirs.
         share_strips: whether all strips have one y axis.
 
     Returns:
@@ -162,7 +163,7 @@ def make_panels_with_strips(
 
 
 def _rows_and_columns(count: int, most_columns: int) -> tuple[int, int]:
-    """As few rows as there can be, and no more columns than fill them: four panels are 2 x 2."""
+    """Fewest rows, and then fewest columns, that hold the panels: four panels are 2 x 2."""
     rows = -(-count // most_columns)
     return rows, -(-count // rows)
 
@@ -171,7 +172,7 @@ def _remove_empty(grid: Sequence[Axes], count: int, columns: int) -> None:
     for empty in grid[count:]:
         empty.remove()
     for axes in grid[max(count - columns, 0) : count]:
-        axes.tick_params(labelbottom=True)  # below may be the place of a panel that is not there
+        axes.tick_params(labelbottom=True)  # the place below may be empty
 
 
 def _new_figure(count: int, height: float) -> Figure:
@@ -186,15 +187,15 @@ def _new_figure(count: int, height: float) -> Figure:
 def frame(
     figure: Figure, panels: Sequence[Axes], title: str, note: str, x_title: str, y_title: str
 ) -> None:
-    """Titles of a figure and its axes, and one legend for all panels below them.
+    """Write titles for a figure and its axes, and one legend below all panels.
 
-    The panels get the room that is left, so that no text lies on another.
+    The panels get the remaining room, so that no text covers another.
 
     Args:
-        figure: figure of this module with everything drawn.
+        figure: figure made by this module, with everything drawn.
         panels: its panels.
         title: first line above the panels, cut at the figure's width.
-        note: second line, such as what the bars are; may be empty; cut likewise.
+        note: second line, which may explain the bars; cut likewise; may be empty.
         x_title: title of the common x axis.
         y_title: title of each row's y axis; empty if the panels have their own.
     """
@@ -213,7 +214,7 @@ def frame(
         for handle, name in zip(*axes.get_legend_handles_labels(), strict=True):
             entries.setdefault(name, handle)
     width, of_panels = figure.get_size_inches()
-    # 0.75 for the line and the gaps.
+    # 0.75 inches for the line and the gaps.
     of_entry = _CHARACTER * max(map(len, entries), default=0) + 0.75
     rows = -(-len(entries) // max(1, int(width / of_entry)))
     of_legend = _LINE * rows + 0.1 if rows else 0.0
@@ -255,9 +256,9 @@ def frame(
 
 
 def label_log_axis(axis: Axis) -> None:
-    """Ticks of a logarithmic axis at powers of ten, such as 1k, and on a short one at 3 times them.
+    """Set ticks of a logarithmic axis at powers of ten, and on a short axis also at 3 times them.
 
-    Call it when the data are drawn.
+    Call it after the data are drawn.
     """
     from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
 
@@ -275,7 +276,7 @@ def shown(text: str, most: int = 40) -> str:
 def file_name(*parts: str) -> str:
     """Name of a figure's file, without suffix: the parts that are not empty, joined by "-".
 
-    Whatever a name of a file should not have becomes "_".
+    Characters other than letters, digits and "_.+-" become "_". A part has at most 60 characters.
     """
     return "-".join(re.sub(r"[^\w.+-]+", "_", part)[:60] for part in parts if part)
 
@@ -291,7 +292,7 @@ def save_figure(figure: Figure, path: pathlib.Path) -> pathlib.Path:
         `path`.
 
     Raises:
-        BadInputError: another suffix.
+        BadInputError: the suffix is not one of `FORMATS`.
     """
     check_suffix("figure", path)
     kind = path.suffix.removeprefix(".")

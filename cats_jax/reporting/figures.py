@@ -34,13 +34,13 @@ def write_figures(
     """Write every figure that the groups of one data set allow, replacing old files.
 
     Args:
-        found: groups of one data set; none give no figure.
-        folder: folder for the files, made if it is not there. Names of files have the data set's
-            label if it has one.
+        found: groups of one data set; if empty, no figure is written.
+        folder: folder for the files, made if it does not exist. File names contain the data set's
+            label, if there is one.
         title: title above every figure, cut at the figure's width.
         formats: some of "png", "svg" and "pdf".
-        run: run of the groups, whose trees are read: without it there is no calibration, and
-            actions are not divided by depth and budget.
+        run: run of the groups, for its trees. Without it there is no figure of calibration, and
+            actions are shown by N, not by depth and budget.
 
     Returns:
         The paths of the files.

@@ -1,4 +1,4 @@
-"""Which columns of a table have room."""
+"""Which columns of a table fit into a line."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ def fitting(
 ) -> list[int]:
     """Columns that fit side by side.
 
-    Columns leave one at a time, those of the largest rank first and of one rank the rightmost
-    first, until the rest fits. Columns of rank 0 never leave.
+    Columns are left out one at a time until the rest fits: first those of the largest rank, and of
+    equal ranks the rightmost. Columns of rank 0 are always kept.
 
     Args:
         widths: width of each column, in characters.
         ranks: rank of each column, at least 0.
-        room: characters of a line.
-        gap: characters between two columns.
-        frame: characters of the two edges together.
+        room: width of a line, in characters.
+        gap: width of the gap between two columns, in characters.
+        frame: width of both edges together, in characters.
 
     Returns:
         Indices of the columns that stay, ascending.

@@ -13,7 +13,7 @@ from . import statistics
 from .statistics import Interval, Paired
 
 SIMILAR_COMPUTE = 1.25
-"""Most cost of a baseline of similar compute, as a multiple of the policy's cost."""
+"""Largest cost of a baseline of similar compute, as a multiple of the policy's cost."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Group:
 
     @functools.cached_property
     def _columns(self) -> dict[str, dict[str, float]]:
-        # A group is compared with many others.
+        # Cached, because a group is compared with many others.
         return {}
 
     def _mean_over_seeds(self, value: str) -> dict[str, float]:
@@ -67,9 +67,9 @@ class Group:
     def accuracy_over_seeds(self) -> Interval | None:
         """Mean of the run seeds' accuracies with Student's interval, cut off at 0 and 1.
 
-        The interval covers the variation over seeds on these questions. That of `accuracy` covers
-        the variation over questions, which more seeds do not remove. Seeds without rows for all
-        questions, as in a run that was stopped, are left out.
+        The interval covers the variation over seeds on these questions. The interval of `accuracy`
+        covers the variation over questions, which more seeds do not reduce. Seeds without rows for
+        all questions, as in a stopped run, are left out.
 
         Returns:
             The interval; None with fewer than two seeds.
@@ -109,7 +109,7 @@ def groups(rows: Iterable[Row]) -> list[Group]:
 
 
 def by_dataset(found: Sequence[Group]) -> dict[str, list[Group]]:
-    """Groups by data set; tables and plots are of one."""
+    """Groups by data set; a table or plot is about one data set."""
     sets: dict[str, list[Group]] = {}
     for group in found:
         sets.setdefault(group.dataset, []).append(group)
@@ -117,7 +117,7 @@ def by_dataset(found: Sequence[Group]) -> dict[str, list[Group]]:
 
 
 def compare(first: Group, second: Group) -> Paired | None:
-    """Paired comparison of two groups on their common questions; None if there are none."""
+    """Paired comparison of two groups on their common questions; None if they share none."""
     one, two = first.by_question(), second.by_question()
     shared = [question for question in one if question in two]
     if not shared:
@@ -183,11 +183,11 @@ def summarize(run: Run) -> dict[str, Any]:
 
 
 def cats_pairs(found: Sequence[Group], cost: str = "tokens") -> list[tuple[Group, Group]]:
-    """Each group with a policy against the best fixed baseline of similar compute.
+    """Pairs of a group with a policy and the best fixed baseline of similar compute.
 
     Args:
         found: groups of one data set.
-        cost: column of the ledger that is compute here.
+        cost: column of the ledger that measures compute.
     """
     is_policy = [group.has_policy for group in found]
     baselines = [group for group, policy in zip(found, is_policy, strict=True) if not policy]
@@ -200,7 +200,7 @@ def cats_pairs(found: Sequence[Group], cost: str = "tokens") -> list[tuple[Group
 
 
 def neighbour_pairs(found: Sequence[Group]) -> list[tuple[Group, Group]]:
-    """Every two strategies at the same N and PRM (or none)."""
+    """All pairs of two strategies with the same N, and with the same PRM or one without a PRM."""
     return [
         (first, second)
         for index, first in enumerate(found)

@@ -1,8 +1,9 @@
-"""What of some runs the paper's tables have a number for.
+"""The groups of runs for which the paper's tables have a number.
 
-Models are known by the ids that `theory.paper.HUB_IDS` gives the paper's names. A run's policy is
-found by the name of its folder, a PRM by that or by its label in recipes/paper, a data set by its
-name in recipes, and a row of an ablation by the label of its strategy in recipes/paper.
+`theory.paper.HUB_IDS` maps the paper's names of models to ids, which name the models here. A run's
+policy is found by the name of its folder. A PRM is found by the name of its folder or by its label
+in recipes/paper. A data set is found by its name in recipes, and a row of an ablation by the label
+of its strategy in recipes/paper.
 """
 
 from __future__ import annotations
@@ -23,10 +24,11 @@ DATASETS = {
     "gsm8k": "GSM8K",
     "olympiadbench": "OlympiadBench",
 }
-"""Name of a data set in recipes -> in words. "Math" of `tab:compare` is read as MATH-500."""
+"""Name of a data set in recipes -> name in words. "Math" of `tab:compare` is read as MATH-500."""
 
 POLICY = paper.HUB_IDS["Qwen2.5-Instruct-7B"]
-"""The policy of the ablations; our reading where the paper names a PRM in its place."""
+"""The policy of the ablations. It is our reading where the paper names a PRM in place of a
+policy."""
 
 PRMS = tuple(paper.HUB_IDS[row.prm] for row in paper.SPARSITY_ABLATION)
 """The paper's PRMs."""
@@ -49,10 +51,10 @@ class PaperCell:
 
     Attributes:
         row: the row in words.
-        labels: labels of strategies that are this row; the first that the runs have counts.
+        labels: labels of strategies for this row; the first label that the runs have counts.
         dataset: name of the data set in recipes.
-        prms: PRMs that are averaged over, beside the seven N.
-        accuracy: in percent.
+        prms: PRMs over which the mean is taken, together with the seven N.
+        accuracy: mean accuracy, in percent.
     """
 
     row: str
@@ -121,11 +123,11 @@ ABLATIONS = (
         _mean_cells((f"{r.discount:g}", r.accuracy) for r in paper.DISCOUNT_ABLATION),
     ),
 )
-"""The ablations whose cells are means over the seven N, and, but for the first, the five PRMs."""
+"""The ablations. Their cells are means over the seven N and, except in the first, the five PRMs."""
 
 
 class Searched(NamedTuple):
-    """What rows of CATS are of, in the paper's terms.
+    """The identity of a group of CATS, in the paper's terms.
 
     Attributes:
         policy: id of a policy of the paper.
@@ -143,10 +145,10 @@ class Searched(NamedTuple):
 
 
 def searched(runs: Sequence[Run]) -> dict[Searched, Group]:
-    """The groups of CATS whose policy and data set the paper has.
+    """The groups of CATS whose policy and data set are in the paper.
 
     Raises:
-        BadInputError: two runs have a group of the same terms.
+        BadInputError: two runs have a group with the same terms.
     """
     found: dict[Searched, Group] = {}
     owners: dict[Searched, Run] = {}
@@ -170,7 +172,7 @@ def searched(runs: Sequence[Run]) -> dict[Searched, Group]:
 
 
 def nothing_found(runs: Sequence[Run]) -> str:
-    """A sentence for runs of which the paper's tables have nothing: what they have, and it has."""
+    """A sentence for runs that share nothing with the paper's tables, which lists what each has."""
     policies, datasets, prms, labels = [], [], [], []
     for run in runs:
         config = run.manifest["config"]
@@ -207,7 +209,7 @@ def _terms(run: Run) -> tuple[str | None, dict[str, str], dict[str, str], set[st
     for spec in config["questions"]:
         name = next((name for name in _dataset_names(spec) if name in DATASETS), None)
         if name is not None:
-            # Rows name their data set only where a run has several.
+            # Rows name their data set only if the run has several.
             datasets[str(spec.get("label")) if len(config["questions"]) > 1 else ""] = name
     prms: dict[str, str] = {row.prm: row.prm for row in run.rows if row.prm is not None}
     for spec in config["prms"]:

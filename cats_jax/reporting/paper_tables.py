@@ -1,4 +1,4 @@
-"""The paper's tables beside runs: its recorded numbers, ours, and their differences."""
+"""The paper's tables beside runs: the paper's numbers, ours, and the differences."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ _EXACT = (
 
 
 def paper_sheets(runs: Sequence[Run]) -> list[Sheet]:
-    """The tables of the paper that runs have a part of, with the runs' figures beside them.
+    """The paper's tables that runs cover at least in part, with the runs' figures beside them.
 
-    A cell of an ablation is a mean over the seven N, which is what the paper's words "average" and
-    "all compute budgets" are read as; a cell for which some N or PRM was not searched has no figure
-    here. In the comparison CATS is shown at the largest N of the runs.
+    A cell of an ablation is a mean over the seven N. This is our reading of the paper's words
+    "average" and "all compute budgets". If some N or PRM of a cell was not searched, the cell has
+    no figure of ours. The comparison shows CATS at the largest N of the runs.
 
     Returns:
-        The tables; none if the runs have no part of any. What the paper or the runs lack is named
-        in the notes.
+        The tables; an empty list if the runs cover no part of any. The notes name what the paper or
+        the runs lack.
 
     Raises:
-        BadInputError: two runs have the same cell.
+        BadInputError: two runs have figures for the same cell.
     """
     found = searched(runs)
     sheets = [sheet for table in ABLATIONS if (sheet := _ablation(table, found)) is not None]
@@ -164,7 +164,7 @@ def _describe(cell: PaperCell, there: Mapping[Searched, Group], missing: list[Se
 
 
 def _mean_by_question(found: Sequence[Group]) -> list[float]:
-    """Mean over groups of each question that all of them have."""
+    """For each question that all groups have, the mean over the groups."""
     columns = [group.by_question() for group in found]
     shared = [q for q in columns[0] if all(q in column for column in columns)]
     return [sum(column[q] for column in columns) / len(columns) for q in shared]
@@ -214,7 +214,7 @@ def _parts(questions: Mapping[str, int]) -> Iterator[str]:
 
 
 def _comparison(found: Mapping[Searched, Group]) -> list[Sheet]:
-    """The paper's comparison with our rows in it, and the differences of those."""
+    """The paper's comparison with our rows added, and a table of our differences from it."""
     recorded: list[Record] = []
     differences: list[Record] = []
     unprinted: list[str] = []

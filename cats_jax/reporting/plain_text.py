@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 _READ = 8
-"""Characters looked at, as a multiple of those shown: a text may be of any length."""
+"""Number of characters read, as a multiple of those shown: a text may be of any length."""
 
 
 def printable(text: str) -> str:
-    """Text with U+FFFD for what moves the cursor or changes the direction of writing."""
+    """The text with U+FFFD for characters that move the cursor or change the writing direction."""
     return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
 
 
 def one_line(text: str, most: int) -> str:
-    """Text on one line, blanks joined, as `printable`.
+    """The text as by `printable`, on one line, with each run of white space as one blank.
 
     Args:
         text: any text, also hostile.
-        most: most characters of the result, at least 1; "…" ends a text that was cut.
+        most: largest length of the result, at least 1; a text that was cut ends with "…".
     """
     shown = printable(" ".join(text[: _READ * most].split()))
     whole = len(shown) <= most and len(text) <= _READ * most

@@ -38,12 +38,12 @@ class DrawnSeries:
 
 
 def place_labels(axes: Axes, series: Sequence[DrawnSeries]) -> list[str]:
-    """Write labels beside points, each at the first place around its point that is free.
+    """Write labels beside points, each at the first free place around its point.
 
     A place is free if it lies inside the panel and covers no marker, bar, line or other label. A
-    label without a free place is left out. Points of a series that follow one another and lie on
-    one another have one label, such as "4, 16". The layout of the figure must be final, because a
-    place is a matter of pixels: call `Figure.draw_without_rendering` first.
+    label without a free place is left out. Consecutive points of a series that cover one another
+    share one label, such as "4, 16". Places are computed in pixels, so the layout of the figure
+    must be final: call `Figure.draw_without_rendering` first.
 
     Returns:
         The labels that were written.

@@ -20,7 +20,8 @@ MARKS = "✓ right, ✗ wrong, ! failed (which counts as wrong), · no row"
 
 _MAX_LABEL, _MAX_ANSWER, _MAX_QUESTION = 20, 10, 60
 _LEAST_TEXT, _LEAST_SHOWN = 12, 3
-"""The text of a question is left out if fewer characters of it fit, beside so many columns."""
+"""The text needs room for `_LEAST_TEXT` characters. To make room for it, columns are left out, but
+not the first `_LEAST_SHOWN`."""
 
 _GAP = 2
 """Characters between two columns."""
@@ -46,13 +47,13 @@ def question_table(
 ) -> QuestionTable:
     """The table of the questions of `rows`, in order of first appearance.
 
-    A column stands for a strategy and PRM, with a mark for each N, or with a mark and the answer if
-    the rows have one N and one seed. The last columns are left out where they do not fit; the
+    A column is for one strategy and PRM. A cell has a mark for each N and seed, or a mark and the
+    answer if there is only one N and seed. If columns do not fit, the last ones are left out. The
     column `right` counts all rows.
 
     Args:
         rows: at least one row.
-        texts: texts of questions by id; a question without an entry has none.
+        texts: texts of questions by id; a question without an entry is shown without its text.
         width: columns of the terminal.
         title: title of the table.
     """
@@ -62,7 +63,7 @@ def question_table(
     order = list(dict.fromkeys((row.strategy, row.prm) for row in rows))
     shown = len(order)
     room = width - _width(_table(by_question, order, {}, 0, title))
-    # The text of a question is worth more than many configurations, but not than the first ones.
+    # The text of a question takes precedence over all configurations but the first few.
     while shown and (room < 0 or (texts and shown > _LEAST_SHOWN and room < _LEAST_TEXT + _GAP)):
         shown -= 1
         room = width - _width(_table(by_question, order[:shown], {}, 0, title))
@@ -149,5 +150,5 @@ def mark(row: Row | None) -> Text:
 
 
 def _width(table: Table) -> int:
-    """Columns that a table takes where there is room for it."""
+    """Width of a table that is not short of room, in characters."""
     return Console(width=1_000_000, file=io.StringIO()).measure(table).maximum

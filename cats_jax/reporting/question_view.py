@@ -1,4 +1,4 @@
-"""One question of a run: what became of it in each configuration, and the trees."""
+"""One question of a run: its outcome in each configuration, and the trees."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def outcome_table(rows: Sequence[Row], fates: Mapping[str, RightPath]) -> Table:
 
     Args:
         rows: rows of one question.
-        fates: what became of the right path, by the rows' keys; rows without a tree have none.
+        fates: fate of the right path, by the rows' keys; rows without a tree have no entry.
     """
     seeds = len({row.seed for row in rows}) > 1
     table = new_table(

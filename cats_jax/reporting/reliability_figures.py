@@ -1,4 +1,4 @@
-"""Reliability diagrams: which share is right among what a PRM scores about equally."""
+"""Reliability diagrams: the share of right ones among those to which a PRM gives similar scores."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def draw_reliability(
         panels: lines by the title of their panel.
         title, note: the two lines above the panels.
         x_title, y_title: titles of the axes.
-        counted: what the counts count, such as "paths".
-        nothing: what a panel without a bin says, in a few words.
+        counted: name of the things that are counted, such as "paths".
+        nothing: short text in a panel without bins.
     """
     figure, upper, lower = make_panels_with_strips(len(panels), height=4.0, strip_title=counted)
     for axes, strip, (name, lines) in zip(upper, lower, panels.items(), strict=True):
@@ -84,7 +84,7 @@ def draw_reliability(
         axes.set_ylim(-0.03, 1.03)
         axes.set_xlim(-0.03, 1.03)
     if any(line.bins for lines in panels.values() for line in lines):
-        lower[0].set_yscale("log")  # of all strips, which share it; without data it has no range
+        lower[0].set_yscale("log")  # shared by all strips; without data it has no range
         label_log_axis(lower[0].yaxis)
     frame(figure, upper, title, note, x_title, y_title)
     return figure
@@ -93,8 +93,8 @@ def draw_reliability(
 def plot_path_calibration(found: Sequence[Group], title: str, run: Run) -> Figure | None:
     """Share of finished paths with the right answer against their path score, by PRM.
 
-    Each strategy is drawn at its largest N with trees. Best-of-N keeps all of its paths; those of a
-    search are a choice by the PRM.
+    Each strategy is drawn at its largest N with trees. Best-of-N keeps all of its paths; a search
+    keeps paths that the PRM selected.
 
     Args:
         found: groups of one data set of the run.
@@ -102,8 +102,8 @@ def plot_path_calibration(found: Sequence[Group], title: str, run: Run) -> Figur
         run: the run, whose trees are read.
 
     Returns:
-        The figure; None if no PRM has a bin to draw. A PRM that has none beside others keeps its
-        panel, which says so.
+        The figure; None if no PRM has a bin to draw. If only some PRMs have bins, the panels of the
+        others state that they have none.
 
     Raises:
         BadInputError: a tree is damaged.
@@ -148,7 +148,7 @@ def path_reliability(paths: FinishedPaths, *, num_bins: int = 10) -> list[Reliab
     """
     if not paths.scores.size:
         return []
-    # As `reliability` numbers its bins.
+    # The same numbering of bins as in `reliability`.
     bins = np.minimum((paths.scores * num_bins).astype(int), num_bins - 1)
     found = []
     for each in reliability(paths.scores, paths.truths, num_bins=num_bins):
@@ -162,7 +162,7 @@ def path_reliability(paths: FinishedPaths, *, num_bins: int = 10) -> list[Reliab
 def _share_by_question(truths: np.ndarray, questions: np.ndarray) -> Estimate:
     """Share of right paths with its interval from a bootstrap over the questions of the bin.
 
-    Where all paths are right or all wrong, which no resample changes, the interval is the exact one
+    If all paths are right or all are wrong, no resample differs. Then the interval is the exact one
     of as many independent paths as there are questions.
     """
     _, codes = np.unique(questions, return_inverse=True)

@@ -1,8 +1,8 @@
 """Where a search lost the right path, as far as the truth is known.
 
-The embedded world's task checks every step, so that the step is known at which no right path was
-left. Of other questions the gold answer alone is known: which finished paths are right, and not
-which step was wrong.
+The embedded world's task checks every step, so that the step is known at which the last right path
+was lost. For other questions only the gold answer is known. It shows which finished paths are
+right, but not which step is wrong.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from .plain_text import one_line
 Cause = Literal["none", "choice", "dropped", "not sampled", "not continued", "unknown"]
 """Why an answer is wrong.
 
-`none`: it is right. `choice`: a finished path is right, and another one was chosen. `dropped`: a
-right step was sampled and not kept, and no other right path was left. `not sampled`: a right path
-was continued, and no sample was right. `not continued`: the search ended while a right path was
+`none`: it is right. `choice`: a finished path is right, but another one was chosen. `dropped`: a
+right step was sampled but not kept, and no other right path remained. `not sampled`: a right path
+was continued, but no sample was right. `not continued`: the search ended while a right path was
 kept. `unknown`: no finished path is right, and the truth of steps is not known.
 """
 
@@ -39,11 +39,12 @@ class RightPath:
 
     Attributes:
         cause: see `Cause`.
-        knows_steps: whether the truth of each step is known, or that of finished paths only.
-        step: reasoning step, from 0, at which the right path was lost; None where that is not
-            known, or where it was not lost before the choice.
+        knows_steps: True if the truth of each step is known, False if only that of finished paths
+            is.
+        step: reasoning step, from 0, at which the right path was lost. None if it is not known, or
+            if the path was not lost before the choice.
         sentence: what happened, in words that are safe to print.
-        remarks: a short text for each candidate that a drawing should point at, by its id.
+        remarks: short texts for the candidates that a drawing should mark, by id.
     """
 
     cause: Cause
@@ -54,7 +55,7 @@ class RightPath:
 
     @property
     def knowledge(self) -> str:
-        """Where the truth is known from."""
+        """One sentence on what is known of right and wrong, and how."""
         if self.knows_steps:
             return (
                 "Right and wrong steps are known from the embedded world's task, which checks them."
@@ -89,8 +90,8 @@ def right_candidates(run: Run, row: Row, result: SearchResult) -> frozenset[int]
     """Ids of the candidates whose path is right up to and including them.
 
     Returns:
-        The ids; None unless the policy is one of the embedded world's, whose steps the task's
-        checker can read, and the question is one of its expressions with this gold answer.
+        The ids. None unless the policy is one of the embedded world's, whose steps the task's
+        checker can read, and the question is one of that world's expressions with this gold answer.
     """
     if run.manifest["config"]["policy"]["path"] not in world.POLICY_NAMES:
         return None
@@ -106,7 +107,7 @@ def right_candidates(run: Run, row: Row, result: SearchResult) -> frozenset[int]
         if parent is None or not candidate.text:
             continue
         checker = copy.copy(parent)
-        # The last step of a search runs to the end of the answer and may hold several.
+        # The last step of a search continues to the end of the answer and may hold several steps.
         if all(checker.accept(step) for step in candidate.text.split(task.STEP_SEPARATOR)):
             checkers[candidate.id] = checker
     return frozenset(checkers) - {ROOT}
@@ -191,7 +192,7 @@ def _loss(result: SearchResult, right: frozenset[int]) -> tuple[Cause, int, str,
             else "the one sample that continued a right path was wrong."
         )
         samples = f"none of {count} samples is right" if count > 1 else "the one sample is wrong"
-        # The mark is at the lost step, on a kept one if there is any.
+        # The remark is at the lost step, on a kept sample if there is one.
         shown = max((c for c in tried if c.step == step), key=lambda c: (c.kept, _score(c)))
         return "not sampled", step, what, {shown.id: f"the right path was lost here: {samples}"}
     step = last + 1
@@ -202,7 +203,7 @@ def _loss(result: SearchResult, right: frozenset[int]) -> tuple[Cause, int, str,
 
 
 def _comparison(dropped: Sequence[Candidate], kept: Sequence[Candidate]) -> str:
-    """Whether scores separate the best dropped step from the kept ones; "" if they do."""
+    """A sentence unless the best dropped step scored below all kept ones; "" otherwise."""
     best = max((c.path_score for c in dropped if c.path_score is not None), default=None)
     scores = [c.path_score for c in kept if c.path_score is not None]
     if best is None or not scores or best < min(scores):

@@ -29,7 +29,7 @@ from .statistics import Interval
 from .tables import new_table
 
 Cost = Literal["tokens", "flops"]
-"""What two configurations of similar compute agree in; a column of the ledger."""
+"""The cost by which two configurations are of similar compute; a column of the ledger."""
 
 IDENTITY = (
     Column("strategy", ("strategy",), plain, 0, left=True),
@@ -51,7 +51,7 @@ COSTS = {
 
 
 def unit(cost: Cost) -> str:
-    """The cost in words, of which there may be many."""
+    """The unit of the cost in words, in the plural."""
     return "FLOPs" if cost == "flops" else "tokens"
 
 
@@ -61,7 +61,7 @@ def run_sheets(found: Sequence[Group], title: str, cost: Cost = "tokens") -> lis
     Args:
         found: groups of one data set, at least one.
         title: what the groups are of.
-        cost: cost in which a baseline of similar compute is similar.
+        cost: cost by which a baseline is of similar compute.
     """
     sheets = [accuracy_sheet(found, title)]
     pairs = cats_pairs(found, cost)
@@ -95,10 +95,10 @@ def _against_fixed(pairs: Sequence[tuple[Group, Group]], cost: Cost) -> Sheet:
 def accuracy_sheet(found: Sequence[Group], title: str) -> Sheet:
     """Accuracy with its interval over questions, and mean compute per question.
 
-    Where a group has several run seeds, the interval over seeds stands beside it.
-    Numbers of seeds and of questions have a column where they differ between the groups.
-    The ceiling is the share of questions with a right answer among the finished paths: pass@N where
-    a strategy keeps all N.
+    If a group has several run seeds, the interval over seeds stands beside that over questions.
+    Numbers of seeds and of questions have a column if they differ between the groups. The ceiling
+    is the share of questions with a right answer among the finished paths. It is pass@N where a
+    strategy keeps all N paths.
     """
     records = [_record(group) for group in found]
     over_seeds = any(record["seeds_low"] is not None for record in records)
@@ -268,9 +268,9 @@ def timing_table(times: WallTimes, title: str = "where the time went") -> Table:
     """All parts of an evaluation's time: first the work, then the wall time.
 
     Files are compressed and written in the background, so that the work may exceed the wall time.
-    The share outside is a share of the work. With workers the work and the seconds in which they
-    loaded models and searched are sums over the workers; the latter are shares of the workers' wall
-    time together.
+    The share outside policy and PRM is a share of the work. With workers, the work, the loading of
+    models and the searching are sums over the workers. Loading and searching are then shares of the
+    wall time times the number of workers.
     """
     work: dict[str, float] = {**times.parts, "recording": times.recording, "writing": times.writing}
     names = {

@@ -1,4 +1,4 @@
-"""Rows of a run chosen by strategy, N, PRM, level, status, and by what they got right."""
+"""Rows of a run, selected by strategy, N, PRM, level, status, and by right and wrong answers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Selection:
 
     Attributes:
         strategies: labels of strategies.
-        num_candidates: values of N. Rows of a strategy that ignores N, whose N is 1, always stay.
+        num_candidates: values of N. A strategy that ignores N has N = 1, and its rows always stay.
         prms: labels of PRMs. Rows of a strategy that reads no scores always stay.
         levels: levels of questions, as text.
         statuses: how searches ended, see `SearchResult.status`.
@@ -58,10 +58,10 @@ def select(rows: Sequence[Row], selection: Selection) -> list[Row]:
 def select_runs(runs: Sequence[Run], selection: Selection) -> list[Run]:
     """The runs that have chosen rows, with these only.
 
-    A run all of whose rows are chosen is the same object.
+    If all rows of a run are chosen, the run itself is returned, not a copy.
 
     Raises:
-        BadInputError: a name that no run has, or no row is chosen.
+        BadInputError: no run has a chosen strategy, N, PRM or level, or no row is chosen.
     """
     chosen = {id(row) for row in select([row for run in runs for row in run.rows], selection)}
     if not chosen:
@@ -82,10 +82,9 @@ def level_of(row: Row) -> str:
 
 
 def in_question_order(rows: Iterable[Row]) -> list[Row]:
-    """Rows by data set, then by level and then by id of their question, in which numbers count.
+    """Rows by data set, then level, then question id; numbers in texts are compared by value.
 
-    Rows are written as searches end, which says nothing about questions. Rows of one question stay
-    in their order.
+    Rows are written in the order in which searches end. Rows of one question stay in this order.
     """
     return sorted(
         rows,
@@ -99,7 +98,7 @@ def in_question_order(rows: Iterable[Row]) -> list[Row]:
 
 
 def _natural(text: str) -> list[str | tuple[int, str]]:
-    """A key that has "q9" before "q10": every second entry is a number, by its digits."""
+    """A sort key with "q9" before "q10": every second entry is a number, by length and digits."""
     parts: list[str | tuple[int, str]] = list(re.split(r"([0-9]+)", text))
     for place in range(1, len(parts), 2):
         digits = str(parts[place]).lstrip("0")
@@ -123,8 +122,9 @@ def differing_questions(rows: Sequence[Row], first: str, second: str) -> list[st
 def differing_rows(rows: Sequence[Row], first: str, second: str) -> list[tuple[Row, Row]]:
     """Pairs of rows on which two strategies differ, in the order of the first one's rows.
 
-    They differ if one is right and the other wrong with the same N, PRM and seed. A strategy that
-    ignores N is compared at every N, and one that reads no scores with every PRM.
+    Two rows of a question differ if one is right and the other is wrong, with the same N, PRM and
+    seed. A strategy that ignores N is compared at every N and seed. A strategy that reads no scores
+    is compared with every PRM.
 
     Args:
         rows: rows of a run.

@@ -1,7 +1,7 @@
-"""Answer or abstain: the lowest score from which on a run's answers are right often enough.
+"""Answer or abstain: the lowest score from which a run's answers are right often enough.
 
-The score of an answer is that of its path. A calibration of it with a positive slope would move the
-thresholds along and leave the answered questions the same.
+The score of an answer is that of its path. A calibration with a positive slope would change the
+thresholds in the same way as the scores, so that the same questions would be answered.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from .run_tables import IDENTITY
 from .sheets import Column, Record, Sheet, share
 
 THRESHOLDS = np.concatenate([[0.0], special.expit(np.arange(-7.0, 8.0, 0.5))])
-"""The thresholds that are tested: 0, which answers all, and 30 even steps of log-odds, 1/2 each.
-They are fixed before the data, as the tests need it."""
+"""The thresholds that are tested: 0, at which all questions are answered, and 30 values with
+log-odds in steps of 1/2. The tests require that they are fixed before the data are known."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class SelectiveGroup:
     Attributes:
         group: its rows.
         found: the tests of all thresholds.
-        total: number of its questions; those without an answer are never answered.
+        total: number of its questions; those without a scored answer are never answered.
     """
 
     group: Group
@@ -44,7 +44,7 @@ class SelectiveGroup:
 
     @property
     def place(self) -> int | None:
-        """Index of the lowest certified threshold; None if none is."""
+        """Index of the lowest certified threshold; None if no threshold is certified."""
         return self.found.index
 
     @property
@@ -74,9 +74,10 @@ class SelectiveCertificate:
 
     Attributes:
         target: accuracy of the answered questions, in (0, 1).
-        delta: probability at most that any certified threshold is false.
+        delta: largest probability that any certified threshold is false.
         num_questions: questions of each configuration.
-        configurations: those whose answers have scores, the largest share answered first.
+        configurations: those whose answers have scores, ordered by the share answered, largest
+            first.
         run: the run.
     """
 
@@ -93,7 +94,7 @@ class SelectiveCertificate:
         return None if first.place is None else first
 
     def as_json(self) -> dict[str, Any]:
-        """The certificate with what it is about."""
+        """The certificate with the run's models, questions and settings."""
         return {
             "kind": KIND,
             "words": f"accuracy above {self.target:g} of the answered questions",
@@ -112,10 +113,10 @@ def certify_selective(run: Run, target: float, *, delta: float) -> SelectiveCert
     Args:
         run: a run with trees, one seed, and rows of the same questions for all configurations.
         target: accuracy of the answered questions to be exceeded, in (0, 1).
-        delta: probability at most that any certified threshold is false, in (0, 1).
+        delta: largest probability that any certified threshold is false, in (0, 1).
 
     Raises:
-        BadInputError: the run can't certify it, with the reason.
+        BadInputError: the run can't certify a threshold; the message states the reason.
     """
     check_delta(delta)
     if not 0 < target < 1:
@@ -141,7 +142,7 @@ def certify_selective(run: Run, target: float, *, delta: float) -> SelectiveCert
 
 
 def selective_sheet(certificate: SelectiveCertificate) -> Sheet:
-    """The table of all configurations; the one that answers most is the note below it."""
+    """The table of all configurations; a note below it names the one that answers most."""
     columns = (
         *IDENTITY,
         Column("answer from score", ("threshold",), lambda value: f"{value:.4f}", 0),

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 def draw_selective(certificate: SelectiveCertificate) -> Figure:
     """Each configuration's accuracy of the answered questions, threshold by threshold.
 
-    A bar goes from the observed accuracy down to `selective_bounds`. The ring is the certified
-    threshold, and the line is the target.
+    A bar extends from the observed accuracy down to `selective_bounds`. The ring marks the
+    certified threshold, and the line is the target.
     """
     figure, (axes,) = make_panels(1)
     found = certificate.configurations
@@ -66,9 +66,11 @@ def draw_selective(certificate: SelectiveCertificate) -> Figure:
 def selective_bounds(certificate: SelectiveCertificate) -> list[np.ndarray]:
     """Lower bounds on the accuracy of the answered questions, f64[31] of each configuration.
 
-    They are exact binomial ones, given the number answered, at delta divided by the number of
-    thresholds and configurations: all hold together with probability 1 - delta. They are for
-    looking at other targets, and have delta for themselves. 0 where nothing is answered.
+    They are exact binomial bounds, given the number of answered questions. The level of each is
+    delta divided by the number of thresholds and by the number of configurations. All hold together
+    with a probability of at least 1 - delta. This delta is spent in addition to that of the
+    certificate. The bounds help to look at other targets. A bound is 0 where no question is
+    answered.
     """
     found = certificate.configurations
     level = certificate.delta / (len(found) * THRESHOLDS.size)

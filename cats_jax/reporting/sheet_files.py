@@ -1,4 +1,4 @@
-"""Tables as Markdown, CSV and LaTeX. Labels are text of strangers: nothing in them is markup."""
+"""Tables as Markdown, CSV and LaTeX. Labels are untrusted text: nothing in them is markup."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FORMULA_SIGNS = ("=", "+", "-", "@")
 
 
 def output_folder(path: pathlib.Path) -> pathlib.Path:
-    """The folder of an option `--output`, made if it is not there.
+    """The folder of an option `--output`, made if it does not exist.
 
     Raises:
         BadInputError: the path is a file, or the folder can't be made or written.
@@ -70,7 +70,7 @@ def markdown(sheet: Sheet) -> str:
 
 
 def csv_text(sheet: Sheet) -> str:
-    """All raw values in full precision, empty where there is none; no title and no notes."""
+    """All raw values in full precision; a missing value is empty. Title and notes are left out."""
     names = sheet.value_names()
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")

@@ -1,6 +1,6 @@
 """A table as data: records with raw values, and columns that say how they are read.
 
-Every form of a table, on the terminal or in a file, is made of one `Sheet`.
+Every form of a table, on the terminal or in a file, is made from one `Sheet`.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from .plain_text import one_line
 
 Value = str | int | float | None
-"""A raw value; None where there is none."""
+"""A raw value; None if it is missing."""
 
 Record = Mapping[str, Value]
 """Raw values by plain name."""
 
 NO_VALUE = "-"
-"""Text of a cell one of whose values is None."""
+"""Text of a cell if one of its values is None."""
 
 _MAX_TEXT = 200
 """Most characters of a cell."""
@@ -31,9 +31,9 @@ class Column:
     Attributes:
         title: heading.
         values: names of the raw values that a cell shows, at least one.
-        text: text of a cell, from these values; it is not asked where one of them is None.
-        rank: 0 for a column that says what a row is about, which is always shown whole. Of the
-            others those of the largest rank leave first where there is no room.
+        text: function from these values to the text of a cell; it is not called if a value is None.
+        rank: 0 for a column that identifies a row, which is always shown in full. If room is short,
+            the other columns are left out, those of the largest rank first.
         left: whether cells are left-aligned.
     """
 
@@ -57,8 +57,8 @@ class Sheet:
         name: stem of the names of its files.
         title: what the table is about.
         columns: columns, from left to right.
-        records: rows, from top to bottom. All have the same values, at least those of the columns
-            and sections; files of raw values hold all of them.
+        records: rows, from top to bottom. All have values of the same names, at least those that
+            columns and sections name. Files of raw values contain all values.
         sections: names of values; where one of them changes, a section begins.
         notes: lines below the table.
     """
@@ -82,7 +82,7 @@ class Sheet:
         return any(before[name] != record[name] for name in self.sections)
 
     def value_names(self) -> list[str]:
-        """Names of the raw values, in the records' order; those of the columns if there is none."""
+        """Names of the raw values, in the records' order; without records, those of the columns."""
         shown = [name for column in self.columns for name in column.values]
         return list(dict.fromkeys(self.records[0] if self.records else shown))
 
@@ -93,9 +93,9 @@ def named_after(sheet: Sheet, label: str) -> Sheet:
 
 
 def unique_names(sheets: Sequence[Sheet]) -> Iterator[tuple[str, Sheet]]:
-    """Each sheet with a name for its files that no other of them has, even in another case.
+    """Each sheet with a name for its files. Names are distinct, even if case is ignored.
 
-    Names are of ASCII letters, digits, ".", "-" and "_", and begin with a letter or digit.
+    Names consist of ASCII letters, digits, ".", "-" and "_", and begin with a letter or digit.
     """
     taken: set[str] = set()
     for sheet in sheets:

@@ -1,7 +1,8 @@
 """Intervals and paired comparisons of accuracies; the unit is the question, not the row.
 
-Runs of one question with several seeds are not independent, so every function but `mean_of_seeds`
-takes one mean per question. With one run each that mean is 0 or 1 and the classical methods apply.
+Runs of one question with several seeds are not independent, so every function except
+`mean_of_seeds` takes one mean per question. With one run per question, that mean is 0 or 1, and the
+classical methods apply.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ CONFIDENCE = 0.95
 _RESAMPLES = 5000
 _BATCH = 500
 _MOST_KEPT = 2000  # questions, whose resamples take 80 MB
-# Intervals are printed in tables that are compared between runs: the resampling never varies.
+# Tables with intervals are compared between runs, so the resampling never varies.
 _BOOTSTRAP_SEED = 0
 
 
@@ -53,9 +54,9 @@ class Paired:
     def p_value(self) -> float:
         """Two-sided p-value of no difference.
 
-        McNemar's exact test with one run per question, else the sign-flip test over questions, of
-        which McNemar's is a special case. Most comparisons show none, and it takes as long as the
-        interval.
+        With one run per question, this is McNemar's exact test. Otherwise it is the sign-flip test
+        over questions, of which McNemar's is a special case. It is computed only when needed,
+        because most comparisons do not show it and it takes as long as the interval.
         """
         return _sign_flip(self.moved, self.wins, self.losses)
 
@@ -67,7 +68,7 @@ class Paired:
         return "loses" if self.difference.high < 0 else "ties"
 
 
-@functools.lru_cache(maxsize=4096)  # scipy tests a hypothesis first; reports ask again and again
+@functools.lru_cache(maxsize=4096)  # scipy tests a hypothesis first; reports repeat their calls
 def wilson(successes: int, trials: int) -> Interval:
     """Share of successes with Wilson's interval.
 
@@ -94,7 +95,7 @@ def bootstrap_mean(values: Sequence[float]) -> Interval:
     """Mean with its percentile bootstrap interval; a point for fewer than two distinct values.
 
     Raises:
-        ValueError: no values.
+        ValueError: `values` is empty.
     """
     sample = np.asarray(values, float)
     if sample.size == 0:
@@ -102,9 +103,9 @@ def bootstrap_mean(values: Sequence[float]) -> Interval:
     return _bootstrap(sample.tobytes())
 
 
-@functools.lru_cache(maxsize=1024)  # the same two frontiers meet with other rivals, too
+@functools.lru_cache(maxsize=1024)  # two frontiers may stay the same when rivals are added
 def _bootstrap(values: bytes) -> Interval:
-    """The interval of float64 values, which as bytes can be looked up."""
+    """The interval of float64 values, as bytes so that the cache can find them."""
     sample = np.frombuffer(values)
     mean = float(sample.mean())
     if np.ptp(sample) == 0:
@@ -125,13 +126,13 @@ def _bootstrap(values: bytes) -> Interval:
 
 
 class _Resampled(NamedTuple):
-    """What `scipy.stats.bootstrap` goes on from."""
+    """The earlier result from which `scipy.stats.bootstrap` continues."""
 
     bootstrap_distribution: np.ndarray
 
 
 def _resampled_means(sample: np.ndarray) -> np.ndarray:
-    """What scipy draws from the seed, f[_RESAMPLES]."""
+    """The resampled means that scipy computes with this seed, f[_RESAMPLES]."""
     drawn = _resamples(sample.size)
     return np.concatenate(
         [
@@ -145,7 +146,7 @@ def _resampled_means(sample: np.ndarray) -> np.ndarray:
 def _resamples(size: int) -> np.ndarray:
     """Places in a sample of this size, i[_RESAMPLES, size].
 
-    They are the same for every sample, and reports have thousands of samples of one size.
+    All samples of one size use the same places, and reports have thousands of such samples.
     """
     rng = np.random.default_rng(_BOOTSTRAP_SEED)
     return rng.integers(0, size, (_RESAMPLES, size))

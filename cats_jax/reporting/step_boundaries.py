@@ -5,17 +5,18 @@ from __future__ import annotations
 from ..runs.folder import Run
 
 _LONG_STEP = 32
-"""Least mean number of tokens of a sample that looks like a whole answer."""
+"""Samples with at least this mean number of tokens look like whole answers."""
 
 _KEEP_ALL_PATHS = ("greedy", "majority", "best_of_n")
-"""Strategies that lose nothing when a path is one step."""
+"""Strategies whose results are the same if a path is one step."""
 
 
 def without_boundaries(run: Run) -> str | None:
-    """One line that says that no path of a run holds a step boundary; None if one may hold it.
+    """A one-line warning that no path of a run holds a step boundary; None if one may hold it.
 
-    The rows tell: every search was over after one step, and its samples were long. Strategies that
-    keep all their paths are left out, as they are the same with one step and with many.
+    The evidence is in the rows: every search ended after one step, and its samples were long.
+    Strategies that keep all their paths are left out, because one step or many make no difference
+    to their results.
     """
     config = run.manifest["config"]
     if config.get("max_depth") == 1:

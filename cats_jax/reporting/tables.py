@@ -19,8 +19,8 @@ def terminal_table(sheet: Sheet, room: int, *, framed: bool) -> tuple[Table, int
         framed: whether lines are drawn around columns, which takes room.
 
     Returns:
-        The table, the width it needs, which exceeds `room` only where columns of rank 0 alone do,
-        and the titles of the columns that were left out.
+        The table, the width that it needs, and the titles of the columns that were left out. The
+        width exceeds `room` only if the columns of rank 0 alone exceed it.
     """
     rows = sheet.rows()
     widths = [

@@ -1,7 +1,8 @@
 """A family of configurations against the frontier of its rivals, budget by budget.
 
-Both frontiers are chosen on validation questions, where luck is chosen too, and are judged on test
-questions. At each budget the best mixture of the family meets the best mixture of its rivals.
+Both frontiers are chosen on validation questions. There the choice also favours luck, so both are
+judged on test questions. At each budget the best mixture of the family is compared with the best
+mixture of its rivals.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from ..statistics import Paired
 from .mixtures import Key, Mixture, Point, at_budget, elsewhere, mean
 
 NUM_BUDGETS = 9
-"""Number of budgets if none are given."""
+"""Default number of budgets."""
 
 
 @dataclass(frozen=True)
@@ -24,8 +25,8 @@ class Meeting:
 
     Attributes:
         budget: largest mean cost on validation.
-        own: the family's mixture on test questions; None if all of the family costs more.
-        rival: that of its rivals; None if all of them cost more.
+        own: the family's mixture on test questions; None if the whole family costs more.
+        rival: the rivals' mixture on test questions; None if all rivals cost more.
         lead: accuracy of `own` minus that of `rival` on test questions, question by question.
     """
 
@@ -41,8 +42,9 @@ class Comparison:
 
     Attributes:
         meetings: one for each budget, ascending.
-        mean_lead: mean lead over the budgets that both can pay, which is a mean over the logarithm
-            of the cost where the budgets are evenly spaced in it; None if there is no such budget.
+        mean_lead: mean of `lead` over the budgets at which it is not None; None if there is no such
+            budget. If budgets are evenly spaced in the logarithm of the cost, this is a mean over
+            that logarithm.
     """
 
     meetings: tuple[Meeting, ...]
@@ -90,7 +92,7 @@ def _paired(differences: Collection[float]) -> Paired:
 
 
 def even_budgets(points: Sequence[Point], cost: str) -> list[float]:
-    """`NUM_BUDGETS` budgets from the cheapest point to the dearest, evenly spaced in logarithms."""
+    """`NUM_BUDGETS` budgets from the lowest to the highest cost, evenly spaced in logarithms."""
     costs = [mean(point, cost) for point in points]
     low, high = max(min(costs), 1.0), max(*costs, 1.0)
     steps = range(1, NUM_BUDGETS - 1)

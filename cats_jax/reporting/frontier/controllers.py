@@ -1,4 +1,4 @@
-"""Trained controllers against the frontier of everything that needs no training."""
+"""Trained controllers against the frontier of the strategies that need no training."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Searched(NamedTuple):
     Attributes:
         groups: the configurations.
         score_of: mean path score of a row's finished paths; None if it is not known.
-        name: what errors call the questions, such as the folder of their run.
+        name: name of the questions in messages of errors, such as the folder of their run.
     """
 
     groups: Sequence[Group]
@@ -37,10 +37,10 @@ def compare_controllers(
     budgets: Sequence[float],
     cost: str,
 ) -> dict[tuple[str, str], Comparison]:
-    """Compare each controller with the frontier of all strategies that are none.
+    """Compare each controller with the frontier of all strategies that are not controllers.
 
-    Greedy decoding is a point of both frontiers: a coin may decide that a question is not searched
-    at all, whoever would search it.
+    Greedy decoding is a point of both frontiers, so that a mixture may leave a share of the
+    questions to greedy decoding.
 
     Args:
         validation: configurations from which the frontiers are chosen.
@@ -64,7 +64,7 @@ def compare_controllers(
     with_controller = (group for group in validation.groups if group.strategy in controllers)
     for prm in dict.fromkeys(group.prm for group in with_controller):
         usable = [group for group in validation.groups if group.prm in (None, prm)]
-        # Another controller is no rival: rivals are what needs no training.
+        # Other controllers are not rivals, because rivals need no training.
         untrained = [group for group in usable if group.strategy not in controllers]
         scores = pilot_scores(untrained, validation.score_of)
         rivals = frontier_of([*untrained, *choices_by_difficulty(untrained, scores, cost)], cost)
@@ -92,7 +92,7 @@ def compare_controllers(
 
 
 def _on_test(points: Sequence[Point], test: Searched) -> tuple[dict[Key, Point], list[str]]:
-    """The same points on test questions by key, and descriptions of what is not there."""
+    """The same points on test questions by key, and descriptions of the missing ones."""
     groups_there = {key_of(group): group for group in test.groups}
     on_test: dict[Key, Point] = {}
     missing: list[str] = []

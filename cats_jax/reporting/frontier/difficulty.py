@@ -2,10 +2,10 @@
 
 Snell et al. (arXiv:2408.03314) predict how difficult a question is from the PRM's scores of whole
 answers, divide the questions into five bins of equal size, and use the strategy that is best in
-the question's bin. Here the answers are those of a small best-of-N search, the *pilot*, whose mean
-path score predicts the difficulty. Every question pays for the pilot, unless best-of-N or its
-weighted vote is chosen, which begin with the pilot's paths. The paper predicts from 2048 answers
-and does not charge for them.
+the question's bin. Here the answers are those of a small best-of-N search, the *pilot*. Its mean
+path score predicts the difficulty. Every question pays for the pilot. The exceptions are questions
+for which best-of-N or its weighted vote is chosen, because their paths begin with the pilot's
+paths. The paper predicts from 2048 answers and does not count their cost.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PILOT = "best_of_n"
 """Label of the strategy whose smallest N is the pilot."""
 
 _SAME_PATHS = (PILOT, "best_of_n_weighted")
-"""Labels of strategies whose paths begin with those of the pilot, scores included."""
+"""Labels of strategies whose paths begin with the paths of the pilot, with the same scores."""
 
 
 @dataclass(frozen=True)
@@ -71,14 +71,14 @@ class ByDifficulty:
         return (self.pilot, *self.chosen)
 
     def by_question(self, value: str = "correct") -> dict[str, float]:
-        """A column by id of a question, costs with those of the pilot."""
+        """A column by question id; costs include those of the pilot."""
         if value not in self._columns:
             self._columns[value] = self._by_question(value)
         return self._columns[value]
 
     @functools.cached_property
     def _columns(self) -> dict[str, dict[str, float]]:
-        # A choice is a point of the frontier at every budget.
+        # Cached, because a choice is a point of the frontier at every budget.
         return {}
 
     def _by_question(self, value: str) -> dict[str, float]:
@@ -111,8 +111,9 @@ def choices_by_difficulty(
 ) -> list[ByDifficulty]:
     """The best choices by difficulty for one PRM.
 
-    A choice takes in each bin the configuration with the largest accuracy minus price times cost;
-    there is one choice for each interval of prices in which no bin changes its configuration.
+    At a given price, a choice takes in each bin the configuration with the largest accuracy minus
+    price times cost. There is one choice for each interval of prices in which no bin changes its
+    configuration.
 
     Args:
         rivals: configurations on validation questions, with that PRM or none.
@@ -120,7 +121,7 @@ def choices_by_difficulty(
         cost: column of the ledger.
 
     Returns:
-        The choices; none without a pilot or its scores.
+        The choices; an empty list without a pilot or its scores.
     """
     pilot = _pilot(rivals)
     if pilot is None or not scores:
@@ -140,7 +141,7 @@ def choices_by_difficulty(
         ]
         hulls.append(frontier_of(alone, cost))
     slopes = sorted({0.0, *(slope for hull in hulls for slope in _slopes(hull, cost))})
-    # Between two slopes no bin is undecided.
+    # At a price between two slopes, every bin has one best configuration.
     prices = [*((a + b) / 2 for a, b in itertools.pairwise(slopes)), 2.0 * slopes[-1] + 1.0]
     found = [tuple(_best(hull, price, cost) for hull in hulls) for price in prices]
     distinct = {tuple(key_of(group) for group in chosen): chosen for chosen in found}

@@ -1,8 +1,8 @@
 """The frontier of configurations in cost and accuracy, and its mixtures at a budget.
 
 Two configurations can be mixed: a coin decides for each question which of the two searches it. The
-mixtures of two points lie on the line between them, so that the best accuracy at a mean cost is the
-upper concave hull of the points.
+mixtures of two points lie on the line between them. The best accuracy at a mean cost is therefore
+on the upper concave hull of the points.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Mixture:
 
     Attributes:
         first: the cheaper configuration.
-        second: the dearer one, or the same.
+        second: the more expensive one, or the same.
         share: share of the questions that `second` searches, in [0, 1].
     """
 
@@ -80,7 +80,7 @@ class Mixture:
         return f"{self.first.name} + {self.share:.0%} {self.second.name}"
 
     def by_question(self, value: str = "correct") -> dict[str, float]:
-        """Expected value of a column over the coin, by id of a question that both have."""
+        """Expected value of a column over the coin, by id of a question that both points have."""
         one, two = self.first.by_question(value), self.second.by_question(value)
         return {
             question: (1.0 - self.share) * own + self.share * two[question]

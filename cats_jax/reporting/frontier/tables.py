@@ -20,7 +20,7 @@ from .mixtures import Mixture
 MOST_SHARED = 0.1
 """Largest share of the test questions that may have the id and answer of a validation question.
 
-Where questions are numbered, different ones have the same number, and some of them the same answer.
+In numbered data sets, different questions have the same number, and some of them the same answer.
 """
 
 
@@ -32,18 +32,19 @@ def frontier_sheets(
     budgets: Sequence[float] = (),
     cost: Cost = "tokens",
 ) -> list[Sheet]:
-    """Each trained controller of a run against the frontier of the strategies that are none.
+    """Each trained controller of a run against the frontier of the strategies without training.
 
     Args:
         found: groups of one data set of the run.
         run: run on test questions.
         validation: run on other questions of the same policy, on which mixtures are chosen.
         title: what the groups are of.
-        budgets: largest mean costs; none: evenly spaced between the configurations' costs.
+        budgets: largest mean costs; if empty, they are spaced evenly, in logarithms, between the
+            configurations' costs.
         cost: column of the ledger that is the cost.
 
     Raises:
-        BadInputError: the runs have other settings or share questions, there is no trained
+        BadInputError: the runs differ in settings or share questions, there is no trained
             controller, a configuration lacks questions, or a budget is not positive.
     """
     _check(run, validation, budgets)
@@ -71,7 +72,7 @@ def _check(run: Run, validation: Run, budgets: Sequence[float]) -> None:
     if differing:
         raise BadInputError(f"--frontier: {where!r} has another {differing[0]} than {there!r}")
     check_labels([run, validation])
-    # Ids alone say little: many data sets number their questions from 0.
+    # Ids alone do not identify questions: many data sets number their questions from 0.
     asked, chosen_on = (
         {(row.question, row.gold) for row in each.rows} for each in (run, validation)
     )
@@ -100,7 +101,7 @@ def _choose_on(validation: Run, dataset: str) -> list[Group]:
 
 
 def _families(runs: Sequence[Run]) -> dict[str, frozenset[str]]:
-    """Labels of the strategies of each trained controller, which differ in price, by its name."""
+    """By name of each trained controller, the labels of its strategies, which differ in price."""
     families: dict[str, set[str]] = {}
     for spec in (spec for run in runs for spec in run.manifest["config"]["strategies"]):
         if spec["name"] == "cats":
@@ -203,7 +204,7 @@ def _overall(compared: Mapping[tuple[str, str], Comparison], title: str, cost: C
 def _choices(
     compared: Mapping[tuple[str, str], Comparison], validation: Sequence[Group]
 ) -> list[str]:
-    """What the choices by difficulty in the mixtures consist of, or why there is none."""
+    """Notes: which configurations the choices by difficulty consist of, or why there are none."""
     notes: dict[str, None] = {}
     for (_, prm), comparison in compared.items():
         for meeting in comparison.meetings:
