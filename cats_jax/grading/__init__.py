@@ -1,6 +1,6 @@
 """Grading of mathematical answers: extraction, normalisation, and comparison within limits.
 
-math-verify compares answers that neither text nor exact numbers decide. It belongs to the extra
+math-verify compares the answers that text and exact numbers can't decide. It belongs to the extra
 `eval` (`pip install 'cats-jax[eval]'`), and only the worker processes import it.
 """
 

@@ -21,7 +21,7 @@ class BoxedIntegerJudge:
     """
 
     def extract(self, steps: Sequence[str]) -> str | None:
-        r"""The last closed `\boxed{}` of the newest step that no thought holds, or None."""
+        r"""The last closed `\boxed{}` of the newest step, outside of any thought, or None."""
         return extract_boxed(without_thinking(steps))
 
     def equivalent(self, first: str, second: str) -> bool:

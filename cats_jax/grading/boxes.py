@@ -6,9 +6,9 @@ import re
 from typing import NamedTuple
 
 _BOX = re.compile(r"\\(?:boxed|fbox|framebox)(?![a-zA-Z])\s*(\{)?")
-# `\{` and `\}` are characters of a set, `\\` is a line break: none opens or closes a group.
+# `\{` and `\}` are characters of a set, `\\` is a line break: they open and close no group.
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
-# What TeX would box is the next character; what people mean is the number or the formula.
+# TeX would box the next character only, but people mean the number or the formula.
 _UNBRACED = re.compile(
     r"[-+−]?\\?\$?(?:\d[\d.,/]*(?:\\?%)?|[a-zA-Z](?![a-zA-Z])|\\(?:[dt]?frac|sqrt|text|pi)(?![a-zA-Z]))"
     r"[^\s$]{0,200}"
@@ -35,7 +35,7 @@ class _Box(NamedTuple):
 def extract_boxed(text: str) -> str | None:
     r"""Content of the last closed `\boxed{...}`, nested braces included, or None.
 
-    An unclosed `\boxed{` is no answer. The scan is linear in the length of the text.
+    An unclosed `\boxed{` is not an answer. The scan is linear in the length of the text.
     """
     box = _last_before(text, list(_BOX.finditer(text)), len(text))
     return box.content if box else None
@@ -62,19 +62,19 @@ def boxed_answer(text: str) -> str | None:
 
 
 def _in_one_list(text: str, before: _Box, after: _Box) -> bool:
-    """Whether nothing but a comma or "and" or "or" stands between two boxes."""
+    """Whether only a comma, "and" or "or" stands between two boxes."""
     if not before.content or after.start - before.end > _LONGEST_GAP:
         return False
     gap = _BETWEEN.fullmatch(text, before.end, after.start)
     if gap is None or gap[1] is None:
         return gap is not None
-    # x = 2 or x = 3 is a list of values; x = 2, y = 3 is none.
+    # x = 2 or x = 3 is a list of values, but x = 2, y = 3 is not.
     named = _NAME.search(text[max(0, before.start - _LONGEST_GAP) : before.start])
     return named is not None and named[1] == gap[1]
 
 
 def _last_before(text: str, openings: list[re.Match[str]], end: int) -> _Box | None:
-    """The last closed box before `end`; `openings` loses it and all that follow it."""
+    """The last closed box before `end`; removes it and all later ones from `openings`."""
     while openings:
         opening = openings.pop()
         if opening.end() > end:
@@ -82,7 +82,7 @@ def _last_before(text: str, openings: list[re.Match[str]], end: int) -> _Box | N
         content = _content(text, opening, end)
         if content is not None:
             return content
-        # An unclosed box hides the text behind it; look at the one before, up to it.
+        # An unclosed box hides the text after it, so only the text before it is searched further.
         end = opening.start()
     return None
 

@@ -35,7 +35,7 @@ _UNITS = (
     "months?|years?|mph|kmh|kph|degrees?|deg|radians?|dollars?|cents?|euros?|USD|units?|"
     "square|sq|cubic|percent|points?|people|ways|per"
 )
-# They make another number, or a formula, of the one before them.
+# These words turn the number before them into another number or a formula.
 _NUMBER_WORDS = frozenset((
     "pi", "sqrt", "sin", "cos", "tan", "cot", "sec", "csc", "log", "ln", "exp", "inf",
     "infinity", "and", "or", "base", "mod", "hundred", "thousand", "million", "billion",
@@ -97,7 +97,7 @@ _INNER_SPACE = re.compile(r"(?<![a-zA-Z0-9])\s+|\s+(?![a-zA-Z0-9])")
 _COMMAND_SPACE = re.compile(r"(\\[a-zA-Z]+) (?=\d)|(?<=\d) (?=[a-zA-Z])")
 _LETTERS = re.compile(r"\\[a-zA-Z]+|[^a-zA-Z]+")
 _WORD = re.compile(r"[a-zA-Z][a-zA-Z' \-]{3,}")
-# Shorter ones are products of variables, but for these.
+# Shorter words are products of variables, except for these.
 _SHORT_WORDS = frozenset(("yes", "no", "odd", "all"))
 _DELIMITERS = (("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"), ("**", "**"), ("`", "`"))
 _VALUE_ENDS = (*"0123456789", "}", ")", "]")
@@ -105,12 +105,12 @@ _ENDS = ".,;:"
 
 
 def canonical(answer: str) -> str:
-    r"""The canonical spelling of an answer; "" if nothing is left.
+    r"""The canonical spelling of an answer; "" if nothing remains.
 
     The function is idempotent. The caller bounds the length of the text.
     """
     text = _plain_characters(answer)
-    # Each round may uncover what another can take: `$5\text{ cm}.$`
+    # A round may uncover something that the next round can remove: `$5\text{ cm}.$`
     for _ in range(4):
         before = text
         text = _one_round(text)
@@ -122,12 +122,12 @@ def canonical(answer: str) -> str:
 
 
 def is_word(text: str) -> bool:
-    """Whether a canonical text is words and no mathematics, such as `even` or `east`."""
+    """Whether a canonical text consists of words, not mathematics, such as `even` or `east`."""
     return _WORD.fullmatch(text) is not None or text.lower() in _SHORT_WORDS
 
 
 def _one_round(text: str) -> str:
-    # One blank at most anywhere, so that no pattern can try many ways to divide them.
+    # Each run of blanks becomes one, so that no pattern can try many ways to divide a run.
     text = " ".join(_unwrapped(text).split())
     text = _SPACING.sub(lambda match: "" if match[0].startswith(r"\!") else " ", text)
     text = " ".join(text.split())
@@ -176,8 +176,8 @@ def _plain_characters(text: str) -> str:
             parts.append(_plain_character(character))
     parts.append(f"^{{{raised.translate(_RAISED)}}}" if raised else "")
     parts.append(f"_{{{lowered.translate(_LOWERED)}}}" if lowered else "")
-    # Normalising makes symbols out of others, and out of parts: a micro sign, an equals sign with a
-    # stroke through it.
+    # Normalising may create one of `_SYMBOLS`: from another symbol, such as a micro sign, or from
+    # parts, such as an equals sign and a stroke through it.
     return "".join(map(_plain_character, unicodedata.normalize("NFKC", "".join(parts))))
 
 
@@ -224,7 +224,7 @@ def _base(match: re.Match[str]) -> str:
 
 
 def _without_qualification(text: str) -> str:
-    """Drop what says that a variable is arbitrary; a condition on it belongs to the answer."""
+    """Drop a remark that a variable is arbitrary; a condition on it belongs to the answer."""
     match = _QUALIFICATION.search(text)
     if match is None or _CONDITION.search(match[0]):
         return text
@@ -242,7 +242,7 @@ def _braced_fraction(match: re.Match[str]) -> str:
 
 
 def _without_unit(text: str) -> str:
-    """Drop units: texts behind a value, units behind a number, words behind a plain number."""
+    """Drop units: texts after a value, units after a number, words after a plain number."""
     shorter = _TRAILING_TEXT.sub("", text)
     if shorter.strip() and not shorter.rstrip().endswith(("^", "_", "=", "{", "(", ",")):
         text = shorter

@@ -3,10 +3,10 @@ r"""Comparison of two answers: structure by their brackets, formulas by their ex
 The comparison runs in a worker process only (`worker`), where a hang or a lack of memory ends only
 that process. latex2sympy's grammar parses the text; the text is never evaluated as Python.
 
-Formulas are compared by `exact_values`, without any rounding. sympy's rules may prove an equality
-that is unknown there. Relations and sets are compared by math-verify, which takes close numbers for
-equal, so a number that is only close to the other answer's makes them differ. Other rules that are
-stricter than math-verify's:
+Formulas are compared by `exact_values`, without any rounding. If it does not know the values,
+sympy's rules may prove an equality. Relations and sets are compared by math-verify, which takes
+close numbers for equal. Here, such answers differ if a number of one answer is close to numbers of
+the other, but equal to none of them. Other rules that are stricter than math-verify's:
 
 - equality is symmetric, and `x` and `X` differ;
 - brackets count: a point or an interval is not a list, and (1,2) is not [1,2];
@@ -62,9 +62,9 @@ class Comparison:
 
     Attributes:
         equal: whether the answers are the same.
-        values: for each answer, its value at one fixed choice of its variables, or None if it has
-            none. Equal formulas have equal values, so a vote need not compare answers whose values
-            differ.
+        values: for each answer, its value at one fixed choice of its variables, or None if no value
+            is known. Equal formulas have equal values, so a vote need not compare answers whose
+            values differ.
     """
 
     equal: bool
@@ -76,8 +76,8 @@ def compare(first: str, second: str, tolerance: float | None = None) -> Comparis
 
     Args:
         first, second: canonical texts; the relation is symmetric.
-        tolerance: largest absolute difference of two numbers that counts as none, as given by the
-            data set, if one of them is written in digits; None requires exact equality.
+        tolerance: largest absolute difference at which two numbers count as equal, as given by the
+            data set. It applies if one of them is written in digits. None requires exact equality.
 
     Raises:
         UndecidedError: the limits on size don't allow a decision.
@@ -166,7 +166,7 @@ def _same_form(first: str, second: str) -> tuple[str, str]:
 
 
 def _decided(one: Any, two: Any) -> bool | None:
-    """Whether two parsed answers are equal; None where no exact rule knows them."""
+    """Whether two parsed answers are equal; None if no exact rule applies to them."""
     if isinstance(one, sympy.Expr) and isinstance(two, sympy.Expr):
         if one == two or one in _INFINITE or two in _INFINITE:
             return bool(one == two)
@@ -200,7 +200,7 @@ def _all_decided(pairs: Iterable[tuple[Any, Any]]) -> bool | None:
 
 
 def _simplified(first: str, second: str) -> bool:
-    """Whether sympy's rules make the same of two formulas that have functions unknown here."""
+    """Whether sympy's rules prove that two formulas with functions unknown here are equal."""
     one, two = parse(first, evaluate=True), parse(second, evaluate=True)
     if one is None or two is None:
         return False
@@ -208,7 +208,7 @@ def _simplified(first: str, second: str) -> bool:
         values = [complex(sympy.N(_at_fixed_point(formula), 15)) for formula in (one, two)]
     except (MemoryError, RecursionError):
         raise
-    except Exception:  # evaluating an odd formula raises whatever it pleases
+    except Exception:  # evaluating an odd formula may raise any error
         pass
     else:
         if abs(values[0] - values[1]) > _APART * max(map(abs, values)):
@@ -226,11 +226,11 @@ def _at_fixed_point(formula: Any) -> Any:
 
 
 def parse(text: str, *, evaluate: bool = False) -> Any | None:
-    """A sympy object, or None if the text is no mathematics the grammar knows.
+    """A sympy object, or None if the grammar does not know the text as mathematics.
 
     Without `evaluate` sympy computes nothing, so that a huge power stays a power.
     """
-    # Sets and relations have no form that sympy has not evaluated.
+    # sympy has no unevaluated form of sets and relations.
     evaluate = evaluate or _SET.search(text) is not None
     number = plain_number(text)
     if isinstance(number, Fraction):
@@ -243,7 +243,7 @@ def parse(text: str, *, evaluate: bool = False) -> Any | None:
             return _with_imaginary_unit(parsed)
         except MemoryError:
             raise
-        except Exception as error:  # the grammar raises whatever it pleases
+        except Exception as error:  # the grammar may raise any error
             if evaluate:
                 if isinstance(error, RecursionError):
                     raise
@@ -252,16 +252,17 @@ def parse(text: str, *, evaluate: bool = False) -> Any | None:
 
 
 def _with_imaginary_unit(parsed: Any) -> Any:
-    """The same with `i` as the imaginary unit, unless a sum counts with it."""
+    """The same with `i` as the imaginary unit, unless `i` may be the index of a sum or product."""
     units = {symbol for symbol in parsed.free_symbols if symbol.name == "i"}
     counted = parsed.has(sympy.Sum, sympy.Product)
     return parsed.xreplace(dict.fromkeys(units, sympy.I)) if units and not counted else parsed
 
 
 def _verified(first: str, second: str) -> bool:
-    """Whether math-verify finds two relations, intervals or sets equal, and no number is near only.
+    """Whether relations, intervals or sets are equal by math-verify, and no number is merely close.
 
-    It has no limit of its own: math-verify's is a signal, which works in a main thread only.
+    The call sets no limit of time: math-verify's limit is a signal, which works in a main thread
+    only.
     """
     one: Any = parse(first, evaluate=True)
     two: Any = parse(second, evaluate=True)
@@ -272,7 +273,7 @@ def _verified(first: str, second: str) -> bool:
 
 
 def _nearly(one: Any, two: Any) -> bool:
-    """Whether a number of one answer is close to one of the other, and none there is equal to it.
+    """Whether a number of one answer is close to numbers of the other, but equal to none of them.
 
     math-verify takes such numbers for equal.
     """

@@ -2,7 +2,7 @@ r"""Exact arithmetic: rationals, and numbers made of them by roots, roots of uni
 
 A rational is a `Fraction`. Any other number is a `Node`: intervals that hold it at every precision,
 and a separation bound. An interval without zero shows that a number is not zero. An interval that
-lies below the bound shows that it is zero. So neither answer is ever a rounding.
+lies below the bound shows that it is zero. So both decisions are exact.
 
 The bound is that of Burnikel, Funke, Mehlhorn, Schirra and Schmitt, "A separation bound for real
 algebraic expressions" (Algorithmica 55, 2009): a number U / L of two algebraic integers whose
@@ -21,16 +21,16 @@ from typing import Any
 import mpmath
 
 iv: Any = mpmath.iv
-"""Arithmetic of intervals, which its types describe in part."""
+"""mpmath's interval arithmetic, which its own types describe only in part."""
 
 MAX_BITS = 1 << 18
 """Longest numerator or denominator, in bits. Greatest common divisors of longer ones are slow."""
 
 MAX_PRECISION = 1 << 14
-"""Precision of intervals, in bits, at which a number that may be zero is given up."""
+"""Largest precision of intervals, in bits, with which a number is tested for zero."""
 
 _CONSTANT_PRECISION = 1 << 11
-"""The same for numbers with transcendental constants, whose zero intervals can't show."""
+"""The same for numbers with transcendental constants, which intervals can't prove to be zero."""
 
 _MAX_DEGREE = 1 << 12
 _SMALL_PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47)
@@ -41,7 +41,7 @@ class UndecidedError(ArithmeticError):
 
 
 class UnprovenError(UndecidedError):
-    """Two numbers agree to many digits, and no rule proves that they are equal."""
+    """Two numbers agree to many digits, but no rule proves that they are equal."""
 
 
 class UndefinedError(ArithmeticError):
@@ -53,9 +53,10 @@ class Node:
     """A number that is not known to be rational.
 
     Attributes:
-        enclose: an interval that holds the number, at the current precision of `mpmath.iv`.
-        upper, lower: logarithms to base 2 of the bounds u and l; infinite for a transcendental
-            number, which can be shown to differ from zero and never to be zero.
+        enclose: function that returns an interval that holds the number, at the current precision
+            of `mpmath.iv`.
+        upper, lower: logarithms to base 2 of the bounds u and l. They are infinite for a
+            transcendental number, which may be proven to differ from zero, but never to be zero.
         roots: generators of a field that holds the number, with the degree that each one adds.
         real: whether the number is real.
     """
@@ -190,7 +191,7 @@ def integer_power(base: Number, exponent: int) -> Number:
 
 
 def root(number: Number, degree: int, identity: Any) -> Number:
-    """The root that answers mean: odd roots of negative numbers are negative, others principal.
+    """The root as answers mean it: negative for odd roots of negative numbers, else principal.
 
     Args:
         number: the radicand.
@@ -242,7 +243,7 @@ def cosine(turns: Fraction) -> Number:
         return Fraction(known[order])
     if order > _MAX_DEGREE:
         raise UndecidedError("an angle of high order")
-    if order in (8, 12):  # so that they share the root with an answer that writes it
+    if order in (8, 12):  # so that they share the root with an answer that contains it
         value = multiply(root(Fraction(2 if order == 8 else 3), 2, 0), Fraction(1, 2))
         positive = turns < Fraction(1, 4) or turns > Fraction(3, 4)
         return value if positive else multiply(Fraction(-1), value)
@@ -374,7 +375,7 @@ def _taken_out(number: Fraction, degree: int) -> tuple[Fraction, int]:
 
 
 def integer_root(number: int, degree: int) -> int:
-    """The largest integer whose power is at most a positive integer."""
+    """The largest integer whose power of this degree is at most a positive integer."""
     if degree == 2:
         return math.isqrt(number)
     if number.bit_length() <= degree:
@@ -394,7 +395,7 @@ def _bits(*numbers: Fraction) -> None:
 
 
 def _at(number: Node, precision: int) -> Any | None:
-    """The interval at a precision, or None where it is too wide to be formed."""
+    """The interval at a precision; None if it can't be formed at this precision."""
     before, iv.prec = iv.prec, precision
     try:
         return number.interval()

@@ -1,18 +1,18 @@
 r"""Whether two formulas have the same value, decided exactly.
 
-A formula is a tree of sympy as the grammar parsed it, without any evaluation by sympy. It is
-evaluated here at points: each variable is a rational number there. At each point the difference of
-two formulas is an exact number (`exact_numbers`), whose zero is decided and never rounded.
+A formula is a tree of sympy as the grammar parsed it, without any evaluation by sympy. Here it is
+evaluated at points, at which each variable is a rational number. At each point the difference of
+two formulas is an exact number (`exact_numbers`). Whether it is zero is decided without rounding.
 
 Constants such as pi, e, ln 2 or sin 1 are treated in two ways:
 
 - formally, as rational numbers close to their values: if the difference is zero for these, the
   formulas are equal whatever the constants are;
-- truly, as numbers that intervals enclose: if no interval of the difference holds zero, the
+- truly, as numbers that intervals enclose: if an interval of the difference does not hold zero, the
   formulas differ.
 
-Variables are real, and a point at which one of the formulas has no real value is outside its
-domain. So the square root of x^2 is not x, and the square root of 1/m is 1 by the square root of m.
+Variables are real. A point at which one of the formulas has no real value is outside its domain. So
+the square root of x^2 is not x, but the square root of 1/m is 1 divided by the square root of m.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _MAX_TERMS = 2000
 """Most terms of a sum or a product that are taken one by one."""
 
 _MAX_FACTOR = 1 << 10
-"""Largest number whose multiples are split off a number of which the logarithm is taken."""
+"""Factors below this are split off a number before its logarithm is taken."""
 
 _MAX_ROOT = 24
-"""Largest degree of a root of a constant, such as e^(1/24), that is related to the constant."""
+"""Largest degree of a root of a constant, such as e^(1/24), that is computed from the constant."""
 
 _POINTS = 6
 _WHOLE = (7, 4, 11, 3, 18, 5, 26)
@@ -53,7 +53,7 @@ def same_value(one: Any, two: Any) -> bool:
 
     Raises:
         UnknownError: a formula holds something unknown, or no point is in both domains.
-        UndecidedError: the values agree to many digits, and no rule proves that they are equal.
+        UndecidedError: the values agree to many digits, but no rule proves that they are equal.
     """
     symbols = one.free_symbols | two.free_symbols
     whole = _in_exponents(one) | _in_exponents(two)
@@ -95,7 +95,7 @@ def within(one: Any, two: Any, tolerance: Fraction) -> bool:
     """Whether two constants differ by at most a tolerance.
 
     Raises:
-        UnknownError: one has variables, no value or one that is unknown here.
+        UnknownError: a formula has variables, or no value that is known here and real.
         UndecidedError: the difference is too close to the tolerance.
     """
     if one.free_symbols or two.free_symbols:
@@ -111,12 +111,12 @@ def within(one: Any, two: Any, tolerance: Fraction) -> bool:
 
 
 def fixed_point(formula: Any) -> Point:
-    """A positive value for each variable, which follows from its name."""
+    """A positive value for each variable, determined by its name."""
     return next(_points(formula.free_symbols, set()))
 
 
 def fixed_value(formula: Any) -> complex | None:
-    """Value of a formula at the fixed point; None if it has none that is known."""
+    """Value of a formula at the fixed point; None if no value is known."""
     try:
         value = Evaluation(fixed_point(formula)).value(formula)
         if formula.free_symbols and not (numbers.is_real(value) or formula.has(sympy.I)):
@@ -184,8 +184,8 @@ class Evaluation:
 
     Args:
         point: value of each variable.
-        shift: 0 for the constants' true values; otherwise they are rational numbers close to these,
-            others for each shift.
+        shift: 0 for the constants' true values. With another shift, constants are rational numbers
+            close to these values, different ones for each shift.
 
     Attributes:
         has_constants: whether a value depended on a constant.
@@ -398,7 +398,7 @@ class Evaluation:
         return int(value)
 
     def _multiple(self, formula: Any, units: tuple[Any, ...]) -> Fraction | None:
-        """The rational that, times the units, is the formula; None if there is none."""
+        """The rational whose product with the units is the formula; None if there is none."""
         if isinstance(formula, sympy.Add):
             parts = [self._multiple(part, units) for part in formula.args]
             return None if None in parts else sum(parts, Fraction(0))  # pyright: ignore
@@ -459,7 +459,7 @@ def _whole_logarithm(value: Fraction, base: Fraction) -> Fraction | None:
 
 
 def _factors(value: Fraction) -> dict[int, int]:
-    """Exponents of the factors of a positive rational; the last factor may be no prime."""
+    """Exponents of the factors of a positive rational; the last factor may not be a prime."""
     exponents: dict[int, int] = {}
     for number, step in ((value.numerator, 1), (value.denominator, -1)):
         for divisor in range(2, _MAX_FACTOR):

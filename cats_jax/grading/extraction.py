@@ -12,7 +12,7 @@ MAX_BARE_CHARS = 2000
 """Longest text without any mark that is taken for an answer."""
 
 _IS = r"(?:is|are|was|equals?|becomes|(?:will|would|must|should) be)\b|:|="
-# What follows says something about the answer, and not what it is.
+# A remark about the answer follows, not the answer itself.
 _REMARK = r"(?![\s*_:]*(?:correct|incorrect|wrong|right|clear|obvious|reasonable|below|above)\b)"
 _ANSWERS = rf"answers?[*_]*\s*(?:(?:to|of|for)\s[^.:\n]{{1,60}}?\s)?(?:{_IS}){_REMARK}"
 _FINAL = re.compile(rf"\bfinal\s+{_ANSWERS}", re.IGNORECASE)
@@ -42,7 +42,7 @@ _REASON = re.compile(
 _OPENING, _CLOSING = "([{", ")]}"
 
 _HASHES = re.compile(r"(?:^|(?<=\s))####(?!#)[ \t]*(\S[^\n]{0,200})$", re.MULTILINE)
-# The same mark begins a heading in Markdown: words may follow a number as its unit only.
+# The same mark begins a heading in Markdown, so words may follow a number only as its unit.
 _COUNT = re.compile(
     r"[-+−]?\s?[$€£¥]?\s?[-−]?(?:\d[\d.,]*\d|\d)(?:\s?/\s?\d+|\s\d+/\d+)?"
     r"\s?(?:[%°]|USD\b)?(?:\s[a-z°][a-z/²³^\d]*){0,6}"
@@ -64,8 +64,8 @@ def final_answer(text: str) -> str | None:
     r"""The answer that a text marks as final, or None.
 
     Closed boxes take precedence over the last "final answer is ...", which takes precedence over
-    the last line of the form `#### 42`. Thinking between tags holds no answer. The time is linear
-    in the length of the text.
+    the last line of the form `#### 42`. Thinking between tags is ignored. The time is linear in the
+    length of the text.
     """
     return _final(without_thinking([text]))
 
@@ -154,12 +154,12 @@ def _without_prose(sentence: str) -> str:
 
 
 def _is_prose(answer: str, rest: str) -> bool:
-    """Whether what follows a comma is no further item of an answer."""
+    """Whether the text after a comma is prose, not a further item of an answer."""
     item = re.sub(r"^\s*(?:and|or)\s", "", rest).strip()
     words = _WORD.findall(item.split(",")[0])
     if words and not _has_words(answer):
         return words[0] not in _FUNCTIONS and bool(re.match(r"(?:[aA]\s+)?[a-zA-Z]{2}", item))
-    # A list of names goes on with names.
+    # A list of names continues with names.
     return len(words) > 2 or (len(words) == 1 and words[0].islower() and answer[:1].isupper())
 
 
@@ -168,7 +168,7 @@ def _has_words(text: str) -> bool:
 
 
 def _value(line: str) -> str | None:
-    """The answer that a line alone is: a count with its unit, or a formula without words."""
+    """A whole line as an answer: a count with its unit, or a formula without words; else None."""
     if len(line) > MAX_BARE_CHARS:
         return None
     line = line.strip().strip("*_`= \t").rstrip(".,;:").rstrip("*_` \t").strip()
@@ -181,7 +181,7 @@ def _value(line: str) -> str | None:
 
 
 def _result(text: str) -> str | None:
-    """What a calculation in numbers alone comes to: `56` of `7*8 = 56`."""
+    """The text, or only the result if it is a calculation in numbers: `56` of `7*8 = 56`."""
     before, _, after = text.rpartition("=")
     if after.strip() and all(_CALCULATION.fullmatch(part) for part in before.split("=")):
         text = after

@@ -23,7 +23,7 @@ MAX_ANSWER_CHARS = 2000
 MAX_DEPTH = 50
 """Answers with deeper nested brackets are not compared, because parsing takes exponential time.
 
-They are the same only if their spellings or their numbers are.
+They count as the same only if their spellings or their numbers are equal.
 """
 
 _MEMORY = 1 << 14
@@ -54,7 +54,7 @@ class MathJudge:
     A text is never run as code, and its comparison can cost no more than the limits.
 
     One object may be used from many threads; a copy sent to another process has workers of its
-    own. `close` ends the workers; so does the end of the process.
+    own. The workers end with `close` or with the process.
     """
 
     def __init__(self, *, workers: int = 2, seconds: float = 5.0, memory_mb: int = 1024) -> None:
@@ -100,7 +100,7 @@ class MathJudge:
         Args:
             prediction: text whose answer is extracted; a text without an answer is wrong.
             gold: a bare answer, or a text that marks its answer as final.
-            tolerance: largest absolute difference of numbers that counts as none, if the data set
+            tolerance: largest absolute difference at which numbers count as equal, if the data set
                 allows one.
         """
         answer = given_answer(prediction)
@@ -121,7 +121,7 @@ class MathJudge:
                 )
         one, two = self._spell(first), self._spell(second)
         if one.text == two.text:
-            # What is nothing but spaces and full stops is no answer to agree on.
+            # Two texts of only spaces and full stops are not answers that agree.
             return Grade(bool(one.text))
         if not one.text or not two.text:
             return Grade(False)

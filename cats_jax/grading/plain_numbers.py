@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 MAX_DIGITS = 1000
-"""Longest text that is read as a number. Python refuses some longer ones, and they are slow."""
+"""Longest text that is read as a number. Python refuses some longer numbers, and others are
+slow."""
 
 _UNSIGNED = r"(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d*)?|\.\d+"
 _DECIMAL = re.compile(rf"([+-]?)({_UNSIGNED})")
@@ -32,7 +33,7 @@ PlainNumber = Fraction | BasedNumber
 
 
 def plain_number(text: str) -> PlainNumber | None:
-    r"""The exact number that a canonical text is, or None.
+    r"""The exact number that a canonical text denotes, or None.
 
     Numbers are integers with or without thousands separators, decimals, `5e3`, `a/b`,
     `\frac{a}{b}`, mixed numbers, and digits with a base as subscript.
@@ -57,7 +58,7 @@ def plain_number(text: str) -> PlainNumber | None:
 
 
 def is_numeral(text: str) -> bool:
-    """Whether a canonical text is a number in digits, such as 42 or -1,234.5, and no formula."""
+    """Whether a canonical text is a number in digits, such as 42 or -1,234.5, and not a formula."""
     return len(text) <= MAX_DIGITS and _DECIMAL.fullmatch(text) is not None
 
 

@@ -1,7 +1,7 @@
-r"""Sums of numbers that are too long to be written out, such as 2^(10^9) - 1, as factors.
+r"""Sums of numbers that are too long to be written out, such as 2^(10^9) - 1, in factors.
 
 A term is a product of powers. The ratio of two terms of a sum is often short, as that of 2^(10^9)
-and 4^(5*10^8), so terms are brought together whose ratios can be computed.
+and 4^(5*10^8). So terms whose ratios can be computed are added up.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def is_zero_sum(terms: list[Any]) -> bool:
     """Whether the sum of several constant formulas is zero.
 
     Raises:
-        UndecidedError: a formula is no product of powers and factorials of rationals, or several
-            parts are left whose sizes are close.
+        UndecidedError: a formula is not a product of powers and factorials of rationals, or several
+            parts of similar sizes remain.
     """
     groups: list[tuple[_Term, Fraction]] = []
     for formula in terms:
@@ -59,7 +59,7 @@ def is_zero_sum(terms: list[Any]) -> bool:
 
 
 def _terms(formula: Any) -> list[_Term]:
-    """The terms of a formula whose products of sums are multiplied out."""
+    """The terms of a formula, with products of sums multiplied out."""
     if isinstance(formula, sympy.Add):
         return [term for part in formula.args for term in _terms(part)]
     if not isinstance(formula, sympy.Mul):
@@ -130,7 +130,7 @@ def _small(term: _Term) -> Fraction:
 
 
 def _factors(number: int) -> _Term:
-    """A positive integer, by its small primes; what is left may be no prime."""
+    """A positive integer as powers of small primes; the remaining factor may not be a prime."""
     powers: Counter[int] = Counter()
     for divisor in range(2, _MAX_FACTOR):
         while number % divisor == 0:

@@ -82,7 +82,7 @@ def _list(items: list[str]) -> Structure:
 def _split(text: str, *, separators: bool = False) -> list[str]:
     """Parts between the commas and semicolons that no bracket encloses.
 
-    With `separators`, a part between semicolons that is a number with thousands is one.
+    With `separators`, a part between semicolons is not divided if it is a number such as 1,234.
     """
     parts = _between(text, ";")
     if separators and len(parts) > 1:

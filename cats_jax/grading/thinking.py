@@ -22,8 +22,9 @@ _TAG = re.compile("|".join(re.escape(tag) for pair in _TAGS for tag in pair), re
 def without_thinking(steps: Iterable[str]) -> str:
     """The last of several steps without the thinking in it; "" if there is no step.
 
-    A thought may begin in one step and end in another, and an unclosed one ends with the text. What
-    stands before a closing tag alone is a thought, which the prompt has opened.
+    A thought may begin in one step and end in another. An unclosed thought ends with the text. If a
+    closing tag has no opening tag, the prompt opened the thought, and all text before the tag is
+    part of it.
     """
     outside, thinking = "", False
     for step in steps:
@@ -37,6 +38,6 @@ def without_thinking(steps: Iterable[str]) -> str:
             thinking, start = opens, tag.end()
         if not thinking:
             parts.append(step[start:])
-        # A blank keeps apart what the thought stood between.
+        # A blank separates the texts before and after a thought.
         outside = " ".join(parts)
     return outside

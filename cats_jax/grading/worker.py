@@ -22,9 +22,9 @@ _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)")
 
 
 def main() -> None:
-    """Serve until standard input ends; `sys.argv` has CPU seconds a request and bytes of memory."""
+    """Serve until standard input ends. `sys.argv`: CPU seconds per request, bytes of memory."""
     seconds, memory = float(sys.argv[1]), int(sys.argv[2])
-    # Nothing but replies may go to the pipe.
+    # Only replies may go to the pipe.
     replies = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
@@ -57,7 +57,7 @@ def main() -> None:
             reply = {"error": MEMORY}
         except RecursionError:
             reply = {"error": "nested too deeply"}
-        except Exception as error:  # one pair's fault must not reach the next
+        except Exception as error:  # a fault in one pair must not affect the next pair
             reply = {"error": f"{type(error).__name__} while comparing"}
         signal.setitimer(signal.ITIMER_PROF, 0)
         replies.write(json.dumps(reply) + "\n")
@@ -70,7 +70,7 @@ def _number(text: str, *_: object, **__: object) -> Any:
 
     if not _NUMBER.fullmatch(text):
         raise ValueError("text is never evaluated as Python")
-    # A decimal is exactly the number it says.
+    # A decimal is exactly the number that it denotes.
     return sympy.Rational(text)
 
 

@@ -1,8 +1,8 @@
 """A pool of processes that compare answers, each killed and replaced when it breaks a limit.
 
 The processes run a program of their own (`worker`). They are not forks, because a fork of a process
-that runs JAX may deadlock, and not made by `multiprocessing`, which would run the user's main
-module again. The pool works from any thread, in notebooks, in Ray actors and under asyncio. A
+that runs JAX may deadlock. They are not made by `multiprocessing`, because it would run the user's
+main module again. The pool works from any thread, in notebooks, in Ray actors and under asyncio. A
 worker ends when its owner dies, because its standard input is closed.
 """
 
@@ -97,7 +97,7 @@ class WorkerPool:
             # A forked child has its parent's pipes, but must not talk on them.
             if self._owner != os.getpid():
                 self._all = [_Worker(self._seconds, self._memory_mb) for _ in range(self._workers)]
-                # The last one used comes first: no more are started than are needed.
+                # The worker used last is used again first, so that no more are started than needed.
                 self._idle: queue.LifoQueue[_Worker] = queue.LifoQueue()
                 for worker in self._all:
                     self._idle.put(worker)
@@ -129,9 +129,9 @@ class _Worker:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
-                # Sets and dictionaries of symbols in the same order every time.
+                # Sets of symbols then have the same order in every process.
                 env={**os.environ, "PYTHONHASHSEED": "0"},
-                # Ctrl-C is for the owner.
+                # Ctrl-C must reach the owner only.
                 start_new_session=True,
                 bufsize=0,
             )
