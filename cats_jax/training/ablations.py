@@ -1,6 +1,7 @@
 """Tables of trainings that differ in one thing: the rows of `ablations.yaml` in this folder.
 
-Every row is trained with several seeds on a step bank and played on the questions of another one.
+Every row is trained with several seeds on a step bank and evaluated on the questions of another
+one.
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ ABLATIONS_FILE = pathlib.Path(__file__).with_name("ablations.yaml")
 _KEYS = ("config", "set")
 
 SIZES = (16, 64)
-"""Values of N at which the rows are played."""
+"""Values of N at which the rows are evaluated."""
 
 PRICE = 0.2
-"""Price of 100 candidates, which counts for all rows; it is also a feature of some controllers."""
+"""Price of 100 candidates in the value of every row; it is also a feature of some controllers."""
 
 _QUESTIONS = 1000
 """Number of draws of a question and a PRM per N; the draws are the same for every row and seed."""
@@ -99,20 +100,20 @@ def run(
     seed: int = 0,
     report: Callable[[str], None] = print,
 ) -> dict[str, list[Result]]:
-    """Train and play every row of some tables. Finished rows are read from `output`.
+    """Train and evaluate every row of some tables. Finished rows are read from `output`.
 
     Args:
         tables: names of the tables; None: all tables of `file`.
         output: folder for `TABLE/ROW/result.json` and a checkpoint per seed.
         bank: bank of training questions.
-        test: bank of the questions on which rows are played.
+        test: bank of the questions on which rows are evaluated.
         calibration: calibration of the PRMs, see `questions.bank_questions`.
         actions: name of an action table, in place of the configurations' own.
         file: YAML file of the tables.
         num_seeds: controllers per row, at least 2.
         num_iterations: iterations of every training, in place of the configurations' own.
         settings: "NAME=VALUE" for every row, applied after its own, see `train.configure`.
-        seed: random seed of the trainings and of the play.
+        seed: random seed of trainings and evaluations.
         report: called with lines of progress.
 
     Returns:
@@ -120,7 +121,7 @@ def run(
 
     Raises:
         BadInputError: a table is unknown, there are fewer than two seeds, a row needs a calibration
-            and there is none, the banks don't fit, or `output` holds rows of other settings.
+            and none is given, the banks don't fit, or `output` holds rows of other settings.
     """
     if num_seeds < 2:
         raise BadInputError(f"num_seeds={num_seeds}: an interval needs at least 2")

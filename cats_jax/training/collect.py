@@ -1,18 +1,18 @@
 """Collecting trajectories: every decision of searches with real models, for offline training.
 
-A folder of Parquet tables `decisions-00000.parquet`, ... with a manifest; a row per decision. The
-rows of one search are consecutive and in order of time. Columns:
+A folder holds Parquet tables `decisions-00000.parquet`, ... and a manifest. A row is one decision.
+The rows of one search are consecutive and in order of time. Columns:
 
     search          number of the search
     question        id of the question
     prm, strategy   labels; the strategy is the behaviour policy
     num_candidates  N
     seed            seed of the run
-    price           of 100 candidates in right answers, as the policy saw it
+    price           price of 100 candidates, in right answers, as the policy saw it
     step, phase     tick of the decision; phase >= 1
     node            candidate at which the decision was taken, 0 for the question itself
     features        f32[F], masked as the policy saw them, in the order of the manifest's names
-    available       candidates an action could ask for; it determines the legal actions
+    available       candidates that an action could request; it determines the legal actions
     action          row of the manifest's action table
     log_prob        log-probability of the action under the behaviour policy, nats; 0 if that is
                     deterministic
@@ -20,12 +20,13 @@ rows of one search are consecutive and in order of time. Columns:
     granted         candidates that the decision got
     spent           candidates of the whole search before this tick
     remaining       candidates of the whole search from this tick on
-    predecessor     row within the search of the decision before on the path, -1 for none
+    predecessor     row, within the search, of the previous decision on the path; -1 for none
     ends            surviving paths that had their last decision here
     correct         whether the search's final answer is right
 
-A decision has one transition to each decision it precedes and `ends` transitions to an end;
-one-step methods learn from these. Monte-Carlo returns need `correct`, `price` and `remaining`.
+A decision has one transition to each decision that has it as predecessor, and `ends` transitions to
+an end. One-step methods learn from these transitions. Monte-Carlo returns need `correct`, `price`
+and `remaining`.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ class Decisions:
     Attributes:
         columns: arrays [R] by name, [R, F] for the features; see the module's docstring.
         feature_names: names of the features.
-        actions: action table whose rows the column `action` holds.
+        actions: action table; the column `action` holds numbers of its rows.
         manifest: manifest of the folder.
     """
 
@@ -109,7 +110,7 @@ def collect_decisions(
             `cats_random`, ...) and share one action table.
         models: source of the recipe's models.
         folder: folder of the trajectories, created if it does not exist.
-        judge: judge of whether two answers are equal; default: that of `cats-jax evaluate`.
+        judge: decides whether two answers are equal; default: that of `cats-jax evaluate`.
         block_size: questions per table.
         report: called with the number of finished searches and the number of all searches.
 
@@ -170,9 +171,9 @@ def collect_decisions(
 
 
 def _learned_by(specs: Sequence[StrategySpec]) -> dict[str, str]:
-    """Questions that controllers among the strategies were trained on: id -> digest of the text.
+    """Questions on which controllers among the strategies were trained: id -> digest of the text.
 
-    Whoever imitates a controller has learned from these, too.
+    A controller that imitates them has learned from these questions, too.
     """
     paths = {path for path in map(controller_of, specs) if path is not None}
     infos = [read_info(path) for path in sorted(paths)]
@@ -249,7 +250,8 @@ def decision_rows(
             }
         )
         last_of[node] = row
-    # A kept candidate without a valid child ends its path; the others end in a child or are pruned.
+    # A kept candidate without a valid child ends its path. Other paths go through a child or are
+    # pruned.
     goes_on = {c.parent for c in result.candidates if c.invalid is None}
     for candidate in result.candidates:
         if candidate.kept and candidate.id not in goes_on:
@@ -264,8 +266,8 @@ def load_decisions(folder: str | pathlib.Path) -> Decisions:
     """Read the trajectories of a folder, complete or not.
 
     Raises:
-        BadInputError: no such folder, another format or an earlier one, other features than this
-            version has, no table yet, or a damaged one.
+        BadInputError: the folder does not exist, has another or an earlier format, has other
+            features than this version, or has no table yet or a damaged one.
     """
     with reading(f"{KIND.name} {str(folder)!r}", f"collect them anew by `{KIND.command}`"):
         return _load(pathlib.Path(folder))

@@ -1,8 +1,8 @@
-"""Training on-line: the learner around a real policy and real PRMs, as in Algorithm 1.
+"""On-line training: the learner with a real policy and real PRMs, as in Algorithm 1.
 
-Every iteration searches questions with the sampling policy and makes one update from all their
-decisions, by the code that trains in the graph (`learners.make_trainer`). The training is saved
-after every iteration, and a killed one goes on with the iteration that it was at.
+Every iteration searches questions with sampled actions and makes one update from all decisions. The
+same code makes the updates of trainings in the graph (`learners.make_trainer`). The training is
+saved after every iteration. A killed training resumes with the iteration that was in progress.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def train_online(
     judge: AnswerJudge | None = None,
     report: Callable[[str], None] = print,
 ) -> pathlib.Path:
-    """Train one controller, or go on with its training; write `output/seed-0` at the end.
+    """Train one controller, or resume its training; write `output/seed-0` at the end.
 
     Args:
         path: recipe as for `cats-jax evaluate`. Its policy, PRMs, calibration, questions,
@@ -69,7 +69,7 @@ def train_online(
         output: folder of the training.
         prms: labels of the PRMs to train with; default: all of the recipe's.
         seed: seed of the training.
-        start: controller whose networks it starts with; default: random ones.
+        start: controller whose networks the training starts with; default: random ones.
         judge: judge of the answers; default: that of `cats-jax evaluate`.
         report: called with lines of progress.
 
@@ -146,7 +146,7 @@ def _iterate(
     output: pathlib.Path,
     report: Callable[[str], None],
 ) -> None:
-    """Make the iterations that are left."""
+    """Run the remaining iterations."""
     trainer = learners.make_trainer(config)
     draw, learn = jax.jit(trainer.draw), _learner(config, trainer)
     total = config.num_iterations
@@ -166,7 +166,7 @@ def _iterate(
 
 
 def _learner(config: learners.TrainConfig, trainer: learners.Trainer) -> Callable[..., Any]:
-    """The compiled `trainer.learn`, of searches as `Played`."""
+    """`trainer.learn`, compiled, for searches given as `Played`."""
     finish = functools.partial(
         episodes_of,
         terminal_weight=config.terminal_weight,
@@ -186,7 +186,7 @@ def _recipe(path: str | pathlib.Path, prms: tuple[str, ...] | None) -> Recipe:
     """The recipe with the PRMs of the training.
 
     Raises:
-        BadInputError: the recipe is wrong, has limits that a training does not know, or has no
+        BadInputError: the recipe is wrong, has limits that trainings do not support, or has no
             such PRM.
     """
     recipe = load_recipe(path)
@@ -218,7 +218,7 @@ def _manifest(
     seed: int,
     start: checkpoint.Checkpoint | None,
 ) -> dict[str, Any]:
-    """The manifest of the folder: what a training that goes on must share with its beginning."""
+    """The manifest of the folder, in which a resumed training must agree with its beginning."""
     settings = {
         **without_memory(
             {
@@ -259,10 +259,10 @@ def _load(
 def _questions_info(
     config: learners.TrainConfig, questions: QuestionSet, seed: int
 ) -> dict[str, Any]:
-    """The checkpoint's entries on the questions that were asked."""
+    """The checkpoint's entries on the questions that were searched."""
     per_iteration = sum(batch.num_questions for batch in learners.make_trainer(config).batches)
     number, size = config.num_iterations * per_iteration, len(questions.questions)
-    # After one epoch all were asked.
+    # After one epoch all questions were searched.
     rows = sorted({question_at(place, size, seed) for place in range(min(number, size))})
     asked = [questions.questions[row] for row in rows]
     return {

@@ -1,7 +1,7 @@
-"""The searches of on-line training: which questions an iteration asks, and what it learns from.
+"""The searches of on-line training: the questions of an iteration, and what it learns from.
 
-An iteration is a function of the actor, its number and its draws alone, so that a training which
-was killed repeats it exactly.
+An iteration is a function of the actor, its number and its draws alone, so a killed training
+repeats it exactly.
 """
 
 from __future__ import annotations
@@ -87,7 +87,8 @@ class OnlineSearches:
     def search(self, actor: Any, iteration: int, draws: Sequence[Draws]) -> Searched:
         """Search the questions of an iteration.
 
-        A question of which a search failed is not learned from: its records are zeros.
+        If a search of a question fails, nothing is learned from it: the question's records are
+        zeros.
 
         Args:
             actor: parameters of the actor.
@@ -148,7 +149,7 @@ class OnlineSearches:
                 number, rollout = divmod(row, rollouts)
                 index = question_at(place + number, len(self._questions.questions), self._seed)
                 original = self._questions.questions[index]
-                # Each search has an id, and thereby random numbers, of its own.
+                # Each search has its own id, and therefore its own random numbers.
                 name = f"{original.id} #{place + number}.{rollout}"
                 terms = Terms(
                     num_candidates=sizes[number],
@@ -239,7 +240,7 @@ def _context(prm: CalibratedPrm, price: np.ndarray, rate: np.ndarray) -> search.
 
 
 def _in_slots(record: learners.Episode, slots: int) -> learners.Episode:
-    """A record with the first slots only: the driver's arrays are padded further."""
+    """A record with its first slots only, because the driver pads its arrays to more slots."""
     padded = record.source.shape[0]
 
     def first(leaf: Any) -> Any:
@@ -259,7 +260,7 @@ def _in_slots(record: learners.Episode, slots: int) -> learners.Episode:
 
 
 class _PrmOfQuestion:
-    """Several PRMs as one `StepScorer`, which asks for each path the PRM of its question."""
+    """Several PRMs as one `StepScorer`, which calls for each path the PRM of its question."""
 
     name = "the PRM of each question"
     # The context of each search has the sparsity of its own PRM.

@@ -1,8 +1,8 @@
-"""What an on-line training leaves after every iteration: its state, and a line of its curves.
+"""The files that on-line training writes after an iteration: its state and a line of its curves.
 
-`state.npz` has the learner's state with its optimisers and the number of finished iterations. It
-is replaced as a whole. The line of an iteration is written before the state that follows it: a
-training that was killed in between drops the line and makes the iteration again.
+`state.npz` has the learner's state with its optimisers and the number of finished iterations. It is
+replaced as a whole. The line of an iteration is written before the state. A training that was
+killed between the two drops the line and repeats the iteration.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Progress:
             start: learner state before the first iteration.
 
         Raises:
-            BadInputError: the folder's state is damaged, or another version's.
+            BadInputError: the folder's state is damaged or from another version.
         """
         self._folder = folder
         self.state, self.iteration = start, 0
@@ -110,7 +110,7 @@ def _named(state: learners.LearnerState) -> list[tuple[str, Any]]:
 def _load(path: pathlib.Path, like: learners.LearnerState) -> tuple[learners.LearnerState, int]:
     way_out = "restore it, or train anew with another --output"
     with reading(repr(str(path)), way_out, "can't be read"):
-        # It is written without compression, by which a small file could hold a large array.
+        # It is written without compression, because a small compressed file can hold a large array.
         with zipfile.ZipFile(path) as archive:
             if any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist()):
                 raise ValueError("it is compressed")

@@ -25,8 +25,8 @@ from ..specs.recipe import PolicySpec
 from ..world.simulator import SIMULATOR_FILE, load_simulator, simulator_names
 
 _HELD_OUT = 5
-"""Without a bank for validation, one question in this many is held out of training: a random choice
-that is always the same, because the levels of a bank's questions may follow a pattern."""
+"""Without a bank for validation, one question in this many is held out of training. The choice is
+random, because the levels of a bank's questions may follow a pattern. It is always the same."""
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ def bank_questions(
 def _load(
     folder: pathlib.Path, prms: Sequence[str] | None, calibrations: Calibrations
 ) -> LoadedBank:
-    # A bank of other models knows no embedded world.
+    # A bank of other models has no version of the embedded world.
     from_world = read_manifest(folder)["world"] is not None
     version = world_version(PolicySpec("weak"), ()) if from_world else None
     return load_bank(folder, prms=prms, calibrations=calibrations, world=version)

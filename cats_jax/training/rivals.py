@@ -32,7 +32,7 @@ class Figures:
         accuracy: f64[R, C, M]; share of right answers.
         candidates: f64[R, C, M]; mean candidates per question.
         cost: f64[R, C, M]; mean cost per question, in units of the price.
-        value: f64[R, C]; accuracy minus price of the cost, averaged over N.
+        value: f64[R, C]; accuracy minus price times cost, averaged over N.
         entropy: f64[R]; entropy of the frequencies of actions over all decisions, nats.
         top_action: f64[R]; share of the most frequent action.
     """
@@ -88,14 +88,15 @@ def compare(
     *,
     rivals: bool = True,
 ) -> Comparison:
-    """Play controllers, and perhaps their rivals, on the held-out questions.
+    """Evaluate controllers, and optionally their rivals, on the held-out questions.
 
     Args:
         config: configuration with which the controllers were trained.
         questions: questions, of which the held-out ones are played.
         actors: parameters of the controllers' actors, with a leading axis.
         key: PRNG key of the questions, which are the same for all policies; consumed.
-        rivals: whether to play the rivals too: every constant action, the threshold rule at many
+        rivals: whether to evaluate the rivals too: every constant action, the threshold rule at
+            many
             settings, and the random policy.
     """
     sizes = sorted(set(config.num_candidates))
@@ -167,7 +168,7 @@ def _rules(
 
 
 def _at_prices(figures: Figures, prices: Sequence[float]) -> Figures:
-    """Figures at every price of policies that do not depend on the price and were played once."""
+    """Figures at every price, of policies that do not depend on the price and were run once."""
     accuracy = np.repeat(figures.accuracy, len(prices), axis=1)
     candidates = np.repeat(figures.candidates, len(prices), axis=1)
     cost = np.repeat(figures.cost, len(prices), axis=1)
@@ -194,7 +195,7 @@ def _play(
     prices: Sequence[float],
     num_questions: int = _QUESTIONS,
 ) -> Figures:
-    """Play policies (params with leading axis `[R]`) at every price and N on the same questions."""
+    """Run policies (params with leading axis `[R]`) at every price and N on the same questions."""
     strategy = search.cats(policy, config.cats)
 
     @jax.jit

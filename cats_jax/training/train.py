@@ -1,9 +1,9 @@
 """Train controllers on the simulator, a step bank or trajectories, and write checkpoints.
 
-Several seeds train, entirely in the graph. Each seed's controller, every constant action, a
-threshold rule with many settings and the random policy are then played on the same held-out
-questions, so that the learned policy's rivals were chosen with at least as many trials as it was.
-Which seed is best in the live world is for a validation run to say (`recipes/choose.yaml`).
+Several seeds are trained, entirely in the graph. The controller of each seed is then compared with
+every constant action, a threshold rule with many settings and the random policy, on the same
+held-out questions. So the rivals are chosen with at least as many trials as the learned policy. A
+validation run decides which seed is best in live searches (`recipes/choose.yaml`).
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ _PARTS = 10
 
 CONFIGS = {
     "cats": learners.CATS,
-    # Ours, ranking and looking by P(step right); compared in docs/results/ablations.md.
+    # Ours: ranking and features use P(step right) for scores; see docs/results/ablations.md.
     "calibrated": dataclasses.replace(
         learners.CATS,
         cats=dataclasses.replace(learners.CATS.cats, calibrated=True, path_score="product"),
     ),
-    # The paper's method. It prints no action table: both tables are our choice, and that of
-    # "paper-bank" is the one whose sampling settings the shipped bank recipes record.
+    # The paper's method. The paper prints no action table: both tables are our choice. The shipped
+    # bank recipes record the sampling settings of the table of "paper-bank".
     "paper": learners.PAPER,
     "paper-bank": dataclasses.replace(
         learners.PAPER,
@@ -101,7 +101,7 @@ def run(options: TrainingOptions, *, report: Callable[[str], None] = print) -> l
     if options.trajectories is not None:
         rows, taught = load_rows(options.trajectories, train_config, options.prms)
         _check_held_out(taught, questions)
-        # In place of the bank's questions, which are only played on.
+        # These replace the bank's questions, which are used for the comparison only.
         learned = {"questions": list(taught), "texts": list(taught.values())}
         info |= {"source": "trajectories", **learned, "decisions": len(rows.weight_t)}
         info |= models_of(options.trajectories, options.prms)
@@ -162,7 +162,7 @@ def run(options: TrainingOptions, *, report: Callable[[str], None] = print) -> l
 
 
 def _run_online(options: TrainingOptions, report: Callable[[str], None]) -> pathlib.Path:
-    # Here, because it brings along the models, which no other training needs.
+    # Imported here, because it imports the models, which no other training needs.
     from ..models.source import ModelFolders
     from .online import train_online
 
@@ -196,14 +196,14 @@ _NOT_ONLINE = {
     "trajectories": "nothing is learned from recorded decisions; choose one of the two",
     "num_seeds": "one controller is trained; give another --seed and --output for another one",
 }
-"""Options that have no meaning on-line, and the way out."""
+"""Options that have no meaning on-line, and what to do instead."""
 
 
 def _start(options: TrainingOptions) -> checkpoint.Checkpoint | None:
     """The controller to start from.
 
     Raises:
-        BadInputError: there is none of that name, or another option contradicts it.
+        BadInputError: there is no such controller, or another option contradicts it.
     """
     if options.start is None:
         return None
@@ -255,13 +255,13 @@ def train_seeds(
     """
     training = learners.make_training(config, questions.environment)
     total = config.num_iterations
-    # Parts of one length: another length would be another program to compile.
+    # All parts have one length: another length would be another program to compile.
     length = total // max(parts for parts in range(1, _PARTS + 1) if total % parts == 0)
     indices = jnp.arange(total, dtype=jnp.int32)
     init, advance = jax.jit(training.init), None
     results = []
-    # One seed after another: `jax.vmap` would do, but on a CPU it is slower, because a batch's
-    # ticks can then no longer be skipped when all of its searches have ended.
+    # One seed after another. `jax.vmap` would do the same, but it is slower on a CPU: a batch's
+    # ticks could no longer be skipped after all of its searches have ended.
     for seed, key in enumerate(keys):
         state, iteration_keys = init(key)
         state = checkpoint.started_from(state, start)
@@ -306,8 +306,8 @@ def configure(
         num_iterations: number of iterations, in place of the configuration's.
         settings: "NAME=VALUE"; NAME is a field of `learners.TrainConfig`, dotted below it
             (learner.learning_rate, cats.reward.discount); commas separate the values of a list.
-            learner.algorithm=NAME (A2C, PPO or AWR) gives another algorithm than the
-            configuration's with its default settings, which the other settings then change.
+            learner.algorithm=NAME (A2C, PPO or AWR) sets another algorithm with its default
+            settings, which the other settings then change.
 
     Raises:
         BadInputError: a name, table or field is unknown, or a value is out of range.
@@ -361,7 +361,7 @@ def _parse(arguments: list[str], default: learners.TrainConfig) -> learners.Trai
                 learners.TrainConfig,
                 default=default,
                 args=arguments,
-                # The algorithm is chosen: its settings are options, not those of a subcommand.
+                # The algorithm is already chosen: its settings are options, not a subcommand's.
                 config=(tyro.conf.FlagConversionOff, tyro.conf.AvoidSubcommands),
             )
     except SystemExit:

@@ -24,21 +24,20 @@ def load_rows(
 ) -> tuple[search.Transition, Mapping[str, str]]:
     """Transitions to learn from, and digests of the texts of questions by id.
 
-    The questions are those that were asked, and those that the controllers among the behaviour
-    policies had been trained on.
+    The questions are those that were searched, and those on which the controllers among the
+    behaviour policies were trained.
 
     Args:
         folder: folder of trajectories.
-        config: configuration, whose reward and gae_lambda define the return of a decision: with
-            "outcome" and 1, that of the whole search from the decision on; with "paper" and 0, one
-            step along the path.
+        config: configuration. Its reward and gae_lambda define the return of a decision. With
+            "outcome" and 1, it is the return of the whole search from the decision on. With "paper"
+            and 0, it is the return of one step along the path.
         prms: labels of PRMs; only decisions of searches with one of them are used.
 
     Raises:
         BadInputError: there is no such folder, no decision has one of the PRMs, the action table is
-            not the configuration's, the configuration's algorithm or returns are for decisions of
-            the trained policy itself, or the price is for tokens and the algorithm does more than
-            imitate.
+            not the configuration's, the algorithm or the returns need decisions of the trained
+            policy itself, or the price is for tokens and the algorithm does more than imitate.
     """
     if isinstance(config.learner.algorithm, learners.PPO):
         raise BadInputError(
@@ -112,12 +111,12 @@ def _with_prms(folder: pathlib.Path, decisions: Decisions, prms: Sequence[str]) 
 def outcome_rows(
     decisions: Decisions, terminal_weight: float, *, charged: bool = True
 ) -> search.Transition:
-    """Every decision once, with its Monte-Carlo return: as `learners.question_returns`.
+    """Every decision once, with its Monte-Carlo return as in `learners.question_returns`.
 
     Args:
         decisions: decisions of any number of searches.
         terminal_weight: reward of a right answer.
-        charged: whether the return has the cost of the candidates; no tokens are recorded.
+        charged: whether the return includes the cost of candidates; tokens are not recorded.
     """
     columns = decisions.columns
     worth = terminal_weight * columns["correct"].astype(np.float32)
