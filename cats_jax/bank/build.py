@@ -1,8 +1,8 @@
 """Collecting a step bank: the questions of a recipe, block by block, into a folder.
 
-Where the recipe's allocation reads scores, the policy and all PRMs are loaded together, and the
-trees are scored while they grow. Otherwise the policy grows all trees alone, then one PRM after
-another scores them, and one model is in memory at a time.
+If the recipe's allocation reads scores, the policy and all PRMs are loaded together, and the trees
+are scored while they grow. Otherwise the policy grows all trees alone. Then one PRM after another
+scores them, so that only one model is in memory at a time.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def collect_bank(
     block_size: int = BLOCK_SIZE,
     report: Callable[[float, int], None] = lambda done, total: None,
 ) -> pathlib.Path:
-    """Collect the blocks and the columns of scores of a bank that are not in its folder yet.
+    """Collect the missing blocks and the missing columns of scores of a bank.
 
     A question's tree depends on the question and the recipe only. A collection that was killed and
     started again therefore holds the same rows. A bank that the policy grew alone can be continued
@@ -68,11 +68,11 @@ def collect_bank(
         recipe: recipe of the bank.
         models: source of the recipe's models.
         folder: folder of the bank, created if it does not exist.
-        judge: judge of whether two answers are equal; default: that of `cats-jax evaluate`.
+        judge: decides whether two answers are equal; default: that of `cats-jax evaluate`.
         block_size: questions per block.
-        report: called with the finished and with all parts of the work. A part is a question whose
-            tree is grown, or a question whose tree is scored afterwards by one PRM. Within a block
-            the finished part is an estimate.
+        report: called with the numbers of finished parts and of all parts of the work. A part is a
+            question whose tree is grown, or a question whose tree is scored afterwards by one PRM.
+            Within a block the finished part is an estimate.
 
     Raises:
         BadInputError: something in the recipe can't work, or the folder holds another bank.
@@ -109,7 +109,7 @@ def collect_bank(
 def _with_added_prms(
     folder: pathlib.Path, old: dict[str, Any], new: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The manifest `old` of a bank, as if begun with the PRMs that `new` adds to the end.
+    """The manifest `old` of a bank, as if the bank began with the PRMs that `new` adds to the end.
 
     Raises:
         BadInputError: `new` lacks a PRM of `old` or has them in another order, or PRMs can't be
@@ -180,7 +180,7 @@ class _Collection:
             judge = default_judge(self.recipe.questions)
         check_there((self.recipe.policy, *prms))
         check_models(self.models, self.recipe.policy, prms, self._work())
-        for spec in self.recipe.prms:  # also those that score when all trees are grown
+        for spec in self.recipe.prms:  # also those that score after all trees are grown
             self.models.check(spec)
         policy = self.models.policy(self.recipe.policy)
         for question in self.known.questions:
@@ -230,7 +230,7 @@ class _Collection:
         return {spec.label for spec in prms} <= set(known_sparsity(self.folder))
 
     def _reporter(self, number: int) -> Callable[[float], None]:
-        """What reports the share of a block that is done; the whole counts when it is written."""
+        """A reporter of a block's finished share; a whole block counts once it is written."""
         done, total = self._finished()
         size = 0.99 * len(self.blocks[number])
         return lambda share: self.report(done + share * size, total)
@@ -239,7 +239,7 @@ class _Collection:
         self.report(*self._finished())
 
     def _finished(self) -> tuple[int, int]:
-        """The finished parts of the work, as the files say, and all parts."""
+        """Number of finished parts of the work, by the files in the folder, and of all parts."""
         parts = [missing_blocks(self.folder, len(self.blocks))]
         if not self.recipe.allocation.reads_scores:
             for column in range(len(self.recipe.prms)):
@@ -250,7 +250,7 @@ class _Collection:
 
 
 def largest_work(recipe: BankRecipe, questions: int) -> Work:
-    """What a collection has at once, at most, with so many questions in a block."""
+    """Upper bound of a collection's concurrent work, for blocks of so many questions."""
     policy = recipe.policy
     return Work(
         questions=questions,
@@ -262,11 +262,11 @@ def largest_work(recipe: BankRecipe, questions: int) -> Work:
 
 
 def _release_models() -> None:
-    """Give the memory of models that nobody holds any more back to their devices."""
+    """Return the memory of models that are no longer used to their devices."""
     gc.collect()  # also frees models in reference cycles, and ends their engines
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available():
-        torch.cuda.empty_cache()  # an engine of the next model counts what the device has free
+        torch.cuda.empty_cache()  # the next model's engine measures the device's free memory
 
 
 def fingerprints(

@@ -1,18 +1,20 @@
 """Fit of the numbers of a PRM's calibration to the training questions of a bank.
 
 Banks have no step labels. A calibration by votes counts a step as right if some recorded completion
-from it is (the hard estimate of Wang et al., "Math-Shepherd", 2024). Many wrong steps have a
-completion that is right by luck.
+of it is right (the hard estimate of Wang et al., "Math-Shepherd", 2024). But many wrong steps have
+a completion that is right by luck.
 
-A calibration by likelihood therefore compares siblings. It weighs score against likelihood by a
-conditional logistic regression on matched pairs (Breslow & Day, "Statistical Methods in Cancer
-Research", volume 1, chapter 7, 1980): of two siblings, one with a right completion and one with a
-wrong one, which had the right one? What siblings share cancels, so that a path with a wrong step,
-to which a good PRM gives low scores while its completions are right by luck, says nothing about the
-PRM. Scale and intercept are those of a logistic regression of a step's share of right completions,
-relative to its best sibling's. Both read only nodes of which much is known: along their paths every
-step has at least half of its best sibling's share, and at least half of the best child's
-completions are right. The model is that of `search.calibration`.
+A calibration by likelihood therefore compares siblings. A conditional logistic regression on
+matched pairs sets the weights of score and likelihood (Breslow & Day, "Statistical Methods in
+Cancer Research", volume 1, chapter 7, 1980). In a pair, one sibling has a right completion and the
+other a wrong one. The regression predicts which of the two has the right one. What siblings share
+cancels. An example is a path with a wrong step: a good PRM gives it low scores, although some of
+its completions are right by luck. Such a path does not count against the PRM.
+
+Scale and intercept come from a logistic regression of a step's share of right completions, relative
+to the share of its best sibling. Both regressions use trusted nodes only. On the path to a trusted
+node, every step has at least half of its best sibling's share. At least half of the completions of
+the node's best child are right. The model is that of `search.calibration`.
 """
 
 from __future__ import annotations
@@ -46,8 +48,8 @@ class Figures:
 
     Attributes:
         cross_entropy: mean cross-entropy, nats.
-        pair: chance that of a right and a wrong sibling the right one has the higher probability;
-            ties count half; NaN if there is no such pair.
+        pair: probability that, of a right and a wrong sibling, the right one has the higher
+            prediction; ties count half; NaN if there is no such pair.
     """
 
     cross_entropy: float
@@ -66,15 +68,15 @@ def calibrate_bank(
     Args:
         bank: bank of training questions.
         held_out: bank for the figures; default: `bank`.
-        likelihood: whether the step's likelihood under the policy takes the place of the siblings'
-            votes; also fitted is then what a step without a score is worth.
+        likelihood: whether the step's likelihood under the policy replaces the siblings' votes.
+            Then the value of a step without a score is fitted too.
         seed: random seed of the groups of siblings.
 
     Returns:
         JSON values of a calibration file, as `calibrations.load_calibrations` reads it.
 
     Raises:
-        BadInputError: no right answer was ever reached, or always; the held-out bank has other
+        BadInputError: the bank has no right step or no wrong one, or the held-out bank has other
             PRMs or shares questions.
     """
     fitted_on = sample_candidates(bank, seed)
@@ -176,7 +178,7 @@ def fit_logistic(
         inputs: f[C, D], one row per example.
         target: f[C], in [0, 1].
         weight: f[C], >= 0, weight of each example.
-        centre: D numbers, to which the ridge draws the coefficients.
+        centre: D numbers, toward which the ridge pulls the coefficients.
     """
     share = weight / weight.sum()
 
@@ -226,12 +228,12 @@ def _inputs(candidates: Candidates, column: int) -> np.ndarray:
 
 
 def _score_odds(score: np.ndarray) -> np.ndarray:
-    """Log-odds of clipped scores, as `search.calibrated_score` has them."""
+    """Log-odds of clipped scores, as in `search.calibrated_score`."""
     return logit(np.clip(score.astype(float), MIN_SCORE, 1 - MIN_SCORE))
 
 
 def _likelihood_odds(log_prob: np.ndarray) -> np.ndarray:
-    """Log-odds of clipped log-probabilities, as `search.calibrated_score` has them."""
+    """Log-odds of clipped log-probabilities, as in `search.calibrated_score`."""
     return logit(np.clip(np.exp(log_prob.astype(float)), MIN_PROBABILITY, 1 - MIN_PROBABILITY))
 
 

@@ -1,4 +1,4 @@
-"""What a step bank samples and scores, before anything is sampled."""
+"""The cost of a step bank, estimated before anything is sampled."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from .recipe import BankRecipe
 
 @dataclass(frozen=True)
 class BankCost:
-    """What the questions of a bank cost.
+    """Cost of the questions of a bank.
 
     Attributes:
-        paths: whole paths that every question is drawn, over all sampling settings.
+        paths: complete paths that are drawn for every question, over all sampling settings.
         samples: steps that the policy samples.
         sampled: tokens that it samples.
         scored: tokens that each PRM computes.
@@ -26,12 +26,12 @@ class BankCost:
 
 
 def bank_cost(recipe: BankRecipe, questions: int) -> BankCost:
-    """About the most that a bank of so many questions costs.
+    """Approximate upper bound on the cost of a bank of so many questions.
 
-    Every step is counted as if all paths went on and as long as it may get. Each step has as many
-    draws as paths, the few draws of revisited nodes, and those of the nodes that are drawn like the
-    root. What agrees is sampled as often, but scored once, and most paths end early: a bank costs
-    less, often by far.
+    Every path is counted as if it reached the last step, and every step as if it had its largest
+    length. The draws of a step are those of the paths, the few draws of revisited nodes, and those
+    of the nodes that are drawn like the root. Equal samples are scored only once, and most paths
+    end early. So a bank costs less, often by far.
     """
     allocation, prms = recipe.allocation, len(recipe.prms)
     root = sum(draws.root_draws for draws in allocation.draws)

@@ -1,12 +1,15 @@
 """Growing the trees of a step bank: breadth first, many questions at once.
 
-A tree's nodes are the distinct prefixes of a question, by text. Every node that may go on is drawn
-as often, under each sampling setting, as paths of that setting arrive at it: with R draws at the
-root a bank holds R independent paths of the setting, merged where they agree. A search that
-takes its draws from them without replacement has the same distribution as a search of the real
-models. Nodes that searches revisit, because a mixture of the settings reaches them or a PRM ranks
-them high, get a few more draws of every setting. The nodes of each depth that a PRM ranks best, to
-which a narrow search gives all of its candidates, are drawn as often as the root.
+The nodes of a tree are the distinct prefixes of a question's paths, by text. A node that can be
+continued is drawn, under each sampling setting, as often as paths of that setting arrive at it.
+With R draws at the root, a bank thus holds R independent paths of the setting, merged where they
+agree. A search that takes its draws from them without replacement has the same distribution as a
+search with the real models.
+
+Searches revisit some nodes, because a mixture of the settings reaches them or a PRM ranks them
+high. These nodes get a few more draws of every setting. A narrow search gives all of its candidates
+to the nodes that a PRM ranks best. The best nodes of each depth are therefore drawn as often as the
+root.
 """
 
 from __future__ import annotations
@@ -62,11 +65,12 @@ def grow(
         policy: policy that is sampled.
         prms: PRMs by label, in the order of the columns of scores; without PRMs the trees have no
             scores, which `score.score_column` adds later.
-        judge: judge of whether two answers are equal.
+        judge: decides whether two answers are equal.
         allocation: how often nodes are drawn.
-        max_depth: most steps of a path; the last one is written to the end.
+        max_depth: largest number of steps of a path; the last step continues to the end of the
+            answer.
         seed: random seed of all samples.
-        report: called after each step with the share of `max_depth` that is done.
+        report: called after each step with the finished share of `max_depth`.
     """
     trees = [_GrowingTree(question, known, judge, allocation, len(prms)) for question in questions]
     for depth in range(max_depth):
@@ -121,7 +125,7 @@ class _GrowingTree(ScoredTree):
         self._wrong_answers = AnswerClasses(judge)
         self._add_node(-1, "", 0, invalid=False)
         draws = [float(entry.root_draws) for entry in allocation.draws]
-        # How many paths arrive at a node: of each setting, and of a mixture of them at each step.
+        # Number of paths that arrive at a node: for each setting, and for a mixture of all.
         self._arrivals = {ROOT: np.array([*draws, max(draws)])}
         self._drawn_most: dict[int, int] = {}
         self._revisited: set[int] = set()
@@ -150,7 +154,8 @@ class _GrowingTree(ScoredTree):
     def request(self, node: int, setting: int, count: int, seed: int, to_end: bool) -> StepRequest:
         sampling = self._allocation.draws[setting].sampling
         path = self._paths[node]
-        # Single draws of all settings share a seed: they agree more often, and the tree is smaller.
+        # Single draws of all settings share a seed, so that they agree more often and the tree is
+        # smaller.
         name = "one" if count == 1 else str(setting)
         texts = [step.text for step in path]
         return StepRequest(
@@ -191,7 +196,7 @@ class _GrowingTree(ScoredTree):
         return range(self._first_new, len(self.nodes))
 
     def advance(self) -> None:
-        """Make the new nodes that can grow the frontier: not invalid, not done, read by a PRM."""
+        """Set the frontier to the new nodes that can grow: valid, not done, readable by a PRM."""
         nodes, prms = self.nodes, range(self._num_prms)
         self.frontier = [
             row
@@ -268,7 +273,7 @@ class _GrowingTree(ScoredTree):
             self._drawn_most[row] = int(counts.argmax())
 
     def _best_by_each_prm(self, count: int) -> set[int]:
-        """The union over PRMs of the `count` frontier nodes with the highest lowest step scores."""
+        """The union over PRMs of the `count` frontier nodes whose lowest step score is highest."""
         if not self._num_prms:
             return set()
         lowest = {row: self._lowest_scores(row) for row in self.frontier}

@@ -23,15 +23,16 @@ from .types import apart
 
 @dataclass(frozen=True)
 class LoadedBank:
-    """A bank as training and replays use it.
+    """A bank, loaded for training and replays.
 
     Attributes:
         arrays: arrays for `search.bank`.
         ids: ids of the questions, in the order of `arrays`.
         texts, gold: texts and right answers of the questions, in the same order.
         prms: labels of the PRMs, in the order of the PRM axis.
-        manifest: manifest of the folder, which says what the bank was collected from.
-        nodes: columns of the nodes, as `store.read_tables` gives them, with the rows of `arrays`.
+        manifest: manifest of the folder, which states what the bank was collected from.
+        nodes: columns of the nodes as from `store.read_tables`, but with parents as rows of
+            `arrays`.
     """
 
     arrays: search_bank.Bank
@@ -116,7 +117,7 @@ def _load(
     )
     sizes = np.array(questions["num_nodes"])
     roots = np.concatenate([[0], np.cumsum(sizes)[:-1]])
-    # Parents are numbered within their question; rows are of all questions together.
+    # The tables number parents within a question; the arrays number rows over all questions.
     nodes = {**nodes, "parent": nodes["parent"] + np.repeat(roots, sizes)}
     nodes["parent"][roots] = -1
     first_draw, drawn = _draw_lists(nodes["parent"], nodes["draws"], samplings)
@@ -237,7 +238,7 @@ def _draw_lists(
     cell = np.repeat(
         (parent[children, None] * settings + np.arange(settings)).ravel(), taken.ravel()
     )
-    # In random order within a list: a search takes them one after another.
+    # The order within a list is random, because a search takes its entries one after another.
     order = np.lexsort((np.random.default_rng(0).random(row.size), cell))
     first = np.concatenate([[0], np.cumsum(counts.ravel())])
     return first, row[order]

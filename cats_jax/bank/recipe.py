@@ -24,7 +24,7 @@ class BankRecipe:
     """Recipe of a step bank.
 
     Attributes:
-        policy, prms, questions, max_depth: as in `config.Recipe`.
+        policy, prms, questions, max_depth: as in `specs.recipe.Recipe`.
         allocation: how often the nodes of a tree are drawn, and under which settings.
         seed: random seed of all samples.
     """
@@ -51,7 +51,8 @@ def load_bank_recipe(path: str | pathlib.Path) -> BankRecipe:
     `seed`.
 
     Raises:
-        BadInputError: no such file, no YAML, an unknown key, or a value that breaks its rule.
+        BadInputError: the file does not exist or is not YAML, a key is unknown, or a value breaks
+            its rule.
     """
     content = load_mapping(path, "bank recipe")
     with naming(f"bank recipe {str(path)!r}"):
@@ -72,7 +73,7 @@ def _parse(content: Any) -> BankRecipe:
     if content.get("actions") is not None:
         _check_recorded(content["actions"], draws)
     shared = {key: content[key] for key in _SHARED if key in content}
-    # The rest of an evaluation's recipe is filled up, so that there is one place for its rules.
+    # The other keys of an evaluation's recipe are filled in, so that its rules are in one place.
     parsed = parse_recipe(
         {"name": "bank", "strategies": ["greedy"], "num_candidates": [1], **shared}
     )

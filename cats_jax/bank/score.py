@@ -50,7 +50,7 @@ class ScoredTree:
         return self.nodes.score[row][column] != UNREADABLE
 
     def same_texts(self, rows: Sequence[int]) -> list[list[int]]:
-        """The valid nodes among `rows` in groups of one parent and text, which are scored once."""
+        """The valid nodes among `rows`, in groups with one parent and text that are scored once."""
         groups: dict[tuple[int, int], list[int]] = {}
         for row in rows:
             if not self.nodes.invalid[row]:
@@ -64,7 +64,7 @@ class ScoredTree:
         self.nodes.prm_tokens[row][column] = usage.computed
         if self.nodes.parent[row] != ROOT or score is None:
             return
-        # The first step that is scored brings the prompt with it; the second one finds it there.
+        # The first scored step also computes the prompt; for the second one the prompt is cached.
         first = self._first_scored[column]
         if first is None:
             self._first_scored[column] = row
@@ -76,7 +76,7 @@ class ScoredTree:
 def score(batch: Sequence[tuple[ScoredTree, Sequence[int]]], prms: Sequence[StepScorer]) -> None:
     """Score each new text once with each PRM, in one call per PRM.
 
-    A PRM is not asked about a path whose beginning it can't read: that path is `UNREADABLE` too.
+    A PRM is not called for a path whose beginning it can't read: that path is `UNREADABLE` too.
 
     Args:
         batch: trees, each with its new rows, whose parents have been scored.
@@ -111,9 +111,9 @@ def score_column(
 ) -> list[Column]:
     """One PRM's column of scores for trees without scores.
 
-    The trees are walked breadth first, several at a time, and between two depths the PRM keeps the
-    paths that go on. It therefore computes every step once, and its cache is bounded: it keeps at
-    most `PATHS_AT_ONCE` paths, or the paths of one tree if that one is wider.
+    Several trees at a time are walked breadth first. Between two depths the PRM keeps only the
+    paths that continue. So it computes every step once, and its cache is bounded: it keeps at most
+    `PATHS_AT_ONCE` paths, or the paths of one tree if that tree is wider.
 
     Args:
         trees: questions and nodes of their trees; `score` and `prm_tokens` are overwritten.

@@ -29,15 +29,14 @@ class Candidates:
         right: b[C]; whether a right answer was reached from the child too.
         share: f[C]; share of right completions from the child over that of the node's best child,
             in [0, 1].
-        trusted: b[C]; whether enough is known of the node: along its path every step has at least
-            half of its best sibling's share, and at least half of its best child's completions are
-            right.
-        log_prob: f[C]; of the child under the policy at temperature 1, nats.
+        trusted: b[C]; whether the node is trusted: every step on its path has at least half of its
+            best sibling's share, and at least half of its best child's completions are right.
+        log_prob: f[C]; log-probability of the child under the policy at temperature 1, nats.
         same_text: i[C]; m, number of children of the group with this text, the child included.
         num_siblings: i[C]; n, size of the group.
         score: f[C, P]; raw PRM scores.
         weight: f[C]; > 0, equal within a group. The weights of a group sum to the reach of the
-            node.
+            node, which is the probability that a path of the setting reaches it.
     """
 
     group: np.ndarray
@@ -58,7 +57,7 @@ class Pairs:
     Attributes:
         first: i[K]; row of the first one among the bank's nodes.
         second: i[K]; row of the second one, another child of the same node.
-        weight: f[K]; > 0; the chance of the pair if two of the node's draws are completed once
+        weight: f[K]; > 0; the probability of the pair if two draws of the node are completed once
             each, times the reach of the node.
     """
 
@@ -70,8 +69,8 @@ class Pairs:
 def sample_candidates(bank: LoadedBank, seed: int = 0) -> Candidates:
     """Groups of 1 to 16 recorded children under every setting that samples at random.
 
-    The weight of a node is the probability that a path of the setting reaches it. Children that are
-    invalid, or that one of the PRMs can't read, have no score and are left out.
+    The weight of a group is the probability that a path of the setting reaches its node. Children
+    that are invalid, or that one of the PRMs can't read, have no score and are left out.
 
     Raises:
         BadInputError: no right answer was ever reached.
@@ -108,12 +107,12 @@ def sample_candidates(bank: LoadedBank, seed: int = 0) -> Candidates:
 
 
 def discordant_pairs(bank: LoadedBank) -> Pairs:
-    """Pairs of children of every node of which enough is known, under the settings that sample.
+    """Pairs of children of every trusted node, under the settings that sample at random.
 
     Children that are invalid, or that one of the PRMs can't read, are left out.
 
     Raises:
-        BadInputError: there is none.
+        BadInputError: there is no pair.
     """
     value = bank.nodes["value"].astype(float)
     firsts, seconds, weights = [], [], []
@@ -136,7 +135,7 @@ def discordant_pairs(bank: LoadedBank) -> Pairs:
 def _sampled_nodes(
     bank: LoadedBank, chosen: np.ndarray
 ) -> Iterator[tuple[float, np.ndarray, np.ndarray]]:
-    """Reach, children and their draws of chosen nodes, for every setting that samples at random.
+    """Reach, children and children's draws of chosen nodes, under each setting that samples.
 
     Invalid and unreadable children have no draws here, but count for the reach.
     """
@@ -152,10 +151,10 @@ def _sampled_nodes(
 
 
 def _trusted(parent: np.ndarray, value: np.ndarray) -> np.ndarray:
-    """Whether enough is known of each node to learn from its children.
+    """Whether each node is trusted, so that a calibration may learn from its children.
 
-    Every step of its path has at least half of its best sibling's share of right completions, and
-    the best child is right in at least half of its own.
+    Every step on its path has at least half of its best sibling's share of right completions, and
+    at least half of its best child's completions are right.
     """
     best = _best_child(parent, value)
     as_good = (parent < 0) | ((value > 0) & (value >= _AS_GOOD * best[parent]))

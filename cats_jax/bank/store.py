@@ -8,8 +8,8 @@
                               with an entry per node; the second PRM has scores-01-00000.parquet
 
 The nodes of a block are written before its questions. A block is complete if its questions exist.
-The manifest's `scored` says where the scores are: `WHILE_GROWING` in the table of nodes, a list per
-node with an entry per PRM; `AFTERWARDS` in the tables of scores.
+The manifest's `scored` states where the scores are. With `WHILE_GROWING` they are in the table of
+nodes, as a list per node with an entry per PRM. With `AFTERWARDS` they are in the tables of scores.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ WHILE_GROWING = "while growing"
 """Value of `scored` in the manifest: all PRMs scored a tree while it grew."""
 
 AFTERWARDS = "afterwards"
-"""Value of `scored` in the manifest: the policy grew the trees, then one PRM after another."""
+"""Value of `scored` in the manifest: the policy grew the trees, then PRM after PRM scored them."""
 
 
 def _from_format_1(manifest: dict[str, Any]) -> dict[str, Any]:
@@ -55,7 +55,7 @@ def _from_format_1(manifest: dict[str, Any]) -> dict[str, Any]:
 
 
 def _from_format_2(manifest: dict[str, Any]) -> dict[str, Any]:
-    """Convert a manifest of format 2 to format 3, which says when the nodes were scored."""
+    """Convert a manifest of format 2 to format 3, which states when the nodes were scored."""
     return {**manifest, "format": 3, "scored": WHILE_GROWING}
 
 
@@ -72,7 +72,7 @@ _SHARES = Rule("two numbers", lambda each: list_of(NUMBER).holds(each) and len(e
 def write_block(folder: pathlib.Path, number: int, trees: Sequence[Tree]) -> None:
     """Write the trees of one block.
 
-    Tables of scores that the block has are deleted: they are of other trees.
+    Old tables of scores of the block are deleted, because they are about other trees.
 
     Raises:
         RunStoppedError: the files can't be written.

@@ -20,8 +20,8 @@ class Draws:
 
     Attributes:
         sampling: the setting.
-        root_draws: draws of a question's first step, >= 1, and most draws of any node. The bank
-            holds about this many paths of the setting.
+        root_draws: number of draws of a question's first step, >= 1; also the largest number of
+            draws of a node. The bank holds about this many paths of the setting.
         revisit_draws: least number of draws of a node that searches revisit.
     """
 
@@ -36,11 +36,11 @@ class Allocation:
 
     Attributes:
         draws: numbers of draws, per sampling setting.
-        revisits_per_prm: number of nodes of each depth, per PRM, that count as revisited because
+        revisits_per_prm: number of nodes, for each depth and PRM, that count as revisited because
             the PRM ranks them best by their lowest step score.
-        revisit_arrivals: number of paths of a mixture of the settings from which on a node that
-            they reach counts as revisited.
-        root_draws_per_prm: number of nodes of each depth, per PRM, that are drawn as often as the
+        revisit_arrivals: a node counts as revisited if at least this many paths of a mixture of the
+            settings arrive at it.
+        root_draws_per_prm: number of nodes, for each depth and PRM, that are drawn as often as the
             root because the PRM ranks them best.
     """
 
@@ -125,7 +125,7 @@ class Tree:
 
 @dataclass(frozen=True)
 class Column:
-    """What one PRM says of a tree of V nodes.
+    """The scores and costs of one PRM for a tree of V nodes.
 
     Attributes:
         prompt_tokens: tokens of the prompt, which the PRM computes before the first step.
@@ -139,10 +139,10 @@ class Column:
 
 
 def fill_values(nodes: Nodes, setting: int) -> None:
-    """Set the value of each node: the mean over its draws, with 1 and 0 at right and wrong ends.
+    """Set the value of each node: the mean value of its draws, with 1 at right ends and 0 at wrong.
 
-    For a node without draws of the setting the mean is over all its draws. A node without draws
-    that ends no answer has value 0.
+    If a node has no draws of the setting, the mean is over all its draws. A node without draws that
+    does not end an answer has value 0.
 
     Args:
         nodes: nodes of a tree; `value` is overwritten.
