@@ -53,8 +53,8 @@ class MathJudge:
     answers are parsed in worker processes by math-verify, with the stricter rules of `comparison`.
     A text is never run as code, and its comparison can cost no more than the limits.
 
-    One object may be used from many threads; a copy sent to another process has workers of its
-    own. The workers end with `close` or with the process.
+    One object may be used from many threads; a copy sent to another process has workers of its own.
+    The workers end with `close` or with the process.
     """
 
     def __init__(self, *, workers: int = 2, seconds: float = 5.0, memory_mb: int = 1024) -> None:

@@ -186,8 +186,8 @@ def _recipe(path: str | pathlib.Path, prms: tuple[str, ...] | None) -> Recipe:
     """The recipe with the PRMs of the training.
 
     Raises:
-        BadInputError: the recipe is wrong, has limits that trainings do not support, or has no
-            such PRM.
+        BadInputError: the recipe is wrong, has limits that trainings do not support, or has no such
+            PRM.
     """
     recipe = load_recipe(path)
     for name in ("budget", "max_tokens", "max_seconds"):

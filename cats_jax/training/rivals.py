@@ -96,8 +96,7 @@ def compare(
         actors: parameters of the controllers' actors, with a leading axis.
         key: PRNG key of the questions, which are the same for all policies; consumed.
         rivals: whether to evaluate the rivals too: every constant action, the threshold rule at
-            many
-            settings, and the random policy.
+            many settings, and the random policy.
     """
     sizes = sorted(set(config.num_candidates))
     sizes = sizes if len(sizes) <= 3 else [sizes[0], sizes[len(sizes) // 2], sizes[-1]]
