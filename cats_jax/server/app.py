@@ -1,4 +1,4 @@
-"""The web side: routes, tokens, limits of bodies, streams, and clients that go away."""
+"""The HTTP side: routes, tokens, limits of bodies, streams, and clients that disconnect."""
 
 from __future__ import annotations
 
@@ -37,13 +37,14 @@ def _gone() -> RefusedError:
 
 
 _BODY_SECONDS = 30
-"""A request must have arrived after so many seconds."""
+"""Seconds within which the body of a request must arrive."""
 
 _BYTES_PER_CHARACTER, _BYTES_BESIDE = 24, 1 << 16
-"""Largest body: twice 12 bytes for a character (two messages, escapes) and 64 KiB for the rest."""
+"""Largest body: 24 bytes per character (two messages, 12 bytes an escape) and 64 KiB for the
+rest."""
 
 _DISCARDED = 1 << 24
-"""Most bytes of a body that is too large that are read, so that the client reads the refusal."""
+"""Most bytes that are read of a body that is too large, so that the client reads the refusal."""
 
 
 def make_app(
@@ -52,13 +53,13 @@ def make_app(
     """The application.
 
     Args:
-        offer: what may be asked for.
-        engine: what runs the searches; started.
-        metrics: counts what happens.
-        token: bearer token that every request but `/healthz` must bring; None: no token, and only
-            requests that name this machine by `host`, "localhost" or a loopback address are
-            answered.
-        host: name or address at which the server was told to listen.
+        offer: strategies and limits of requests.
+        engine: engine that runs the searches; started.
+        metrics: counters of requests and searches.
+        token: bearer token that every request except `/healthz` must have. With None no token is
+            needed, and a request is answered only if its header `Host` is `host`, "localhost" or a
+            loopback address.
+        host: name or address at which the server listens.
     """
     web = _Web(offer, engine, metrics)
     return Starlette(
@@ -104,7 +105,7 @@ class _Web:
             if not asked.stream:
                 result = await _unless_gone(request, _result(events))
                 return JSONResponse(completion(result, settings, ignored, **about))
-            # A refusal needs its status, which must be known before the stream begins.
+            # A refusal has its own status, which must be known before the stream begins.
             await _unless_gone(request, _first(events))
         except BaseException:
             end()
@@ -147,7 +148,7 @@ class _Web:
         }
 
     async def health(self, request: Request) -> Response:
-        """`GET /healthz`: 200 while searches are taken, else 503."""
+        """`GET /healthz`: 200 while searches are accepted, else 503."""
         del request
         state = self._engine.state
         content = {
@@ -171,10 +172,10 @@ class _Web:
 
 
 class _Guard:
-    """Lets in who brings the token; without a token, who names this machine as its user does.
+    """Admits requests with the token; without a token, those that name this machine in `Host`.
 
-    A page in a browser on this machine could otherwise reach the server by a name of its own that
-    it has made to lead here. An address can't be made to lead elsewhere.
+    Otherwise a page in a browser on this machine could reach the server by DNS rebinding: by a name
+    of its own that it makes resolve to this machine. An address can't be made to resolve elsewhere.
     """
 
     def __init__(self, app: ASGIApp, token: str | None, host: str, metrics: Metrics) -> None:
@@ -230,11 +231,12 @@ async def _body(request: Request, limit: int) -> bytes:
     """The body of a request.
 
     Raises:
-        RefusedError: it is no JSON by its header, too large, or too slow.
+        RefusedError: its header does not declare JSON, it is too large or too slow, or the client
+            disconnects.
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
-        # A page in a browser can't send this type to another site's server unasked.
+        # A page in a browser can't send this type to another site's server without its permission.
         raise RefusedError(415, "content_type", "the body must have Content-Type: application/json")
     parts: list[bytes] = []
     size = 0
@@ -270,7 +272,7 @@ def _into(events: asyncio.Queue[Event], loop: asyncio.AbstractEventLoop) -> Call
 
 
 class _Stream(StreamingResponse):
-    """Server-sent events; `end` is called at their end, and when the client goes away."""
+    """Server-sent events; `end` is called at their end, and when the client disconnects."""
 
     def __init__(self, events: AsyncIterator[str], end: Callable[[], None]) -> None:
         super().__init__(events, media_type=MEDIA_TYPE, headers={"Cache-Control": "no-cache"})
@@ -320,10 +322,10 @@ async def _first(events: asyncio.Queue[Event]) -> Event:
 
 
 async def _unless_gone(request: Request, wanted: Awaitable[T]) -> T:
-    """What a coroutine returns.
+    """The result of a coroutine, unless the client disconnects first.
 
     Raises:
-        RefusedError: the client goes away before; nobody reads that.
+        RefusedError: the client disconnected; nobody reads this refusal.
     """
     working = asyncio.ensure_future(wanted)
     leaving = asyncio.ensure_future(_leaves(request))

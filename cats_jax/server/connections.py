@@ -1,7 +1,7 @@
-"""Connections of a server: how many there may be, and how long a silent one stays.
+"""Connections of a server: their largest number, and how long a silent one stays open.
 
-All of this holds before a client has named itself, so that nobody can take the server down by
-opening connections and saying nothing.
+These limits apply before a client has authenticated itself. So nobody can block the server with
+connections on which nothing is sent.
 """
 
 from __future__ import annotations
@@ -22,22 +22,24 @@ SILENT_SECONDS = 10
 """Seconds in which a client must send the headers of a request, or read the last response."""
 
 _MOST_OTHERS = 1024
-"""Most connections beside those of searches."""
+"""Largest number of connections in addition to those of searches."""
 
 _LEAST_OTHERS = 16
-"""Least connections beside those of searches: refusals, health checks, metrics."""
+"""Least number of connections in addition to those of searches: refusals, health checks,
+metrics."""
 
 _RESERVED, _RESERVED_SHARE = 64, 4
-"""File descriptors for models and files: so many, and at least one in so many of all."""
+"""File descriptors reserved for models and files: at least the first number, and at least one in
+the second number of all descriptors."""
 
 _SECONDS_BETWEEN_WARNINGS = 60
 
 
 def most_connections(searches: int) -> int:
-    """Most connections of a server, below the process's limit of file descriptors.
+    """Largest number of connections of a server, below the process's limit of file descriptors.
 
     Args:
-        searches: most searches that the server takes at a time, those that wait included.
+        searches: largest number of searches at a time, including those that wait.
 
     Raises:
         BadInputError: the limit is too low for so many searches.
@@ -55,7 +57,7 @@ def most_connections(searches: int) -> int:
 
 
 class RareWarnings:
-    """Writes a warning to the log once a minute at most: strangers can cause it at will."""
+    """Logs a warning at most once a minute, because clients can cause it at will."""
 
     def __init__(self) -> None:
         self._last = -float("inf")
@@ -78,7 +80,7 @@ class Connections:
     def __init__(self, most: int) -> None:
         self._most = most
         self._warnings = RareWarnings()
-        # In the order in which they last began to wait for their client.
+        # Ordered by the time at which they last began to wait for their client.
         self._open: dict[Connection, None] = {}
 
     def __call__(self, **settings: Any) -> Connection:
@@ -114,7 +116,7 @@ class Connection(H11Protocol):
 
     @property
     def is_silent(self) -> bool:
-        """Whether the client is to act next: to send a request or the rest of one."""
+        """Whether the server waits for the client to send a request or the rest of one."""
         return not self._in_progress or self.cycle.more_body
 
     @property
@@ -150,6 +152,7 @@ class Connection(H11Protocol):
         self._all.wait_for_client(self)
 
     def _end_if_silent(self) -> None:
-        # A request that has begun to arrive is the application's, which has deadlines of its own.
+        # A request that has begun to arrive belongs to the application, which has its own
+        # deadlines.
         if not self._in_progress:
             self.abort()

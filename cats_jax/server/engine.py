@@ -1,8 +1,8 @@
 """The thread that owns the models and runs the searches of all requests.
 
 Searches with the same strategy, N and kind of budget are in one cohort, whose questions advance
-together. The cohorts take turns, one tick each. Requests come and go by `submit` and `drop`, which
-any thread may call; what happens to a search is told by its `notify`.
+together. The cohorts take turns, one tick each. Any thread may call `submit` to add a search and
+`drop` to end one. The engine reports each event of a search by the `notify` of its ticket.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a search is.
+    """The progress of a search.
 
     Attributes:
         step: completed reasoning steps.
@@ -49,10 +49,10 @@ class Progress:
 
 
 Event = Accepted | Progress | SearchResult | RefusedError
-"""What happens to a search; a `SearchResult` or a `RefusedError` is the last."""
+"""An event of a search; a `SearchResult` or a `RefusedError` is the last one."""
 
 State = Literal["ready", "draining", "stopped", "failed"]
-"""`draining` takes no new searches; `failed` means that a model broke."""
+"""In the state `draining` no new searches are accepted; `failed` means that a model broke."""
 
 
 @dataclass(slots=True)
@@ -60,7 +60,7 @@ class Ticket:
     """One request's search.
 
     Attributes:
-        question: the question, whose id is that of the request and unlike all others.
+        question: the question; its id is that of the request, and unique.
         settings: settings of the search.
         notify: called with each event, in the engine's thread; must not block.
     """
@@ -79,7 +79,7 @@ class Ticket:
 
 @dataclass(slots=True)
 class _Batch:
-    """A cohort and the jobs that it has not opened yet."""
+    """A cohort and the jobs that it has not started yet."""
 
     cohort: Cohort
     jobs: deque[Job]
@@ -92,7 +92,7 @@ class Engine:
         loaded: models and strategies.
         max_waiting: largest number of searches that wait for a place; `in_flight` of the recipe
             is the number of places.
-        metrics: counts what happens.
+        metrics: counters of searches.
     """
 
     def __init__(self, loaded: Loaded, *, max_waiting: int, metrics: Metrics) -> None:
@@ -101,13 +101,13 @@ class Engine:
         self._max_waiting = max_waiting
         self._metrics = metrics
         self._thread = threading.Thread(target=self._run, name="cats-jax engine", daemon=True)
-        # Shared with other threads, under the condition.
+        # Shared with other threads, guarded by the condition.
         self._changed = threading.Condition()
         self._state: State = "ready"
         self._tickets: dict[str, Ticket] = {}
         self._arrived: deque[Ticket] = deque()
         self._leaving: set[str] = set()
-        # The engine's own.
+        # Used by the engine's thread only.
         self._waiting: deque[Ticket] = deque()
         self._open: set[str] = set()
         self._batches: dict[tuple[str, int, bool], _Batch] = {}
@@ -115,7 +115,7 @@ class Engine:
 
     @property
     def state(self) -> State:
-        """Whether searches are taken, and if not, why."""
+        """Whether searches are accepted, and if not, why not."""
         return self._state
 
     @property
@@ -133,10 +133,10 @@ class Engine:
         self._thread.start()
 
     def submit(self, ticket: Ticket) -> None:
-        """Take a search.
+        """Accept a search.
 
         Raises:
-            RefusedError: too many searches wait, or the engine takes none any more.
+            RefusedError: too many searches wait, or the engine no longer accepts searches.
         """
         with self._changed:
             self._check_ready()
@@ -150,14 +150,14 @@ class Engine:
             self._changed.notify_all()
 
     def drop(self, ticket: Ticket) -> None:
-        """End a search that nobody waits for, at the next tick; nothing if it has ended."""
+        """End a search whose client has left, at the next tick; no effect if it has ended."""
         with self._changed:
             if ticket.id in self._tickets:
                 self._leaving.add(ticket.id)
                 self._changed.notify_all()
 
     def drain(self) -> None:
-        """Take no new searches; those in flight and waiting go on."""
+        """Accept no new searches; those in flight and waiting continue."""
         with self._changed:
             if self._state == "ready":
                 self._state = "draining"
@@ -209,7 +209,7 @@ class Engine:
             self._end(ticket, reason)
 
     def _take(self) -> bool:
-        """Wait for something to do, and take what other threads asked for; False to stop."""
+        """Wait for work and take what other threads submitted and dropped; False: stop."""
         with self._changed:
             self._changed.wait_for(self._has_work)
             if self._state == "stopped":
@@ -227,7 +227,7 @@ class Engine:
         return bool(busy) or self._state == "stopped"
 
     def _admit(self, ticket: Ticket) -> None:
-        """Check the question, which only the policy can; a question that it can't read ends."""
+        """Let the policy check the question; a search whose question it can't read ends."""
         try:
             self._loaded.check_question(ticket.question)
         except BadInputError as error:
@@ -238,7 +238,7 @@ class Engine:
             ticket.notify(Accepted())
 
     def _let_go(self, leaving: set[str]) -> None:
-        """End searches that nobody waits for; one with a call in progress stays for a tick."""
+        """End searches whose client has left; one with a call in progress stays for a tick."""
         gone = leaving - self._open
         for each in self._batches.values():
             gone.update(each.cohort.drop(leaving))

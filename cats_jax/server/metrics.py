@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from ..live.results import SearchResult
 
 _SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500)
-"""Upper bounds of the classes of seconds from a request to its answer."""
+"""Upper bounds of the histogram's buckets: seconds from a request to its answer."""
 
 
 class Metrics:
@@ -52,7 +52,7 @@ class Metrics:
         )
 
     def watch(self, *, in_flight: Callable[[], int], waiting: Callable[[], int]) -> None:
-        """Read the numbers of searches from these functions whenever the metrics are asked for."""
+        """Read the numbers of searches from these functions whenever the metrics are requested."""
         self._in_flight.set_function(in_flight)
         self._waiting.set_function(waiting)
 
@@ -65,7 +65,7 @@ class Metrics:
         self._seconds.observe(seconds)
 
     def dropped(self) -> None:
-        """Count a search whose client went away."""
+        """Count a search whose client disconnected."""
         self._dropped.inc()
 
     def rejected(self, reason: str) -> None:

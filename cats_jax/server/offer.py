@@ -1,4 +1,4 @@
-"""What a server searches with: the models and strategies of a recipe."""
+"""The models and strategies of a recipe with which a server searches."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from .refusals import bad_request
 from .requests import SAMPLING, ChatRequest
 
 SEED_NAME = "question"
-"""What the seeds of every search derive from beside its seed: `cats-jax solve` has the same."""
+"""Name from which, with a search's seed, all its random numbers derive; as in `cats-jax solve`."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings of one search, all of them known.
+    """The settings of one search, with defaults filled in.
 
     Attributes:
         strategy: label of the strategy.
@@ -39,7 +39,8 @@ class Settings:
         budget: cap on all candidates; None: N times the number of steps.
         price: price of 100 candidates in units of a right answer.
         seed: seed of the search.
-        guarantee: what the strategy's certificate says of the search; None without a certificate.
+        guarantee: guarantee of the strategy's certificate for the search; None without a
+            certificate.
     """
 
     strategy: str
@@ -51,7 +52,7 @@ class Settings:
 
     @property
     def batch(self) -> tuple[str, int, bool]:
-        """What searches have in common that advance in one batch.
+        """Key of a batch: searches with the same key advance together.
 
         A search without a cap may sample whole answers, see `live.whole_answers`.
         """
@@ -59,7 +60,7 @@ class Settings:
 
 
 class Offer:
-    """The strategies of a recipe by label, and the rules of what may be asked of them."""
+    """The strategies of a recipe by label, and the limits of requests."""
 
     def __init__(
         self,
@@ -73,8 +74,8 @@ class Offer:
 
         Args:
             recipe: recipe whose policy, PRM, strategies, calibration and limits are served. Its
-                first strategy, N and seed are the defaults of a request, its largest N is the most
-                that a request may ask for, and its questions only choose the judge of answers.
+                first strategy, N and seed are the defaults of a request. Its largest N is the
+                largest that a request may have. Its questions only determine the judge of answers.
             name: name of the served model.
             max_prompt_characters: largest number of characters of a message.
             ignore_sampling: parameters of a request that are ignored rather than refused; each
@@ -166,12 +167,12 @@ class Offer:
         return dataclasses.replace(settings, guarantee=self._guarantee(settings, request))
 
     def decided(self, result: SearchResult, settings: Settings) -> SearchResult:
-        """The result, without its answer if the strategy's certificate says to abstain."""
+        """The result, without its answer if the strategy's certificate requires to abstain."""
         certified = self._cells[settings.strategy].spec.certified
         return result if certified is None else decided(result, certified.threshold)
 
     def _guarantee(self, settings: Settings, request: ChatRequest) -> Guarantee | None:
-        """The guarantee of a search; what the request sets otherwise breaks it."""
+        """The guarantee of a search; it is broken if the request changes a certified setting."""
         found = self._guarantees.get(settings.strategy)
         if found is None:
             return None
@@ -194,10 +195,10 @@ class Offer:
         """Check and load the models.
 
         Raises:
-            BadInputError: a model is not there, does not fit its format or into memory, or is
-                another one than that of a strategy's certificate.
+            BadInputError: a model is missing, does not fit its format or into memory, or is not
+                that of a strategy's certificate.
         """
-        # As manifests have them, and so certificates.
+        # With settled formats, as in manifests and therefore in certificates.
         self.recipe = recipe = dataclasses.replace(
             self.recipe,
             policy=settle_format(self.recipe.policy),
@@ -228,7 +229,7 @@ class Offer:
 
 @dataclass(frozen=True)
 class Loaded:
-    """An offer with its models, and what a user should know of them, one line each."""
+    """An offer with its models, and warnings to the user about them, one line each."""
 
     offer: Offer
     policy: StepGenerator
@@ -240,7 +241,7 @@ class Loaded:
         """Check that the policy can read a question.
 
         Raises:
-            BadInputError: it can't.
+            BadInputError: the policy can't read it.
         """
         if question.system is not None and not getattr(self.policy, "reads_system", False):
             raise BadInputError(

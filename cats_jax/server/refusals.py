@@ -1,4 +1,4 @@
-"""Requests that the server does not answer, and OpenAI's error object that says why."""
+"""Requests that the server does not answer, and OpenAI's error object with the reason."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def usage(ledger: Ledger) -> dict[str, Any]:
 def details(
     result: SearchResult, settings: Settings, ignored: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """What a chat completion has no field for."""
+    """Details of a search for which a chat completion has no field."""
     path = None if result.chosen is None else result.paths[result.chosen]
     return {
         "answer": result.answer,
@@ -113,7 +113,7 @@ class Chunks:
         return self._chunk({"role": "assistant", "content": ""})
 
     def progress(self, progress: Progress) -> str:
-        """An event without text that says how far the search is."""
+        """An event without text that states the progress of the search."""
         return self._chunk({}, cats_jax={
             "step": progress.step,
             "candidates": progress.candidates,
@@ -128,7 +128,7 @@ class Chunks:
         *,
         include_usage: bool,
     ) -> Iterator[str]:
-        """The events of the answer: its text, the end, and the usage if it is asked for."""
+        """The events of the answer: its text, the end, and the usage if it is requested."""
         if text := content(result):
             yield self._chunk({"content": text})
         yield self._chunk({}, finish_reason(result), cats_jax=details(result, settings, ignored))
@@ -137,7 +137,7 @@ class Chunks:
         yield "data: [DONE]\n\n"
 
     def error(self, error: dict[str, Any]) -> str:
-        """The event of a search that the server could not end."""
+        """The event of a search that the server could not finish."""
         return _event(error)
 
     def _chunk(

@@ -22,7 +22,7 @@ class StreamOptions(BaseModel):
 
     Attributes:
         include_usage: whether a chunk with the usage ends the stream.
-        include_obfuscation: OpenAI's padding of chunks; there is none.
+        include_obfuscation: OpenAI's option to pad chunks, which has no effect here.
     """
 
     model_config = _STRICT
@@ -58,7 +58,7 @@ def _joined(content: Any) -> Any:
 class Message(BaseModel):
     """One message of the conversation; its content is a text, or a list of texts to be joined.
 
-    lm-evaluation-harness gives each message the type of its content.
+    lm-evaluation-harness adds the type of its content to each message.
     """
 
     model_config = _STRICT
@@ -69,7 +69,7 @@ class Message(BaseModel):
 
 
 class ChatRequest(BaseModel):
-    """What a client asks for; None is the server's default.
+    """The request of a client; None stands for the server's default.
 
     Attributes:
         model: name of the served model.
@@ -81,7 +81,8 @@ class ChatRequest(BaseModel):
         budget: cap on the candidates of the search.
         price: price of 100 candidates in units of a right answer.
         seed: seed of the search.
-        user, metadata, safety_identifier, prompt_cache_key: labels of the client's, not read.
+        user, metadata, safety_identifier, prompt_cache_key: labels of the client, which are not
+            read.
     """
 
     model_config = _STRICT
@@ -128,7 +129,7 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "top_logprobs": (0,),
     "web_search_options": (),
 }
-"""Parameters that ask for another kind of reply, with the values that ask for nothing."""
+"""Parameters that request another kind of reply, with the values that request nothing."""
 
 _SAMPLING: dict[str, tuple[Any, ...]] = {
     "frequency_penalty": (0,),
@@ -145,19 +146,19 @@ _SAMPLING: dict[str, tuple[Any, ...]] = {
     "top_p": (1,),
     "verbosity": (),
 }
-"""Parameters of the sampling, which the strategy decides, with the values that ask for nothing."""
+"""Sampling parameters, which the strategy decides, with the values that request nothing."""
 
 SAMPLING = tuple(_SAMPLING)
-"""Parameters that a server can be told to ignore: the reply is of the same kind without them."""
+"""Parameters that a server can be set to ignore: without them the reply is of the same kind."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request, and what it asks for in vain.
+    """A request, and the parameters of it that are ignored.
 
     Attributes:
         request: the request.
-        ignored: names of the parameters that the server was told to ignore and that ask for
+        ignored: names of the parameters that the server is set to ignore and whose values request
             something, in the request's order.
     """
 
@@ -173,7 +174,8 @@ def parse_request(body: bytes, ignore: Collection[str] = ()) -> Asked:
         ignore: names of `SAMPLING` whose values are not read, whatever they are.
 
     Raises:
-        RefusedError: the body is no JSON object, or a parameter is unknown, unsupported or wrong.
+        RefusedError: the body is not a JSON object, or a parameter is unknown, unsupported or
+            wrong.
     """
     try:
         content = from_json(body, allow_inf_nan=False)
@@ -203,7 +205,7 @@ def parse_request(body: bytes, ignore: Collection[str] = ()) -> Asked:
 
 
 def _asks_for_nothing(name: str, value: Any) -> bool:
-    """Whether a parameter might as well be left out."""
+    """Whether the request means the same without the parameter."""
     if name in ("model", "messages"):
         return False
     neutral = _NEUTRAL.get(name, ()) + _SAMPLING.get(name, ())
@@ -211,7 +213,7 @@ def _asks_for_nothing(name: str, value: Any) -> bool:
 
 
 def _check_meaning(name: str) -> None:
-    """Refuse a parameter that a search has no use for."""
+    """Refuse a parameter that has no meaning in a search."""
     if name in _SAMPLING:
         raise bad_request(
             f"{name} has no meaning in a search, whose strategy decides how steps are sampled: "
@@ -232,7 +234,7 @@ def _same(value: Any, neutral: Any) -> bool:
 
 
 def _described(error: ValidationError) -> Exception:
-    """The first thing that is wrong, in a sentence."""
+    """The refusal of the first error, described in a sentence."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     where = ".".join(str(part)[:_SHOWN] for part in first["loc"])
     if first["type"] == "extra_forbidden":

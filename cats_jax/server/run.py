@@ -1,4 +1,4 @@
-"""The process of a server: its address, its start, and its end in good order."""
+"""The process of a server: its address, its start, and its orderly end."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _CLOSING_SECONDS = 5
 """Seconds for the last bytes of responses, after the searches have ended."""
 
 _ACCEPTED_AT_ONCE = 8
-"""Most connections that asyncio accepts before it looks at those that it has."""
+"""Most connections that asyncio accepts before it serves those that are open."""
 
 _BACKLOG = 2048
 """Most connections that the operating system keeps until they are accepted."""
@@ -37,7 +37,7 @@ def bind(host: str, port: int, token: str | None) -> socket.socket:
         token: the bearer token, or None.
 
     Raises:
-        BadInputError: the address can't be had, or others could reach it without a token.
+        BadInputError: the address is not available, or others could reach it without a token.
     """
     if not 0 <= port < 1 << 16:
         raise BadInputError(f"--port {port}: must be in 0..65535")
@@ -57,7 +57,7 @@ def bind(host: str, port: int, token: str | None) -> socket.socket:
         except OSError:
             made.close()
             raise
-    except (OSError, UnicodeError) as error:  # a name with a part that is too long is the latter
+    except (OSError, UnicodeError) as error:  # UnicodeError: a part of the name is too long
         reason = getattr(error, "strerror", None) or error
         raise BadInputError(
             f"--host {host} --port {port}: {reason}: choose another address or port"
@@ -90,7 +90,7 @@ class Server(uvicorn.Server):
 
         Args:
             app: application.
-            engine: what runs the searches; it is drained and stopped at the end.
+            engine: engine that runs the searches; it is drained and stopped at the end.
             connections: most connections at a time, see `connections.most_connections`.
             grace: most seconds between the signal and the end of the searches.
             ready: called once clients can connect.
@@ -100,7 +100,7 @@ class Server(uvicorn.Server):
                 app,
                 http=Connections(connections),  # type: ignore[arg-type]  # it is called only
                 ws="none",
-                log_level="error",  # strangers cause warnings at will
+                log_level="error",  # clients can cause warnings at will
                 access_log=False,
                 server_header=False,
                 backlog=_ACCEPTED_AT_ONCE,
@@ -128,9 +128,9 @@ class Server(uvicorn.Server):
         asyncio.run(self._run_all(sock))
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen, then say so."""
+        """Listen, then call `ready`."""
         await super().startup(sockets)
-        # asyncio has one number for both queues, which are to differ.
+        # asyncio has one number for both queues, which must differ here.
         for sock in sockets or []:
             sock.listen(_BACKLOG)
         self._ready()
@@ -147,13 +147,13 @@ class Server(uvicorn.Server):
             over = last is not None and time.monotonic() >= last
             if last is not None and (over or self._signals > 1 or self._engine.is_idle()):
                 break
-        # The searches that are left are refused, so that their responses end.
+        # The remaining searches are refused, so that their responses end.
         await asyncio.to_thread(self._engine.stop)
         self.should_exit = True
         await serving
 
     def _note_failure(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Log a failure of the loop; failures to accept a connection come by the thousand."""
+        """Log a failure of the loop; failures to accept a connection are logged rarely."""
         error = context.get("exception")
         if isinstance(error, OSError) and "accept" in context["message"]:
             self._warnings.warn(f"a connection can't be accepted: {error.strerror}")
