@@ -1,10 +1,10 @@
-"""What labelled questions certify of a PRM: its risk, its gain over trust, and when to trust it.
+"""Certificates of a PRM from labelled questions: its risk, its gain over trust, trusted scores.
 
-The unit is the question, which has one value: the mean loss over its labelled steps. A betting
-bound holds for every law of such values. Steps of a question depend on each other, so that a bound
-on them as independent draws would be wrong. The rival of a PRM is the constant score 1, "every step
-is right"; the difference is paired by question. For the trust in single steps each question gives
-one of its steps at random.
+The unit is the question, with one value: the mean loss over its labelled steps. A betting bound
+holds for every distribution of such values. Steps of a question depend on each other, so a bound
+that takes them as independent draws would be wrong. The rival of a PRM is the constant score 1,
+"every step is right". The difference to it is paired by question. The trust in single steps is
+tested on one random step of each question.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LOSSES: Mapping[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
 """The losses of a score in [0, 1] on a label 0 or 1, each in [0, 1]."""
 
 THRESHOLDS = np.arange(21) / 20
-"""The scores from which on steps may be trusted, fixed before the data."""
+"""The tested thresholds of trust in a step, fixed before the data are known."""
 
 
 @dataclass(frozen=True)
@@ -36,12 +36,12 @@ class CertifiedRisk:
     """The risk of a PRM by one loss.
 
     Attributes:
-        group, prm, loss: of which steps, whose scores, by which loss.
-        always_right: risk of the constant score 1, the share of wrong steps of a question.
+        group, prm, loss: group of the steps, name of the PRM, name of the loss.
+        always_right: risk of the constant score 1: the mean share of wrong steps of a question.
         risk: mean over questions of a question's mean loss.
         risk_bound: upper bound on the risk.
-        gain_bound: lower bound on the risk of the constant score minus that of the PRM; negative
-            where the PRM is not certified to be the better one.
+        gain_bound: lower bound on the risk of the constant score minus that of the PRM; negative if
+            the PRM is not certified to be better.
     """
 
     group: str
@@ -55,13 +55,13 @@ class CertifiedRisk:
 
 @dataclass(frozen=True)
 class StepTrust:
-    """From which score on a step is right with a wanted probability.
+    """The score from which on a step is right with a wanted probability.
 
     Attributes:
-        group, prm: of which steps, whose scores.
-        threshold: the lowest certified one; None if none is.
-        coverage: share of questions whose random step reaches it; 0 without one.
-        right: share of right steps among these; None without one.
+        group, prm: group of the steps, name of the PRM.
+        threshold: the lowest certified threshold; None if no threshold is certified.
+        coverage: share of questions whose random step reaches it; 0 without a threshold.
+        right: share of right steps among these; None without a threshold.
     """
 
     group: str
@@ -78,10 +78,10 @@ class CertifiedQuality:
     Attributes:
         group: value of the column by which rows are grouped.
         questions: number of its questions.
-        delta: probability at most that one single statement is false.
+        delta: largest probability that any single statement is false.
         trust: the wanted probability of `StepTrust`.
-        risks: for every PRM and loss.
-        steps: for every PRM.
+        risks: one for every PRM and loss.
+        steps: one for every PRM.
     """
 
     group: str
@@ -98,10 +98,10 @@ def certified_quality(
     """What the questions of every group certify of every PRM; each statement has the level delta.
 
     Args:
-        labelled: labelled steps with scores, of questions that trained and chose no PRM here.
-        delta: in (0, 1).
-        trust: probability at least that a trusted step is right, in (0, 1).
-        seed: random seed of the step that a question gives.
+        labelled: labelled steps with scores, of questions that trained or chose none of the PRMs.
+        delta: level of each statement, in (0, 1).
+        trust: least probability that a trusted step is right, in (0, 1).
+        seed: random seed by which the step of each question is drawn.
 
     Raises:
         BadInputError: see `check_certified`.

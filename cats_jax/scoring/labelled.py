@@ -1,7 +1,7 @@
-"""Reasoning steps that somebody labelled right or wrong, read from JSONL files.
+"""Reasoning steps that are labelled right or wrong, read from JSONL files.
 
-Three layouts are known by their keys: plain rows, those of PRM800K (Lightman et al. 2023,
-github.com/openai/prm800k) and those of ProcessBench (Zheng et al. 2024, arXiv:2412.06559).
+Three layouts are recognized by their keys: plain rows, rows of PRM800K (Lightman et al. 2023,
+github.com/openai/prm800k) and rows of ProcessBench (Zheng et al. 2024, arXiv:2412.06559).
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from ..errors import BadInputError
 from ..storage.tables import numbered_rows
 
 Neutral = Literal["right", "wrong", "out"]
-"""The label that PRM800K's rating 0 counts as; "out" is no label."""
+"""The label that stands for PRM800K's rating 0; "out" means no label."""
 
 UNNAMED = "scores"
 """Name of the PRM whose scores stand in the rows as a plain list."""
 
 ALL = "all"
-"""The group of every path where no column was named."""
+"""The group of every path if no column is named."""
 
 _NEUTRAL: Mapping[Neutral, int | None] = {"right": 1, "wrong": 0, "out": None}
 
 
 @dataclass(frozen=True, slots=True)
 class LabelledSteps:
-    """A path of steps, of which some, always including the last, are labelled.
+    """A path of steps; some are labelled, and the last one always is.
 
     Attributes:
         row: place of its row, FILE:LINE; paths of one row belong to one solution.
@@ -57,7 +57,7 @@ class LabelledData:
         paths: paths, in the order of the rows.
         num_rows: number of rows read.
         num_unlabelled: number of these rows without a labelled step; they have no path.
-        prms: names of the PRMs that every path has scores of, in the order of the first row.
+        prms: names of the PRMs whose scores every path has, in the order of the first row.
     """
 
     paths: tuple[LabelledSteps, ...]
@@ -76,24 +76,24 @@ def read_labelled(
       the steps, or a mapping from names of PRMs to such lists. Rows with the same value of
       `"row"`, if there is one, belong to one solution.
     * ProcessBench: `{"problem", "steps", "label"}`, with `"scores"` as above or without. The label
-      is the index of the first wrong step, or -1: the steps before it are right, those after it
-      not labelled.
-    * PRM800K: `{"question": {"problem"}, "label": {"steps": [...]}}`. Ratings 1 and -1 are right
-      and wrong, null is no label, nor is a rating that the labeller flagged. The chosen
-      completions are a path, and each completion that was not chosen ends a path of its own,
-      whose earlier steps are counted once, with the former. A completion that the labeller wrote
-      is a step without a label.
+      is the index of the first wrong step, or -1 if all steps are right. Steps before the first
+      wrong one are right, and steps after it are not labelled.
+    * PRM800K: `{"question": {"problem"}, "label": {"steps": [...]}}`. Rating 1 is right and -1 is
+      wrong. Null and ratings that the labeller flagged are no labels. The chosen completions are
+      one path. Each completion that was not chosen ends a path of its own. The earlier steps of
+      such a path are labelled only in the path of the chosen completions, so that they count once.
+      A completion that the labeller wrote is a step without a label.
 
-    What follows a path's last labelled step is left out, as is a row without a labelled step.
+    Steps after a path's last labelled step are left out, and so are rows without a labelled step.
 
     Args:
         files: one JSON object a line, or a JSON array of them.
-        neutral: what PRM800K's rating 0 counts as.
+        neutral: label that PRM800K's rating 0 stands for.
         by: column whose values are the groups.
 
     Raises:
-        BadInputError: no such file, a row that breaks its layout, rows with scores of different
-            PRMs, or no labelled step at all.
+        BadInputError: a file does not exist, a row breaks its layout, rows have scores of different
+            PRMs, or no step is labelled.
     """
     paths: list[LabelledSteps] = []
     num_rows = num_unlabelled = 0
@@ -141,7 +141,7 @@ def _rows(path: pathlib.Path) -> Iterator[tuple[str, dict[str, Any]]]:
 def _paths(
     where: str, row: dict[str, Any], neutral: Neutral, by: str | None
 ) -> tuple[list[LabelledSteps], tuple[str, ...]]:
-    """The paths of a row, and the PRMs it has scores of."""
+    """The paths of a row, and the names of the PRMs in its scores."""
     group = ALL if by is None else _group(where, row, by)
     if isinstance(row.get("question"), dict):
         if "scores" in row:
@@ -249,7 +249,7 @@ def _scores(where: str, row: dict[str, Any], num_steps: int) -> dict[str, tuple[
             )
         for index, value in enumerate(values):
             number = isinstance(value, int | float) and not isinstance(value, bool)
-            # NaN is in no interval, but says so more clearly by name.
+            # The interval excludes NaN, too; its own test makes that clear.
             if not number or math.isnan(value) or not 0 <= value <= 1:
                 raise BadInputError(
                     f"{where}: {place}[{index}]={value!r}: must be a number in [0, 1], the "
@@ -262,7 +262,7 @@ def _scores(where: str, row: dict[str, Any], num_steps: int) -> dict[str, tuple[
 def _prm800k(
     where: str, row: dict[str, Any], neutral: Neutral
 ) -> tuple[str, list[tuple[list[str], list[int | None]]]]:
-    """The question and (steps, labels) of each path, of the chosen completions first."""
+    """The question and (steps, labels) of each path; the path of chosen completions is first."""
     question = _text(where, "question.problem", row["question"].get("problem"))
     label = row.get("label")
     entries = label.get("steps") if isinstance(label, dict) else None

@@ -1,8 +1,8 @@
 """Figures of a PRM's scores on labelled steps, and the values of the paper's bounds there.
 
 The paper's "test error" (appendix G, `tab:sparse`) is a cross-entropy of scores against step
-labels; it does not say whether a mean or a sum. Both are here. The unit of every interval is the
-question: steps of one question are not independent.
+labels. The paper does not say whether it is a mean or a sum, so both are here. The unit of every
+interval is the question, because steps of one question are not independent.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ class BoundAtN(NamedTuple):
     Attributes:
         num_candidates: N.
         deviation: bound on the probability that one of N scores deviates by more than epsilon,
-            from the bound on the risk (`theory.deviation_probability`); says nothing from 1 on.
+            from the bound on the risk (`theory.deviation_probability`); vacuous from 1 on.
         accuracy: lower bound on the accuracy (the paper's eq. 6) for coverage 1, the largest gap,
-            and epsilon with its delta = 1 - level; says nothing at or below 0.
+            and epsilon with its delta = 1 - level; vacuous at or below 0.
         best_accuracy: the largest value of that bound over all levels. The level is chosen on
             the same data, which favours the bound.
     """
@@ -95,8 +95,7 @@ class PrmQuality:
             largest gap, exp(-1 / (8 epsilon^2)).
         informative_up_to: largest N at which `BoundAtN.accuracy` is above 0; inf for epsilon 0.
         bounds: one for each of `NUM_CANDIDATES`.
-        curve: what share is right among steps of about the same score; its intervals take steps
-            as independent.
+        curve: share of right steps by score, in bins; its intervals take steps as independent.
     """
 
     prm: str
@@ -154,8 +153,8 @@ def quality(
     """The figures of every PRM, group by group, in the order of the rows.
 
     Intervals are of 95 %: percentile bootstrap over questions for cross-entropies, Brier score,
-    calibration error, AUC and pairs; exact ones for risk, epsilon and `beyond_half`. Questions
-    are told apart by their text.
+    calibration error, AUC and pairs; exact ones for risk, epsilon and `beyond_half`. Questions are
+    identified by their text.
 
     Args:
         labelled: labelled steps from `read_labelled`, with scores.
@@ -209,7 +208,7 @@ class _Steps(NamedTuple):
         label: f64[n], 0 or 1.
         question: i64[n], 0..Q-1.
         solution: i64[n], 0..S-1.
-        siblings: i64[n], number of the sequence of earlier steps; -1: not to be paired.
+        siblings: i64[n], number of the sequence of earlier steps; -1: the step is not paired.
         pairs: number of pairs of a right and a wrong sibling.
     """
 
@@ -268,7 +267,7 @@ def _labelled_steps(paths: Sequence[LabelledSteps]) -> _Steps:
 def _paired(labels: np.ndarray, node: np.ndarray) -> np.ndarray:
     """The first occurrence of each step whose labels agree, b[n].
 
-    Siblings are different steps: a step that occurs again is no sibling of itself.
+    Siblings are different steps: a step that occurs again is not a sibling of itself.
     """
     size = int(node.max()) + 1
     count, right = np.bincount(node, minlength=size), np.bincount(node, labels, minlength=size)
@@ -343,7 +342,7 @@ def _figures(
     counts = np.bincount(question)
     first = np.unique(steps.solution, return_index=True)[1]
     solutions = np.bincount(question[first])
-    # Equal scores side by side: there a resample has less to sort.
+    # Equal scores are adjacent, so that a resample has less to sort.
     order = np.argsort(score, kind="stable")
     ranked, right, asker = score[order], label[order], question[order]
     total, squares = np.bincount(question, loss), np.bincount(question, (score - label) ** 2)
@@ -370,7 +369,7 @@ def _ratio(values: np.ndarray, counts: np.ndarray, weights: np.ndarray) -> float
     Raises:
         ValueError: the sum of the counts is 0.
     """
-    # Without those of weight 0: 0 times infinity is no number.
+    # Values of weight 0 are left out: 0 times infinity is not a number.
     used = weights > 0
     count = float(counts[used] @ weights[used])
     if count == 0.0:
@@ -410,7 +409,7 @@ def _largest(deviation: np.ndarray, question: np.ndarray) -> np.ndarray:
 def _bounds(
     largest: np.ndarray, epsilon: float, risk_bound: float, level: float
 ) -> tuple[BoundAtN, ...]:
-    # Each question's largest deviation as epsilon, which then holds on this share of them.
+    # With a question's largest deviation as epsilon, epsilon holds on this share of questions.
     held = np.searchsorted(largest, largest, side="right") / largest.size
     found = []
     for n in NUM_CANDIDATES:

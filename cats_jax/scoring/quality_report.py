@@ -21,7 +21,7 @@ from .quality import CONSTANTS, GroupQuality, PrmQuality
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Bins with fewer steps are noise, and are not drawn.
+# Bins with fewer steps are too noisy and are not drawn.
 _FEWEST = 10
 
 
@@ -163,7 +163,7 @@ def plot_calibration(groups: Sequence[GroupQuality], path: str | pathlib.Path) -
         `path`.
 
     Raises:
-        BadInputError: another suffix.
+        BadInputError: the suffix is another one.
     """
     curves = {group.group: {prm.prm: prm.curve for prm in group.prms} for group in groups}
     with drawing():
@@ -171,7 +171,7 @@ def plot_calibration(groups: Sequence[GroupQuality], path: str | pathlib.Path) -
 
 
 def draw_calibration(curves: Mapping[str, Mapping[str, Sequence[Reliability]]]) -> Figure:
-    """A panel for each group of steps, with the curve of each PRM but those of constant scores.
+    """A panel for each group of steps, with the curve of each PRM except constant scores.
 
     Args:
         curves: bins by name of the group and name of the PRM.

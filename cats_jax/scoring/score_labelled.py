@@ -38,8 +38,8 @@ def add_scores(
 ) -> Scored:
     """Score every path up to its last labelled step.
 
-    A row of which a path can't be scored (a blank step, more tokens than the model has positions)
-    is left out, so that all PRMs are compared on the same steps.
+    If a path of a row can't be scored (a blank step, more tokens than the model has positions), the
+    row is left out, so that all PRMs are compared on the same steps.
 
     Args:
         labelled: labelled steps from `read_labelled`.

@@ -16,10 +16,10 @@ from ..storage.tables import numbered_rows
 
 
 class CountingScorer(StepScorer, Protocol):
-    """A scorer that can tell beforehand whether a path can be scored."""
+    """A scorer that can check beforehand whether a path can be scored."""
 
     def count_tokens(self, question: Question, path: Path) -> int:
-        """Tokens of the path as the model reads it; raises ScorerContractError if it can't."""
+        """Number of tokens of the path; raises ScorerContractError if the model can't read it."""
         ...
 
 
@@ -45,7 +45,8 @@ def count_rows(path: str | pathlib.Path) -> int:
     """Check every line of a file before the model is loaded, and count the rows.
 
     Raises:
-        BadInputError: no such file, a line that is no JSON object (named by number), or no row.
+        BadInputError: the file does not exist or has no row, or a line (named by its number) is not
+            a JSON object.
     """
     count = sum(1 for _ in numbered_rows(pathlib.Path(path)))
     if not count:
@@ -102,12 +103,12 @@ def _task(row: dict[str, Any]) -> _Task:
     for index, step in enumerate(steps):
         if not isinstance(step, str) or not _is_unicode(step):
             return _Task(row, Question("", ""), (), f"steps[{index}]: must be a text")
-    # Rows with one question have the prompt, and what their steps begin with, in common.
+    # Rows with the same question share the prompt and the common beginning of their steps.
     return _Task(row, Question("", question), tuple(Step(step, ()) for step in steps))
 
 
 def _is_unicode(text: str) -> bool:
-    """Whether a text has no half of a surrogate pair: JSON can spell one, no tokenizer reads it."""
+    """Whether a text has no unpaired surrogate, which JSON can write and no tokenizer can read."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -128,7 +129,7 @@ def _batches(
             except ScorerContractError as error:
                 task.error = _reason(error)
         batch.append(task)
-        # Rows with errors have no tokens, but are not to be collected for ever.
+        # Rows with errors have no tokens, so the number of rows is limited, too.
         if tokens >= held_tokens or len(batch) >= held_tokens:
             yield batch
             batch, tokens = [], 0
@@ -139,8 +140,8 @@ def _batches(
 def _score(tasks: list[_Task], scorer: CountingScorer) -> int:
     """Scores every step of every task; returns the tokens that went through the model.
 
-    An outcome model scores the last step alone. A score that breaks the contract costs its own row
-    only.
+    An outcome model scores the last step alone. If a score breaks the contract, only its own row
+    gets an error.
     """
     whole = reads_finished_only(scorer)
     ends = [range(len(task.path) if whole else 1, len(task.path) + 1) for task in tasks]
