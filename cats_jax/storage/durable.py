@@ -1,7 +1,7 @@
 """Files that stay whole if the process is killed, and locks on output folders.
 
-A folder may come from a stranger. No file in it is written through a symbolic link or a hard link,
-which would change a file elsewhere.
+An output folder may come from somebody else. So no file in it is written through a symbolic link or
+a hard link, which would change a file elsewhere.
 """
 
 from __future__ import annotations
@@ -82,9 +82,9 @@ def refuse_link(path: pathlib.Path) -> None:
 
 
 def _open_new(path: pathlib.Path) -> tuple[pathlib.Path, int]:
-    """A new file beside `path` that is to replace it, and its descriptor."""
+    """A new file beside `path` that will replace it, and its descriptor."""
     new = path.with_name(path.name + ".new")
-    # What a killed process, or a stranger, left there.
+    # A killed process, or somebody else, may have left a file there.
     new.unlink(missing_ok=True)
     return new, open_unlinked(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
 
@@ -166,7 +166,7 @@ def append(descriptor: int, data: bytes | bytearray) -> None:
 
 
 def sync_folder(folder: pathlib.Path) -> None:
-    """Write a folder to the disk, without which names of new files may be lost."""
+    """Write a folder to the disk; otherwise the names of new files may be lost."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

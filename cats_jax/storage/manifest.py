@@ -18,7 +18,7 @@ from . import durable
 MANIFEST = "manifest.json"
 
 _DIGESTS = {"sha256": "the content changed", "answers_sha256": "the gold answers changed"}
-"""Keys of digests in manifests, and what is said where nothing but they differ."""
+"""Keys of digests in manifests, with the messages for values that differ in a digest only."""
 
 SCHEMA = 1
 """Version of everything in a run folder; a reader refuses any other."""
@@ -46,7 +46,7 @@ def make_manifest(
 ) -> dict[str, Any]:
     """The manifest of a run: configuration, models, questions, seeds, versions and git commit.
 
-    `notes` are what a reader of the run should know, one line each; reports repeat them.
+    `notes` are lines for readers of the run, which reports repeat.
     """
     return {
         "schema": SCHEMA,
@@ -78,11 +78,12 @@ def begin_folder(
         old: manifest of the folder; None if it has none.
         new: manifest of this run.
         names: entries in which the two manifests must agree.
-        filled: whether the folder has results. Without any, as after a start that failed, the new
-            manifest takes the old one's place.
+        filled: whether the folder has results. If it has none, as after a failed start, the new
+            manifest replaces the old one.
 
     Raises:
-        BadInputError: the two differ beside results, or the folder has files but no manifest.
+        BadInputError: the manifests differ and there are results, or the folder has files but no
+            manifest.
         OSError: the manifest can't be written.
     """
     if old is not None:
@@ -111,10 +112,10 @@ def begin_folder(
 
 
 def with_current_names(value: Any, parent: str = "") -> Any:
-    """The entries of a manifest of an earlier version, as they are now.
+    """A manifest of an earlier version with the current names of its entries.
 
-    A policy's `recipe` is now `format`, and a model behind a server has no `device` and no
-    `num_threads`. An entry that is missing reads as null, see `differences`.
+    A policy's `recipe` is now called `format`. A model behind a server has null for `device` and
+    `num_threads`. A missing entry counts as null, see `differences`.
 
     Args:
         value: a manifest, or a JSON value in one.
@@ -131,9 +132,10 @@ def with_current_names(value: Any, parent: str = "") -> Any:
 
 
 def differences(old: Any, new: Any, name: str) -> list[str]:
-    """Where two JSON values differ, as "name: old -> new"; a missing entry is equal to null.
+    """The differences of two JSON values, as "name: old -> new"; a missing entry equals null.
 
-    A digest says that something changed, and not what: it counts only where its neighbours agree.
+    A digest shows that something changed, but not what. So the difference of a digest is reported
+    only if all entries beside it agree.
     """
     if isinstance(old, dict) and isinstance(new, dict):
         changes = {

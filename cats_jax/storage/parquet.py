@@ -1,4 +1,4 @@
-"""Reading of Parquet files whose content may be far larger than they are."""
+"""Reading of Parquet files, whose content may be far larger than the files."""
 
 from __future__ import annotations
 
@@ -22,16 +22,17 @@ _MAX_ROWS = 1 << 16
 def bounded_batches(path: pathlib.Path, limit: int) -> Iterator[pa.RecordBatch]:
     """The rows of a Parquet file in batches, in order.
 
-    Equal values can be stored once, so that a file of some kilobytes may hold billions. A batch has
-    so few rows that it fits into memory even if each has the longest value of the file.
+    Equal values can be stored once, so a file of some kilobytes may hold billions of values. The
+    number of rows of a batch is limited so that the batch fits into memory, even if each row has
+    the longest value of the file.
 
     Args:
         path: path of the file.
         limit: most bytes that the rows may take in memory.
 
     Raises:
-        ValueError: the rows take more, or far more than the file's size lets expect.
-        pyarrow.ArrowException, OSError: it can't be read, or is no Parquet file.
+        ValueError: the rows take more than `limit`, or more than `MAX_RATIO` times the file's size.
+        pyarrow.ArrowException, OSError: the file can't be read, or is not a Parquet file.
     """
     from pyarrow import parquet
 

@@ -1,8 +1,8 @@
-"""Reading of files that may be damaged or a stranger's: within bounds, and refused in one line.
+"""Reading of files that may be damaged or untrusted: within bounds, with errors of one line.
 
-Parsers raise errors of many types for content that they can't read, and some content costs far more
-memory or time than its file is long. Each reader of this package reads inside `reading`, parses
-JSON with `parse_json`, and inflates with `inflated_lines`.
+Parsers raise errors of many types for content that they can't read. Some content needs far more
+memory or time than the size of its file suggests. Each reader of this package reads inside
+`reading`, parses JSON with `parse_json`, and inflates with `inflated_lines`.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ _MAX_REASON = 200
 def reading(
     where: str, way_out: str = "copy it anew or delete it", what: str = "is damaged"
 ) -> Iterator[None]:
-    """Turn whatever is raised while a file is read into one line that names the file.
+    """Turn any error while a file is read into an error of one line that names the file.
 
     Args:
-        where: the file, and the line if there is one, as messages name it.
+        where: name of the file for messages, with the line if there is one.
         way_out: what the user can do, the end of the message.
         what: what is wrong with the file.
 
     Raises:
-        BadInputError: anything was raised in the `with` block. Errors of this package, which are
-            one line already, stay as they are.
+        BadInputError: any error was raised in the `with` block. Errors of this package already have
+            one line and stay as they are.
     """
     try:
         yield
@@ -57,13 +57,13 @@ def reading(
         raise BadInputError(
             f"{where} can't be read ({reason(error)}): check the path and its permissions"
         ) from error
-    # RecursionError, MemoryError, OverflowError, UnicodeError and more: the content decides.
+    # RecursionError, MemoryError, OverflowError, UnicodeError and more, depending on the content.
     except Exception as error:
         raise BadInputError(f"{where} {what} ({reason(error)}): {way_out}") from error
 
 
 def reason(error: BaseException) -> str:
-    """What an error says, in one line of bounded length."""
+    """The message of an error, in one line of bounded length."""
     if isinstance(error, RecursionError):
         return "it is nested too deeply"
     if isinstance(error, MemoryError):
@@ -81,7 +81,7 @@ def read_text(path: pathlib.Path, limit: int = MAX_FILE) -> str:
     """The text of a UTF-8 file, with or without a byte order mark.
 
     Raises:
-        ValueError: it is not UTF-8, is no plain file, or has more than `limit` bytes.
+        ValueError: it is not UTF-8, is not a plain file, or has more than `limit` bytes.
         OSError: it can't be read.
     """
     if not path.is_file():
@@ -106,13 +106,13 @@ def parse_json(text: str | bytes, *, any_integer: bool = False) -> Any:
         any_integer: whether integers of more than 64 bits are read, as ids and answers may be.
 
     Raises:
-        ValueError: it is no JSON, has an integer of more than 64 bits (or of thousands of digits),
+        ValueError: it is not JSON, has an integer of more than 64 bits (or of thousands of digits),
             or is nested more than `MAX_DEPTH` deep.
         RecursionError: it is nested so deeply that it can't be parsed.
     """
     data = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
     text = data.decode("utf-8-sig") if isinstance(text, bytes) else text
-    # Most lines need neither check: a tree is read line by line, and a page reads many trees.
+    # Most lines need neither check, and both take time: a page reads many trees line by line.
     exact = not any_integer and _LONG in data.translate(_ZEROS)
     value = (_EXACT if exact else _PLAIN).decode(text)
     if data.count(b"[") + data.count(b"{") > MAX_DEPTH:
@@ -153,7 +153,7 @@ def bounded_lines(path: pathlib.Path) -> Iterator[bytes]:
     """The lines of a file, each with its end, none longer than `MAX_LINE`.
 
     Raises:
-        ValueError: a line is longer, or the path is no plain file.
+        ValueError: a line is longer, or the path is not a plain file.
         OSError: the file can't be read.
     """
     if not path.is_file():
@@ -168,9 +168,9 @@ def inflated_lines(member: bytes) -> Iterator[bytes]:
     """The lines of one gzip member, inflated piece by piece, without their ends.
 
     Raises:
-        ValueError: a line is longer than `MAX_LINE`, or all are longer than `MAX_INFLATED`.
+        ValueError: a line is longer than `MAX_LINE`, or all lines together than `MAX_INFLATED`.
         EOFError: the member is cut off.
-        zlib.error: it is no gzip member.
+        zlib.error: it is not a gzip member.
     """
     inflater = zlib.decompressobj(16 + zlib.MAX_WBITS)
     total, rest = 0, b""

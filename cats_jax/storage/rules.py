@@ -1,4 +1,4 @@
-"""Rules for the values in files that are read: their types, and the sizes that they may have."""
+"""Rules for the values in files that are read: their types and sizes."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 LARGEST = 1e30
-"""Largest magnitude of a number that sums, products and tables are made of."""
+"""Largest magnitude of a number that is used in sums, products and tables."""
 
 _LARGEST_FLOAT = 1.7976931348623157e308
 _LARGEST_COUNT = 1 << 53
 
 
 class Rule(NamedTuple):
-    """What a value must be.
+    """A rule for a value.
 
     Attributes:
         what: the rule in words, such as "a text".
-        holds: whether a value keeps the rule.
+        holds: function that returns whether a value keeps the rule.
     """
 
     what: str
@@ -33,7 +33,7 @@ def check_entries(values: Any, rules: Mapping[str, Rule], where: str = "") -> No
         where: name of the mapping, for messages.
 
     Raises:
-        ValueError: it is no mapping, an entry is missing, or an entry breaks its rule.
+        ValueError: it is not a mapping, an entry is missing, or an entry breaks its rule.
     """
     if not isinstance(values, dict):
         raise ValueError(f"{where or 'it'} must be a mapping")
@@ -106,7 +106,7 @@ def mapping_with(**rules: Rule) -> Rule:
 
 
 def _is_number(value: Any) -> bool:
-    # NaN is in no range. A truth value has another type.
+    # The range excludes NaN. A truth value has another type.
     return type(value) in (int, float) and -LARGEST <= value <= LARGEST
 
 

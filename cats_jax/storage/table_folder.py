@@ -23,7 +23,7 @@ from .parquet import MAX_TABLES, bounded_batches
 from .reading import read_json, reading
 from .rules import COUNT, TEXT, check_entries
 
-# What a folder that goes on need not share with its beginning; the seeds are in `config`, too.
+# Entries in which a continued folder may differ from its beginning; the seeds are in `config`, too.
 _FREE = ("schema", "created", "versions", "git", "seeds", "notes")
 
 
@@ -35,7 +35,7 @@ class FolderKind:
         name: name of the kind, for messages and manifests.
         format: current version of the folder's format.
         command: command that creates such a folder, for messages.
-        results: pattern of the files that a start which failed does not leave.
+        results: pattern of the files of results, which a failed start does not leave.
         migrations: for each older version that can be read, a function that rewrites its manifest
             as one of the current version. A reader refuses all other versions.
     """
@@ -66,8 +66,8 @@ def locked(
         folder: the folder.
         manifest: manifest of this process.
         kind: kind of the folder.
-        extend: called with the manifest of a folder that exists; returns it with what this process
-            may add to the folder. The folder gets the result, if that agrees with `manifest`.
+        extend: called with the manifest of an existing folder; returns it with the additions that
+            this process may make. If the result agrees with `manifest`, the folder gets it.
 
     Raises:
         BadInputError: the folder was begun with other settings, is of another kind, is in use, or
@@ -92,7 +92,7 @@ def read_manifest(folder: str | pathlib.Path, kind: FolderKind) -> dict[str, Any
     """The manifest of a folder.
 
     Raises:
-        BadInputError: no such folder, or one of another kind or format.
+        BadInputError: the folder does not exist, or is of another kind or format.
     """
     folder = pathlib.Path(folder)
     path = folder / MANIFEST

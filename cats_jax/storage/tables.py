@@ -16,7 +16,8 @@ def read_rows(path: str | pathlib.Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """(place, row) of each row of a JSONL or Parquet file, in order.
 
     Raises:
-        BadInputError: no such file, no such format, or a line that is no JSON object.
+        BadInputError: the file does not exist, its format is unknown, or a line is not a JSON
+            object.
     """
     path = pathlib.Path(path)
     if path.is_dir():
@@ -37,7 +38,7 @@ def numbered_rows(path: pathlib.Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """(place, row) of each line of a file with one JSON object per line, whatever its name.
 
     Raises:
-        BadInputError: no such file, or a line that is no JSON object.
+        BadInputError: the file does not exist, or a line is not a JSON object.
     """
     if not path.is_file():
         raise BadInputError(f"input {str(path)!r} does not exist: check the path")
@@ -80,7 +81,7 @@ def _parse(line: bytes, where: str) -> dict[str, Any]:
 def _whole_texts(
     rows: Iterator[tuple[str, dict[str, Any]]],
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The rows, none of which holds half of a character."""
+    """The rows; BadInputError for one that holds half of a character (a lone surrogate)."""
     for where, row in rows:
         if (name := _with_lone_surrogate(row)) is not None:
             raise BadInputError(
@@ -91,7 +92,7 @@ def _whole_texts(
 
 
 def _other_encoding(line: bytes, place: int) -> str:
-    """What to say of a line that is not UTF-8 text, from index `place` on."""
+    """The message about a line that is not UTF-8 text from index `place` on."""
     encoding = "UTF-16" if b"\0" in line else "ISO-8859-1"
     return (
         f"not UTF-8 text (byte {line[place]:#04x} at {place + 1}); a file must be UTF-8: if it is "

@@ -20,14 +20,14 @@ def load_mapping(path: str | pathlib.Path, what: str) -> Any:
         what: name of the kind of file, for messages.
 
     Raises:
-        BadInputError: no such file, or no YAML within the limits of `yaml_reading`.
+        BadInputError: the file does not exist, or is not YAML within the limits of `yaml_reading`.
     """
     return load_yaml(pathlib.Path(path), what)
 
 
 @contextlib.contextmanager
 def naming(where: str) -> Iterator[None]:
-    """Put a file's name before what a check of its values says.
+    """Put a file's name before the message of an error in its values.
 
     Raises:
         BadInputError: the block raised one.
@@ -45,7 +45,7 @@ def checked_fields(where: str, content: Any, kind: type) -> dict[str, Any]:
     more), bool and tuple[str, ...] are checked; the caller checks fields of other types.
 
     Raises:
-        BadInputError: `content` is no mapping, a key is unknown or missing, or a value has the
+        BadInputError: `content` is not a mapping, a key is unknown or missing, or a value has the
             wrong type.
     """
     fields = {field.name: field for field in dataclasses.fields(kind)}

@@ -1,7 +1,8 @@
 """YAML documents of bounded size, with the scalars of YAML 1.2 and without duplicate keys.
 
-PyYAML reads YAML 1.1, in which `1:30` is 90, `010` is 8 and `no` is false, and it lets the last of
-two equal keys win. A few lines of aliases of aliases stand for billions of values.
+PyYAML reads YAML 1.1, in which `1:30` is 90, `010` is 8 and `no` is false. Of two equal keys it
+takes the last one without an error. A few lines of aliases of aliases can stand for billions of
+values.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ MAX_BYTES = 1 << 20
 """Most bytes of a file: 1 MiB."""
 
 MAX_VALUES = 20_000
-"""Most values of a document, those that aliases stand for included."""
+"""Most values of a document, including those that aliases stand for."""
 
 MAX_CHARACTERS = 1 << 20
-"""Most characters of a document's values, those that aliases stand for included."""
+"""Most characters of a document's values, including those that aliases stand for."""
 
 _TOO_DEEP = f"it is nested more than {MAX_DEPTH} deep"
 _MERGE = "tag:yaml.org,2002:merge"
@@ -39,7 +40,7 @@ def load_yaml(path: pathlib.Path, what: str) -> Any:
         what: name of the kind of file, for messages.
 
     Raises:
-        BadInputError: no such file, or it is not valid YAML within the limits.
+        BadInputError: the file does not exist, or is not valid YAML within the limits.
     """
     if path.is_dir():
         raise BadInputError(f"{what} {str(path)!r} is a folder: name one of the .yaml files in it")
@@ -85,7 +86,7 @@ class _Loader(yaml.SafeLoader):
         self._depth += 1
         if self._composed > MAX_VALUES:
             raise ValueError(f"it has more than {MAX_VALUES} values")
-        # Here already: the scanner's time grows with the square of the depth.
+        # Checked here already, because the scanner's time grows with the square of the depth.
         if self._depth > MAX_DEPTH:
             raise ValueError(_TOO_DEEP)
         node = super().compose_node(parent, index)
@@ -195,7 +196,7 @@ def _text(loader: yaml.SafeLoader, node: Node) -> str:
 
 
 def _typed(loader: yaml.SafeLoader, node: Node) -> Any:
-    """A scalar with a tag such as `!!int`, which its value must have by itself."""
+    """A scalar with a tag such as `!!int`; the value must have this type without the tag, too."""
     value = _scalar(loader, node)
     if node.tag.rsplit(":", 1)[-1] != _TAG_OF[type(value)]:
         raise _error(node, f"{node.value!r:.80} is not of the type that its tag names")
