@@ -14,8 +14,8 @@ def search_method(name: str, **options: Any) -> SearchMethod:
     """The search method of a name, ready for `Searcher(strategy=...)`.
 
     Args:
-        name: one of `cats_jax.controllers.strategies.FACTORIES`, which are all names that a recipe
-            and `cats-jax solve --strategy` know, or `module:function`.
+        name: one of `cats_jax.controllers.strategies.FACTORIES`, the names that recipes and
+            `cats-jax solve --strategy` accept, or `module:function`.
         options: options of this strategy as in a recipe, such as `factor=2` for "beam", or
             `threshold=0.6, sample={"num_extra": 8}` for "cats_rule"; `width` is K.
 
@@ -46,10 +46,10 @@ def load_controller(
         mode: "argmax" takes the most likely action, "sample" draws one.
         price: price of 100 candidates, or of 1000 tokens, in units of a right answer, within the
             range of the training; default: the training's default.
-        prm_rate: what a token costs that the PRM reads, in tokens of the policy; default: the first
+        prm_rate: cost of a token that the PRM reads, in tokens of the policy; default: the first
             rate of the training.
-        ask_below: below this probability of a step the PRM is asked, see `search.CatsConfig`.
-        least_weight: least weight of the PRM with which it is asked, see `search.CatsConfig`.
+        ask_below: probability of a step below which the PRM is called, see `search.CatsConfig`.
+        least_weight: least weight of the PRM at which it is called, see `search.CatsConfig`.
         width: K, the number of paths kept; default: a quarter of N.
 
     Raises:

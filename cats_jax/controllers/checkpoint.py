@@ -1,4 +1,4 @@
-"""Checkpoints of controllers: orbax for the arrays, a JSON beside them for what they mean.
+"""Checkpoints of controllers: arrays in orbax's format, and a JSON file with their meaning.
 
 A checkpoint is a folder: `params/` (orbax) and `checkpoint.json` (format version, names of the
 features, action table, configurations). An actor identifies features and actions by position only.
@@ -34,10 +34,10 @@ from ..storage.rules import INTEGER, MAPPING, NUMBER, TEXT, TRUTH
 from .checkpoint_migration import excluding_new_features, from_format_2, with_new_features
 
 FORMAT_VERSION = 3
-"""Raised whenever an older reader would misunderstand a newer checkpoint."""
+"""Increased whenever an older reader would misunderstand a newer checkpoint."""
 
 JSON_NAME = "checkpoint.json"
-"""Name of the JSON file, which is written last: a folder without it is no checkpoint."""
+"""Name of the JSON file, which is written last: a folder without it is not a checkpoint."""
 
 _PARAMS_NAME = "params"
 _MAX_VALUES = 1 << 24
@@ -91,12 +91,13 @@ def save(
     actions = train_config.cats.actions
     _check_shapes(path, params, train_config)
     path.mkdir(parents=True, exist_ok=True)
-    # The JSON goes last: a folder without it is no checkpoint, so a killed save leaves none.
+    # The JSON is written last. A folder without it is not a checkpoint, so a killed save leaves
+    # none.
     (path / JSON_NAME).unlink(missing_ok=True)
     table = np.asarray(actions.rows, np.float32)
     durable.refuse_link(path / _PARAMS_NAME)
     ocp.save(str(path / _PARAMS_NAME), {**params, "actions": table}, overwrite=True)
-    # It only names the folder it was written to, on this machine; a shipped checkpoint moves.
+    # This file only names the folder of the save, which is wrong once a checkpoint is moved.
     (path / _PARAMS_NAME / "commit_success.txt").unlink(missing_ok=True)
     document = {
         "format_version": FORMAT_VERSION,
@@ -132,7 +133,7 @@ def load(path: str | pathlib.Path) -> Checkpoint:
     with reading(str(path / _PARAMS_NAME), _WAY_OUT, "cannot be read"), _quietly():
         _check_size(path / _PARAMS_NAME)
         with warnings.catch_warnings():
-            # Orbax advises to say on which devices to restore; there is one.
+            # Orbax advises to name the devices for the arrays; there is only one.
             warnings.filterwarnings("ignore", message="Sharding info not provided")
             tree = ocp.load(str(path / _PARAMS_NAME))
         params = {
@@ -160,7 +161,7 @@ def load(path: str | pathlib.Path) -> Checkpoint:
 
 @contextlib.contextmanager
 def _quietly() -> Iterator[None]:
-    """Keeps from the terminal what Orbax logs of damaged arrays, before one line says it."""
+    """Hides Orbax's log about damaged arrays, because an error of one line reports them."""
     loggers = [logging.getLogger(name) for name in ("absl", "asyncio")]
     before = [logger.disabled for logger in loggers]
     for logger in loggers:
@@ -192,7 +193,7 @@ def check_start(start: Checkpoint | None, config: learners.TrainConfig) -> None:
 def started_from(
     state: learners.LearnerState, checkpoint: Checkpoint | None
 ) -> learners.LearnerState:
-    """The learner state with the networks of a checkpoint; as it is without one."""
+    """The learner state with the networks of a checkpoint; unchanged without one."""
     if checkpoint is None:
         return state
     return state.replace(actor=checkpoint.actor, critic=checkpoint.critic)
@@ -201,7 +202,7 @@ def started_from(
 def with_questions_of(info: dict[str, Any], start: Checkpoint | None) -> dict[str, Any]:
     """The info of a training, with the questions of the controller that it started from.
 
-    A controller has learned from both, and must be asked neither.
+    The controller has learned from both, and must not be evaluated on either.
     """
     if start is None:
         return info
@@ -243,11 +244,11 @@ def make_controller(checkpoint: Checkpoint, mode: str = "argmax") -> search.Poli
 
 
 def origin_of(name: str, info: Mapping[str, Any]) -> Origin:
-    """What the info of a checkpoint says of the controller's training.
+    """The models and calibrations of a controller's training, by the info of its checkpoint.
 
     Args:
         name: name of the controller's folder.
-        info: JSON values as of `Checkpoint.info`; a part that is not there is not known.
+        info: JSON values as in `Checkpoint.info`; a missing part is unknown.
 
     Raises:
         BadInputError: a part is not what a training writes.
@@ -303,7 +304,7 @@ def _check_features(path: pathlib.Path, document: dict[str, Any]) -> None:
     names = document.get("feature_names")
     names = names if isinstance(names, list) else []
     expected = list(search.FEATURE_NAMES)
-    # Features that came later have no weight.
+    # Features that were added later get weights of 0.
     if names and names == expected[: len(names)]:
         return
     missing = [name for name in expected if name not in names]
@@ -320,7 +321,7 @@ def _check_features(path: pathlib.Path, document: dict[str, Any]) -> None:
 
 
 def _check_size(path: pathlib.Path) -> None:
-    """Raise ValueError if the arrays are far larger than a controller's, whatever their files are.
+    """Raise ValueError if the arrays are far larger than those of a controller.
 
     A file of some bytes can stand for an array of any size.
     """

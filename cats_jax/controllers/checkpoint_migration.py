@@ -1,4 +1,4 @@
-"""Configurations and networks of earlier checkpoints, rewritten as the current version has them."""
+"""Configurations and networks of earlier checkpoints, rewritten for the current version."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ _RENAMED = {"trace": "gae_lambda", "sample_costs": "prices", "rollouts": "search
 
 
 def from_format_2(train_config: dict[str, Any]) -> dict[str, Any]:
-    """The training configuration of format 2 in format 3.
+    """The training configuration of format 2, rewritten in format 3.
 
     Format 2 kept the default price among the settings of the search. It had one flat `learner` with
-    the settings of all algorithms: PPO where `clip` was a number, AWR where `regression` was, A2C
-    otherwise. Three settings had other names. A setting that is missing keeps its default of
-    format 2; an unknown one stays and is refused later.
+    the settings of all algorithms. The algorithm was PPO if `clip` was a number, AWR if
+    `regression` was a number, and A2C otherwise. Three settings had other names. A missing setting
+    gets its default of format 2. An unknown setting is kept here and refused later.
 
     Args:
         train_config: JSON value of "train_config"; it is not modified.
 
     Raises:
-        KeyError, TypeError, ValueError: the value is no configuration.
+        KeyError, TypeError, ValueError: the value is not a configuration.
     """
     learner = dict(train_config["learner"])
     clip, temperature = learner.pop("clip", None), learner.pop("regression", None)
@@ -43,16 +43,16 @@ def from_format_2(train_config: dict[str, Any]) -> dict[str, Any]:
 
 
 def excluding_new_features(train_config: dict[str, Any], num_features: int) -> dict[str, Any]:
-    """The training configuration without the features that its networks were trained without.
+    """The training configuration, in which the features that its networks lack are excluded.
 
-    A search then asks for nothing that only these features read, such as log-probabilities.
+    A search then does not request what only these features read, such as log-probabilities.
 
     Args:
         train_config: JSON value of "train_config"; it is not modified.
-        num_features: number of features of the checkpoint, the first ones of today's.
+        num_features: number of features of the checkpoint; they are the first of today's features.
 
     Raises:
-        KeyError, TypeError: the value is no configuration.
+        KeyError, TypeError: the value is not a configuration.
     """
     cats = train_config["cats"]
     new = set(search.FEATURE_NAMES[num_features:]) - set(cats["excluded_features"])
@@ -67,7 +67,8 @@ def with_new_features(params: Any, num_features: int) -> Any:
 
     Args:
         params: parameters of a network; it is not modified.
-        num_features: number of features it was trained with, the first ones of today's.
+        num_features: number of features it was trained with; they are the first of today's
+            features.
     """
     missing = len(search.FEATURE_NAMES) - num_features
     first = dict(params["layer_0"])

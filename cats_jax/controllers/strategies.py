@@ -49,8 +49,10 @@ def build_strategy(spec: StrategySpec, path_score: str | None = None) -> SearchM
     Args:
         spec: name and options of the strategy. The name is one of `FACTORIES`, or
             `module:function` for a function of the user's own that returns a `search.Strategy` or a
-            `SearchMethod`. Each takes `width`, the number K of paths kept, beside its own options.
-        path_score: name of the aggregation, if the factory takes one and the options name none.
+            `SearchMethod`. Each takes `width`, the number K of paths kept, in addition to its own
+            options.
+        path_score: name of the aggregation, used if the factory takes one and the options have
+            none.
 
     Raises:
         BadInputError: a name or option is unknown, or the value of an option breaks its rule.
@@ -95,7 +97,7 @@ def _factory(spec: StrategySpec) -> Callable[..., SearchMethod]:
 
 
 def options_of(spec: StrategySpec) -> list[str]:
-    """Names of the options that a strategy takes, beside `width`.
+    """Names of the options that a strategy takes, except `width`.
 
     They are its factory's keyword arguments; `**changes` stands for the fields of a CATS
     configuration.
@@ -145,7 +147,7 @@ def _cats(
     least_weight: float | None = None,
 ) -> SearchMethod:
     path = controller_folder(checkpoint)
-    # Here, because it brings the learners along, which only a learned policy needs.
+    # Imported here, because it imports the learners, which only a learned policy needs.
     from .checkpoint import load, make_controller, origin_of
 
     found = load(path)
@@ -157,7 +159,7 @@ def _cats(
         )
     price = config.default_price if price is None else _price(price)
     rate = config.prm_rates[0] if prm_rate is None else _number("prm_rate", prm_rate, _RATE)
-    # Below the smallest price of its training a controller spends as it does there.
+    # Below the smallest price of its training, a controller spends as much as at that price.
     for name, value, known in (
         ("price", price, config.prices),
         ("prm_rate", rate, config.prm_rates),
@@ -260,10 +262,11 @@ def _cats_rule(
 def _asking(
     config: search.CatsConfig, ask_below: float | None, least_weight: float | None
 ) -> search.CatsConfig:
-    """The configuration, asking in doubt as the options say; None is what the configuration says.
+    """The configuration with the options for calls of the PRM in doubt; None changes nothing.
 
     Raises:
-        BadInputError: a value is no number, or searches of the configuration can't ask in doubt.
+        BadInputError: a value is not a number, or searches of the configuration can't call in
+            doubt.
     """
     given = {
         name: _number(name, value, meaning)
@@ -317,7 +320,7 @@ def controller_folder(name: str) -> pathlib.Path:
     """The folder of a controller, given by path or by the name of a shipped controller.
 
     Raises:
-        BadInputError: the name looks like a misspelt one of a shipped controller.
+        BadInputError: the name looks like a misspelt name of a shipped controller.
         MissingControllerError: there is no such folder.
     """
     if not isinstance(name, str):
@@ -335,14 +338,14 @@ def controller_folder(name: str) -> pathlib.Path:
 
 
 def foreign_models(specs: Iterable[StrategySpec], models: Fingerprints) -> tuple[str, ...]:
-    """A line for each controller that was not trained with the models it is to search with.
+    """A warning for each controller that was trained with other models than those of a search.
 
     Args:
         specs: strategies of a search.
         models: fingerprints of its policy and PRMs.
 
     Raises:
-        BadInputError: a controller is not there, or its checkpoint is damaged.
+        BadInputError: a controller is missing, or its checkpoint is damaged.
     """
     found = ((spec, _origin(spec)) for spec in specs)
     lines = (origin.warning(models, spec.label) for spec, origin in found if origin is not None)
@@ -350,7 +353,7 @@ def foreign_models(specs: Iterable[StrategySpec], models: Fingerprints) -> tuple
 
 
 def default_calibrations(spec: StrategySpec, policy: str) -> Calibrations:
-    """The calibrations of PRMs for a strategy beside a policy, where none were given.
+    """The calibrations of PRMs for a strategy and a policy, if none were given.
 
     Args:
         spec: the strategy.
@@ -360,7 +363,7 @@ def default_calibrations(spec: StrategySpec, policy: str) -> Calibrations:
         Those of the controller, see `Origin.calibrations_for`, or those shipped for the policy.
 
     Raises:
-        BadInputError: the controller is not there, or its checkpoint is damaged.
+        BadInputError: the controller is missing, or its checkpoint is damaged.
     """
     return (_origin(spec) or Origin(spec.label)).calibrations_for(pathlib.Path(policy).name)
 
@@ -370,16 +373,16 @@ def _origin(spec: StrategySpec) -> Origin | None:
     folder = controller_of(spec)
     if folder is None:
         return None
-    # Here, because it brings the learners along, which only a learned policy needs.
+    # Imported here, because it imports the learners, which only a learned policy needs.
     from .checkpoint import origin_of, read_info
 
     return origin_of(folder.name, read_info(folder))
 
 
 def revisions_of(specs: Sequence[StrategySpec]) -> dict[str, int] | None:
-    """Number of the rule of each method whose rule has changed; None if there is no such method.
+    """Version of the rule of each method whose rule has changed; None without such a method.
 
-    It stands in a run's manifest: a run does not go on by another rule than it was begun with.
+    It is recorded in a run's manifest, so that a run is not continued with another rule.
     """
     return {spec.name: _REVISIONS[spec.name] for spec in specs if spec.name in _REVISIONS} or None
 
@@ -420,4 +423,4 @@ FACTORIES: Mapping[str, Callable[..., SearchMethod]] = MappingProxyType(
 """The factories of strategies by the names that recipes use."""
 
 _REVISIONS: Mapping[str, int] = MappingProxyType({"mcts": 2, "particle_filtering": 2})
-"""Methods that have had another rule under the same name, and the number of their rules so far."""
+"""Methods whose rule has changed under the same name, with the version of the current rule."""
