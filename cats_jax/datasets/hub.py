@@ -46,7 +46,7 @@ def hub_rows(published: Published, split: str | None) -> Iterator[tuple[str, dic
     for config in published.configs:
         try:
             table = datasets.load_dataset(published.path, config, split=split)
-        except Exception as error:  # whatever the network, the hub or the cache come up with
+        except Exception as error:  # any error of the network, the hub or the cache
             reason = " ".join(str(error).split())[:200]
             raise BadInputError(
                 f"data set {published.path!r} can't be loaded ({type(error).__name__}: {reason}): "

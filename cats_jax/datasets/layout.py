@@ -1,4 +1,4 @@
-"""Layouts, which say how a table of questions is read: its columns and its gold answers."""
+"""Layouts, which define how a table of questions is read: its columns and its gold answers."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from ..protocols import Question
 from .question_set import QuestionSet
 
 _MAX_META_CHARS = 100
-"""Longest text of a column that is copied to result rows, which excludes reference solutions."""
+"""Longest text of a column that is copied to result rows; reference solutions are longer."""
 
 Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Gold:
-    """A gold answer, and the largest absolute difference to it that counts as none."""
+    """A gold answer, and the largest absolute difference at which an answer counts as equal."""
 
     answer: str
     tolerance: float | None = None
@@ -39,7 +39,7 @@ class Layout:
         id: column of the id, or None. A row without an id gets its number, from 0, as id.
         prefix: text at the beginning of every id, which keeps ids of data sets distinct.
         context: column of a text that is put before the question, or None.
-        keep: function that says whether a row belongs to the data set.
+        keep: function that returns whether a row belongs to the data set.
         check: function that raises `BadRowError` for a row that must not be in the data set.
     """
 
@@ -169,5 +169,5 @@ def _is_short(value: Any) -> bool:
         return len(value) <= _MAX_META_CHARS
     if isinstance(value, float):
         return math.isfinite(value)  # JSON has no others
-    # Rows of a run have no longer integers.
+    # Rows of a run can't have longer integers.
     return value is None or (isinstance(value, int) and abs(value) < 1 << 63)

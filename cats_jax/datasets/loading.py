@@ -27,7 +27,7 @@ def load_questions(specs: Sequence[QuestionSpec]) -> QuestionSet:
 def count_questions(spec: QuestionSpec) -> tuple[int, tuple[str, ...]]:
     """Number of questions that a spec selects, and the selection's notes; nothing is downloaded.
 
-    A copy of a published data set that is not there counts as published.
+    If the copy of a published data set does not exist, the published number of rows counts.
 
     Raises:
         BadInputError: a file can't be read, the data set is unknown, or no question is selected.

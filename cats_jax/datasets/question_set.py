@@ -22,10 +22,10 @@ class QuestionSet:
         questions: the questions as searches see them.
         answers: gold answer by question id.
         meta: other columns by question id, such as the level.
-        tolerances: largest absolute difference to the gold answer that counts as none, by question
-            id; only for questions that allow a difference.
-        datasets: label of the data set by question id; empty where there is only one.
-        notes: what the user should know of the selection, one line each.
+        tolerances: largest absolute difference to the gold answer at which an answer is right, by
+            question id; only for questions that allow a difference.
+        datasets: label of the data set by question id; empty if there is only one data set.
+        notes: lines about the selection for the user.
     """
 
     source: str
@@ -55,7 +55,7 @@ class QuestionSet:
     ) -> QuestionSet:
         """`count` questions from index `start` on, after a shuffle by the seed `shuffle` if given.
 
-        Where there are fewer than `count`, all of them are selected, and a note says so.
+        If there are fewer than `count`, all of them are selected, and a note states this.
 
         Raises:
             BadInputError: no question is selected.
@@ -114,7 +114,7 @@ def joined(sets: Sequence[tuple[str, QuestionSet]]) -> QuestionSet:
 
 
 def selection_notes(source: str, rows: int, start: int, count: int | None) -> list[str]:
-    """A line where fewer than `count` of a source's `rows` are left from index `start` on.
+    """A note if a source has fewer than `count` of its `rows` from index `start` on; else none.
 
     Raises:
         BadInputError: no row is left.

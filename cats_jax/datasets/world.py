@@ -15,7 +15,7 @@ def world_questions(
     """Draw `count` questions of a set of the embedded world.
 
     Raises:
-        BadInputError: unknown split or level, or a count below 1.
+        BadInputError: the split or a level is unknown, or the count is below 1.
     """
     from ..world import task
 
