@@ -9,8 +9,8 @@ Everything here is shipped with the package and loads offline::
     world.policy_path("weak")      # a Hugging Face folder
     world.prm_path("exact")        # one of world.PRM_NAMES
 
-Importing this module costs nothing: no torch, no transformers.
-In the repository `python -m studies.world.models.build` makes the assets anew. The measured figures
+Importing this module loads neither torch nor transformers. The command
+`python -m studies.world.models.build` makes the assets anew in the repository. The measured figures
 of all models are in ``assets/world.json``.
 """
 
@@ -33,12 +33,12 @@ PRM_FAMILY: tuple[str, ...] = (
     "pruned-80",
     "labels-only",
 )
-"""The process reward models that know the errors of the policy ``weak`` only, best to worst by how
-often they rank a right sibling of that policy first."""
+"""The process reward models that learned from the errors of the policy ``weak`` only, best to
+worst: by how often they rank a right sibling of that policy first."""
 
 PRM_NAMES: tuple[str, ...] = (*PRM_FAMILY, "on-policy", "strong-errors")
-"""All process reward models. ``on-policy`` learned from the errors of both policies, and
-``strong-errors`` goes on from it with those of the policy ``strong``."""
+"""All process reward models. ``on-policy`` learned from the errors of both policies.
+``strong-errors`` is ``on-policy`` with further training on the errors of the policy ``strong``."""
 
 
 def policy_path(name: str) -> pathlib.Path:

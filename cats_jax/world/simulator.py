@@ -12,7 +12,7 @@ from . import ASSETS
 SIMULATOR_FILE = ASSETS / "simulator.json"
 """The file with the parameters, written by `studies.world.models.fit_simulator`."""
 
-_DIGITS = 5  # significant; far more than the samples can tell
+_DIGITS = 5  # significant digits, far more than the samples determine
 
 
 def load_simulator(path: pathlib.Path = SIMULATOR_FILE) -> simulation.SimulatorParams:
@@ -20,7 +20,7 @@ def load_simulator(path: pathlib.Path = SIMULATOR_FILE) -> simulation.SimulatorP
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: it holds something else.
+        ValueError: it is not a file of simulator parameters.
     """
     return simulation.from_dict(_read(path)["parameters"])
 
@@ -33,7 +33,7 @@ def simulator_names(path: pathlib.Path = SIMULATOR_FILE) -> dict[str, list]:
 def save_simulator(
     path: pathlib.Path, params: simulation.SimulatorParams, axes: dict[str, list], source: dict
 ) -> None:
-    """Write parameters, rounded, with what the axes mean and where they come from.
+    """Write rounded parameters with the meaning of their axes and their origin.
 
     Args:
         path: file to write, overwritten if it exists.
@@ -47,7 +47,7 @@ def save_simulator(
         "axes": axes,
         "parameters": _rounded(simulation.to_dict(params)),
     }
-    # One line per parameter: small, and still readable as a difference between two fits.
+    # One line per parameter: the file is small, and a diff between two fits is readable.
     lines = [f'"{name}": {json.dumps(content[name])}' for name in ("format", "source", "axes")]
     rows = [f'"{name}": {json.dumps(v)}' for name, v in content["parameters"].items()]
     lines.append('"parameters": {\n' + ",\n".join(rows) + "\n}")

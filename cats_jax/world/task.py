@@ -12,7 +12,7 @@ Level L has L + 2 operations, hence L + 3 steps. Operations with two numbers can
 order, so a branching expression has several right solutions; the reference takes the leftmost.
 
 Text is the only interface: `check_steps` parses the question itself and never trusts a caller's
-answer. Nothing here imports more than the standard library.
+answer. This module imports only the standard library.
 """
 
 from __future__ import annotations
@@ -89,8 +89,8 @@ def problem_id(text: str) -> str:
 def question_set(text: str) -> QuestionSet:
     """The set a question belongs to, by the hash of its text: 60/20/10/10 percent.
 
-    A rule instead of a list: any question anyone generates has one set, at any time, so that
-    nothing trained on one set can have seen another.
+    The set follows from a rule, not from a list: whoever generates a question, it belongs to one
+    set. So nothing that was trained on one set can have seen a question of another.
     """
     digest = hashlib.sha256(b"cats-jax question set:" + text.encode()).digest()
     share = int.from_bytes(digest[:4], "big") % 100
@@ -122,7 +122,7 @@ def problem_stream(split: QuestionSet, level: int, seed: int = 0) -> Iterator[Pr
 def problems(
     split: QuestionSet, count: int, seed: int = 0, levels: Sequence[int] = LEVELS
 ) -> list[Problem]:
-    """`count` distinct problems of one set, levels taking turns.
+    """`count` distinct problems of one set; the levels take turns.
 
     Args:
       split: one of `QUESTION_SETS`.
@@ -131,7 +131,7 @@ def problems(
       levels: which levels, in the order of their turns.
 
     Returns:
-      A list whose prefixes are what a smaller `count` returns.
+      The problems; a smaller `count` returns a prefix of the same list.
     """
     _check_split(split)
     if count < 0:
@@ -152,11 +152,11 @@ def problems(
 def check_steps(question_text: str, steps: Sequence[str]) -> list[bool]:
     """Whether each step is right given that every step before it is.
 
-    A step ``a op b=c`` is right iff some operation of the expression has by then exactly the two
-    numbers a and b, was not reduced before, and c is its value; the boxed step is right iff every
-    operation was reduced and it holds the value. After a wrong step, and after the boxed one, every
-    step is wrong. Where equal operations make it ambiguous which one a step reduced, a solution is
-    right if one reading of it is: the checker follows all readings at once.
+    A step ``a op b=c`` is right iff an operation that was not reduced before now has exactly the
+    two numbers a and b, and c is its value. The boxed step is right iff every operation was reduced
+    and it holds the value. After a wrong step, and after the boxed one, every step is wrong. If
+    equal operations make it ambiguous which one a step reduced, the checker follows all readings at
+    once. A solution is right if one reading of it is right.
 
     Args:
       question_text: a question of this world.
@@ -176,7 +176,7 @@ def check_steps(question_text: str, steps: Sequence[str]) -> list[bool]:
 
 
 class StepChecker:
-    """Checks the steps of one path as they come; `check_steps` for one that grows.
+    """Checks the steps of a growing path one by one; `check_steps` checks a whole path.
 
     The state is the set of possible readings, each a bit mask over the expression's operations
     (bit i: operation i has been reduced).
@@ -264,7 +264,7 @@ def parse_question(text: str) -> Operation:
     """The expression of a question such as ``(3+4)*5=?``, in which every value is defined.
 
     Raises:
-      ValueError: naming what is wrong, for any other text.
+      ValueError: the text is not such a question; the message names the error.
     """
     if problem := _syntax_problem(text):
         raise _not_a_question(text, problem)
@@ -303,7 +303,7 @@ def _not_a_question(text: str, problem: str) -> ValueError:
 
 
 def _syntax_problem(text: str) -> str | None:
-    """What the tokens alone show to be wrong, or None."""
+    """The error that the tokens alone show, or None."""
     if len(text) > MAX_QUESTION_CHARS:
         return f"{len(text)} characters, at most {MAX_QUESTION_CHARS} are read"
     if not text.endswith("=?"):
@@ -330,7 +330,7 @@ def _close(items: list[int | str | Operation], text: str) -> Operation:
 
 @dataclasses.dataclass(frozen=True)
 class _FlatOperation:
-    """An operation with its operands' values and the bit mask of the operations it waits for."""
+    """An operation with its operands' values and the bit mask of the operations that it needs."""
 
     symbol: str
     left: int
@@ -373,7 +373,7 @@ def _problem_of(expression: Operation, level: int) -> Problem:
 
 @dataclasses.dataclass(frozen=True)
 class _Grammar:
-    """What expressions of one level are made of.
+    """The parameters of the expressions of one level.
 
     Attributes:
       max_leaf: largest number written in a question.
@@ -417,9 +417,9 @@ def _check_split(split: str) -> None:
 def _random_expression(
     rng: random.Random, num_operations: int, grammar: _Grammar
 ) -> tuple[Operation, int]:
-    """A random expression of `num_operations` >= 1 whose values lie in 1..max_value, its value.
+    """A random expression of `num_operations` >= 1 with values in 1..max_value, and its value.
 
-    Operands are drawn first, then operations until one fits; where none does, all starts again.
+    Operands are drawn first, then operations until one fits. If none fits, new operands are drawn.
     """
     while True:
         operands = _random_operands(rng, num_operations, grammar)
@@ -460,7 +460,7 @@ def _random_operands(
 def _random_number(
     rng: random.Random, symbol: str, left_value: int, grammar: _Grammar
 ) -> int | None:
-    """A right operand for ``left_value symbol ?``, or None where the operation does not suit."""
+    """A right operand for ``left_value symbol ?``, or None if the operation does not fit."""
     if symbol == "+":
         return rng.randint(2, grammar.max_leaf)
     if symbol == "-":

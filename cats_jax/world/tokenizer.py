@@ -24,11 +24,11 @@ PAD_ID, BOS_ID, EOS_ID = TOKEN_IDS[PAD], TOKEN_IDS[BOS], TOKEN_IDS[EOS]
 SEPARATOR_ID = TOKEN_IDS[STEP_SEPARATOR]
 PLUS_ID, MINUS_ID = TOKEN_IDS["+"], TOKEN_IDS["-"]
 
-# A run of newlines is read from its end, two by two: a step's own last newline stays its own.
+# A run of newlines is split into pairs from its end: a newline that ends a step stays in the step.
 _SPLIT = r"\\boxed\{|\n\n(?=(?:\n\n)*(?!\n))|\n|[^\n]"
 _TOKENS = re.compile(_SPLIT)
 
-# The world knows no system prompt; a user's turn is the question and opens the answer.
+# The world has no system prompt; a user's turn is the question, and the answer follows it.
 _CHAT_TEMPLATE = (
     "{{ bos_token }}{% for message in messages %}"
     "{% if message['role'] == 'user' %}{{ message['content'] }}{{ '\n\n' }}"
@@ -59,7 +59,7 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def encode(text: str) -> list[int]:
-    """Ids of a text this world's grammar can write; the build's fast path.
+    """Ids of a text that this world's grammar can write: the fast encoder of the build.
 
     The same ids as `build_tokenizer()` gives, for texts made of the vocabulary's tokens.
     """
@@ -77,12 +77,12 @@ def decode(ids: list[int]) -> str:
 
 
 def prompt_ids(question_text: str) -> list[int]:
-    """What a policy continues: ``<s>``, the question, the separator."""
+    """The ids that a policy continues: ``<s>``, the question, the separator."""
     return [BOS_ID, *encode(question_text), SEPARATOR_ID]
 
 
 def path_ids(question_text: str, steps: list[str] | tuple[str, ...]) -> list[int]:
-    """What a PRM reads: the prompt, then each step closed by the separator."""
+    """The ids that a PRM reads: the prompt, then each step closed by the separator."""
     ids = prompt_ids(question_text)
     for step in steps:
         ids += [*encode(step), SEPARATOR_ID]
