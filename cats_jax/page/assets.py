@@ -11,7 +11,7 @@ KATEX_VERSION = "0.19.1"
 """Version of assets/katex/katex.min.js, from the package `katex` of the npm registry."""
 
 _FOLDER = pathlib.Path(__file__).with_name("assets")
-# In the order of their dependencies: the page has one script of its own.
+# In the order of their dependencies, because they are joined into one script.
 _SCRIPTS = (
     "dom.js",
     "text.js",
@@ -36,7 +36,7 @@ class Assets:
     """The page's files.
 
     Attributes:
-        template: the HTML around everything, with names in double braces.
+        template: HTML of the page, with names in double braces where parts are inserted.
         style: content of the style element.
         scripts: contents of the script elements that the browser may run.
     """

@@ -1,4 +1,4 @@
-"""Compressed blocks of JSON inside a page, which the page opens when the reader asks for them.
+"""Compressed blocks of JSON inside a page, which the page unpacks when the reader needs them.
 
 A block is a `<script>` element of a type that no browser runs. Its content is base64, so that no
 text inside can end the element.
@@ -25,7 +25,7 @@ def block(name: str, value: Any) -> str:
 class TreeBlocks:
     """Writes trees to a file, several to a block, and holds one block in memory at most.
 
-    Trees that follow one another compress well together if they have texts in common.
+    Consecutive trees compress well if they have texts in common.
     """
 
     def __init__(self, file: TextIO) -> None:

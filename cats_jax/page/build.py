@@ -1,4 +1,4 @@
-"""Writes a page: head, index, then the trees, of which one block is in memory at a time."""
+"""Writes a page: head, index, then the trees, with one block of them in memory at a time."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ _MAX_TITLE = 120
 
 @dataclass(frozen=True)
 class PageSize:
-    """What a page holds.
+    """The size of a page and of its contents.
 
     Attributes:
         bytes: size of the file.
         rows: number of rows.
         trees: number of search trees.
-        damaged: what is wrong with each tree that could not be read.
+        damaged: error of each tree that could not be read.
     """
 
     bytes: int
@@ -139,7 +139,7 @@ def _write(file: TextIO, assets: Assets, parts: list[dict[str, Any]], trees: Tex
         + "".join(block(f"figures-{number}", part) for number, part in enumerate(figures)),
         "scripts": "".join(f"<script>{script}</script>\n" for script in assets.scripts),
     }
-    # What is put in is never searched for names again.
+    # Inserted texts are not searched for names.
     for number, part in enumerate(assets.template.split("{{")):
         name, closed, rest = part.partition("}}")
         if number == 0:

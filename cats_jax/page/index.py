@@ -1,4 +1,4 @@
-"""What a page knows of each part before a tree is opened: configurations, questions, rows."""
+"""The index of each part of a page: configurations, questions and rows, without the trees."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def _group(group: Group, labels: Sequence[str]) -> dict[str, Any]:
         "prm": group.prm and shortened(group.prm, _MAX_LABEL),
         "questions": len(group.by_question()),
         "rows": len(group.rows),
-        # Rounded here, as tables round, because a number that is rounded twice may differ.
+        # Rounded here as in tables, because a number that is rounded twice may differ.
         "accuracy": [float(share(x)) for x in (accuracy.value, accuracy.low, accuracy.high)],
         "covered": float(share(group.mean("covered"))),
         **{name: int(count(group.mean(name))) for name in ("tokens", "generated", "prm_computed")},

@@ -1,7 +1,7 @@
 """A search tree as small JSON: columns instead of rows, each text once, rounded numbers.
 
 Ids of candidates are implicit: candidate `i` is entry `i - 1` of each column. Probabilities and
-rewards are integers in units of 1/10 000, log-probabilities in units of 1/100; null is none.
+rewards are integers in units of 1/10 000, log-probabilities in units of 1/100. Null means no value.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ def encode_tree(result: SearchResult, fate: RightPath) -> dict[str, Any]:
         - "answers" and "invalid": [candidate id, index into "texts"] of those that have one;
         - "ends": the last candidate of each finished path, and "chosen", an index into it, or null;
         - "decisions": columns of the decisions, among them "features", one column per feature. A
-          column of equal numbers is that number;
+          column of equal numbers is stored as that number;
         - "fate": "sentence" on the right path, "knowledge" behind it, and "remarks", pairs of a
-          candidate's id and what is said at its step.
+          candidate's id and the remark at its step.
     """
     texts: dict[str, int] = {}
 
@@ -115,6 +115,6 @@ def _short(value: float) -> int | float | None:
 
 
 def _column(values: Iterable[Any]) -> Any:
-    """The values as a list, or the one value that all of several are equal to."""
+    """The values as a list; if there are several and all are equal, that one value."""
     column = list(values)
     return column[0] if len(column) > 1 and all(x == column[0] for x in column) else column
