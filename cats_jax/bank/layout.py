@@ -154,7 +154,7 @@ def _load(
 
 
 def check_disjoint(first: Sequence[str], second: Sequence[str], what: str) -> None:
-    """Check that two lists of questions have none in common.
+    """Check that two lists of questions share no question.
 
     Args:
         first, second: texts of the questions, or ids if there are no texts. Ids may be mere row

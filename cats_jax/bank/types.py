@@ -68,7 +68,8 @@ class Nodes:
         log_prob: log-probability of the step under the policy at temperature 1, nats.
         done: whether the step ends an answer.
         invalid: whether the step is blank or cut; such a node has no children.
-        answer: class of equal answers of the question: 0 for the right answer, -1 for none.
+        answer: class of equal answers of the question: 0 for the right answer, -1 without an
+            answer.
         draws: [S] number of the parent's draws of each setting that gave this node.
         score: [P] score of the step by each PRM, in [0, 1]; 0 if the step is invalid, and
             `UNREADABLE` if the path has more tokens than the PRM can read. P is 0 where the policy

@@ -369,7 +369,7 @@ def default_calibrations(spec: StrategySpec, policy: str) -> Calibrations:
 
 
 def _origin(spec: StrategySpec) -> Origin | None:
-    """What a strategy's controller was trained with; None for a strategy without a controller."""
+    """The origin of a strategy's controller; None for a strategy without a controller."""
     folder = controller_of(spec)
     if folder is None:
         return None

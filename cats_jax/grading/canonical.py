@@ -151,7 +151,7 @@ def _one_round(text: str) -> str:
     text = _COMMAND_SPACE.sub(lambda match: match[1] or "", _INNER_SPACE.sub("", text))
     text = _MEMBERSHIP.sub("", text, count=1) if _MEMBERSHIP.match(text) else text
     text = _without_assignment(text.strip().rstrip(_ENDS).strip())
-    # An accent that stood behind a blank now stands behind a letter.
+    # An accent that was after a blank is now after a letter.
     return unicodedata.normalize("NFKC", text)
 
 

@@ -34,7 +34,7 @@ class PlacedDecision:
     Attributes:
         step: reasoning step, from 1.
         left: candidates that remained in the question's budget.
-        num_extra: number of candidates that the action asked for.
+        num_extra: number of candidates that the action requested.
     """
 
     step: int

@@ -45,8 +45,8 @@ class CertifiedGroup:
         epsilon: epsilon of the held-out run, with its distribution-free interval.
         exceeded: share of the run's questions on which some path deviates by more than epsilon.
         certified: share of questions whose answer is certified.
-        accuracy: accuracy of certified answers; None if there are none.
-        others: accuracy of the other answers; None if there are none.
+        accuracy: accuracy of certified answers; None without certified answers.
+        others: accuracy of the other answers; None without other answers.
         wrong: share of questions with a certified, wrong answer; at most `exceeded`.
     """
 

@@ -38,7 +38,7 @@ _MOST_QUESTIONS = 1 << 24
 
 @dataclass(frozen=True)
 class Claim:
-    """What is to be certified of a configuration; one of the two numbers is given.
+    """The claim about a configuration; one of the two numbers is given.
 
     Attributes:
         target: its accuracy is above this.
@@ -98,7 +98,7 @@ class Configuration:
 
 @dataclass(frozen=True)
 class Certificate:
-    """What a run certifies.
+    """The result of testing a claim on all configurations of a run.
 
     Attributes:
         claim: the claim.

@@ -276,7 +276,7 @@ def shown(text: str, most: int = 40) -> str:
 def file_name(*parts: str) -> str:
     """Name of a figure's file, without suffix: the parts that are not empty, joined by "-".
 
-    Characters other than letters, digits and "_.+-" become "_". A part has at most 60 characters.
+    A run of characters other than letters, digits and "_.+-" becomes "_"; a part is cut to 60.
     """
     return "-".join(re.sub(r"[^\w.+-]+", "_", part)[:60] for part in parts if part)
 

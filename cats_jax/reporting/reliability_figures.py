@@ -1,4 +1,4 @@
-"""Reliability diagrams: the share of right ones among those to which a PRM gives similar scores."""
+"""Reliability diagrams: the share of right items among those with similar scores of a PRM."""
 
 from __future__ import annotations
 

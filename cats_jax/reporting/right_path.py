@@ -35,7 +35,7 @@ _MAX_KEPT = 3
 
 @dataclass(frozen=True)
 class RightPath:
-    """What became of the right path in a search.
+    """The fate of the right path in a search.
 
     Attributes:
         cause: see `Cause`.
@@ -72,7 +72,7 @@ class RightPath:
 
 
 def follow_right_path(run: Run, row: Row, result: SearchResult, judge: AnswerJudge) -> RightPath:
-    """What became of the right path in the search behind a row.
+    """The fate of the right path in the search behind a row.
 
     Args:
         run: the run of the row.

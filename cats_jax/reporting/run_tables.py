@@ -95,10 +95,10 @@ def _against_fixed(pairs: Sequence[tuple[Group, Group]], cost: Cost) -> Sheet:
 def accuracy_sheet(found: Sequence[Group], title: str) -> Sheet:
     """Accuracy with its interval over questions, and mean compute per question.
 
-    If a group has several run seeds, the interval over seeds stands beside that over questions.
-    Numbers of seeds and of questions have a column if they differ between the groups. The ceiling
-    is the share of questions with a right answer among the finished paths. It is pass@N where a
-    strategy keeps all N paths.
+    If a group has several run seeds, there is a second interval: that over seeds. Numbers of seeds
+    and of questions have a column if they differ between the groups. The ceiling is the share of
+    questions with a right answer among the finished paths. It is pass@N where a strategy keeps all
+    N paths.
     """
     records = [_record(group) for group in found]
     over_seeds = any(record["seeds_low"] is not None for record in records)

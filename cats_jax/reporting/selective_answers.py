@@ -70,7 +70,7 @@ class SelectiveGroup:
 
 @dataclass(frozen=True)
 class SelectiveCertificate:
-    """What a run certifies of selective answers.
+    """The certified thresholds of a run for selective answers.
 
     Attributes:
         target: accuracy of the answered questions, in (0, 1).

@@ -103,7 +103,7 @@ def bootstrap_mean(values: Sequence[float]) -> Interval:
     return _bootstrap(sample.tobytes())
 
 
-@functools.lru_cache(maxsize=1024)  # two frontiers may stay the same when rivals are added
+@functools.lru_cache(maxsize=1024)  # comparisons with other rivals may have the same two frontiers
 def _bootstrap(values: bytes) -> Interval:
     """The interval of float64 values, as bytes so that the cache can find them."""
     sample = np.frombuffer(values)

@@ -73,12 +73,13 @@ class StepTrust:
 
 @dataclass(frozen=True)
 class CertifiedQuality:
-    """What one group of labelled questions certifies.
+    """The certified statements about one group of labelled questions.
 
     Attributes:
         group: value of the column by which rows are grouped.
         questions: number of its questions.
-        delta: largest probability that any single statement is false.
+        delta: largest probability that one given statement is false; not of all statements
+            together.
         trust: the wanted probability of `StepTrust`.
         risks: one for every PRM and loss.
         steps: one for every PRM.
@@ -95,7 +96,7 @@ class CertifiedQuality:
 def certified_quality(
     labelled: LabelledData, *, delta: float = 0.05, trust: float = 0.85, seed: int = 0
 ) -> list[CertifiedQuality]:
-    """What the questions of every group certify of every PRM; each statement has the level delta.
+    """The certified statements about every group and PRM; each statement has the level delta.
 
     Args:
         labelled: labelled steps with scores, of questions that trained or chose none of the PRMs.

@@ -20,7 +20,7 @@ Neutral = Literal["right", "wrong", "out"]
 """The label that stands for PRM800K's rating 0; "out" means no label."""
 
 UNNAMED = "scores"
-"""Name of the PRM whose scores stand in the rows as a plain list."""
+"""Name of the PRM whose scores are a plain list in the rows."""
 
 ALL = "all"
 """The group of every path if no column is named."""
@@ -79,10 +79,10 @@ def read_labelled(
       is the index of the first wrong step, or -1 if all steps are right. Steps before the first
       wrong one are right, and steps after it are not labelled.
     * PRM800K: `{"question": {"problem"}, "label": {"steps": [...]}}`. Rating 1 is right and -1 is
-      wrong. Null and ratings that the labeller flagged are no labels. The chosen completions are
-      one path. Each completion that was not chosen ends a path of its own. The earlier steps of
-      such a path are labelled only in the path of the chosen completions, so that they count once.
-      A completion that the labeller wrote is a step without a label.
+      wrong. With null, or a rating that the labeller flagged, the step is not labelled. The chosen
+      completions are one path. Each completion that was not chosen ends a path of its own. The
+      earlier steps of such a path are labelled only in the path of the chosen completions, so that
+      they count once. A completion that the labeller wrote is a step without a label.
 
     Steps after a path's last labelled step are left out, and so are rows without a labelled step.
 

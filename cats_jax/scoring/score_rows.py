@@ -165,7 +165,7 @@ def _score(tasks: list[_Task], scorer: CountingScorer) -> int:
 
 
 def _reason(error: ScorerContractError) -> str:
-    """What is wrong with which step, without the question's name."""
+    """The number of the step and its error, without the question's name."""
     reason = str(error).partition(f"step {error.step}: ")[2] or str(error)
     return f"steps[{error.step}]: {reason}"
 

@@ -290,7 +290,7 @@ async def _answer(
     chunks: Chunks,
     answer: Callable[[SearchResult], Iterator[str]],
 ) -> AsyncIterator[str]:
-    """The server-sent events of a search; `answer` makes those of its result."""
+    """The server-sent events of a search; `answer` makes the events of its result."""
     yield chunks.begin()
     while True:
         event = await events.get()

@@ -196,7 +196,7 @@ class Engine:
                         each.cohort.close()
                         del self._batches[batch]
                     self._tell_progress(each)
-        except Exception as error:  # whatever a model raises: clients wait for an answer
+        except Exception as error:  # any error of a model: clients wait for an answer
             _LOG.exception("a search broke the models")
             with self._changed:
                 self._state = "failed"

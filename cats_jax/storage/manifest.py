@@ -135,7 +135,7 @@ def differences(old: Any, new: Any, name: str) -> list[str]:
     """The differences of two JSON values, as "name: old -> new"; a missing entry equals null.
 
     A digest shows that something changed, but not what. So the difference of a digest is reported
-    only if all entries beside it agree.
+    only if the other entries of its mapping agree.
     """
     if isinstance(old, dict) and isinstance(new, dict):
         changes = {

@@ -92,7 +92,7 @@ def compare(
 
     Args:
         config: configuration with which the controllers were trained.
-        questions: questions, of which the held-out ones are played.
+        questions: questions; the held-out ones are used.
         actors: parameters of the controllers' actors, with a leading axis.
         key: PRNG key of the questions, which are the same for all policies; consumed.
         rivals: whether to evaluate the rivals too: every constant action, the threshold rule at
@@ -137,7 +137,7 @@ def play_controllers(
 
     Args:
         config: configuration with which the controllers were trained.
-        questions: questions, of which the held-out ones are played.
+        questions: questions; the held-out ones are used.
         actors: parameters of the controllers' actors, with a leading axis.
         key: PRNG key of the questions, which do not depend on the configuration; consumed.
         sizes: values of N.

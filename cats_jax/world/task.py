@@ -27,7 +27,7 @@ from collections.abc import Iterator, Sequence
 from typing import Literal, get_args
 
 STEP_SEPARATOR = "\n\n"
-"""What stands between two steps, and between the question and its first step."""
+"""The text between two steps, and between the question and its first step."""
 
 LEVELS = (1, 2, 3, 4, 5)
 QuestionSet = Literal["prm", "controller", "validation", "test"]
@@ -89,8 +89,9 @@ def problem_id(text: str) -> str:
 def question_set(text: str) -> QuestionSet:
     """The set a question belongs to, by the hash of its text: 60/20/10/10 percent.
 
-    The set follows from a rule, not from a list: whoever generates a question, it belongs to one
-    set. So nothing that was trained on one set can have seen a question of another.
+    The set follows from a rule, not from a list. Every question that can be generated belongs to
+    exactly one set, at any time. So nothing that was trained on one set can have seen a question of
+    another.
     """
     digest = hashlib.sha256(b"cats-jax question set:" + text.encode()).digest()
     share = int.from_bytes(digest[:4], "big") % 100

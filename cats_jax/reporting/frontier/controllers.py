@@ -54,7 +54,7 @@ def compare_controllers(
 
     Raises:
         BadInputError: a configuration lacks questions, `test` lacks a configuration, or there is no
-            controller beside other strategies.
+            pair of a controller and other strategies.
     """
     for part in (validation, test):
         _check_complete(part)

@@ -44,7 +44,7 @@ class Point(Protocol):
 AnyPoint = TypeVar("AnyPoint", bound=Point)
 
 Key = tuple[str, int, str | None]
-"""What names a configuration: strategy, N and PRM."""
+"""The key of a configuration: strategy, N and PRM."""
 
 
 def key_of(point: Point) -> Key:

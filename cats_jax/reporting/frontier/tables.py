@@ -204,7 +204,7 @@ def _overall(compared: Mapping[tuple[str, str], Comparison], title: str, cost: C
 def _choices(
     compared: Mapping[tuple[str, str], Comparison], validation: Sequence[Group]
 ) -> list[str]:
-    """Notes: which configurations the choices by difficulty consist of, or why there are none."""
+    """Notes: the configurations in each choice by difficulty, or why such choices are missing."""
     notes: dict[str, None] = {}
     for (_, prm), comparison in compared.items():
         for meeting in comparison.meetings:
