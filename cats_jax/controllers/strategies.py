@@ -159,7 +159,7 @@ def _cats(
         )
     price = config.default_price if price is None else _price(price)
     rate = config.prm_rates[0] if prm_rate is None else _number("prm_rate", prm_rate, _RATE)
-    # Below the smallest price of its training, a controller spends as much as at that price.
+    # Below the smallest price of its training, a controller spends about as much as at that price.
     for name, value, known in (
         ("price", price, config.prices),
         ("prm_rate", rate, config.prm_rates),

@@ -73,9 +73,9 @@ def final_answer(text: str) -> str | None:
 def given_answer(text: str) -> str | None:
     """The answer of a text that is a whole solution or a bare answer, or None.
 
-    The result is that of `final_answer`, otherwise the last "answer is ...", otherwise the text
-    itself if it is one line of at most `MAX_BARE_CHARS` characters, otherwise the last line if it
-    is a number or a formula without words.
+    The result is the first of these that exists: the result of `final_answer`; the last "answer is
+    ..."; the text itself, if it is one line of at most `MAX_BARE_CHARS` characters; the last line,
+    if it is a number or a formula without words.
     """
     text = without_thinking([text])
     found = _final(text) or _announced(text, _ANSWER)

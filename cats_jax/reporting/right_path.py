@@ -90,8 +90,9 @@ def right_candidates(run: Run, row: Row, result: SearchResult) -> frozenset[int]
     """Ids of the candidates whose path is right up to and including them.
 
     Returns:
-        The ids. None unless the policy is one of the embedded world's, whose steps the task's
-        checker can read, and the question is one of that world's expressions with this gold answer.
+        The ids. None unless the policy is one of the embedded world's and the question is one of
+        that world's expressions with this gold answer. Otherwise the task's checker can't read the
+        steps.
     """
     if run.manifest["config"]["policy"]["path"] not in world.POLICY_NAMES:
         return None

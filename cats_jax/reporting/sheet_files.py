@@ -130,6 +130,6 @@ def _escape_latex(text: str) -> str:
     escaped = unicode_to_latex(
         one_line(text, _MAX_TEXT), unknown_char_policy="replace", unknown_char_warning=False
     )
-    # After a line break LaTeX would take a bracket for the break's argument, and its default
-    # fonts have a dash in the place of the bar.
+    # After a line break LaTeX would take a bracket for the break's argument. Its default fonts have
+    # a dash in the place of the bar.
     return escaped.replace("[", "{[}").replace("|", r"\ensuremath{|}")

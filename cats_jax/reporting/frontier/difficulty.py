@@ -1,11 +1,11 @@
 """The choice of a strategy by the predicted difficulty of a question, as a rival.
 
 Snell et al. (arXiv:2408.03314) predict how difficult a question is from the PRM's scores of whole
-answers, divide the questions into five bins of equal size, and use the strategy that is best in the
-question's bin. Here the answers are those of a small best-of-N search, the *pilot*. Its mean path
-score predicts the difficulty. Every question pays for the pilot. The exceptions are questions for
-which best-of-N or its weighted vote is chosen, because their paths begin with the pilot's paths.
-The paper predicts from 2048 answers and does not count their cost.
+answers. They divide the questions into five bins of equal size and use the strategy that is best in
+the question's bin. Here the answers are those of a small best-of-N search, the *pilot*. Its mean
+path score predicts the difficulty. Every question pays for the pilot. The exceptions are questions
+for which best-of-N or its weighted vote is chosen, because their paths begin with the pilot's
+paths. The paper predicts from 2048 answers and does not count their cost.
 """
 
 from __future__ import annotations
