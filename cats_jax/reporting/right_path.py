@@ -91,7 +91,8 @@ def right_candidates(run: Run, row: Row, result: SearchResult) -> frozenset[int]
 
     Returns:
         The ids. None unless the policy is one of the embedded world's and the question is one of
-        that world's expressions with this gold answer. Otherwise the task's checker can't read the
+        that world's expressions with this gold answer. In other cases the task's checker does not
+        apply.
         steps.
     """
     if run.manifest["config"]["policy"]["path"] not in world.POLICY_NAMES:
