@@ -93,7 +93,6 @@ def right_candidates(run: Run, row: Row, result: SearchResult) -> frozenset[int]
         The ids. None unless the policy is one of the embedded world's and the question is one of
         that world's expressions with this gold answer. In other cases the task's checker does not
         apply.
-        steps.
     """
     if run.manifest["config"]["policy"]["path"] not in world.POLICY_NAMES:
         return None
