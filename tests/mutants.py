@@ -873,7 +873,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="the thread that writes dies in silence",
-        file="cats_jax/runs/folder.py",
+        file="cats_jax/runs/appender.py",
         original="except Exception as error:",
         mutated="except OSError as error:",
         tests=("tests/runs/test_runs.py", "-k", "lost_in_silence"),
