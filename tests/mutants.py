@@ -166,7 +166,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="a greedy child is sampled again although its node has one",
-        file="cats_jax/live/driver.py",
+        file="cats_jax/live/pending_requests.py",
         original="copy=slot.greedy.get(parent) if step_request.temperature == 0.0 else None,",
         mutated="copy=None,",
         tests=("tests/live/test_driver.py", "-k", "greedy_child_once"),
@@ -264,8 +264,8 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="a step without a usable candidate fails a question that goes on",
-        file="cats_jax/live/driver.py",
-        original='over = nothing_valid and observed["terminal"][index]',
+        file="cats_jax/live/slots.py",
+        original="over = nothing_valid and terminal",
         mutated="over = nothing_valid",
         tests=("tests/live/test_driver.py", "-k", "goes_on_after_a_step"),
     ),
@@ -369,9 +369,9 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="a question is charged for compilation",
-        file="cats_jax/live/driver.py",
-        original="0.0 if compiled else core / len(open_slots)",
-        mutated="core / len(open_slots)",
+        file="cats_jax/live/accounting.py",
+        original="0.0 if compiled else core / len(slots)",
+        mutated="core / len(slots)",
         tests=("tests/live/test_driver.py", "-k", "compilation"),
     ),
     Mutant(
@@ -726,7 +726,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="siblings share a seed",
-        file="cats_jax/live/driver.py",
+        file="cats_jax/live/pending_requests.py",
         original="job.seed_name, slot.step, slot.phase, row + offset",
         mutated="job.seed_name, slot.step, slot.phase, row",
         tests=("tests/live/test_driver.py", "-k", "seeds_differ"),
@@ -734,15 +734,15 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="a dropped question leaves its caches",
         file="cats_jax/live/driver.py",
-        original="        self._keep_only(self._tree(index).question, [])\n",
+        original="        self._expander.keep_only(slot.tree.question, [])\n",
         mutated="",
         tests=("tests/live/test_growing_cohort.py", "-k", "come_later"),
     ),
     Mutant(
         name="a question with a call in progress is dropped at once",
         file="cats_jax/live/driver.py",
-        original="slot is not None and index not in away and slot.job.question.id in ids:",
-        mutated="slot is not None and slot.job.question.id in ids:",
+        original="here = [slot for slot in self._open() if slot not in away]\n        dropped",
+        mutated="here = self._open()\n        dropped",
         tests=("tests/live/test_growing_cohort.py", "-k", "call_in_progress"),
     ),
     Mutant(
@@ -845,8 +845,8 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="the PRM is asked although a request is not scored",
-        file="cats_jax/live/driver.py",
-        original="asks = item.scored or (item.score_ends and candidate.done)",
+        file="cats_jax/live/new_candidates.py",
+        original="asks = asked.scored or (asked.score_ends and candidate.done)",
         mutated="asks = True",
         tests=("tests/live/test_driver.py", "-k", "request_says_so"),
     ),
@@ -873,7 +873,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="the thread that writes dies in silence",
-        file="cats_jax/runs/folder.py",
+        file="cats_jax/runs/appender.py",
         original="except Exception as error:",
         mutated="except OSError as error:",
         tests=("tests/runs/test_runs.py", "-k", "lost_in_silence"),
@@ -1524,7 +1524,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="a candidate that the PRM can't read fails its question",
-        file="cats_jax/live/driver.py",
+        file="cats_jax/live/new_candidates.py",
         original="if candidate.invalid is not None:  # also where the PRM can't read the path",
         mutated="if False:",
         tests=("tests/live/test_driver.py", "-k", "fifteen_paths or dropped_alone"),
