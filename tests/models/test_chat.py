@@ -5,6 +5,7 @@ import email.utils
 import functools
 import json
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import chat_server
 import pytest
@@ -13,10 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mutations import damaged, mutations, reads_or_refuses
 
-from cats_jax.errors import BadInputError, RunStoppedError
+from cats_jax.errors import BadInputError, GeneratorContractError, RunStoppedError
 from cats_jax.models.contracts import check_generator
+from cats_jax.models.serving import http_engine
 from cats_jax.models.serving.chat import ChatPolicy, path_text, split_steps, text_ids
 from cats_jax.models.serving.chat_endpoint import ChatEndpoint
+from cats_jax.models.serving.spending import Spending
 from cats_jax.protocols import Question, Step, StepRequest
 
 QUESTIONS = [Question("a", "1+2=?"), Question("b", "3*4=?")]
@@ -145,7 +148,7 @@ def test_a_server_without_continuation_gives_whole_answers_only(connect):
             assert text == (whole[:32] if answer in cut else whole)
         number = len(server.bodies)
         for wrong in (request(), request(path=(Step("1", (257,)),), to_end=True)):
-            with pytest.raises(BadInputError, match=r"127.*does not continue.*strategies that"):
+            with pytest.raises(GeneratorContractError, match=r"127.*not continue.*strategies that"):
                 policy.generate([wrong])
         assert len(server.bodies) == number
 
@@ -233,14 +236,36 @@ def test_a_fault_changes_nothing_and_one_that_stays_stops_the_run(connect, fault
     with serving() as server:
         undisturbed = connect(server).generate([request(seeds=[1])]).samples
     with serving(None, fault) as server:
-        policy = connect(server, timeout=0.3)
+        policy = connect(server, timeout=2.0)
         assert policy.generate([request(seeds=[1])]).samples == undisturbed
         assert len(server.bodies) == 3
     with serving(None, *[fault] * 99) as server:
-        policy = connect(server, timeout=0.1, patience=0.1)
+        policy = connect(server, timeout=0.2, patience=0.1)
         with pytest.raises(RunStoppedError, match=r"no good reply.*start again") as caught:
             policy.generate([request(seeds=[1])])
         assert server.url in str(caught.value)
+
+
+@pytest.mark.parametrize("seeds", [[1], [1 << 33, 2 << 33]])
+def test_a_question_that_is_refused_fails_alone(connect, seeds):
+    too_long = (400, {}, b'{"error": "maximum context length"}')
+    with serving(None, too_long, too_long) as server:
+        policy = connect(server)
+        with pytest.raises(GeneratorContractError, match=r"127.*400 .*maximum context length"):
+            policy.generate([request(seeds=seeds)])
+        server.faults = iter([None] * 9)
+        assert policy.generate([request(QUESTIONS[1], seeds=seeds)]).samples
+
+
+def test_a_key_that_is_no_secret_changes_no_answer(connect, monkeypatch):
+    monkeypatch.setenv("A_KEY", "1")
+    with serving(key="1") as server:
+        policy = connect(server, api_key_env="A_KEY")
+        seeds = [seed << 33 for seed in range(8)]
+        (answers,) = policy.generate_answers([request(seeds=seeds)], 9).answers
+    found = [path_text([sample.step for sample in answer]) for answer in answers]
+    assert found == [write("1+2=?", "", seed) for seed in range(8)]
+    assert any("1" in text for text in found)
 
 
 def test_a_huge_or_endless_reply_is_bounded(connect, monkeypatch):
@@ -252,16 +277,26 @@ def test_a_huge_or_endless_reply_is_bounded(connect, monkeypatch):
 
 
 def test_retry_after_is_respected(connect):
-    in_two = email.utils.formatdate(time.time() + 2, usegmt=True)
-    for header in ("0.4", in_two):
-        with serving((429, {"Retry-After": header}, b"")) as server:
-            connect(server)
-        assert server.times[1] - server.times[0] >= 0.4
+    with serving((429, {"Retry-After": "0.4"}, b"")) as server:
+        connect(server)
+    assert server.times[1] - server.times[0] >= 0.4
     with serving(*[(429, {"Retry-After": "3600"}, b"")] * 9) as server:
         begun = time.monotonic()
         with pytest.raises(RunStoppedError, match="status 429"):
             connect(server)
         assert time.monotonic() - begun < 5
+
+
+@pytest.mark.parametrize(
+    ("header", "least", "most"),
+    [(None, 0, 0), ("7", 7, 7), ("-7", 0, 0), ("nan", 0, 0), ("soon", 0, 0), ("1e999", 1e9, None),
+     (email.utils.formatdate(time.time() + 9000, usegmt=True), 8000, 9000),
+     (email.utils.formatdate(0, usegmt=True), 0, 0)],
+)  # fmt: skip
+def test_retry_after_is_a_number_or_a_date(header, least, most):
+    found = http_engine._seconds(header)
+    assert least <= found
+    assert most is None or found <= most
 
 
 def test_requests_keep_their_distance(connect):
@@ -304,6 +339,26 @@ def test_the_cost_limit_holds_and_what_was_paid_for_is_not_paid_again(connect, t
         assert len({json.dumps(body, sort_keys=True) for body in server.bodies}) == 41
         with pytest.raises(BadInputError, match="in use by another process"):
             connect(server, replies=file)
+
+
+def test_calls_in_progress_count_against_the_limit():
+    spending = Spending("server x", {"input": 1.0, "output": 1.0}, 10.0)
+
+    def call(number):
+        try:
+            # Every second one costs less than it might, which makes room for those that wait.
+            with spending.call(2.0) as bill:
+                time.sleep(0.02)
+                bill.cost = 2.0 if number % 2 else 0.5
+        except RunStoppedError:
+            return 0.0
+        return bill.cost
+
+    with ThreadPoolExecutor(20) as pool:
+        costs = list(pool.map(call, range(20)))
+    assert 8.0 < sum(costs) <= 10.0
+    assert spending.spent == sum(costs)
+    assert 0.0 in costs
 
 
 def test_a_lost_reply_counts_at_its_largest_cost(connect):

@@ -13,7 +13,7 @@ import threading
 import time
 
 PROBE = "Write the days of the week."
-SECRET = "sk-0123456789"
+SECRET = "sk-0123456789abcdef"
 
 
 class ChatServer(http.server.ThreadingHTTPServer):

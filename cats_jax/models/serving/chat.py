@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ...errors import BadInputError
+from ...errors import BadInputError, GeneratorContractError
 from ...protocols import (
     Answer,
     AnswerGeneration,
@@ -42,6 +42,9 @@ _TELL_STOP = {"include_stop_str_in_output": True, "no_stop_trim": True}
 
 _NO_CHOICES = (400, 422)
 """Statuses by which endpoints refuse a parameter, such as n."""
+
+_OF_QUESTION = (*_NO_CHOICES, 413)
+"""Statuses by which endpoints refuse one question, such as one that is too long."""
 
 _ASKED, _BEGUN, _REST, _STOP = "Write the days of the week.", "Monday Tuesday Wednes", "day", "Fri"
 """What the probe asks, the half word that is to be continued, its other half, and a stop text."""
@@ -118,8 +121,8 @@ class ChatPolicy:
         are None.
 
         Raises:
-            BadInputError: the endpoint can't sample steps, refuses a request, or a sampling
-                parameter is outside its range.
+            GeneratorContractError: the endpoint can't sample steps, or refuses the question.
+            BadInputError: it refuses all requests, or a sampling parameter is outside its range.
             RunStoppedError: see `ChatEndpoint.ask`.
         """
         sampled, usage, seconds = self._sample(requests, whole=False)
@@ -136,7 +139,7 @@ class ChatPolicy:
         does not continue turns, an answer that is cut at `max_answer_tokens` ends with "length".
 
         Raises:
-            BadInputError, RunStoppedError: see `generate`.
+            GeneratorContractError, BadInputError, RunStoppedError: see `generate`.
         """
         sampled, usage, seconds = self._sample(requests, whole=True)
         answers = [
@@ -152,12 +155,17 @@ class ChatPolicy:
         for request in requests:
             check_parameters(request)
             if self.whole_only and (request.path or not (whole or request.to_end)):
-                raise BadInputError(self.whole_only)
+                raise GeneratorContractError(self.whole_only, question_id=request.question.id)
         bodies = [self._body(request, whole=whole) for request in requests]
         greedy = [request.temperature == 0 for request in requests]
         seeds = [r.seeds[:1] if once else r.seeds for r, once in zip(requests, greedy, strict=True)]
         with self._time.call(max(1, sum(map(len, seeds)))) as share:
-            replies = self._ask(bodies, seeds)
+            try:
+                replies = self._ask(bodies, seeds)
+            except RefusedError as error:
+                if error.status in _OF_QUESTION:
+                    raise GeneratorContractError(str(error)) from error
+                raise
         sampled = [[sample for reply in row for sample in _sampled(reply)] for row in replies]
         usage = [total_usage([_usage(reply) for reply in row]) for row in replies]
         sampled = [

@@ -50,6 +50,9 @@ _BUSY = (408, 425, 429)
 _NEVER = (501, 505)
 """Statuses from 500 that another try would not change."""
 
+_LEAST_SECRET = 16
+"""Least number of characters of an API key that is a secret."""
+
 _NO_KEY = (401, 403)
 """Statuses of a server that wants an API key, or another one."""
 
@@ -277,11 +280,15 @@ class Server:
 
     def without_key(self, text: object) -> str:
         """A text in one line, without the API key, which some servers quote."""
-        return _one_line(self.masked(str(text)))
+        return _one_line(str(text) if self._key is None else str(text).replace(self._key, "***"))
 
-    def masked(self, text: str) -> str:
-        """A text with asterisks in place of the API key."""
-        return text if self._key is None else text.replace(self._key, "***")
+    def masked(self, sample: str) -> str:
+        """A sampled text with asterisks in place of the API key, if a text can't have it by chance.
+
+        Servers at home are given keys such as "1" or "EMPTY".
+        """
+        secret = self._key is not None and len(self._key) >= _LEAST_SECRET
+        return sample.replace(str(self._key), "***") if secret else sample
 
 
 class HTTPSampler:
