@@ -423,18 +423,20 @@ def test_a_reply_with_one_wrong_value_is_read_or_one_line(connect, monkeypatch):
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("[]", "is damaged"),
-        ('{"key": "a", "samples": [["x", "stop"]], "prompt": -1, "cached": 0, "completion": 1}',
+        ("[]\n", "is damaged"),
+        ("my only copy", "no file of replies"),
+        ('{"key": "a", "samples": [["x", "stop"]], "prompt": -1, "cached": 0, "completion": 1}\n',
          "no number of tokens"),
-        ('{"key": "a", "samples": [], "prompt": 1, "cached": 0, "completion": 1}', "is broken"),
+        ('{"key": "a", "samples": [], "prompt": 1, "cached": 0, "completion": 1}\n', "is broken"),
     ],
 )  # fmt: skip
 def test_a_damaged_file_of_replies_is_refused_by_name(tmp_path, line, words):
     file = tmp_path / "replies.jsonl"
-    file.write_text(line + "\n")
+    file.write_text(line)
     with pytest.raises(BadInputError, match=words) as caught:
         ChatEndpoint("http://localhost:1", "m", replies=str(file))
     assert str(file) in str(caught.value)
+    assert file.read_text() == line
 
 
 def test_the_script_of_this_test_ends_answers():

@@ -36,6 +36,9 @@ _MOST_TOKENS = 1 << 31
 _FREE = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 """Errors of calls that never reached the endpoint."""
 
+_START = b'{"key": "'
+"""Beginning of each line of a file of replies."""
+
 _ENDS = {
     **dict.fromkeys(("stop", "eos", "end_turn", "stop_sequence"), "stop"),
     **dict.fromkeys(("length", "max_tokens", "content_filter"), "length"),
@@ -221,9 +224,12 @@ class Replies:
         whole = 0
         with reading(f"file of replies {str(self._path)!r}"):
             for line in bounded_lines(self._path):
-                if line.endswith(b"\n"):  # else it was cut off
+                if line.endswith(b"\n"):
                     self._take(parse_json(line))
                     whole += len(line)
+                # A line that was cut off is dropped, and no other file's content is.
+                elif not line.startswith(_START) and not _START.startswith(line):
+                    raise ValueError("it is no file of replies")
         return whole
 
     def _take(self, entry: Any) -> None:
