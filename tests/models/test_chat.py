@@ -362,11 +362,17 @@ def test_calls_in_progress_count_against_the_limit():
 
 
 def test_a_lost_reply_counts_at_its_largest_cost(connect):
-    with serving(None, "half", (500, {}, b"")) as server:
+    refused = [(500, {}, b""), (429, {}, b""), (400, {}, b"")]
+    with serving(None, *refused[:2]) as server:
         policy = connect(server, price=PRICE)
         policy.generate([request(seeds=[1])])
-        sound = (2 * (server.prompt_tokens) + 8 * server.completion_tokens) / 1e6
-        assert policy._endpoint._spending.spent > sound
+        assert policy._endpoint._spending.spent == pytest.approx(billed(server))
+        server.faults = iter([*refused[2:], "half", None])
+        with pytest.raises(GeneratorContractError):
+            policy.generate([request(seeds=[1])])
+        assert policy._endpoint._spending.spent == pytest.approx(billed(server))
+        policy.generate([request(seeds=[1])])
+        assert policy._endpoint._spending.spent > billed(server) + 1e-4
 
 
 def test_the_key_is_sent_and_shown_nowhere(connect, monkeypatch, tmp_path):

@@ -22,7 +22,7 @@ import httpx
 from ...errors import BadInputError, quoted
 from ...storage.durable import append, open_to_append, stopped, truncate, unwritable
 from ...storage.reading import bounded_lines, parse_json, reading
-from .http_engine import Server, TryAgainError, UnfitServerError
+from .http_engine import RefusedError, Server, TryAgainError, UnfitServerError
 from .spending import Pace, Spending
 
 _PATH = "/v1/chat/completions"
@@ -146,20 +146,19 @@ class ChatEndpoint(Server):
         prompt = len(json.dumps(body["messages"]).encode()) + _FRAME_TOKENS
         most = self._spending.cost(prompt, body.get("n", 1) * body["max_tokens"])
         with self._spending.call(most) as bill:
+            # What may have been sampled may be charged, even if nothing whole arrives.
+            bill.cost = most
 
             def booked(reply: Any, body: dict[str, Any]) -> T:
-                bill.cost = most
                 prompt, _, completion = _counts(reply, body)
                 bill.cost = self._spending.cost(prompt, completion)
                 return read(reply, body)
 
             try:
                 return super()._post_once(path, body, booked, hint)
-            except (httpx.RequestError, TryAgainError) as error:
-                # What may have been sampled may be charged, though nothing whole arrived.
-                refused = isinstance(error, TryAgainError) and error.after is not None
-                if not refused and not isinstance(error, _FREE):
-                    bill.cost = bill.cost or most
+            except (*_FREE, RefusedError, TryAgainError) as error:
+                if not isinstance(error, TryAgainError) or error.after is not None:
+                    bill.cost = 0.0
                 raise
 
     def _read(self, reply: Any, body: dict[str, Any]) -> ChatReply:
