@@ -134,6 +134,8 @@ def format_name(spec: PolicySpec | PrmSpec) -> str:
     Raises:
         BadInputError: there is no such model, or it does not fit the format.
     """
+    if spec.format == AUTO and spec.path == CHAT:
+        return choose_policy_format(AUTO, ()).name
     if spec.format != AUTO or is_function_name(spec.path):
         return spec.format
     # The embedded world's models have one format each, and need not be read for it.
@@ -272,10 +274,11 @@ class ModelFolders:
 
         For a model of a user's own, the function is looked up and not called.
         """
+        if spec.path == CHAT or not is_function_name(spec.path):
+            check_format_name(spec)
         if is_function_name(spec.path):
             load_function(spec.path)
             return
-        check_format_name(spec)
         _check_spec(spec)
 
     def policy(self, spec: PolicySpec) -> StepGenerator:
