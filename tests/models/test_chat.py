@@ -2,7 +2,9 @@
 
 import contextlib
 import email.utils
+import fcntl
 import functools
+import gc
 import json
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -45,7 +47,7 @@ def connect():
         def connect(server, limits=None, **settings):
             settings = {"patience": 5.0, "concurrency": 8, **settings}
             endpoint = ChatEndpoint(server.url, "m", **settings)
-            stack.callback(endpoint.close)
+            stack.callback(endpoint._closing)  # keeps no reference to it
             limits = {"max_step_tokens": 16, "max_answer_tokens": 64, **(limits or {})}
             return ChatPolicy(endpoint, format="plain", **limits)
 
@@ -326,10 +328,10 @@ def test_the_cost_limit_holds_and_what_was_paid_for_is_not_paid_again(connect, t
             policy.generate(asked)
         assert limit - 0.001 < billed(server) <= limit
         assert policy._endpoint._spending.spent == pytest.approx(billed(server))
-        policy._endpoint.close()
         number = len(server.bodies)
         assert number < 41
         del policy
+        gc.collect()
         with open(file, "a") as torn:
             torn.write('{"key": "')
         policy = connect(server, price=PRICE, max_cost=1.0, replies=file)
@@ -337,8 +339,19 @@ def test_the_cost_limit_holds_and_what_was_paid_for_is_not_paid_again(connect, t
         assert policy.generate(asked).samples == undisturbed
         assert len(server.bodies) == 41
         assert len({json.dumps(body, sort_keys=True) for body in server.bodies}) == 41
-        with pytest.raises(BadInputError, match="in use by another process"):
-            connect(server, replies=file)
+        # Another policy of this process has the same replies.
+        again = connect(server, price=PRICE, max_cost=1.0, replies=file)
+        assert again.generate(asked).samples == undisturbed
+        assert len(server.bodies) == 41
+
+
+def test_a_file_of_replies_is_one_process_s(tmp_path):
+    file = tmp_path / "replies.jsonl"
+    with file.open("ab") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with pytest.raises(BadInputError, match=r"replies.jsonl' is in use by another process"):
+            ChatEndpoint("http://localhost:1", "m", replies=str(file))
+    ChatEndpoint("http://localhost:1", "m", replies=str(file)).close()
 
 
 def test_calls_in_progress_count_against_the_limit():

@@ -98,15 +98,9 @@ class ChatEndpoint(Server):
         super().__init__(url, model=model, context=0, **server)
         self._spending = Spending(f"server {self.url}", price, max_cost)
         self._pace = Pace(max_requests_per_minute)
-        self._replies = None if replies is None else Replies(pathlib.Path(replies))
+        self._replies = None if replies is None else kept_replies(replies)
         for reply in () if self._replies is None else self._replies.all():
             self._spending.spent += self._spending.cost(reply.prompt, reply.completion)
-
-    def close(self) -> None:
-        """Close the connections and the file."""
-        super().close()
-        if self._replies is not None:
-            self._replies.close()
 
     def each(self, function: Callable[[T, float], R], items: Iterable[T]) -> list[R]:
         """The values of `function(item, asked_at)` for all items at a time, in order."""
@@ -201,7 +195,7 @@ class Replies:
         self._known: dict[str, ChatReply] = {}
         try:
             self._file = open_to_append(path)
-            # Closed, and unlocked, when the endpoint is gone.
+            # Closed, and unlocked, when nothing refers to this object any more.
             self.close = weakref.finalize(self, os.close, self._file)
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -259,6 +253,18 @@ class Replies:
                 append(self._file, line)
             except OSError as error:
                 raise stopped(self._path, error) from error
+
+
+_OPEN: weakref.WeakValueDictionary[str, Replies] = weakref.WeakValueDictionary()
+"""The files of replies that this process has open, by their real paths."""
+
+
+def kept_replies(path: str) -> Replies:
+    """The replies of a file, which all endpoints of this process share."""
+    found = _OPEN.get(real := os.path.realpath(path))
+    if found is None:
+        _OPEN[real] = found = Replies(pathlib.Path(path))
+    return found
 
 
 def _counts(reply: Any, body: dict[str, Any]) -> tuple[int, int, int]:
