@@ -81,6 +81,20 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/models/test_http_engine.py", "-k", "first_reply"),
     ),
     Mutant(
+        name="calls in progress are left out of the limit on costs",
+        file="cats_jax/models/serving/spending.py",
+        original="self.spent + sum(self._held) + most",
+        mutated="self.spent + most",
+        tests=("tests/models/test_chat.py", "-k", "calls_in_progress"),
+    ),
+    Mutant(
+        name="an answer that the endpoint cut is whole",
+        file="cats_jax/models/serving/chat.py",
+        original='"end" if finish == "stop" else "length"',
+        mutated='"end"',
+        tests=("tests/models/test_chat.py", "-k", "whole_answers_only"),
+    ),
+    Mutant(
         name="the tokenizer's own end of text ends no answer",
         file="cats_jax/models/huggingface/model.py",
         original="sources = [self.tokenizer, ",

@@ -8,6 +8,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from ..errors import RunStoppedError
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -16,6 +18,9 @@ if TYPE_CHECKING:
     from ..models.source import ModelSource
     from ..specs.models import PolicySpec, PrmSpec
     from ..specs.recipe import QuestionSpec, Recipe
+
+_ENDPOINT_PATIENCE = 10.0
+"""Seconds of tries before a dry run takes an endpoint for missing."""
 
 
 def show_bounds(
@@ -36,6 +41,7 @@ def show_bounds(
 
     specs = (recipe.policy, *recipe.prms)
     found, absent, formats = _footprints(specs, models, largest_work(recipe))
+    formats += _endpoint(recipe.policy)
     counted = [count_questions(spec) for spec in recipe.questions]
     count = sum(number for number, _ in counted)
     recipe, controllers = with_stand_ins(recipe)
@@ -72,6 +78,7 @@ def show_bank(console: Console, recipe: BankRecipe, models: ModelSource) -> None
     work = largest_work(recipe, min(count, BLOCK_SIZE))
     specs = (recipe.policy, *recipe.prms)
     found, absent, formats = _footprints(specs, models, work)
+    formats += _endpoint(recipe.policy)
     cost = bank_cost(recipe, count)
     policy = [f"{count:,}", str(cost.paths), f"{cost.samples:,}", f"{cost.sampled:,}"]
     scored = [f"{count:,}", "", "", f"{cost.scored:,}"]
@@ -140,6 +147,18 @@ def _footprints(
             found.append(None)
             absent.append(str(error))
     return found, absent, formats
+
+
+def _endpoint(policy: PolicySpec) -> list[str]:
+    """What a chat endpoint can do, which one short request tells; no line without one."""
+    if not policy.chat:
+        return []
+    from ..models.serving.chat import chat_policy
+
+    try:
+        return [chat_policy(policy, patience=_ENDPOINT_PATIENCE).found]
+    except RunStoppedError as error:
+        return [f"not there yet: {error}"]
 
 
 def _threads(specs: Sequence[PolicySpec | PrmSpec]) -> list[str]:

@@ -167,6 +167,7 @@ def prepare(
         fingerprints[f"prm {spec.label}"] = models.fingerprint(spec)
     recipe, guarantees = with_guarantees(recipe, fingerprints, asked)
     notes = (*questions.notes, *foreign_models(recipe.strategies, fingerprints))
+    notes += _unrepeatable(recipe)
     for spec in recipe.strategies:
         folder = controller_of(spec)
         if folder is not None:
@@ -184,6 +185,18 @@ def prepare(
     manifest["revisions"] = revisions_of(recipe.strategies)
     manifest |= _spent(recipe, questions)
     return Evaluation(recipe, questions, grid(recipe), manifest, notes, guarantees)
+
+
+def _unrepeatable(recipe: Recipe) -> tuple[str, ...]:
+    """What a run on a chat endpoint can't promise."""
+    if not recipe.policy.chat:
+        return ()
+    kept = "" if recipe.policy.replies else "; a file of `replies` would keep its samples"
+    return (
+        f"the policy at {recipe.policy.backend} may ignore seeds and change without notice, so "
+        f"that this run can't be repeated; token ids, log-probabilities and FLOPs of the policy "
+        f"are not known{kept}",
+    )
 
 
 def _spent(recipe: Recipe, questions: QuestionSet) -> dict[str, Any]:

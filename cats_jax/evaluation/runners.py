@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from ..errors import BadInputError
 from ..live.results import SearchResult
 from ..live.searcher import Searcher
 from ..live.whole_answers import whole_answers
@@ -15,7 +16,7 @@ from ..models.settle import check_shares
 from ..models.source import ModelSource, check_models
 from ..protocols import AnswerJudge, Question, StepGenerator, StepScorer
 from ..specs.recipe import PrmSpec, Recipe
-from .cells import Cell
+from .cells import Cell, grid
 from .shared_paths import SharedPaths
 from .wall_times import WallTimes
 
@@ -48,6 +49,21 @@ def largest_work(recipe: Recipe) -> Work:
         step_tokens=policy.max_step_tokens,
         answer_tokens=policy.max_answer_tokens,
     )
+
+
+def check_steps(policy: StepGenerator, recipe: Recipe) -> None:
+    """Raise BadInputError if a cell needs single steps, and the policy samples whole answers only.
+
+    Such a policy says why in an attribute `whole_only`.
+    """
+    reason = getattr(policy, "whole_only", None)
+    limited = any(
+        each is not None for each in (recipe.budget, recipe.max_tokens, recipe.max_seconds)
+    )
+    for cell in grid(recipe) if reason else ():
+        wrapped = whole_answers(policy, cell.strategy, max_depth=recipe.max_depth, limited=limited)
+        if wrapped is policy:
+            raise BadInputError(f"{cell.title} needs single steps: {reason}")
 
 
 class LocalRunner:
@@ -137,6 +153,7 @@ class LocalRunner:
             check_models(self._models, recipe.policy, recipe.prms, largest_work(recipe))
             started = time.perf_counter()
             self._policy = self._models.policy(recipe.policy)
+            check_steps(self._policy, recipe)
             self._times.loading += time.perf_counter() - started
         return self._policy
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from .. import world
 from ..errors import BadInputError, misspelt
 from ..protocols import StepGenerator, StepScorer
-from ..specs.functions import SHIPPED, is_function_name, load_function
+from ..specs.functions import CHAT, SHIPPED, is_function_name, load_function
 from ..specs.models import ModelSpec, PolicySpec, PrmSpec
 from .backend import choose_backend
 from .digests import adapter_digests, file_digest, weight_digests
@@ -134,6 +134,8 @@ def format_name(spec: PolicySpec | PrmSpec) -> str:
     Raises:
         BadInputError: there is no such model, or it does not fit the format.
     """
+    if spec.format == AUTO and spec.path == CHAT:
+        return choose_policy_format(AUTO, ()).name
     if spec.format != AUTO or is_function_name(spec.path):
         return spec.format
     # The embedded world's models have one format each, and need not be read for it.
@@ -214,11 +216,12 @@ class ModelFolders:
         """The folder's name and the SHA-256 of its config.json and of each file of weights.
 
         The digests of an adapter and of a head's file are added. A model of a user's own is
-        identified by the name of its function alone.
+        identified by the name of its function alone, and a chat endpoint's by its name there.
         """
         if is_function_name(spec.path):
             load_function(spec.path)
-            return {"function": spec.path}
+            is_chat = spec.path == CHAT
+            return {"function": spec.path} | ({"name": spec.served_name} if is_chat else {})
         folder = model_folder(spec)
         head = spec.head if isinstance(spec, PrmSpec) else None
         if isinstance(spec, PrmSpec):
@@ -271,10 +274,11 @@ class ModelFolders:
 
         For a model of a user's own, the function is looked up and not called.
         """
+        if spec.path == CHAT or not is_function_name(spec.path):
+            check_format_name(spec)
         if is_function_name(spec.path):
             load_function(spec.path)
             return
-        check_format_name(spec)
         _check_spec(spec)
 
     def policy(self, spec: PolicySpec) -> StepGenerator:
