@@ -1,6 +1,7 @@
 """Language models as judges: scripted ones, and tiny ones against transformers' own logits."""
 
 import dataclasses
+import functools
 import re
 import string
 import time
@@ -319,7 +320,7 @@ def test_a_wrong_file_names_key_rule_and_way_out(tmp_path, text, message):
 def test_a_damaged_file_is_read_or_refused(tmp_path, at):
     for text in (GOOD[:at] + GOOD[at + 2 :], GOOD[:at] + "{[1]: ~}" + GOOD[at:]):
         path = file_of(tmp_path, text)
-        mutations.reads_or_refuses(lambda: load_format(path), path.name, text)
+        mutations.reads_or_refuses(functools.partial(load_format, path), path.name, text)
 
 
 # --- hostile text ---
@@ -338,11 +339,6 @@ def test_no_text_leaves_its_tags_or_can_be_repeated_as_a_verdict(question, steps
     shown = text[start : text.rindex("</step_")]
     # A judge that repeats its prompt up to any place has stated nothing.
     assert not any(map(VERDICT.of_line, shown.split("\n")))
-    for part in (question, *steps):
-        own = part.replace("<", "").replace("&lt;", "")
-        if len(own) < 3 or any(mark in own for mark in "<{|&"):
-            continue
-        assert VERDICT.of_line(own) is not None or own.split("\n")[0] in text.replace("&lt;", "")
 
 
 def test_only_what_the_judge_writes_sets_the_score():
