@@ -102,7 +102,11 @@ def sums(prompt, number=0):
     return f"The step says {steps[-1]}.\n\n**Judgement**: {'Yes' if right else 'No'}.\n"
 
 
-@pytest.mark.parametrize("strategy", [search.best_of_n(), search.beam(width=2)])
+def scores_of(result):
+    return [(each.id, each.score, each.path_score) for each in result.candidates]
+
+
+@pytest.mark.parametrize("strategy", [search.best_of_n(), search.beam(factor=2)])
 def test_a_search_with_a_judge_is_that_with_a_prm_that_knows_the_same(strategy):
     questions = scripted.question_set(5).questions
 
@@ -120,7 +124,7 @@ def test_a_search_with_a_judge_is_that_with_a_prm_that_knows_the_same(strategy):
     results = searched(scorer)
     expected = searched(scripted.ScriptedPrm(noise=0.0))
     assert [each.answer for each in results] == [each.answer for each in expected]
-    assert [each.best_score for each in results] == [each.best_score for each in expected]
+    assert [scores_of(each) for each in results] == [scores_of(each) for each in expected]
     # By hand: each question pays once for each distinct text that it asked.
     asked = [request.question.text for call in scorer._writer.calls for request in call]
     assert len(set(asked)) == len(asked)
@@ -539,7 +543,7 @@ def test_a_sampled_judge_keeps_the_contract_of_a_prm(folder, formats):
 def test_evaluate_runs_searches_with_a_judge(folder, formats, tmp_path, kind):
     content = {
         "name": "judged",
-        "strategies": ["best_of_n", {"name": "beam", "width": 2}],
+        "strategies": ["best_of_n", {"name": "beam", "factor": 2}],
         "num_candidates": [4],
         "questions": {"world": "test", "count": 3},
         "max_depth": 4,
