@@ -216,7 +216,7 @@ def _as_settled(spec: PolicySpec | PrmSpec, work: Work) -> PolicySpec | PrmSpec:
         return spec
     tokens = work.path_tokens(sys.maxsize)
     if isinstance(spec, PrmSpec):
-        tokens = prm_context(tokens, work.steps)
+        tokens = prm_context(spec, tokens, work.steps)
     return dataclasses.replace(spec, max_model_len=tokens)
 
 

@@ -146,6 +146,7 @@ def quality(
 
 def _score(labelled: LabelledData, specs: Sequence[PrmSpec]) -> tuple[LabelledData, list[str]]:
     """The labelled steps with the scores of every PRM, and why some rows have none."""
+    from ..live.calls import note_of
     from ..models.footprint import Work
     from ..models.hub import fetch_models
     from ..models.prm.family import choose_format
@@ -176,5 +177,7 @@ def _score(labelled: LabelledData, specs: Sequence[PrmSpec]) -> tuple[LabelledDa
                 labelled, scorer, spec.label, held_tokens=spec.batch_tokens, on_paths=bar.show
             )
         errors += new
+        if (note := note_of(scorer)) is not None:
+            make_console().print(f"warning: {note}", markup=False, soft_wrap=True)
         del scorer  # before the next one is loaded
     return labelled, errors

@@ -99,6 +99,7 @@ def solve(
     from ..evaluation.guarantees import guarantees
     from ..evaluation.runners import largest_work
     from ..live.abstention import decided
+    from ..live.calls import note_of
     from ..live.searcher import Searcher
     from ..models.backend import check_there
     from ..models.hub import fetch_models
@@ -202,6 +203,8 @@ def solve(
         f"loading models {loading_seconds:.1f} s, compiling {compiling:.1f} s, searching "
         f"{seconds - compiling:.1f} s",
     )
+    if (note := note_of(scorer)) is not None:
+        say(status, f"warning: {note}")
     for guarantee in held.values():
         say(console, guarantee.line)
     if epsilon is not None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from ..errors import BadInputError
+from ..live.calls import note_of
 from ..live.results import SearchResult
 from ..live.searcher import Searcher
 from ..live.whole_answers import whole_answers
@@ -140,7 +142,8 @@ class LocalRunner:
         self._times.recomputed += self._recomputed() - recomputed
 
     def finish(self, times: WallTimes) -> None:
-        """Do nothing: `search` returns when all questions have ended, and counts its own times."""
+        """Warn of what the last PRM has to say; `search` counts its own times."""
+        self._drop_prm()
 
     def _recomputed(self) -> int:
         """Tokens that the loaded models have computed again so far."""
@@ -159,8 +162,14 @@ class LocalRunner:
 
     def _load_prm(self, spec: PrmSpec) -> StepScorer:
         if self._prm is None or self._prm[0] != spec:
-            self._prm = None  # the old one's memory is free before the new one is read
+            self._drop_prm()  # the old one's memory is free before the new one is read
             started = time.perf_counter()
             self._prm = (spec, self._models.prm(spec))
             self._times.loading += time.perf_counter() - started
         return self._prm[1]
+
+    def _drop_prm(self) -> None:
+        """Free the loaded PRM, and warn of what it has to say."""
+        if self._prm is not None and (note := note_of(self._prm[1])) is not None:
+            warnings.warn(note, stacklevel=2)
+        self._prm = None
