@@ -117,6 +117,7 @@ from .strategy.fixed import beam as beam
 from .strategy.fixed import best_of_n as best_of_n
 from .strategy.fixed import greedy as greedy
 from .strategy.fixed import majority as majority
+from .strategy.litesearch import litesearch as litesearch
 from .strategy.lookahead import lookahead as lookahead
 from .strategy.mcts import mcts as mcts
 from .strategy.particle_filtering import particle_filtering as particle_filtering
@@ -153,6 +154,7 @@ strategies: _Mapping[str, Strategy] = _NamedStrategies(
         "proportional_resampling": proportional_resampling(),
         "rebase": rebase(),
         "mcts": mcts(),
+        "litesearch": litesearch(),
         "speculative_rejection": speculative_rejection(),
         "adaptive_consistency": adaptive_consistency(),
         "early_stopping_consistency": early_stopping_consistency(),

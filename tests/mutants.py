@@ -1075,6 +1075,27 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/search/test_beams.py", "-k", "spent_budget"),
     ),
     Mutant(
+        name="a node of LiteSearch at any depth gets the children of one at the root",
+        file="search/strategy/litesearch.py",
+        original="whole, rest = enough // depth, 2 * (enough % depth)",
+        mutated="whole, rest = enough, 0 * depth",
+        tests=("tests/search/test_litesearch.py", "-k", "number_of_children"),
+    ),
+    Mutant(
+        name="LiteSearch goes on although its best node is a solution",
+        file="search/strategy/litesearch.py",
+        original="best = jnp.argmax(jnp.where(tree.is_open | is_leaf, values, -jnp.inf))",
+        mutated="best = jnp.argmax(jnp.where(tree.is_open, values, -jnp.inf))",
+        tests=("tests/search/test_litesearch.py", "-k", "what_ends"),
+    ),
+    Mutant(
+        name="a solution of LiteSearch must be better than the greedy one",
+        file="search/strategy/litesearch.py",
+        original="tree.greedy_value - _SLACK",
+        mutated="tree.greedy_value",
+        tests=("tests/search/test_litesearch.py", "-k", "what_ends"),
+    ),
+    Mutant(
         name="the discount is not zeroed at the end",
         file="search/strategy/cats/transitions.py",
         original="discount=nothing,",

@@ -585,6 +585,7 @@ class Replay:
         "particle_filtering",
         "particle_gibbs",
         "mcts",
+        "litesearch",
         "speculative_rejection",
         "cats_random",
         "sequential_best_of_n",
