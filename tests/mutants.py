@@ -431,6 +431,20 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/models/test_footprint.py", "-k", "published_models"),
     ),
     Mutant(
+        name="a grid keeps the models as the recipe was read",
+        file="cats_jax/evaluation/cells.py",
+        original="prm=None if cell.prm is None else prms[cell.prm.label]",
+        mutated="prm=cell.prm",
+        tests=("tests/batch/test_api.py", "-k", "settled_recipe"),
+    ),
+    Mutant(
+        name="a call for a tree takes the first of several rows",
+        file="cats_jax/batch/results.py",
+        original="    if len(rows) > 1:",
+        mutated="    if False:",
+        tests=("tests/batch/test_api.py", "-k", "which_tree"),
+    ),
+    Mutant(
         name="memory is checked after the policy is loaded",
         file="cats_jax/evaluation/runners.py",
         original="check_models(self._models, recipe.policy, recipe.prms, largest",

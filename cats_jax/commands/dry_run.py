@@ -252,8 +252,8 @@ def _show(
     console: Console, title: str, ranks: Mapping[str, int], rows: Sequence[Sequence[str]]
 ) -> None:
     """Print a table of texts; on a narrow terminal columns of higher rank are hidden first."""
+    from ..reporting.printing import show_sheet
     from ..reporting.sheets import Column, Sheet, plain
-    from .terminal import show_sheet
 
     left = ("cell", "model", "device", "measured on")
     columns = tuple(

@@ -62,6 +62,7 @@ def quality(
     import json
 
     from ..reporting.drawing import check_suffix
+    from ..reporting.printing import show_sheet, show_table
     from ..scoring import quality_report as report
     from ..scoring.certified_quality import certified_quality, certified_sheets, check_certified
     from ..scoring.labelled import read_labelled
@@ -69,7 +70,7 @@ def quality(
     from ..scoring.quality import quality as figures_of
     from ..scoring.score_labelled import write_labelled
     from ..storage.durable import check_output, whole_text
-    from .terminal import make_console, show_sheet, show_table
+    from .terminal import make_console
 
     if not inputs:
         raise BadInputError("quality: name at least one file of labelled steps")

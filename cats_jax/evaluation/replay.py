@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import pathlib
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -20,12 +21,13 @@ from jax import lax
 import search
 from search import bank as step_bank
 
-from ..bank.layout import LoadedBank
+from ..bank.layout import LoadedBank, load_bank
 from ..errors import BadInputError
 from ..live.ledger import Ledger
 from ..live.results import DecisionRow, SearchPath, SearchResult
 from ..protocols import Question
 from .cells import Cell
+from .evaluate import Evaluation
 from .wall_times import WallTimes
 
 _BLOCK = 64
@@ -329,3 +331,27 @@ def _cost_recorder(num_actions: int) -> search.Recorder:
         )
 
     return search.Recorder(init=lambda state: (), record=record)
+
+
+def replayed(evaluation: Evaluation, folder: pathlib.Path) -> tuple[Evaluation, ReplayRunner]:
+    """An evaluation on a step bank of its models, and the runner that replays it.
+
+    Raises:
+        BadInputError: the bank is of other models, or the recipe has limits that a replay lacks.
+    """
+    recipe, models = evaluation.recipe, evaluation.manifest["models"]
+    recorded = {name: models[name] for name in models if not name.startswith("controller ")}
+    prms = [spec.label for spec in recipe.prms] or None
+    bank = load_bank(folder, prms=prms, calibrations=recipe.calibration, expected=recorded)
+    for name in ("budget", "max_tokens", "max_seconds"):
+        if getattr(recipe, name) is not None:
+            raise BadInputError(f"{name} has no meaning with --bank: leave it out of the recipe")
+    depth = bank.manifest["config"]["max_depth"]
+    if recipe.max_depth != depth:
+        raise BadInputError(
+            f"max_depth={recipe.max_depth}: step bank {str(folder)!r} was collected with {depth}, "
+            "which is what a replay has"
+        )
+    models = {**models, "bank": {name: bank.manifest[name] for name in ("config", "world")}}
+    evaluation = dataclasses.replace(evaluation, manifest={**evaluation.manifest, "models": models})
+    return evaluation, ReplayRunner(bank)

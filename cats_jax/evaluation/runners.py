@@ -91,9 +91,21 @@ class LocalRunner:
         self._times = times
         self._policy: StepGenerator | None = None
         self._prm: tuple[PrmSpec, StepScorer] | None = None
+        self._checked = False
         # Where a row can be cut short, by candidates or by the clock, it is searched by itself.
         alone = recipe.budget is not None or recipe.max_seconds is not None
         self._shared = None if alone else SharedPaths()
+
+    def check_models(self) -> None:
+        """Check, once, that the policy and each PRM fit their formats and the memory.
+
+        Raises:
+            BadInputError: see `models.source.check_models`.
+        """
+        if not self._checked:
+            recipe = self._recipe
+            check_models(self._models, recipe.policy, recipe.prms, largest_work(recipe))
+            self._checked = True
 
     def search(
         self, cell: Cell, questions: Sequence[Question], on_result: Callable[[SearchResult], None]
@@ -152,11 +164,10 @@ class LocalRunner:
 
     def _load_policy(self) -> StepGenerator:
         if self._policy is None:
-            recipe = self._recipe
-            check_models(self._models, recipe.policy, recipe.prms, largest_work(recipe))
+            self.check_models()
             started = time.perf_counter()
-            self._policy = self._models.policy(recipe.policy)
-            check_steps(self._policy, recipe)
+            self._policy = self._models.policy(self._recipe.policy)
+            check_steps(self._policy, self._recipe)
             self._times.loading += time.perf_counter() - started
         return self._policy
 

@@ -218,7 +218,7 @@ def parse_recipe(content: Mapping[str, Any]) -> Recipe:
         BadInputError: an unknown or missing key, or a value that breaks its rule.
     """
     values = _known(content, Recipe, "recipe")
-    for name in ("strategies", "questions"):
+    for name in ("name", "strategies", "questions"):
         if name not in values:
             raise BadInputError(f"key {name!r} is missing: add it")
     values["strategies"] = tuple(
