@@ -720,7 +720,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="a replay charges for copies of a greedy child",
         file="cats_jax/evaluation/replay.py",
-        original="search.tick_tokens(tick).sampled",
+        original="search.costs.tick_tokens(tick).sampled",
         mutated="jnp.sum(expansion.num_tokens, dtype=jnp.int32)",
         tests=("tests/evaluation/test_replay.py",),
     ),

@@ -95,7 +95,7 @@ def replay(
         jnp.float32(prm_rate),
         jax.random.key(seed),
         strategy=strategy,
-        capacity=search.capacity_for(num_candidates),
+        capacity=search.state.capacity_for(num_candidates),
         max_depth=int(bank.max_depth),
     )
     flat = jax.tree.map(
@@ -226,7 +226,7 @@ def allocation_oracle(config: search.CatsConfig, *, sample: int, stop: int) -> s
         config: settings of the CATS search.
         sample, stop: rows of the action table of `config` for sampling more and for stopping.
     """
-    path_score = search.aggregation(config.path_score)
+    path_score = search.aggregation.aggregation(config.path_score)
 
     def policy(
         bank: step_bank.Bank, key: jax.Array, observation: search.Observation
@@ -234,7 +234,9 @@ def allocation_oracle(config: search.CatsConfig, *, sample: int, stop: int) -> s
         state, slots = observation.state, observation.deciding.shape[0]
         pool = state.pool
         one_each = jnp.ones((slots,), jnp.int32)
-        first = search.retain(search.path_keys(pool, path_score), pool.parent, pool.valid, one_each)
+        first = search.ranking.retain(
+            search.aggregation.path_keys(pool, path_score), pool.parent, pool.valid, one_each
+        )
         is_right = first & (bank.value[pool.embedding] > 0.0)
         first_is_right = jnp.zeros((slots,), bool).at[pool.parent].max(is_right)
         may_be_right = bank.value[state.frontier.embedding] > 0.0
@@ -319,13 +321,13 @@ class _Costs(NamedTuple):
 def _cost_recorder(num_actions: int) -> search.Recorder:
     def record(memory: tuple[()], tick: search.Tick) -> tuple[tuple[()], _Costs]:
         expansion, decision = tick.expansion, tick.output.report
-        asked = search.asked_rows(tick.plan.request, expansion.parent, expansion.done)
+        asked = search.children.asked_rows(tick.plan.request, expansion.parent, expansion.done)
         scored = expansion.valid & asked
         actions = jnp.zeros((num_actions,), jnp.int32)
         if isinstance(decision, search.Decision):
             actions = actions.at[decision.action].add(decision.valid.astype(jnp.int32))
         return memory, _Costs(
-            generated=search.tick_tokens(tick).sampled,
+            generated=search.costs.tick_tokens(tick).sampled,
             scored=jnp.where(scored, expansion.embedding + 1, 0),
             actions=actions,
         )

@@ -51,12 +51,12 @@ class SearchSettings:
     @property
     def capacity(self) -> int:
         """Number of rows of the pool."""
-        return search.capacity_for(self.num_candidates)
+        return search.state.capacity_for(self.num_candidates)
 
     @property
     def frontier_capacity(self) -> int:
         """Number of rows of the frontier and of the finished paths."""
-        return search.capacity_for(self.strategy.width(self.num_candidates))
+        return search.state.capacity_for(self.strategy.width(self.num_candidates))
 
     @property
     def shapes(self) -> dict[str, Any]:
