@@ -14,7 +14,7 @@ import tiny_models
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
 import search
 from cats_jax.errors import BadInputError, PathTooLongError, RunStoppedError, ScorerContractError
@@ -471,7 +471,7 @@ class Reference:
 
     def __init__(self, folder):
         self.model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
-        self.tokenizer = AutoTokenizer.from_pretrained(folder)
+        self.tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
 
     def prompt(self, question, steps):
         parts = [f"<question>\n{question}\n</question>"]
