@@ -2,7 +2,9 @@
 
 import dataclasses
 import functools
+import json
 import re
+import shutil
 import string
 import time
 
@@ -14,7 +16,7 @@ import tiny_models
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
 import search
 from cats_jax.errors import BadInputError, PathTooLongError, RunStoppedError, ScorerContractError
@@ -378,7 +380,7 @@ def test_names_of_special_tokens_in_a_path_are_text(tmp_path):
         ids = model.prompt_ids(scorer._asked(Question("q", names), path_of(*steps)))
         return sum(token in special for token in ids)
 
-    assert count(names, names) == count("1", "2") > 3
+    assert count(names, names) == count("1", "2") >= 3
     assert set(model.end_ids()) >= {model.tokenizer.convert_tokens_to_ids("<|eot_id|>")}
     with pytest.raises(
         BadInputError, match=r"needs 'Yes' as one token.*name two words in read_out"
@@ -436,8 +438,9 @@ def test_paths_that_cannot_be_judged():
 TINY = r"""
 layout: judge
 prompt: "{question}{path}"
-read_out: {pattern: '.*([+-])', positive: "+", negative: "-", max_tokens: 12}
+read_out: {pattern: '([+-])', positive: "+", negative: "-", max_tokens: 12}
 """
+_UNREAD = pytest.mark.filterwarnings("ignore:judge 'tiny'")
 PAIR = '{positive: "+", negative: "-"}'
 SAMPLED = TINY.replace("max_tokens: 12", "max_tokens: 12, samples: 3, temperature: 1")
 QUESTION, STEPS = "((50*4)-21)+15=?", ("50*4=200", "200-21=179</s>")
@@ -447,7 +450,7 @@ QUESTION, STEPS = "((50*4)-21)+15=?", ("50*4=200", "200-21=179</s>")
 def folder(tmp_path_factory):
     """A model of the world's alphabet that writes few tokens, + and - among them."""
     log_probs = torch.full((len(TOKEN_IDS),), -7.0)
-    for token, value in {"</s>": -1.5, "+": -1.2, "-": -1.2, "7": -2.0}.items():
+    for token, value in {"</s>": -0.9, "+": -1.3, "-": -1.3, "7": -2.5}.items():
         log_probs[TOKEN_IDS[token]] = value
     path = tmp_path_factory.mktemp("judge") / "tiny"
     return tiny_models.save_unigram_model(path, log_probs, max_position_embeddings=1024)
@@ -471,7 +474,7 @@ class Reference:
 
     def __init__(self, folder):
         self.model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
-        self.tokenizer = AutoTokenizer.from_pretrained(folder)
+        self.tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
 
     def prompt(self, question, steps):
         parts = [f"<question>\n{question}\n</question>"]
@@ -485,9 +488,9 @@ class Reference:
         with torch.inference_mode():
             return self.model(torch.tensor([ids])).logits[0, -1].double()
 
-    def write(self, ids, most):
+    def write(self, ids, most, ends):
         written = []
-        while len(written) < most and written[-1:] != [self.tokenizer.eos_token_id]:
+        while len(written) < most and not set(written[-1:]) & ends:
             written.append(int(self.logits([*ids, *written]).argmax()))
         return written
 
@@ -506,25 +509,33 @@ def test_the_probability_of_a_word_is_that_of_transformers(folder, formats):
     check_scorer(scorer, [question] * 3, paths)
 
 
-def test_a_greedy_critique_is_that_of_transformers(folder, formats):
-    scorer = ModelFolders().prm(PrmSpec(str(folder), format=formats["greedy"]))
-    reference, questions = Reference(folder), [Question(text, text) for text in ("1+2=?", QUESTION)]
+@_UNREAD
+@pytest.mark.parametrize("end", ["</s>", "-"])
+def test_a_greedy_critique_is_that_of_transformers(folder, formats, tmp_path, end):
+    copy = shutil.copytree(folder, tmp_path / "tiny")
+    config = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps({**config, "eos_token_id": TOKEN_IDS[end]}))
+    scorer = ModelFolders().prm(PrmSpec(str(copy), format=formats["greedy"]))
+    reference, questions = Reference(copy), [Question(text, text) for text in ("1+2=?", QUESTION)]
     cases = [(question, path_of(str(i), "7")) for question in questions for i in range(4)]
     scoring = scorer.score(*map(list, zip(*cases, strict=True)))
+    ends = {TOKEN_IDS[end], TOKEN_IDS["</s>"]}
     unread = 0
     for (question, path), score, usage in zip(cases, scoring.scores, scoring.usage, strict=True):
         ids = reference.prompt(question.text, [step.text for step in path])
-        written = reference.write(ids, 12)
-        marks = [token for token in written if token in (TOKEN_IDS["+"], TOKEN_IDS["-"])]
-        ended = written[-1] == reference.tokenizer.eos_token_id
-        readable = ended and bool(marks)
-        assert score == float(readable and marks[-1] == TOKEN_IDS["+"])
+        written = reference.write(ids, 12, ends)
+        line = reference.tokenizer.decode(written[:-1]).strip().split("\n")[-1].strip()
+        readable = written[-1] in ends and line[:1] in ("+", "-")
+        assert score == float(readable and line[0] == "+")
         # Read once, and all that was written but the last token fed back.
         assert usage.computed == len(ids) + len(written) - 1
         unread += not readable
-    assert scorer.unread == unread < len(cases)
+    # The model writes "+-+-...": one critique never ends, the other at once.
+    assert scorer.unread == unread
+    assert (unread == 0) == (end == "-")
 
 
+@_UNREAD
 def test_a_sampled_judge_keeps_the_contract_of_a_prm(folder, formats):
     scorer = ModelFolders().prm(PrmSpec(str(folder), format=formats["sampled"]))
     assert isinstance(scorer, JudgeScorer)
@@ -538,7 +549,7 @@ def test_a_sampled_judge_keeps_the_contract_of_a_prm(folder, formats):
     assert len(set(again)) > 1
 
 
-@pytest.mark.filterwarnings("ignore:judge 'tiny'")
+@_UNREAD
 @pytest.mark.parametrize("kind", ["sampled", "pair"])
 def test_evaluate_runs_searches_with_a_judge(folder, formats, tmp_path, kind):
     content = {

@@ -9,7 +9,7 @@ ordinary text, as in every prompt.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...errors import BadInputError
@@ -77,7 +77,7 @@ class JudgeEncoder:
         BadInputError: the format does not fit the tokenizer, or is that of a judge that writes.
     """
 
-    def __init__(self, prm_format: PRMFormat, tokenizer: Any, single: Any):
+    def __init__(self, prm_format: PRMFormat, tokenizer: Any, single: Callable[[str], int]):
         pair = prm_format.read_out
         if isinstance(pair, Verdict) or not isinstance(pair, TokenPair):
             raise BadInputError(
