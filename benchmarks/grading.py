@@ -28,11 +28,12 @@ import answer_renderings
 from rich.console import Console
 from rich.table import Table
 
-from cats_jax.commands.terminal import make_console, show_table
+from cats_jax.commands.terminal import make_console
 from cats_jax.datasets import read_questions
 from cats_jax.grading import MathJudge, given_answer
 from cats_jax.grading.canonical import canonical
 from cats_jax.grading.plain_numbers import plain_number
+from cats_jax.reporting.printing import show_table
 
 _FILES = {
     "math500.jsonl": "math500",

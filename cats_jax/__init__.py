@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     import search as search
     import theory as theory
 
+    from .batch.api import evaluate, load_run
+    from .batch.results import Run
     from .controllers.by_name import load_controller, search_method
     from .live.results import SearchResult
     from .live.searcher import Searcher
@@ -24,19 +26,26 @@ if TYPE_CHECKING:
     from .models.huggingface.generator import HuggingFaceGenerator
     from .models.huggingface.scorer import HuggingFaceScorer
     from .models.prm.format import prm_format
+    from .models.serving.generator import EngineGenerator
+    from .models.serving.scorer import EngineScorer
     from .protocols import Question
 
 __all__ = [
+    "EngineGenerator",
+    "EngineScorer",
     "HuggingFaceGenerator",
     "HuggingFaceScorer",
     "Question",
+    "Run",
     "SearchResult",
     "Searcher",
     "__version__",
     "check_generator",
     "check_scorer",
+    "evaluate",
     "learners",
     "load_controller",
+    "load_run",
     "prm_format",
     "search",
     "search_method",
@@ -84,14 +93,19 @@ def _check_neighbours() -> None:
 _check_neighbours()
 
 _HOMES = {
+    "EngineGenerator": "cats_jax.models.serving.generator",
+    "EngineScorer": "cats_jax.models.serving.scorer",
     "HuggingFaceGenerator": "cats_jax.models.huggingface.generator",
     "HuggingFaceScorer": "cats_jax.models.huggingface.scorer",
     "Question": "cats_jax.protocols",
+    "Run": "cats_jax.batch.results",
     "SearchResult": "cats_jax.live.results",
     "Searcher": "cats_jax.live.searcher",
     "check_generator": "cats_jax.models.contracts",
     "check_scorer": "cats_jax.models.contracts",
+    "evaluate": "cats_jax.batch.api",
     "load_controller": "cats_jax.controllers.by_name",
+    "load_run": "cats_jax.batch.api",
     "prm_format": "cats_jax.models.prm.format",
     "search_method": "cats_jax.controllers.by_name",
 }

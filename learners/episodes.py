@@ -182,7 +182,7 @@ def _cost(tick: search.Tick, charge: str) -> jax.Array:
     """Cost of a tick, in units of 100 candidates or of 1000 tokens of the policy."""
     if charge == "candidates":
         return jnp.sum(tick.output.num_samples, dtype=jnp.int32).astype(jnp.float32) / 100.0
-    tokens = search.tick_tokens(tick)
+    tokens = search.costs.tick_tokens(tick)
     read = tokens.read.astype(jnp.float32) * tick.before.context.prm_rate
     return (tokens.sampled.astype(jnp.float32) + read) / 1000.0
 

@@ -11,31 +11,27 @@ from collections.abc import Mapping as _Mapping
 from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
+from . import aggregation as aggregation
+from . import allocation as allocation
+from . import calibration as calibration
+from . import children as children
+from . import costs as costs
+from . import ranking as ranking
+from . import resampling as resampling
+from . import selection as selection
+from . import state as state
 from .aggregation import AGGREGATIONS as AGGREGATIONS
-from .aggregation import Aggregation as Aggregation
-from .aggregation import aggregation as aggregation
-from .aggregation import last as last
-from .aggregation import log_product as log_product
-from .aggregation import mean as mean
-from .aggregation import minimum as minimum
-from .aggregation import path_keys as path_keys
 from .aggregation import path_scores as path_scores
-from .aggregation import product as product
-from .allocation import allocate as allocate
 from .answers import ANSWER_RULES as ANSWER_RULES
 from .answers import AnswerRule as AnswerRule
 from .answers import answer_best as answer_best
 from .answers import answer_majority as answer_majority
 from .answers import answer_rule as answer_rule
 from .answers import answer_weighted as answer_weighted
-from .calibration import calibrated_score as calibrated_score
 from .check_expand import check_expand_fn as check_expand_fn
 from .check_strategy import check_strategy as check_strategy
-from .children import asked_rows as asked_rows
 from .children import children_of as children_of
 from .children import padded_expansion as padded_expansion
-from .costs import TickTokens as TickTokens
-from .costs import tick_tokens as tick_tokens
 from .interface import Sampling as Sampling
 from .interface import Strategy as Strategy
 from .interface import all_candidates as all_candidates
@@ -59,24 +55,12 @@ from .loop import rollout as rollout
 from .loop import tick as tick
 from .loop import tick_keys as tick_keys
 from .named import NamedStrategies as _NamedStrategies
-from .ranking import prune as prune
-from .ranking import retain as retain
-from .ranking import segment_ranks as segment_ranks
-from .resampling import Resampling as Resampling
-from .resampling import resampling as resampling
-from .selection import best as best
-from .selection import majority_vote as majority_vote
-from .selection import weighted_vote as weighted_vote
 from .state import MAX_CANDIDATES as MAX_CANDIDATES
-from .state import capacity_for as capacity_for
-from .state import compact as compact
-from .state import count as count
 from .state import init as init
 from .state import is_terminal as is_terminal
 from .step import commit as commit
 from .step import plan as plan
 from .strategy.cats.actions import ACTION_TABLES as ACTION_TABLES
-from .strategy.cats.actions import MAX_ACTIONS as MAX_ACTIONS
 from .strategy.cats.actions import ActionTable as ActionTable
 from .strategy.cats.actions import action_table as action_table
 from .strategy.cats.config import CATS as CATS
@@ -84,16 +68,9 @@ from .strategy.cats.config import CATS_TOKENS as CATS_TOKENS
 from .strategy.cats.config import PAPER as PAPER
 from .strategy.cats.config import SELECTIVE as SELECTIVE
 from .strategy.cats.config import CatsConfig as CatsConfig
-from .strategy.cats.features import CALIBRATION_FEATURES as CALIBRATION_FEATURES
-from .strategy.cats.features import COMPUTE_FEATURES as COMPUTE_FEATURES
-from .strategy.cats.features import EXTRA_FEATURES as EXTRA_FEATURES
 from .strategy.cats.features import FEATURE_NAMES as FEATURE_NAMES
 from .strategy.cats.features import FEATURES as FEATURES
-from .strategy.cats.features import LIKELIHOOD_FEATURES as LIKELIHOOD_FEATURES
-from .strategy.cats.features import PAPER_FEATURES as PAPER_FEATURES
-from .strategy.cats.features import SPARSITY_FEATURES as SPARSITY_FEATURES
 from .strategy.cats.features import FeatureSet as FeatureSet
-from .strategy.cats.features import extract as extract
 from .strategy.cats.policies import Policy as Policy
 from .strategy.cats.policies import RuleParams as RuleParams
 from .strategy.cats.policies import constant_policy as constant_policy
@@ -106,7 +83,6 @@ from .strategy.cats.search import cats as cats
 from .strategy.cats.transitions import decision_recorder as decision_recorder
 from .strategy.cats.types import Action as Action
 from .strategy.cats.types import Decision as Decision
-from .strategy.cats.types import DecisionRecord as DecisionRecord
 from .strategy.cats.types import Observation as Observation
 from .strategy.cats.types import Transition as Transition
 from .strategy.dvts import dvts as dvts
@@ -117,6 +93,7 @@ from .strategy.fixed import beam as beam
 from .strategy.fixed import best_of_n as best_of_n
 from .strategy.fixed import greedy as greedy
 from .strategy.fixed import majority as majority
+from .strategy.litesearch import litesearch as litesearch
 from .strategy.lookahead import lookahead as lookahead
 from .strategy.mcts import mcts as mcts
 from .strategy.particle_filtering import particle_filtering as particle_filtering
@@ -153,6 +130,7 @@ strategies: _Mapping[str, Strategy] = _NamedStrategies(
         "proportional_resampling": proportional_resampling(),
         "rebase": rebase(),
         "mcts": mcts(),
+        "litesearch": litesearch(),
         "speculative_rejection": speculative_rejection(),
         "adaptive_consistency": adaptive_consistency(),
         "early_stopping_consistency": early_stopping_consistency(),

@@ -172,7 +172,7 @@ class Strategy:
 
     def __post_init__(self) -> None:
         for field, lookup in (
-            ("aggregation", 'search.aggregation("last")'),
+            ("aggregation", 'search.AGGREGATIONS["last"]'),
             ("answer", 'search.answer_rule("weighted")'),
         ):
             if isinstance(value := getattr(self, field), str):

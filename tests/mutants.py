@@ -81,6 +81,20 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/models/test_http_engine.py", "-k", "first_reply"),
     ),
     Mutant(
+        name="calls in progress are left out of the limit on costs",
+        file="cats_jax/models/serving/spending.py",
+        original="self.spent + sum(self._held) + most",
+        mutated="self.spent + most",
+        tests=("tests/models/test_chat.py", "-k", "calls_in_progress"),
+    ),
+    Mutant(
+        name="an answer that the endpoint cut is whole",
+        file="cats_jax/models/serving/chat.py",
+        original='"end" if finish == "stop" else "length"',
+        mutated='"end"',
+        tests=("tests/models/test_chat.py", "-k", "whole_answers_only"),
+    ),
+    Mutant(
         name="the tokenizer's own end of text ends no answer",
         file="cats_jax/models/huggingface/model.py",
         original="sources = [self.tokenizer, ",
@@ -166,7 +180,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="a greedy child is sampled again although its node has one",
-        file="cats_jax/live/driver.py",
+        file="cats_jax/live/pending_requests.py",
         original="copy=slot.greedy.get(parent) if step_request.temperature == 0.0 else None,",
         mutated="copy=None,",
         tests=("tests/live/test_driver.py", "-k", "greedy_child_once"),
@@ -264,8 +278,8 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="a step without a usable candidate fails a question that goes on",
-        file="cats_jax/live/driver.py",
-        original='over = nothing_valid and observed["terminal"][index]',
+        file="cats_jax/live/slots.py",
+        original="over = nothing_valid and terminal",
         mutated="over = nothing_valid",
         tests=("tests/live/test_driver.py", "-k", "goes_on_after_a_step"),
     ),
@@ -369,9 +383,9 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="a question is charged for compilation",
-        file="cats_jax/live/driver.py",
-        original="0.0 if compiled else core / len(open_slots)",
-        mutated="core / len(open_slots)",
+        file="cats_jax/live/accounting.py",
+        original="0.0 if compiled else core / len(slots)",
+        mutated="core / len(slots)",
         tests=("tests/live/test_driver.py", "-k", "compilation"),
     ),
     Mutant(
@@ -415,6 +429,20 @@ MUTANTS: tuple[Mutant, ...] = (
         original='    if head is not None or config.get("tie_word_embeddings"):',
         mutated="    if head is not None:",
         tests=("tests/models/test_footprint.py", "-k", "published_models"),
+    ),
+    Mutant(
+        name="a grid keeps the models as the recipe was read",
+        file="cats_jax/evaluation/cells.py",
+        original="prm=None if cell.prm is None else prms[cell.prm.label]",
+        mutated="prm=cell.prm",
+        tests=("tests/batch/test_api.py", "-k", "settled_recipe"),
+    ),
+    Mutant(
+        name="a call for a tree takes the first of several rows",
+        file="cats_jax/batch/results.py",
+        original="    if len(rows) > 1:",
+        mutated="    if False:",
+        tests=("tests/batch/test_api.py", "-k", "which_tree"),
     ),
     Mutant(
         name="memory is checked after the policy is loaded",
@@ -692,7 +720,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="a replay charges for copies of a greedy child",
         file="cats_jax/evaluation/replay.py",
-        original="search.tick_tokens(tick).sampled",
+        original="search.costs.tick_tokens(tick).sampled",
         mutated="jnp.sum(expansion.num_tokens, dtype=jnp.int32)",
         tests=("tests/evaluation/test_replay.py",),
     ),
@@ -726,7 +754,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="siblings share a seed",
-        file="cats_jax/live/driver.py",
+        file="cats_jax/live/pending_requests.py",
         original="job.seed_name, slot.step, slot.phase, row + offset",
         mutated="job.seed_name, slot.step, slot.phase, row",
         tests=("tests/live/test_driver.py", "-k", "seeds_differ"),
@@ -734,15 +762,15 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="a dropped question leaves its caches",
         file="cats_jax/live/driver.py",
-        original="        self._keep_only(self._tree(index).question, [])\n",
+        original="        self._expander.keep_only(slot.tree.question, [])\n",
         mutated="",
         tests=("tests/live/test_growing_cohort.py", "-k", "come_later"),
     ),
     Mutant(
         name="a question with a call in progress is dropped at once",
         file="cats_jax/live/driver.py",
-        original="slot is not None and index not in away and slot.job.question.id in ids:",
-        mutated="slot is not None and slot.job.question.id in ids:",
+        original="here = [slot for slot in self._open() if slot not in away]\n        dropped",
+        mutated="here = self._open()\n        dropped",
         tests=("tests/live/test_growing_cohort.py", "-k", "call_in_progress"),
     ),
     Mutant(
@@ -837,6 +865,34 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/models/test_outcome_models.py", "-k", "own_classifier and mistral"),
     ),
     Mutant(
+        name="a verdict is read from the middle of a critique",
+        file="cats_jax/models/prm/verdict.py",
+        original='self.of_line(critique.rstrip().rpartition("\\n")[2])',
+        mutated='self.of_line(critique.rstrip().partition("\\n")[0])',
+        tests=("tests/models/test_judge.py", "-k", "last_line"),
+    ),
+    Mutant(
+        name="a step states its own verdict to a judge that repeats it",
+        file="cats_jax/models/prm/judge_text.py",
+        original='f"{BAR} {line}"',
+        mutated="line",
+        tests=("tests/models/test_judge.py", "-k", "only_what_the_judge"),
+    ),
+    Mutant(
+        name="a critique that was cut has a verdict",
+        file="cats_jax/models/judge.py",
+        original='if sample.finish == "end" else None',
+        mutated="if sample.finish else None",
+        tests=("tests/models/test_judge.py", "-k", "count_as_zero"),
+    ),
+    Mutant(
+        name="a question does not pay for what another search has left",
+        file="cats_jax/models/judge.py",
+        original="            self._paid.pop(question, None)",
+        mutated="            pass",
+        tests=("tests/models/test_judge.py", "-k", "remembered"),
+    ),
+    Mutant(
         name="a reward is squashed by the sigmoid",
         file="cats_jax/models/huggingface/prm.py",
         original="squash = bounded if self._head.unbounded else _sigmoid",
@@ -845,8 +901,8 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="the PRM is asked although a request is not scored",
-        file="cats_jax/live/driver.py",
-        original="asks = item.scored or (item.score_ends and candidate.done)",
+        file="cats_jax/live/new_candidates.py",
+        original="asks = asked.scored or (asked.score_ends and candidate.done)",
         mutated="asks = True",
         tests=("tests/live/test_driver.py", "-k", "request_says_so"),
     ),
@@ -873,7 +929,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="the thread that writes dies in silence",
-        file="cats_jax/runs/folder.py",
+        file="cats_jax/runs/appender.py",
         original="except Exception as error:",
         mutated="except OSError as error:",
         tests=("tests/runs/test_runs.py", "-k", "lost_in_silence"),
@@ -1059,6 +1115,27 @@ MUTANTS: tuple[Mutant, ...] = (
         original="decides = ~jnp.any(rolls) | (state.spent >= state.budget)",
         mutated="decides = ~jnp.any(rolls)",
         tests=("tests/search/test_beams.py", "-k", "spent_budget"),
+    ),
+    Mutant(
+        name="a node of LiteSearch at any depth gets the children of one at the root",
+        file="search/strategy/litesearch.py",
+        original="whole, rest = enough // depth, 2 * (enough % depth)",
+        mutated="whole, rest = enough, 0 * depth",
+        tests=("tests/search/test_litesearch.py", "-k", "number_of_children"),
+    ),
+    Mutant(
+        name="LiteSearch goes on although its best node is a solution",
+        file="search/strategy/litesearch.py",
+        original="best = jnp.argmax(jnp.where(tree.is_open | is_leaf, values, -jnp.inf))",
+        mutated="best = jnp.argmax(jnp.where(tree.is_open, values, -jnp.inf))",
+        tests=("tests/search/test_litesearch.py", "-k", "what_ends"),
+    ),
+    Mutant(
+        name="a solution of LiteSearch must be better than the greedy one",
+        file="search/strategy/litesearch.py",
+        original="tree.greedy_value - _SLACK",
+        mutated="tree.greedy_value",
+        tests=("tests/search/test_litesearch.py", "-k", "what_ends"),
     ),
     Mutant(
         name="the discount is not zeroed at the end",
@@ -1524,7 +1601,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="a candidate that the PRM can't read fails its question",
-        file="cats_jax/live/driver.py",
+        file="cats_jax/live/new_candidates.py",
         original="if candidate.invalid is not None:  # also where the PRM can't read the path",
         mutated="if False:",
         tests=("tests/live/test_driver.py", "-k", "fifteen_paths or dropped_alone"),

@@ -228,12 +228,12 @@ def _inputs(candidates: Candidates, column: int) -> np.ndarray:
 
 
 def _score_odds(score: np.ndarray) -> np.ndarray:
-    """Log-odds of clipped scores, as in `search.calibrated_score`."""
+    """Log-odds of clipped scores, as in `search.calibration.calibrated_score`."""
     return logit(np.clip(score.astype(float), MIN_SCORE, 1 - MIN_SCORE))
 
 
 def _likelihood_odds(log_prob: np.ndarray) -> np.ndarray:
-    """Log-odds of clipped log-probabilities, as in `search.calibrated_score`."""
+    """Log-odds of clipped log-probabilities, as in `search.calibration.calibrated_score`."""
     return logit(np.clip(np.exp(log_prob.astype(float)), MIN_PROBABILITY, 1 - MIN_PROBABILITY))
 
 

@@ -40,8 +40,9 @@ def ablations(
     """
     from rich.table import Table
 
+    from ..reporting.printing import show_table
     from ..training.ablations import PRICE, SIZES, run
-    from .terminal import make_console, show_table
+    from .terminal import make_console
 
     console = make_console()
     results = run(

@@ -30,8 +30,9 @@ def calibrate(
 
     from ..bank.calibrate import calibrate_bank, write_calibration
     from ..bank.layout import load_bank
+    from ..reporting.printing import show_table
     from ..specs.calibrations import NAMES
-    from .terminal import make_console, show_table
+    from .terminal import make_console
 
     loaded = load_bank(bank)
     other = None if held_out is None else load_bank(held_out)

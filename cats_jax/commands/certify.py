@@ -57,6 +57,7 @@ def certify(
         draw_certificate,
     )
     from ..reporting.drawing import FORMATS, drawing, save_figure
+    from ..reporting.printing import show_sheet
     from ..reporting.selection import Selection, select_runs
     from ..reporting.selective_answers import certify_selective, selective_sheet
     from ..reporting.selective_figure import draw_selective
@@ -64,7 +65,7 @@ def certify(
     from ..runs.folder import read_run
     from ..runs.merge import merge_runs
     from ..storage.durable import whole_text
-    from .terminal import make_console, show_sheet
+    from .terminal import make_console
 
     claim = Claim(target, max_loss, against)
     if selective and (target is None or order != "holm"):

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import tyro
 
 from .. import world
+from ..batch.ray_options import IN_THIS_PROCESS, RayOptions
 from ..errors import BadInputError, known_names
-from .ray_options import IN_THIS_PROCESS, RayOptions
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -48,11 +48,15 @@ def demo(
         searching: where questions are searched.
         output: run folder; default: a new one under runs/.
     """
-    from ..evaluation.evaluate import prepare
-    from .evaluate import exit_code, model_source, run_evaluation, show_run, show_timings
+    from ..batch.planning import plan_run
+    from ..batch.running import run_plan
+    from ..models.source import ModelFolders
+    from ..reporting.printing import show_table
+    from ..reporting.run_report import has_failed_group, show_run
+    from ..reporting.run_tables import timing_table
+    from .progress import ProgressBars
     from .terminal import make_console, say
 
-    searching.check()
     for prm in prms:
         if prm not in world.PRM_NAMES:
             raise BadInputError(
@@ -66,19 +70,19 @@ def demo(
             "--output"
         )
     console = make_console()
-    models = model_source()
-    evaluation = prepare(demo_recipe(seed, questions, num_candidates, prms), models)
+    recipe = demo_recipe(seed, questions, num_candidates, prms)
+    plan = plan_run(recipe, ModelFolders(), folder, searching=searching)
     say(
         console,
         f"Searching {questions} questions of the embedded world (test set, seed {seed}) with the "
         f"policy 'weak', PRM {', '.join(prms)}.",
     )
-    run, times = run_evaluation(console, evaluation, models, folder, searching=searching)
+    run, times = run_plan(plan, progress=ProgressBars.of(console, plan.evaluation))
     show_run(console, run)
-    show_timings(console, times)
+    show_table(console, timing_table(times))
     _show_tree(console, run)
     console.print(f"run folder: {folder}", markup=False, soft_wrap=True)
-    return exit_code(run)
+    return int(has_failed_group(run))
 
 
 def demo_recipe(

@@ -8,6 +8,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from ..errors import RunStoppedError
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -16,6 +18,9 @@ if TYPE_CHECKING:
     from ..models.source import ModelSource
     from ..specs.models import PolicySpec, PrmSpec
     from ..specs.recipe import QuestionSpec, Recipe
+
+_ENDPOINT_PATIENCE = 10.0
+"""Seconds of tries before a dry run takes an endpoint for missing."""
 
 
 def show_bounds(
@@ -36,6 +41,7 @@ def show_bounds(
 
     specs = (recipe.policy, *recipe.prms)
     found, absent, formats = _footprints(specs, models, largest_work(recipe))
+    formats += _endpoint(recipe.policy)
     counted = [count_questions(spec) for spec in recipe.questions]
     count = sum(number for number, _ in counted)
     recipe, controllers = with_stand_ins(recipe)
@@ -72,6 +78,7 @@ def show_bank(console: Console, recipe: BankRecipe, models: ModelSource) -> None
     work = largest_work(recipe, min(count, BLOCK_SIZE))
     specs = (recipe.policy, *recipe.prms)
     found, absent, formats = _footprints(specs, models, work)
+    formats += _endpoint(recipe.policy)
     cost = bank_cost(recipe, count)
     policy = [f"{count:,}", str(cost.paths), f"{cost.samples:,}", f"{cost.sampled:,}"]
     scored = [f"{count:,}", "", "", f"{cost.scored:,}"]
@@ -142,6 +149,18 @@ def _footprints(
     return found, absent, formats
 
 
+def _endpoint(policy: PolicySpec) -> list[str]:
+    """What a chat endpoint can do, which one short request tells; no line without one."""
+    if not policy.chat:
+        return []
+    from ..models.serving.chat import chat_policy
+
+    try:
+        return [chat_policy(policy, patience=_ENDPOINT_PATIENCE).found]
+    except RunStoppedError as error:
+        return [f"not there yet: {error}"]
+
+
 def _threads(specs: Sequence[PolicySpec | PrmSpec]) -> list[str]:
     """The threads of the models on the CPU in one line; no line if there is no such model."""
     from ..models.backend import choose_backend, gpu_numbers
@@ -197,7 +216,7 @@ def _as_settled(spec: PolicySpec | PrmSpec, work: Work) -> PolicySpec | PrmSpec:
         return spec
     tokens = work.path_tokens(sys.maxsize)
     if isinstance(spec, PrmSpec):
-        tokens = prm_context(tokens, work.steps)
+        tokens = prm_context(spec, tokens, work.steps)
     return dataclasses.replace(spec, max_model_len=tokens)
 
 
@@ -233,8 +252,8 @@ def _show(
     console: Console, title: str, ranks: Mapping[str, int], rows: Sequence[Sequence[str]]
 ) -> None:
     """Print a table of texts; on a narrow terminal columns of higher rank are hidden first."""
+    from ..reporting.printing import show_sheet
     from ..reporting.sheets import Column, Sheet, plain
-    from .terminal import show_sheet
 
     left = ("cell", "model", "device", "measured on")
     columns = tuple(

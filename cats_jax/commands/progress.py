@@ -16,6 +16,7 @@ from .time_left import TimeLeft, duration
 
 if TYPE_CHECKING:
     from ..evaluation.cells import Cell
+    from ..evaluation.evaluate import Evaluation
     from ..runs.folder import Row
 
 _SECONDS_BETWEEN_LINES = 20.0
@@ -82,6 +83,12 @@ class ProgressBars:
         self._started = time.monotonic()
         self._bars = _bars(console)
         self._whole = self._bars.add_task(f"all {len(cells)} cells", count="", figures="", total=1)
+
+    @classmethod
+    def of(cls, console: Console, evaluation: Evaluation) -> ProgressBars:
+        """The bars of an evaluation."""
+        count = len(evaluation.questions.questions)
+        return cls(console, evaluation.cells, count, evaluation.recipe.in_flight)
 
     def __enter__(self) -> ProgressBars:
         self._bars.start()

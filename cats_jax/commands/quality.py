@@ -62,6 +62,7 @@ def quality(
     import json
 
     from ..reporting.drawing import check_suffix
+    from ..reporting.printing import show_sheet, show_table
     from ..scoring import quality_report as report
     from ..scoring.certified_quality import certified_quality, certified_sheets, check_certified
     from ..scoring.labelled import read_labelled
@@ -69,7 +70,7 @@ def quality(
     from ..scoring.quality import quality as figures_of
     from ..scoring.score_labelled import write_labelled
     from ..storage.durable import check_output, whole_text
-    from .terminal import make_console, show_sheet, show_table
+    from .terminal import make_console
 
     if not inputs:
         raise BadInputError("quality: name at least one file of labelled steps")
@@ -146,6 +147,7 @@ def quality(
 
 def _score(labelled: LabelledData, specs: Sequence[PrmSpec]) -> tuple[LabelledData, list[str]]:
     """The labelled steps with the scores of every PRM, and why some rows have none."""
+    from ..live.calls import note_of
     from ..models.footprint import Work
     from ..models.hub import fetch_models
     from ..models.prm.family import choose_format
@@ -176,5 +178,7 @@ def _score(labelled: LabelledData, specs: Sequence[PrmSpec]) -> tuple[LabelledDa
                 labelled, scorer, spec.label, held_tokens=spec.batch_tokens, on_paths=bar.show
             )
         errors += new
+        if (note := note_of(scorer)) is not None:
+            make_console().print(f"warning: {note}", markup=False, soft_wrap=True)
         del scorer  # before the next one is loaded
     return labelled, errors

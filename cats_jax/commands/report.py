@@ -58,6 +58,7 @@ def report(
         level: share of held-out questions on which that epsilon holds, in (0, 1].
     """
     from ..errors import BadInputError
+    from ..reporting.certificates import certified_answers, held_out_run
     from ..reporting.compute_optimal_tables import compute_optimal_sheets
     from ..reporting.drawing import FORMATS, file_name
     from ..reporting.figures import write_figures
@@ -66,14 +67,15 @@ def report(
     from ..reporting.paper_cells import nothing_found
     from ..reporting.paper_tables import paper_sheets
     from ..reporting.plain_text import one_line
+    from ..reporting.printing import show_sheet
+    from ..reporting.run_report import run_parts, show_overview, show_tables
     from ..reporting.run_tables import paired_sheet
     from ..reporting.selection import Selection, select_runs
     from ..reporting.sheet_files import output_folder, write_sheets
     from ..reporting.sheets import named_after
     from ..runs.merge import merge_runs
     from ..runs.reading import read_runs
-    from .evaluate import held_out_run, run_parts, show_certificates, show_tables, write_overview
-    from .terminal import make_console, show_sheet
+    from .terminal import make_console
 
     if not runs:
         raise BadInputError("report: name at least one run folder, such as runs/NAME")
@@ -112,7 +114,7 @@ def report(
                 place = folder / file_name(prefix.removesuffix("-"))
                 figures += write_figures(part, place, title, FORMATS, run=merged)
         if any(merged is run for run in whole):
-            write_overview(console, merged)
+            show_overview(console, merged)
         sheets += [dataclasses.replace(sheet, name=f"{prefix}{sheet.name}") for sheet in made]
     if paper:
         beside = paper_sheets(merged_runs)
@@ -122,7 +124,9 @@ def report(
         if not beside:
             console.print(f"{nothing_found(merged_runs)}\n", markup=False, soft_wrap=True)
     if reference is not None:
-        sheets += [show_certificates(console, run, reference, level) for run in found]
+        for run in found:
+            sheets.append(certified_answers(run, reference, level))
+            show_sheet(console, sheets[-1])
     if folder is not None:
         written = write_sheets(sheets, folder)
         counts = f"{len(written)} files of tables and {len(figures)} of figures"

@@ -43,10 +43,10 @@ def rescore(
     from ..grading.verdict import make_judge, recorded_grader
     from ..models.footprint import Work
     from ..models.hub import fetch_models
-    from ..models.source import check_models, check_scores_steps
+    from ..models.source import ModelFolders, check_models, check_scores_steps
+    from ..reporting.run_report import show_run
     from ..runs.folder import read_run
     from ..specs.recipe import PrmSpec
-    from .evaluate import model_source, show_run
     from .terminal import make_console
 
     if path_score is vote is prm is grader is None:
@@ -55,7 +55,7 @@ def rescore(
     change = Change(path_score, vote, None if prm is None else PrmSpec(path=prm, format=prm_format))
     check_scored(old.rows, change)
     name = grader or recorded_grader(old.manifest["config"])
-    models = model_source()
+    models = ModelFolders()
     scorer = None
     if change.prm is not None:
         fetch_models([change.prm])

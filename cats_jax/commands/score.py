@@ -30,6 +30,7 @@ def score(
         output: JSONL file, replaced if it exists.
         loading: how the PRM is loaded.
     """
+    from ..live.calls import note_of
     from ..models.footprint import Work
     from ..models.hub import fetch_models
     from ..models.prm.family import choose_format
@@ -55,4 +56,6 @@ def score(
         f"{tally.rows} rows, {tally.errors} without scores, {tally.tokens} tokens computed, "
         f"format {prm_format.name}: {output}"
     )
+    if (note := note_of(scorer)) is not None:
+        print(f"warning: {note}")
     return int(tally.errors == tally.rows)

@@ -136,6 +136,7 @@ _WORLD = {
         "particle_filtering",
         "particle_gibbs",
         "mcts",
+        "litesearch",
         "speculative_rejection",
         "adaptive_consistency",
         "early_stopping_consistency",

@@ -178,6 +178,7 @@ def _show_question(
     """Print what became of a question in each configuration, and draw its trees."""
     from ..grading.verdict import make_judge, recorded_grader
     from ..reporting.draw import LEGEND
+    from ..reporting.printing import show_table
     from ..reporting.question_view import (
         arrange,
         fates_of,
@@ -185,9 +186,10 @@ def _show_question(
         question_header,
         search_view,
     )
-    from .terminal import say, show_table
+    from ..reporting.selection import find_question
+    from .terminal import say
 
-    question = _find(run, given)
+    question = find_question(run.rows, given)
     rows = [row for row in rows if row.question == question]
     if not rows:
         raise BadInputError(
@@ -215,24 +217,3 @@ def _show_question(
             f"{len(rows) - len(found)} rows have no tree: set `trees: true` in the recipe; by "
             "default trees are written for N up to 64.",
         )
-
-
-def _find(run: Run, given: str) -> str:
-    """The id of a question from the id or its beginning."""
-    from ..errors import known_names
-
-    ids = list(dict.fromkeys(row.question for row in run.rows))
-    if given in ids:
-        return given
-    fitting = [identity for identity in ids if identity.startswith(given)]
-    if len(fitting) == 1:
-        return fitting[0]
-    if fitting:
-        raise BadInputError(
-            f"--question {given!r} is the beginning of {len(fitting)} ids, such as {fitting[0]!r} "
-            f"and {fitting[1]!r}: give more of it"
-        )
-    raise BadInputError(
-        f"--question {given!r} is not in the run: {known_names(given, ids[:10])}"
-        + (f" and {len(ids) - 10} more" if len(ids) > 10 else "")
-    )

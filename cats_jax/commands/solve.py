@@ -59,9 +59,10 @@ def solve(
             seed are the defaults. The options below replace its values, except those of models.
         strategy: greedy, majority, best_of_n, best_of_n_weighted, beam, dvts, step_level_beam,
             vg_search, lookahead, rebase, particle_filtering, particle_gibbs,
-            proportional_resampling, mcts, speculative_rejection, adaptive_consistency,
-            early_stopping_consistency, sequential_best_of_n, cats or cats_random; or a function of
-            your own as module:function; or the label of a strategy in the recipe. Default: beam.
+            proportional_resampling, mcts, litesearch, speculative_rejection,
+            adaptive_consistency, early_stopping_consistency, sequential_best_of_n, cats or
+            cats_random; or a function of your own as module:function; or the label of a strategy in
+            the recipe. Default: beam.
         certified: certificate.json of `cats-jax certify`: search with its strategy and N, and
             without a recipe also with its models, calibration and limits.
         elsewhere: search without the guarantee if models or limits differ from the certificate's.
@@ -99,6 +100,7 @@ def solve(
     from ..evaluation.guarantees import guarantees
     from ..evaluation.runners import largest_work
     from ..live.abstention import decided
+    from ..live.calls import note_of
     from ..live.searcher import Searcher
     from ..models.backend import check_there
     from ..models.hub import fetch_models
@@ -202,6 +204,8 @@ def solve(
         f"loading models {loading_seconds:.1f} s, compiling {compiling:.1f} s, searching "
         f"{seconds - compiling:.1f} s",
     )
+    if (note := note_of(scorer)) is not None:
+        say(status, f"warning: {note}")
     for guarantee in held.values():
         say(console, guarantee.line)
     if epsilon is not None:

@@ -30,8 +30,9 @@ def sparsity(
 
     from ..models.prm.family import AUTO, choose_format, prm_folder
     from ..models.prm.sparsity import checkpoint_sparsity
+    from ..reporting.printing import show_table
     from .progress import ProgressBar
-    from .terminal import make_console, show_table
+    from .terminal import make_console
 
     folder = prm_folder(path)
     read_out = None if family == AUTO else choose_format(family, folder).read_out

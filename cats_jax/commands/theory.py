@@ -29,7 +29,8 @@ def theory(*, seed: int = 0, only: tuple[str, ...] = ()) -> int:
     from theory.checks import CHECKS
 
     from ..errors import BadInputError
-    from .terminal import make_console, show_table
+    from ..reporting.printing import show_table
+    from .terminal import make_console
 
     chosen = {
         name: check

@@ -410,6 +410,7 @@ FACTORIES: Mapping[str, Callable[..., SearchMethod]] = MappingProxyType(
         "proportional_resampling": _plain(search.proportional_resampling),
         "rebase": _plain(search.rebase),
         "mcts": _plain(search.mcts),
+        "litesearch": _plain(search.litesearch),
         "speculative_rejection": _plain(search.speculative_rejection),
         "adaptive_consistency": _plain(search.adaptive_consistency),
         "early_stopping_consistency": _plain(search.early_stopping_consistency),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -131,6 +132,26 @@ def grid(recipe: Recipe) -> tuple[Cell, ...]:
     return tuple(cells)
 
 
+def settled_cells(cells: Sequence[Cell], given: Recipe, settled: Recipe) -> tuple[Cell, ...]:
+    """The cells of a recipe with the models and labels that it got when it was settled.
+
+    Args:
+        cells: the grid of `given`.
+        given: the recipe as it was read.
+        settled: the same recipe with other settings of its PRMs and labels of its strategies.
+    """
+    specs = _by_label(given.strategies, settled.strategies)
+    prms = _by_label(given.prms, settled.prms)
+    return tuple(
+        dataclasses.replace(
+            cell,
+            spec=specs[cell.spec.label],
+            prm=None if cell.prm is None else prms[cell.prm.label],
+        )
+        for cell in cells
+    )
+
+
 def check_outcome_models(cells: Sequence[Cell]) -> None:
     """Raise BadInputError if a cell's strategy needs scores that its outcome model can't give.
 
@@ -142,6 +163,10 @@ def check_outcome_models(cells: Sequence[Cell]) -> None:
     for cell in cells:
         if cell.prm is not None and outcome[cell.prm]:
             check_outcome_model(cell.strategy, cell.spec.label, cell.prm.label)
+
+
+def _by_label(given: Sequence[Any], settled: Sequence[Any]) -> dict[str, Any]:
+    return {old.label: new for old, new in zip(given, settled, strict=True)}
 
 
 def _check_confidence(prm: PrmSpec | None, policy: PolicySpec) -> None:

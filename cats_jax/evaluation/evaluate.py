@@ -34,7 +34,7 @@ from ..specs.functions import is_function_name
 from ..specs.recipe import QuestionSpec, Recipe, StrategySpec
 from ..storage.manifest import make_manifest
 from .asked import asked_of
-from .cells import Cell, check_outcome_models, grid
+from .cells import Cell, check_outcome_models, grid, settled_cells
 from .failing import FailureWatch
 from .guarantees import with_guarantees
 from .recording import Observer, Recorder
@@ -151,7 +151,7 @@ def prepare(
     Raises:
         BadInputError: something in the recipe can't work.
     """
-    cells = grid(recipe)  # raises for what can't work, before the models are looked at
+    given, cells = recipe, grid(recipe)  # raises for what can't work, before models are looked at
     for spec in (recipe.policy, *recipe.prms):
         models.check(spec)  # before data sets are downloaded and weights are hashed
     check_outcome_models(cells)
@@ -167,6 +167,7 @@ def prepare(
         fingerprints[f"prm {spec.label}"] = models.fingerprint(spec)
     recipe, guarantees = with_guarantees(recipe, fingerprints, asked)
     notes = (*questions.notes, *foreign_models(recipe.strategies, fingerprints))
+    notes += _unrepeatable(recipe)
     for spec in recipe.strategies:
         folder = controller_of(spec)
         if folder is not None:
@@ -183,7 +184,20 @@ def prepare(
     manifest["formats"], manifest["asked"] = formats, asked
     manifest["revisions"] = revisions_of(recipe.strategies)
     manifest |= _spent(recipe, questions)
-    return Evaluation(recipe, questions, grid(recipe), manifest, notes, guarantees)
+    cells = settled_cells(cells, given, recipe)
+    return Evaluation(recipe, questions, cells, manifest, notes, guarantees)
+
+
+def _unrepeatable(recipe: Recipe) -> tuple[str, ...]:
+    """What a run on a chat endpoint can't promise."""
+    if not recipe.policy.chat:
+        return ()
+    kept = "" if recipe.policy.replies else "; a file of `replies` would keep its samples"
+    return (
+        f"the policy at {recipe.policy.backend} may ignore seeds and change without notice, so "
+        f"that this run can't be repeated; token ids, log-probabilities and FLOPs of the policy "
+        f"are not known{kept}",
+    )
 
 
 def _spent(recipe: Recipe, questions: QuestionSet) -> dict[str, Any]:
@@ -256,28 +270,57 @@ def evaluate(
     """
     started = time.perf_counter()
     times = WallTimes()
-    recipe, questions = evaluation.recipe, evaluation.questions
-    judge = default_judge(recipe.questions) if judge is None else judge
+    judge = default_judge(evaluation.recipe.questions) if judge is None else judge
+    if runner is None:
+        runner = LocalRunner(evaluation.recipe, models, judge, times)
+    with RunWriter(folder, evaluation.manifest) as writer:
+        search_cells(
+            evaluation,
+            writer,
+            runner,
+            times,
+            judge=judge,
+            observers=observers,
+            keep_going=keep_going,
+            until=until,
+        )
+    return finished(writer, times, started)
+
+
+def search_cells(
+    evaluation: Evaluation,
+    writer: RunWriter,
+    runner: CellRunner,
+    times: WallTimes,
+    *,
+    judge: AnswerJudge,
+    observers: Sequence[Observer] = (),
+    keep_going: bool = False,
+    until: UntilCertified | None = None,
+) -> None:
+    """Search and grade what has no row in an open run folder yet; see `evaluate`."""
+    questions = evaluation.questions
     if not keep_going:
-        observers = (*observers, FailureWatch(folder))
+        observers = (*observers, FailureWatch(writer.folder))
     if until is not None:
         observers = (*observers, until)
-    with RunWriter(folder, evaluation.manifest) as writer:
-        known = {row.key: row for row in read_run(folder).rows}
-        if runner is None:
-            runner = LocalRunner(recipe, models, judge, times)
-        for cell in evaluation.cells:
-            todo = [item for item in questions.questions if cell.key(item.id) not in known]
-            done = [known[key] for q in questions.questions if (key := cell.key(q.id)) in known]
-            for observer in observers:
-                observer.begin_cell(cell.title, len(questions.questions), done)
-            if not todo:
-                continue
-            with_trees = recipe.writes_trees(cell.num_candidates)
-            recorder = Recorder(cell, questions, judge, writer, with_trees, observers, times)
-            for part in (todo,) if until is None else until.batches(questions.questions):
-                runner.search(cell, part, recorder)
-        runner.finish(times)
+    known = {row.key: row for row in read_run(writer.folder).rows}
+    for cell in evaluation.cells:
+        todo = [item for item in questions.questions if cell.key(item.id) not in known]
+        done = [known[key] for q in questions.questions if (key := cell.key(q.id)) in known]
+        for observer in observers:
+            observer.begin_cell(cell.title, len(questions.questions), done)
+        if not todo:
+            continue
+        with_trees = evaluation.recipe.writes_trees(cell.num_candidates)
+        recorder = Recorder(cell, questions, judge, writer, with_trees, observers, times)
+        for part in (todo,) if until is None else until.batches(questions.questions):
+            runner.search(cell, part, recorder)
+    runner.finish(times)
+
+
+def finished(writer: RunWriter, times: WallTimes, started: float) -> tuple[Run, WallTimes]:
+    """The run of a closed folder, and the wall times since `started`, now with their total."""
     times.writing = writer.seconds
     times.total = time.perf_counter() - started
-    return read_run(folder), times
+    return read_run(writer.folder), times

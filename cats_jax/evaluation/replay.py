@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import pathlib
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -20,12 +21,13 @@ from jax import lax
 import search
 from search import bank as step_bank
 
-from ..bank.layout import LoadedBank
+from ..bank.layout import LoadedBank, load_bank
 from ..errors import BadInputError
 from ..live.ledger import Ledger
 from ..live.results import DecisionRow, SearchPath, SearchResult
 from ..protocols import Question
 from .cells import Cell
+from .evaluate import Evaluation
 from .wall_times import WallTimes
 
 _BLOCK = 64
@@ -93,7 +95,7 @@ def replay(
         jnp.float32(prm_rate),
         jax.random.key(seed),
         strategy=strategy,
-        capacity=search.capacity_for(num_candidates),
+        capacity=search.state.capacity_for(num_candidates),
         max_depth=int(bank.max_depth),
     )
     flat = jax.tree.map(
@@ -224,7 +226,7 @@ def allocation_oracle(config: search.CatsConfig, *, sample: int, stop: int) -> s
         config: settings of the CATS search.
         sample, stop: rows of the action table of `config` for sampling more and for stopping.
     """
-    path_score = search.aggregation(config.path_score)
+    path_score = search.aggregation.aggregation(config.path_score)
 
     def policy(
         bank: step_bank.Bank, key: jax.Array, observation: search.Observation
@@ -232,7 +234,9 @@ def allocation_oracle(config: search.CatsConfig, *, sample: int, stop: int) -> s
         state, slots = observation.state, observation.deciding.shape[0]
         pool = state.pool
         one_each = jnp.ones((slots,), jnp.int32)
-        first = search.retain(search.path_keys(pool, path_score), pool.parent, pool.valid, one_each)
+        first = search.ranking.retain(
+            search.aggregation.path_keys(pool, path_score), pool.parent, pool.valid, one_each
+        )
         is_right = first & (bank.value[pool.embedding] > 0.0)
         first_is_right = jnp.zeros((slots,), bool).at[pool.parent].max(is_right)
         may_be_right = bank.value[state.frontier.embedding] > 0.0
@@ -317,15 +321,39 @@ class _Costs(NamedTuple):
 def _cost_recorder(num_actions: int) -> search.Recorder:
     def record(memory: tuple[()], tick: search.Tick) -> tuple[tuple[()], _Costs]:
         expansion, decision = tick.expansion, tick.output.report
-        asked = search.asked_rows(tick.plan.request, expansion.parent, expansion.done)
+        asked = search.children.asked_rows(tick.plan.request, expansion.parent, expansion.done)
         scored = expansion.valid & asked
         actions = jnp.zeros((num_actions,), jnp.int32)
         if isinstance(decision, search.Decision):
             actions = actions.at[decision.action].add(decision.valid.astype(jnp.int32))
         return memory, _Costs(
-            generated=search.tick_tokens(tick).sampled,
+            generated=search.costs.tick_tokens(tick).sampled,
             scored=jnp.where(scored, expansion.embedding + 1, 0),
             actions=actions,
         )
 
     return search.Recorder(init=lambda state: (), record=record)
+
+
+def replayed(evaluation: Evaluation, folder: pathlib.Path) -> tuple[Evaluation, ReplayRunner]:
+    """An evaluation on a step bank of its models, and the runner that replays it.
+
+    Raises:
+        BadInputError: the bank is of other models, or the recipe has limits that a replay lacks.
+    """
+    recipe, models = evaluation.recipe, evaluation.manifest["models"]
+    recorded = {name: models[name] for name in models if not name.startswith("controller ")}
+    prms = [spec.label for spec in recipe.prms] or None
+    bank = load_bank(folder, prms=prms, calibrations=recipe.calibration, expected=recorded)
+    for name in ("budget", "max_tokens", "max_seconds"):
+        if getattr(recipe, name) is not None:
+            raise BadInputError(f"{name} has no meaning with --bank: leave it out of the recipe")
+    depth = bank.manifest["config"]["max_depth"]
+    if recipe.max_depth != depth:
+        raise BadInputError(
+            f"max_depth={recipe.max_depth}: step bank {str(folder)!r} was collected with {depth}, "
+            "which is what a replay has"
+        )
+    models = {**models, "bank": {name: bank.manifest[name] for name in ("config", "world")}}
+    evaluation = dataclasses.replace(evaluation, manifest={**evaluation.manifest, "models": models})
+    return evaluation, ReplayRunner(bank)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from ..errors import BadInputError
+from ..live.calls import note_of
 from ..live.results import SearchResult
 from ..live.searcher import Searcher
 from ..live.whole_answers import whole_answers
@@ -15,7 +18,7 @@ from ..models.settle import check_shares
 from ..models.source import ModelSource, check_models
 from ..protocols import AnswerJudge, Question, StepGenerator, StepScorer
 from ..specs.recipe import PrmSpec, Recipe
-from .cells import Cell
+from .cells import Cell, grid
 from .shared_paths import SharedPaths
 from .wall_times import WallTimes
 
@@ -50,6 +53,21 @@ def largest_work(recipe: Recipe) -> Work:
     )
 
 
+def check_steps(policy: StepGenerator, recipe: Recipe) -> None:
+    """Raise BadInputError if a cell needs single steps, and the policy samples whole answers only.
+
+    Such a policy says why in an attribute `whole_only`.
+    """
+    reason = getattr(policy, "whole_only", None)
+    limited = any(
+        each is not None for each in (recipe.budget, recipe.max_tokens, recipe.max_seconds)
+    )
+    for cell in grid(recipe) if reason else ():
+        wrapped = whole_answers(policy, cell.strategy, max_depth=recipe.max_depth, limited=limited)
+        if wrapped is policy:
+            raise BadInputError(f"{cell.title} needs single steps: {reason}")
+
+
 class LocalRunner:
     """Searches in this process with the recipe's policy and one PRM in memory at a time.
 
@@ -73,9 +91,21 @@ class LocalRunner:
         self._times = times
         self._policy: StepGenerator | None = None
         self._prm: tuple[PrmSpec, StepScorer] | None = None
+        self._checked = False
         # Where a row can be cut short, by candidates or by the clock, it is searched by itself.
         alone = recipe.budget is not None or recipe.max_seconds is not None
         self._shared = None if alone else SharedPaths()
+
+    def check_models(self) -> None:
+        """Check, once, that the policy and each PRM fit their formats and the memory.
+
+        Raises:
+            BadInputError: see `models.source.check_models`.
+        """
+        if not self._checked:
+            recipe = self._recipe
+            check_models(self._models, recipe.policy, recipe.prms, largest_work(recipe))
+            self._checked = True
 
     def search(
         self, cell: Cell, questions: Sequence[Question], on_result: Callable[[SearchResult], None]
@@ -124,7 +154,8 @@ class LocalRunner:
         self._times.recomputed += self._recomputed() - recomputed
 
     def finish(self, times: WallTimes) -> None:
-        """Do nothing: `search` returns when all questions have ended, and counts its own times."""
+        """Warn of what the last PRM has to say; `search` counts its own times."""
+        self._drop_prm()
 
     def _recomputed(self) -> int:
         """Tokens that the loaded models have computed again so far."""
@@ -133,17 +164,23 @@ class LocalRunner:
 
     def _load_policy(self) -> StepGenerator:
         if self._policy is None:
-            recipe = self._recipe
-            check_models(self._models, recipe.policy, recipe.prms, largest_work(recipe))
+            self.check_models()
             started = time.perf_counter()
-            self._policy = self._models.policy(recipe.policy)
+            self._policy = self._models.policy(self._recipe.policy)
+            check_steps(self._policy, self._recipe)
             self._times.loading += time.perf_counter() - started
         return self._policy
 
     def _load_prm(self, spec: PrmSpec) -> StepScorer:
         if self._prm is None or self._prm[0] != spec:
-            self._prm = None  # the old one's memory is free before the new one is read
+            self._drop_prm()  # the old one's memory is free before the new one is read
             started = time.perf_counter()
             self._prm = (spec, self._models.prm(spec))
             self._times.loading += time.perf_counter() - started
         return self._prm[1]
+
+    def _drop_prm(self) -> None:
+        """Free the loaded PRM, and warn of what it has to say."""
+        if self._prm is not None and (note := note_of(self._prm[1])) is not None:
+            warnings.warn(note, stacklevel=2)
+        self._prm = None

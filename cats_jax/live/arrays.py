@@ -11,9 +11,9 @@ import numpy as np
 from . import ticks
 
 
-def stack(terms: Sequence[ticks.Terms]) -> ticks.Terms:
-    """The terms of B slots as one value with leaves `[B, ...]`."""
-    return jax.tree.map(lambda *leaves: np.stack(leaves), *terms)
+def stack(inputs: Sequence[ticks.SearchInputs]) -> ticks.SearchInputs:
+    """The inputs of B slots as one value with leaves `[B, ...]`."""
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *inputs)
 
 
 def of_slot(values: Any, index: int) -> Any:

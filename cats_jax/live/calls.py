@@ -38,6 +38,11 @@ def reads_finished_only(scorer: StepScorer) -> bool:
     return bool(getattr(scorer, "finished_only", False))
 
 
+def note_of(scorer: StepScorer | None) -> str | None:
+    """What a PRM has to say at the end of a run, in one line: its attribute `note`, if any."""
+    return getattr(scorer, "note", None)
+
+
 def executor_for(model: StepGenerator | StepScorer | None, most: int) -> Executor:
     """An executor for calls of a model, `most` at a time if the model is concurrent."""
     return ThreadPoolExecutor(most) if is_concurrent(model) else CallingThread()

@@ -51,12 +51,12 @@ class SearchSettings:
     @property
     def capacity(self) -> int:
         """Number of rows of the pool."""
-        return search.capacity_for(self.num_candidates)
+        return search.state.capacity_for(self.num_candidates)
 
     @property
     def frontier_capacity(self) -> int:
         """Number of rows of the frontier and of the finished paths."""
-        return search.capacity_for(self.strategy.width(self.num_candidates))
+        return search.state.capacity_for(self.strategy.width(self.num_candidates))
 
     @property
     def shapes(self) -> dict[str, Any]:
@@ -68,6 +68,11 @@ class SearchSettings:
             "frontier_capacity": self.frontier_capacity,
         }
 
+    def reads_log_probs(self, inputs: ticks.SearchInputs) -> bool:
+        """Whether a search with these inputs reads log-probabilities of the policy."""
+        strategy, calibration = self.strategy, inputs.context.calibration
+        return strategy.needs_log_probs or (strategy.calibrated and calibration.likelihood != 0.0)
+
 
 @dataclass(frozen=True, slots=True)
 class Job:
@@ -75,11 +80,11 @@ class Job:
 
     Attributes:
         question: question with an id that no other question of the models has while it is open.
-        terms: values of the core.
+        inputs: values of the core.
         seed, seed_name: what the seeds of its candidates derive from, see `candidate_seed`.
     """
 
     question: Question
-    terms: ticks.Terms
+    inputs: ticks.SearchInputs
     seed: int
     seed_name: str

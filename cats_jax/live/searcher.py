@@ -31,12 +31,12 @@ from .arguments import (
     check_width,
 )
 from .calls import reads_finished_only
-from .driver import Cohort
+from .driver import SearchBatch
 from .jobs import Job, Limits, SearchSettings
 from .method import SearchMethod
 from .results import SearchResult
 from .seeds import stable_seed
-from .ticks import Terms
+from .ticks import SearchInputs
 from .timings import Timings
 from .whole_answers import whole_answers, whole_scores
 
@@ -186,7 +186,7 @@ class Searcher:
         questions: Sequence[Question],
         on_result: Callable[[SearchResult], None] | None = None,
         *,
-        terms: Sequence[Terms] | None = None,
+        terms: Sequence[SearchInputs] | None = None,
     ) -> list[SearchResult]:
         """Search all questions.
 
@@ -239,21 +239,21 @@ class Searcher:
         """
         name = question.id if seed_name is None else seed_name
         key = jax.random.key(stable_seed(self._seed, name) % 2**31)
-        terms = Terms(
+        inputs = SearchInputs(
             num_candidates=np.int32(self._settings.num_candidates),
             budget=np.int32(self._budget),
             context=self._context,
             key=np.asarray(jax.random.key_data(key)),
         )
-        return Job(question, terms, self._seed, name)
+        return Job(question, inputs, self._seed, name)
 
     def cohort(
         self,
         waiting: deque[Job],
         finish: Callable[[SearchResult], None],
         slots: int | None = None,
-    ) -> Cohort:
-        """A cohort with this searcher's strategy, models and limits.
+    ) -> SearchBatch:
+        """A batch with this searcher's strategy, models and limits.
 
         Args:
             waiting: jobs of searchers that differ from this one in price, seed and budget alone,
@@ -262,7 +262,7 @@ class Searcher:
             slots: number of questions at once; None: as many as wait, at most `in_flight`.
         """
         at_once = min(self._in_flight, len(waiting)) if slots is None else slots
-        return Cohort(
+        return SearchBatch(
             settings=self._settings,
             params=self._params,
             policy=self._policy,

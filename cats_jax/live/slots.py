@@ -1,96 +1,131 @@
-"""A question in progress: its slot of the batch, and what one tick asks for and gets."""
+"""A question in progress: its record in a slot of the batch, and its end."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
-import search
-
-from ..protocols import StepRequest, StepSample
+from ..protocols import StepSample
 from .arrays import of_slot
-from .jobs import Job
-from .results import Candidate, DecisionRow
-from .tree import SearchTree
+from .decisions import decision_rows
+from .jobs import Job, SearchSettings
+from .results import ROOT, Candidate, SearchResult, Status, path_of
+from .tree import SearchTree, nothing_valid_in
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Slot:
-    """A question in progress."""
+    """A question in progress.
 
+    Attributes:
+        index: its place in the arrays of the batch.
+        job: the question, with the values that it does not share.
+        tree: its search tree.
+        reads_log_probs: whether its search reads log-probabilities of the policy.
+        records: what the recorder returned for each tick.
+        step, phase: completed reasoning steps, and ticks within the one in progress.
+        used: rows of the step's pool in use.
+        valid_in_step: usable candidates of the step.
+        num_recorded: candidates of the tree that have their path scores.
+        greedy: greedy children of this step, by parent.
+        unscored: candidates of this step that were not sent to the PRM, by parent and text.
+        failure: why the search failed, or None.
+    """
+
+    index: int
     job: Job
     tree: SearchTree
+    reads_log_probs: bool
     records: list[Any] = field(default_factory=list)
     step: int = 0
     phase: int = 0
     used: int = 0
     valid_in_step: int = 0
     num_recorded: int = 0
-    greedy: dict[int, StepSample] = field(default_factory=dict)  # of this step, by parent
-    # Of this step, by parent and text: candidates that were not sent to the PRM.
+    greedy: dict[int, StepSample] = field(default_factory=dict)
     unscored: dict[tuple[int, str], list[Candidate]] = field(default_factory=dict)
     failure: str | None = None
+
+    def tick(self, num_phases: int) -> int:
+        """Number of phases since the question began."""
+        return self.step * num_phases + self.phase
 
     def of_equal_text(self, candidate: Candidate) -> list[Candidate]:
         """The candidate, and those of equal text and parent that were not sent to the PRM."""
         return [candidate, *self.unscored.get((candidate.parent, candidate.text), ())]
 
+    def alive(self, observed: dict[str, Any], part: str) -> list[int]:
+        """Ids of the nodes in a part of the state, "frontier" or "finished"."""
+        valid = observed[f"{part}_valid"][self.index]
+        return [int(node) for node in observed[f"{part}_embedding"][self.index][valid]]
 
-@dataclass(slots=True)
-class Asked:
-    """A request for children, the slot and pool rows of its children, and perhaps the child.
+    def record(self, observed: dict[str, Any], num_phases: int) -> None:
+        """Add a tick's record, decisions, path scores and kept candidates.
 
-    A greedy child of a node that has one already is a copy, for which the policy is not called.
-    """
+        Args:
+            observed: what `ticks.commit` returned, on the host.
+            num_phases: phases of a step.
+        """
+        index, tree = self.index, self.tree
+        if "record" in observed:
+            self.records += [None] * (self.tick(num_phases) - len(self.records))
+            self.records.append(of_slot(observed["record"], index))
+        tree.decisions.extend(decision_rows(observed, index, step=self.step, phase=self.phase))
+        for candidate in tree.candidates[self.num_recorded :]:
+            if candidate.score is not None:
+                path_score = float(observed["output"].path_score[index, candidate.pool_row])
+                for each in self.of_equal_text(candidate):
+                    each.path_score = path_score
+        self.num_recorded = len(tree.candidates)
+        self.step = int(observed["step"][index])
+        self.phase = int(observed["phase"][index])
+        self.used = int(observed["used"][index])
+        if self.phase == 0:
+            self.greedy.clear()
+            self.unscored.clear()
+            for part in ("frontier", "finished"):
+                for node in self.alive(observed, part):
+                    if node != ROOT:
+                        tree.candidates[node - 1].kept = True
 
-    slot: int
-    parent_slot: int
-    parent: int
-    first_row: int
-    scored: bool
-    score_ends: bool
-    request: StepRequest
-    copy: StepSample | None = None
+    def end(self, observed: dict[str, Any], settings: SearchSettings) -> tuple[Status, str] | None:
+        """How the search ended, failed or was stopped by a limit, and why; None if it goes on."""
+        terminal = observed["terminal"][self.index]
+        nothing_valid = self.failure is None and self.phase == 0 and self.valid_in_step == 0
+        # Paths that finished earlier still give an answer, and a method with a memory continues.
+        over = nothing_valid and terminal
+        if over and not self.alive(observed, "finished"):
+            last = self.step >= settings.max_depth
+            self.failure = nothing_valid_in(self.tree.candidates, self.step - 1, last=last)
+        if self.failure is not None:
+            return "failed", self.failure
+        if terminal and observed["cut_by_budget"][self.index]:
+            return "budget", f"budget of {self.job.inputs.budget} candidates spent"
+        return ("answered", "") if terminal else settings.limits.exceeded(self.tree)
 
-
-@dataclass(frozen=True, slots=True)
-class NewCandidate:
-    """A sampled candidate, its slot, its row of the expansion, and its parent's frontier slot."""
-
-    slot: int
-    row: int
-    parent_slot: int
-    candidate: Candidate
-
-
-@dataclass(slots=True)
-class Grown:
-    """All candidates that the questions in `slots` requested, and those that need scores."""
-
-    slots: list[int]
-    candidates: list[NewCandidate]
-    to_score: list[NewCandidate]
-
-
-def decision_rows(slot: Slot, observed: dict[str, Any], index: int) -> Iterator[DecisionRow]:
-    """The decisions that a question's nodes took in this tick."""
-    decision: search.Decision = of_slot(observed["output"].report, index)
-    request: search.Request = of_slot(observed["request"], index)
-    for node_slot in np.flatnonzero(decision.valid):
-        yield DecisionRow(
-            step=slot.step,
-            phase=slot.phase,
-            node=int(request.embedding[node_slot]),
-            features=tuple(float(value) for value in decision.features[node_slot]),
-            action=int(decision.action[node_slot]),
-            num_extra=int(decision.num_extra[node_slot]),
-            num_retain=int(decision.num_retain[node_slot]),
-            temperature=float(request.temperature[node_slot]),
-            top_p=float(request.top_p[node_slot]),
-            top_k=int(request.top_k[node_slot]),
-            granted=int(request.num_samples[node_slot]),
-            reward=float(decision.reward[node_slot]),
+    def result(self, observed: dict[str, Any], status: Status, reason: str) -> SearchResult:
+        """The result of a search that ended in this way; a failed one has no answer."""
+        tree, row = self.tree, int(observed["chosen"][self.index])
+        finished = self.alive(observed, "finished")
+        chosen = None if row < 0 or status == "failed" else row
+        paths = [path_of(tree.nodes(node), tree.candidates) for node in finished]
+        answer = None if chosen is None else paths[chosen].answer
+        return SearchResult(
+            question=tree.question,
+            answer=answer,
+            chosen=chosen,
+            status="no_answer" if status == "answered" and answer is None else status,
+            reason=reason,
+            steps=self.step,
+            paths=paths,
+            candidates=tree.candidates,
+            decisions=tree.decisions,
+            ledger=tree.ledger,
+            records=self.records,
         )
+
+
+def in_order(slots: Iterable[Slot]) -> list[Slot]:
+    """Distinct slots, by their places in the batch."""
+    return sorted(set(slots), key=lambda slot: slot.index)

@@ -14,8 +14,8 @@ from .core_program import core_program
 from .results import ROOT
 
 
-class Terms(NamedTuple):
-    """What may differ between the searches of a cohort; NumPy values.
+class SearchInputs(NamedTuple):
+    """What may differ between the searches of a batch; NumPy values.
 
     Attributes:
         num_candidates: i32[], N, cap on the candidates of one step.
@@ -31,19 +31,19 @@ class Terms(NamedTuple):
 
 
 @core_program("strategy", "max_depth", "capacity", "frontier_capacity")
-def first_states(terms: Terms, **shapes: Any) -> search.SearchState:
-    """States of B searches before their first tick; `terms` has leaves with a leading axis B."""
+def first_states(inputs: SearchInputs, **shapes: Any) -> search.SearchState:
+    """States of B searches before their first tick; `inputs` has leaves with a leading axis B."""
 
-    def one(terms: Terms) -> search.SearchState:
+    def one(inputs: SearchInputs) -> search.SearchState:
         return search.init(
             jnp.int32(ROOT),
-            num_candidates=terms.num_candidates,
-            budget=terms.budget,
-            context=terms.context,
+            num_candidates=inputs.num_candidates,
+            budget=inputs.budget,
+            context=inputs.context,
             **shapes,
         )
 
-    return jax.vmap(one)(terms)
+    return jax.vmap(one)(inputs)
 
 
 @core_program("strategy", "base_phase")
@@ -101,7 +101,7 @@ def record(memory: Any, tick: search.Tick, recorder: search.Recorder) -> tuple[A
     """The recorder's memories and records of B slots; the first tick of a search has a fresh one.
 
     Args:
-        memory: memories of the slots after their last ticks; None before the cohort's first tick.
+        memory: memories of the slots after their last ticks; None before the batch's first tick.
         tick: the tick of the B slots.
         recorder: what to record; static.
     """

@@ -7,6 +7,8 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator
 
+from .compilations import num_compilations
+
 
 class Timings:
     """Seconds by part.
@@ -32,9 +34,10 @@ class Timings:
 
 
 class Stopwatch:
-    """Seconds by part within one tick."""
+    """Seconds by part within one tick, which begins here."""
 
     def __init__(self) -> None:
+        self._started, self._compilations = time.perf_counter(), num_compilations()
         self._seconds: defaultdict[str, float] = defaultdict(float)
 
     @contextlib.contextmanager
@@ -53,3 +56,11 @@ class Stopwatch:
     def seconds(self, part: str) -> float:
         """Seconds of one part; 0 if nothing was added to it."""
         return self._seconds[part]
+
+    def wall(self) -> float:
+        """Seconds since the tick began."""
+        return time.perf_counter() - self._started
+
+    def compiled(self) -> bool:
+        """Whether a program was compiled since the tick began."""
+        return num_compilations() > self._compilations

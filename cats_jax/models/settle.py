@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, TypeVar
 from .. import world
 from ..errors import BadInputError
 from ..protocols import Question
-from ..specs.functions import is_function_name
+from ..specs.functions import CHAT, is_function_name
 from ..specs.models import ModelSpec, PolicySpec, PrmSpec
 from .backend import choose_backend, gpu_numbers, has_vllm
 from .folders import MissingModelError
+from .prm.family import AUTO, choose_format
+from .prm.verdict import Verdict
 from .source import format_name, model_folder, silence_transformers
 from .threads import default_threads
 
@@ -41,7 +43,7 @@ def settle(
         longest prompt + (max_depth - 1) max_step_tokens + max(max_step_tokens, max_answer_tokens)
 
     tokens, so that no sample depends on it. A PRM's engine, with its other vocabulary, gets twice
-    as many and 16 per step for the tags of its format.
+    as many and 16 per step for the tags of its format; see `prm_context` for judges.
 
     Args:
         policy: the policy of a recipe.
@@ -61,13 +63,29 @@ def settle(
         return policy, prms
     silence_transformers()
     policy, longest = _with_prompts(policy, questions, max_depth)
-    needed = prm_context(longest, max_depth)
-    return policy, tuple(_with_context(spec, needed) for spec in prms)
+    return policy, tuple(
+        _with_context(spec, prm_context(spec, longest, max_depth))
+        if _has_own_engine(spec)
+        else spec
+        for spec in prms
+    )
 
 
-def prm_context(path_tokens: int, max_depth: int) -> int:
-    """Context that a PRM gets for paths of some tokens of the policy, prompt included."""
-    return _PRM_FACTOR * path_tokens + _TAG_TOKENS * max_depth
+def prm_context(spec: PrmSpec, path_tokens: int, max_depth: int) -> int:
+    """Context that a PRM gets for paths of some tokens of the policy, prompt included.
+
+    A judge gets room for its own messages, for a second copy of the path's last step, and for a
+    critique.
+    """
+    needed = _PRM_FACTOR * path_tokens + _TAG_TOKENS * max_depth
+    if spec.format == AUTO:  # of a missing model, or of the embedded world's
+        return needed
+    chosen = choose_format(spec.format, spec.path, spec.head)
+    if chosen.layout != "judge":
+        return needed
+    critique = chosen.read_out.max_tokens if isinstance(chosen.read_out, Verdict) else 0
+    messages = len((chosen.system + chosen.prompt).encode())
+    return needed * (1 + chosen.prompt.count("{step}")) + messages + critique
 
 
 def choose_threads(spec: Spec) -> Spec:
@@ -81,7 +99,7 @@ def choose_threads(spec: Spec) -> Spec:
     """
     if spec.num_threads is not None:
         return spec
-    if is_function_name(spec.path):
+    if is_function_name(spec.path) and spec.path != CHAT:
         return dataclasses.replace(spec, num_threads=1)
     if spec.backend not in ("hf", "vllm"):
         return spec

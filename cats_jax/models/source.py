@@ -6,6 +6,7 @@ format on transformers or on a serving engine, whose libraries are imported when
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
@@ -13,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 from .. import world
 from ..errors import BadInputError, misspelt
 from ..protocols import StepGenerator, StepScorer
-from ..specs.functions import SHIPPED, is_function_name, load_function
+from ..specs.functions import CHAT, SHIPPED, is_function_name, load_function
 from ..specs.models import ModelSpec, PolicySpec, PrmSpec
+from .adapter import Adapter
 from .backend import choose_backend
 from .digests import adapter_digests, file_digest, weight_digests
 from .folders import MissingModelError, check_model_folder
@@ -27,9 +29,13 @@ from .footprint import (
     transformers_footprint,
     vllm_footprint,
 )
+from .judge import JudgeScorer
 from .prm.family import choose_format
-from .prm.format import WORLD, Head
-from .prompts.policy_format import AUTO, PLAIN
+from .prm.format import WORLD, Head, PRMFormat
+from .prm.judge_text import judge_policy_format
+from .prm.sparsity import checkpoint_sparsity
+from .prm.verdict import Verdict
+from .prompts.policy_format import AUTO, PLAIN, PolicyFormat
 from .prompts.policy_format import choose_format as choose_policy_format
 
 if TYPE_CHECKING:
@@ -117,7 +123,11 @@ def _check_files(folder: pathlib.Path, spec: PolicySpec | PrmSpec, *, here: bool
     plain: Any = {"device": "cpu", "dtype": "float32", "num_threads": 1, "adapter": spec.adapter}
     if isinstance(spec, PrmSpec):
         chosen = choose_format(spec.format, folder, spec.head)
-        model, name = RewardModel(folder, chosen, **plain), chosen.name
+        name = chosen.name
+        if isinstance(chosen.read_out, Verdict):
+            model = CausalModel(folder, format=judge_policy_format(chosen), **plain)
+        else:
+            model = RewardModel(folder, chosen, **plain)
     else:
         model = CausalModel(folder, format=spec.format, **plain)
         name = model.format.name
@@ -134,6 +144,8 @@ def format_name(spec: PolicySpec | PrmSpec) -> str:
     Raises:
         BadInputError: there is no such model, or it does not fit the format.
     """
+    if spec.format == AUTO and spec.path == CHAT:
+        return choose_policy_format(AUTO, ()).name
     if spec.format != AUTO or is_function_name(spec.path):
         return spec.format
     # The embedded world's models have one format each, and need not be read for it.
@@ -214,11 +226,12 @@ class ModelFolders:
         """The folder's name and the SHA-256 of its config.json and of each file of weights.
 
         The digests of an adapter and of a head's file are added. A model of a user's own is
-        identified by the name of its function alone.
+        identified by the name of its function alone, and a chat endpoint's by its name there.
         """
         if is_function_name(spec.path):
             load_function(spec.path)
-            return {"function": spec.path}
+            is_chat = spec.path == CHAT
+            return {"function": spec.path} | ({"name": spec.served_name} if is_chat else {})
         folder = model_folder(spec)
         head = spec.head if isinstance(spec, PrmSpec) else None
         if isinstance(spec, PrmSpec):
@@ -239,10 +252,11 @@ class ModelFolders:
         if is_function_name(spec.path) or spec.backend not in ("hf", "vllm"):
             return None
         folder = model_folder(spec)
-        head = None
+        head, writes = None, isinstance(spec, PolicySpec)
         if isinstance(spec, PrmSpec):
             read_out = choose_format(spec.format, folder, spec.head).read_out
             head = read_out.layers if isinstance(read_out, Head) else None
+            writes = isinstance(read_out, Verdict)
         shape = model_shape(folder, head)
         if shape is None:
             return None
@@ -253,7 +267,7 @@ class ModelFolders:
                 title,
                 shape,
                 work,
-                samples=isinstance(spec, PolicySpec),
+                samples=writes,
                 free=None if (memory := device_memory(str(spec.device))) is None else memory.free,
                 **_settings(spec, "device", "dtype", "batch_tokens", "kv_cache_gib"),
             )
@@ -271,10 +285,11 @@ class ModelFolders:
 
         For a model of a user's own, the function is looked up and not called.
         """
+        if spec.path == CHAT or not is_function_name(spec.path):
+            check_format_name(spec)
         if is_function_name(spec.path):
             load_function(spec.path)
             return
-        check_format_name(spec)
         _check_spec(spec)
 
     def policy(self, spec: PolicySpec) -> StepGenerator:
@@ -282,30 +297,26 @@ class ModelFolders:
         spec = choose_backend(spec)
         if is_function_name(spec.path):
             return _own_model(spec, StepGenerator)
-        silence_transformers()
-        if spec.backend != "hf":
-            return _engine_policy(spec, _engine_folder(spec))
-        from .huggingface.generator import HuggingFaceGenerator
+        return _policy(spec, spec.format)
 
-        return HuggingFaceGenerator(model_folder(spec), **_settings(spec, *_ASKED, *_LOADED))
-
-    def prm(self, spec: PrmSpec) -> EngineScorer | HuggingFaceScorer:
+    def prm(self, spec: PrmSpec) -> EngineScorer | HuggingFaceScorer | JudgeScorer:
         """Load a process reward model, or start its engine."""
         spec = choose_backend(spec)
         if is_function_name(spec.path):
             return _own_model(spec, StepScorer)
         silence_transformers()
+        folder = model_folder(spec)
+        prm_format = choose_format(spec.format, folder, spec.head)
+        if isinstance(prm_format.read_out, Verdict):
+            return _judge(spec, prm_format, prm_format.read_out)
         if spec.backend != "hf":
             return _engine_prm(spec, _engine_folder(spec))
-        folder = model_folder(spec)
         from .huggingface.scorer import HuggingFaceScorer
 
-        return HuggingFaceScorer(
-            folder, choose_format(spec.format, folder, spec.head), **_settings(spec, *_LOADED)
-        )
+        return HuggingFaceScorer(folder, prm_format, **_settings(spec, *_LOADED))
 
 
-_ASKED = ("format", "step_separator", "max_step_tokens", "max_answer_tokens")
+_ASKED = ("step_separator", "max_step_tokens", "max_answer_tokens")
 _LOADED = ("device", "dtype", "batch_tokens", "kv_cache_gib", "num_threads", "adapter")
 
 
@@ -340,7 +351,36 @@ def _engine_folder(spec: PolicySpec | PrmSpec) -> pathlib.Path:
     return merged_folder(folder, spec.adapter, spec.dtype)
 
 
-def _engine_policy(spec: PolicySpec, folder: pathlib.Path) -> StepGenerator:
+def _policy(spec: PolicySpec, format: str | PolicyFormat) -> StepGenerator:
+    """A policy on transformers or on vLLM, with a format in place of the spec's."""
+    silence_transformers()
+    if spec.backend != "hf":
+        return _engine_policy(spec, format, _engine_folder(spec))
+    from .huggingface.generator import HuggingFaceGenerator
+
+    return HuggingFaceGenerator(
+        model_folder(spec), format=format, **_settings(spec, *_ASKED, *_LOADED)
+    )
+
+
+def _judge(spec: PrmSpec, prm_format: PRMFormat, verdict: Verdict) -> JudgeScorer:
+    """A judge that writes: the model as a policy that writes critiques."""
+    here, folder = spec.backend == "hf", model_folder(spec)
+    shared = _settings(spec, *(field.name for field in dataclasses.fields(ModelSpec)))
+    writer = PolicySpec(
+        **{**shared, "path": str(folder)},
+        max_answer_tokens=verdict.max_tokens,
+        log_probs=None if here else False,
+    )
+    adapter = None if spec.adapter is None else Adapter(spec.adapter, folder)
+    sparsity = checkpoint_sparsity(folder, verdict, adapter=adapter)
+    policy = _policy(writer, judge_policy_format(prm_format))
+    return JudgeScorer(prm_format, policy, (sparsity.total, sparsity.last_layer))
+
+
+def _engine_policy(
+    spec: PolicySpec, format: str | PolicyFormat, folder: pathlib.Path
+) -> StepGenerator:
     """A policy on vLLM, in an engine started here or behind a server."""
     from .serving.generator import EngineGenerator
     from .serving.token_engine import Sampler
@@ -355,7 +395,8 @@ def _engine_policy(spec: PolicySpec, folder: pathlib.Path) -> StepGenerator:
         server = Server(spec.backend, context=context, **_of_server(spec))
         return HTTPSampler(server, log_probs=spec.log_probs is not False)
 
-    return EngineGenerator(folder, start, **_settings(spec, "max_model_len", *_ASKED))
+    settings = _settings(spec, "max_model_len", *_ASKED)
+    return EngineGenerator(folder, start, format=format, **settings)
 
 
 def _engine_prm(spec: PrmSpec, folder: pathlib.Path) -> EngineScorer:

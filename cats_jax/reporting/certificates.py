@@ -12,6 +12,7 @@ answer, there is no lead, and the answer is not certified.
 
 from __future__ import annotations
 
+import pathlib
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from ..errors import BadInputError
 from ..grading.verdict import make_judge, recorded_grader
 from ..live.results import SearchResult
 from ..protocols import AnswerJudge
-from ..runs.folder import Row, Run
+from ..runs.folder import Row, Run, read_run
 from . import statistics
 from .finished_paths import finished_paths, scored_answers
 from .groups import Group, groups
@@ -131,6 +132,23 @@ def certify(
             f"is also in {str(held_out.folder)!r}"
         )
     return found
+
+
+def held_out_run(folder: pathlib.Path, level: float) -> Run:
+    """The run that a certificate's epsilon comes from, at a level in (0, 1].
+
+    Raises:
+        BadInputError: no run folder, or another level.
+    """
+    if not 0.0 < level <= 1.0:
+        raise BadInputError(f"--level {level:g}: must be in (0, 1], such as 0.5")
+    return read_run(folder)
+
+
+def certified_answers(run: Run, held_out: Run, level: float) -> Sheet:
+    """Which share of a run's answers is certified at a level, and how often those are right."""
+    title = f"certified answers: they lead by more than 2 epsilon, level {level:g}"
+    return certificate_sheet(certify(run, held_out, level=level), title)
 
 
 def certificate_sheet(found: Sequence[CertifiedGroup], title: str) -> Sheet:

@@ -106,6 +106,29 @@ def _natural(text: str) -> list[str | tuple[int, str]]:
     return parts
 
 
+def find_question(rows: Iterable[Row], given: str) -> str:
+    """The id of a question from the id or its beginning.
+
+    Raises:
+        BadInputError: no row, or rows of several questions, have such an id.
+    """
+    ids = list(dict.fromkeys(row.question for row in rows))
+    if given in ids:
+        return given
+    fitting = [identity for identity in ids if identity.startswith(given)]
+    if len(fitting) == 1:
+        return fitting[0]
+    if fitting:
+        raise BadInputError(
+            f"--question {given!r} is the beginning of {len(fitting)} ids, such as {fitting[0]!r} "
+            f"and {fitting[1]!r}: give more of it"
+        )
+    raise BadInputError(
+        f"--question {given!r} is not in the run: {known_names(given, ids[:10])}"
+        + (f" and {len(ids) - 10} more" if len(ids) > 10 else "")
+    )
+
+
 def wrong_questions(rows: Iterable[Row]) -> list[str]:
     """Ids of the questions that some row got wrong, in order of first appearance."""
     return list(dict.fromkeys(row.question for row in rows if not row.correct))

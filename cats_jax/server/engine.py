@@ -1,7 +1,7 @@
 """The thread that owns the models and runs the searches of all requests.
 
-Searches with the same strategy, N and kind of budget are in one cohort, whose questions advance
-together. The cohorts take turns, one tick each. Any thread may call `submit` to add a search and
+Searches with the same strategy, N and kind of budget are in one batch, whose questions advance
+together. The batches take turns, one tick each. Any thread may call `submit` to add a search and
 `drop` to end one. The engine reports each event of a search by the `notify` of its ticket.
 """
 
@@ -17,7 +17,7 @@ from typing import Literal
 
 from ..compiled_programs import keep_compiled_programs
 from ..errors import BadInputError
-from ..live.driver import Cohort
+from ..live.driver import SearchBatch
 from ..live.jobs import Job
 from ..live.results import SearchResult
 from ..protocols import Question
@@ -79,9 +79,9 @@ class Ticket:
 
 @dataclass(slots=True)
 class _Batch:
-    """A cohort and the jobs that it has not started yet."""
+    """A batch of searches and the jobs that it has not opened yet."""
 
-    cohort: Cohort
+    searches: SearchBatch
     jobs: deque[Job]
 
 
@@ -192,8 +192,8 @@ class Engine:
             while self._take():
                 self._fill_places()
                 for batch, each in list(self._batches.items()):
-                    if not each.cohort.advance():
-                        each.cohort.close()
+                    if not each.searches.advance():
+                        each.searches.close()
                         del self._batches[batch]
                     self._tell_progress(each)
         except Exception as error:  # any error of a model: clients wait for an answer
@@ -204,7 +204,7 @@ class Engine:
         else:
             reason = unavailable("draining", "this server has shut down before the search ended")
         for each in self._batches.values():
-            each.cohort.close()
+            each.searches.close()
         for ticket in list(self._tickets.values()):
             self._end(ticket, reason)
 
@@ -241,7 +241,7 @@ class Engine:
         """End searches whose client has left; one with a call in progress stays for a tick."""
         gone = leaving - self._open
         for each in self._batches.values():
-            gone.update(each.cohort.drop(leaving))
+            gone.update(each.searches.drop(leaving))
         for ticket in [self._tickets[name] for name in gone if name in self._tickets]:
             self._end(ticket, unavailable("dropped", "the client went away"))
         self._waiting = deque(ticket for ticket in self._waiting if ticket.id not in gone)
@@ -260,7 +260,7 @@ class Engine:
             self._open.add(ticket.id)
 
     def _tell_progress(self, batch: _Batch) -> None:
-        for name, step, ledger in batch.cohort.progress():
+        for name, step, ledger in batch.searches.progress():
             ticket, progress = self._tickets[name], Progress(step, ledger.candidates, ledger.tokens)
             if progress != ticket.progress:
                 ticket.progress = progress

@@ -11,7 +11,7 @@ from ..errors import BadInputError, known_names
 from ..evaluation.asked import asked_of
 from ..evaluation.cells import Cell, check_outcome_models, grid
 from ..evaluation.guarantees import Guarantee, guarantees
-from ..evaluation.runners import largest_work
+from ..evaluation.runners import check_steps, largest_work
 from ..grading.verdict import default_judge
 from ..live.abstention import decided
 from ..live.arguments import check_width
@@ -214,9 +214,11 @@ class Offer:
         self._guarantees = guarantees(recipe, fingerprints, asked_of(recipe), of_questions=False)
         check_models(models, recipe.policy, prms, largest_work(recipe))
         broken = [each.line for each in self._guarantees.values() if not each.holds]
+        policy = models.policy(recipe.policy)
+        check_steps(policy, recipe)
         return Loaded(
             offer=self,
-            policy=models.policy(recipe.policy),
+            policy=policy,
             scorer=models.prm(prms[0]) if prms else None,
             judge=default_judge(recipe.questions),
             warnings=(*foreign_models(recipe.strategies, fingerprints), *broken),

@@ -20,6 +20,9 @@ from ..errors import BadInputError, known_names, quoted
 SHIPPED = {"confidence": "cats_jax.models.confidence:confidence_scorer"}
 """Functions of this package that a recipe names in place of a PRM, by their short names."""
 
+CHAT = "cats_jax.models.serving.chat:chat_policy"
+"""The function of this package that makes a policy with `chat: true`."""
+
 _NAME = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 
@@ -42,7 +45,7 @@ def function_lines(
     """
     named = [(f"strategy {spec.label!r}", spec.name) for spec in strategies]
     named += [("policy", policy.path), *((f"PRM {spec.label!r}", spec.path) for spec in prms)]
-    ours = SHIPPED.values()
+    ours = {*SHIPPED.values(), CHAT}
     found = [(what, name) for what, name in named if is_function_name(name) and name not in ours]
     if found and not allowed:
         what, name = found[0]

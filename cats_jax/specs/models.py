@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from ..errors import BadInputError
-from .functions import SHIPPED, is_function_name
+from .functions import CHAT, SHIPPED, is_function_name
 
 HF_KEYS = ("batch_tokens", "kv_cache_gib", "num_threads", "adapter", "head")
 """Settings of the backend "hf" that servers do not have."""
@@ -32,10 +32,15 @@ VLLM_KEYS = (
 SERVER_KEYS = ("served_name", "api_key_env")
 """Settings of servers alone."""
 
+PAID_KEYS = ("price", "max_cost", "max_requests_per_minute", "replies")
+"""Settings of chat endpoints that change no result."""
+
+_CHAT = "a chat endpoint"
 _HONOURED = {
     "hf": ("device", "dtype", *HF_KEYS),
     "vllm": ("device", "dtype", "max_model_len", "log_probs", *VLLM_KEYS),
     "a server": ("max_model_len", "log_probs", *SERVER_KEYS),
+    _CHAT: (*SERVER_KEYS, "chat", *PAID_KEYS),
 }
 _COUNTS = (
     "max_model_len",
@@ -149,8 +154,9 @@ class ModelSpec:
         _check_backend(self)
         _check_values(self)
         _check_engine_args(self)
-        if self.backend != "auto" and not is_function_name(self.path):
-            _check_honoured(self)
+        is_chat = self.path == CHAT
+        if is_chat or (self.backend != "auto" and not is_function_name(self.path)):
+            _check_honoured(self, _CHAT if is_chat else _kind(self.backend))
 
     @property
     def name(self) -> str:
@@ -185,6 +191,13 @@ class PolicySpec(ModelSpec):
         log_probs: whether the engine is asked for the log-probability of each token. Trees list
             them, banks keep them, and some searches read them and are refused without them. For
             "vllm" and servers. Default: True.
+        chat: whether the backend is an endpoint of OpenAI's chat completions without token ids, see
+            `models.serving.chat`. `served_name` is then its model, and there is no `path`.
+        price: price of a million tokens, {input: X, output: Y}. This setting and those below are
+            for chat endpoints.
+        max_cost: largest cost of all requests, in the unit of `price`.
+        max_requests_per_minute: largest number of requests in a minute.
+        replies: file of the replies, from which a request that was answered before is served.
     """
 
     path: str = "weak"
@@ -193,16 +206,29 @@ class PolicySpec(ModelSpec):
     max_answer_tokens: int = 2048
     seed_per: str | None = None
     log_probs: bool | None = None
+    chat: bool | None = None
+    price: Mapping[str, float] | None = field(default=None, hash=False)
+    max_cost: float | None = None
+    max_requests_per_minute: float | None = None
+    replies: str | None = None
 
     where: ClassVar[str] = "policy"
 
     def __post_init__(self) -> None:
+        _check_chat(self)
+        if self.chat:
+            object.__setattr__(self, "path", CHAT)
         super().__post_init__()
         _check_counts(self, ("max_step_tokens", "max_answer_tokens"))
         if self.seed_per not in (None, "sample", "request"):
             raise BadInputError(f"policy: seed_per={self.seed_per!r}: must be sample or request")
         if self.log_probs is not None and not isinstance(self.log_probs, bool):
             raise BadInputError(f"policy: log_probs={self.log_probs!r}: must be true or false")
+
+    @property
+    def name(self) -> str:
+        """As `ModelSpec.name`; for a chat endpoint the last part of its model's name."""
+        return pathlib.Path(str(self.served_name)).name if self.chat else super().name
 
 
 @dataclass(frozen=True)
@@ -315,6 +341,47 @@ def _check_values(spec: ModelSpec) -> None:
         )
 
 
+def _check_chat(spec: PolicySpec) -> None:
+    if spec.chat is not None and not isinstance(spec.chat, bool):
+        raise BadInputError(f"policy: chat={spec.chat!r}: must be true or false")
+    if spec.chat and not str(spec.backend).startswith(("http://", "https://")):
+        raise BadInputError(
+            f"policy: chat: true needs an endpoint, and backend={spec.backend!r} is none: give its "
+            "address, such as https://openrouter.ai/api"
+        )
+    if spec.chat and spec.path not in ("weak", CHAT):
+        raise BadInputError(
+            f"policy: path={spec.path!r}: a chat endpoint has its models by name: leave path out "
+            "and set served_name"
+        )
+    if spec.chat and spec.served_name is None:
+        raise BadInputError("policy: chat: true needs served_name, the model at the endpoint")
+    price = spec.price
+    if price is not None and not (
+        isinstance(price, Mapping)
+        and set(price) == {"input", "output"}
+        and all(_is_amount(each, zero=True) for each in price.values())
+    ):
+        raise BadInputError(
+            f"policy: price={price!r}: must be {{input: X, output: Y}}, the prices of a million "
+            "tokens"
+        )
+    for name in ("max_cost", "max_requests_per_minute"):
+        value = getattr(spec, name)
+        if value is not None and not _is_amount(value):
+            raise BadInputError(f"policy: {name}={value!r}: must be a number above 0")
+    if spec.max_cost is not None and spec.price is None:
+        raise BadInputError("policy: max_cost needs price: add price: {input: X, output: Y}")
+    if spec.replies is not None and not (isinstance(spec.replies, str) and spec.replies):
+        raise BadInputError(f"policy: replies={spec.replies!r}: must be the path of a file")
+
+
+def _is_amount(value: Any, *, zero: bool = False) -> bool:
+    """Whether a value is a finite number above 0, or 0 if that is allowed."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and (0 < value <= 1e9 or (zero and value == 0))
+
+
 def _check_engine_args(spec: ModelSpec) -> None:
     if spec.engine_args is None:
         return
@@ -332,8 +399,7 @@ def _check_engine_args(spec: ModelSpec) -> None:
             )
 
 
-def _check_honoured(spec: ModelSpec) -> None:
-    kind = _kind(spec.backend)
+def _check_honoured(spec: ModelSpec, kind: str) -> None:
     for name, value in spec.given().items():
         if name not in _HONOURED[kind]:
             others = " or ".join(other for other, names in _HONOURED.items() if name in names)

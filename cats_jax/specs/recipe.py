@@ -18,7 +18,7 @@ from ..storage.reading import reading
 from ..storage.yaml_file import load_mapping, naming
 from .calibrations import Calibrations, fitted_on, load_calibrations
 from .certificates import Certified, read_certificate
-from .models import PolicySpec, PrmSpec
+from .models import PAID_KEYS, PolicySpec, PrmSpec
 
 MAX_CANDIDATES = 256
 """Largest N, equal to `search.MAX_CANDIDATES`. A copy, because importing `search` loads JAX."""
@@ -33,7 +33,8 @@ MAX_TREE_CANDIDATES = 64
 """Largest N for which trees are written by default."""
 
 
-_PATHS = ("path", "label", "format", "backend", "adapter", "head", "dataset", "file", "split")
+_PATHS = ("path", "label", "format", "backend", "adapter", "head", "dataset", "file", "split",
+          "replies")  # fmt: skip
 """Keys whose values are or may be paths, or names of files."""
 
 _MAX_LIMIT = (1 << 31) - 1
@@ -179,8 +180,11 @@ class Recipe:
 def without_memory(config: dict[str, Any]) -> dict[str, Any]:
     """A manifest's settings without those of the models that change no result.
 
-    These are `kv_cache_gib`, and the name of the variable that holds a server's API key.
+    These are `kv_cache_gib`, the name of the variable that holds a server's API key, and what
+    limits the calls of a chat endpoint.
     """
+    for name in PAID_KEYS:
+        config["policy"].pop(name, None)
     for model in (config["policy"], *config["prms"]):
         del model["kv_cache_gib"], model["api_key_env"]
     return config
@@ -214,7 +218,7 @@ def parse_recipe(content: Mapping[str, Any]) -> Recipe:
         BadInputError: an unknown or missing key, or a value that breaks its rule.
     """
     values = _known(content, Recipe, "recipe")
-    for name in ("strategies", "questions"):
+    for name in ("name", "strategies", "questions"):
         if name not in values:
             raise BadInputError(f"key {name!r} is missing: add it")
     values["strategies"] = tuple(

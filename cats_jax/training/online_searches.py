@@ -27,7 +27,7 @@ from ..grading.verdict import grade_answer
 from ..live.calls import score
 from ..live.results import SearchResult
 from ..live.searcher import Searcher
-from ..live.ticks import Terms
+from ..live.ticks import SearchInputs
 from ..protocols import AnswerJudge, Path, Question, Scoring, StepGenerator, StepScorer, TokenUsage
 
 
@@ -106,7 +106,7 @@ class OnlineSearches:
             strategy=self._trainer.strategy,
             params=actor,
             num_candidates=max(self._config.num_candidates),
-            calibration="none",  # the terms of each question have that of its PRM
+            calibration="none",  # the inputs of each question have that of its PRM
             seed=self._seed,
             judge=self._models.judge,
             max_depth=self._config.max_depth,
@@ -114,7 +114,7 @@ class OnlineSearches:
             recorder=episode_recorder(self._config.cats.reward.discount, self._config.cats.charge),
         )
         results = searcher.run(
-            [each.question for each in asked], terms=[each.terms for each in asked]
+            [each.question for each in asked], terms=[each.inputs for each in asked]
         )
         failed = [result for result in results if result.status == "failed"]
         if len(failed) == len(results):
@@ -151,14 +151,14 @@ class OnlineSearches:
                 original = self._questions.questions[index]
                 # Each search has its own id, and therefore its own random numbers.
                 name = f"{original.id} #{place + number}.{rollout}"
-                terms = Terms(
+                inputs = SearchInputs(
                     num_candidates=sizes[number],
                     budget=np.int32(sizes[number] * self._config.max_depth),
                     context=_context(self._models.prms[prms[row]], prices[number], rates[number]),
                     key=data[row],
                 )
                 question = dataclasses.replace(original, id=name)
-                asked.append(_Asked(question, original.id, int(prms[row]), terms))
+                asked.append(_Asked(question, original.id, int(prms[row]), inputs))
             place += len(prms) // rollouts
         return asked
 
@@ -228,7 +228,7 @@ class _Asked(NamedTuple):
     question: Question
     original: str
     prm: int
-    terms: Terms
+    inputs: SearchInputs
 
 
 def _context(prm: CalibratedPrm, price: np.ndarray, rate: np.ndarray) -> search.Context:

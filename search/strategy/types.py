@@ -19,6 +19,16 @@ class Tree(struct.PyTreeNode):
     completes: jax.Array  # bool[]; the tree stops growing, its best leaves are completed
 
 
+class OpenNodes(struct.PyTreeNode):
+    """The memory of LiteSearch: all nodes so far, and its greedy path; node 0 is the root."""
+
+    paths: Paths  # [M]; in the order in which they were sampled, without the greedy path
+    is_open: jax.Array  # bool[M]; has no children yet and is not done
+    greedy_grows: jax.Array  # bool[]; the frontier holds the greedy path
+    greedy_value: jax.Array  # f32[]; path score of the greedy path once it has ended, 0 without
+    num_grown: jax.Array  # i32[]; nodes that were given children
+
+
 class Waiting(struct.PyTreeNode):
     """The memory of look-ahead search: the candidates, while the frontier rolls them out."""
 

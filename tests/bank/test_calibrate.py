@@ -114,7 +114,7 @@ def test_probabilities_are_those_of_the_search():
     groups = siblings.sample_candidates(fake_bank())
     values = (0.4, 1.5, 0.7, 0.3, 0.0, 1.0)
     logit = calibrate._logit(groups, 0, values)
-    expected = search.calibrated_score(
+    expected = search.calibration.calibrated_score(
         jnp.asarray(groups.score[:, 0]),
         jnp.asarray(groups.same_text, jnp.float32),
         jnp.asarray(groups.num_siblings, jnp.float32),
@@ -282,10 +282,13 @@ def test_the_likelihood_is_fitted_where_the_truth_is_known():
     unscored = unscored_probability(log_prob, good)
     np.testing.assert_allclose(unscored, truth, atol=0.06)
     # A PRM that can't tell says the same with its score as without.
-    scored = search.calibrated_score(0.5 * one, one, 4 * one, log_prob, bad)
+    scored = search.calibration.calibrated_score(0.5 * one, one, 4 * one, log_prob, bad)
     np.testing.assert_allclose(scored, unscored, atol=0.06)
     # One that can tell says more.
-    apart = [search.calibrated_score(s * one, one, 4 * one, log_prob, good) for s in (0.8, 0.2)]
+    apart = [
+        search.calibration.calibrated_score(s * one, one, 4 * one, log_prob, good)
+        for s in (0.8, 0.2)
+    ]
     assert (apart[0] > unscored).all()
     assert (apart[1] < unscored).all()
 

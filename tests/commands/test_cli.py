@@ -19,7 +19,6 @@ from unfitted_recipes import load_before_fitting
 import cats_jax
 import learners
 from cats_jax import cli, world
-from cats_jax.commands import evaluate as evaluate_command
 from cats_jax.commands import interruption
 from cats_jax.compiled_programs import cache_environment
 from cats_jax.controllers import checkpoint
@@ -357,7 +356,7 @@ def test_a_folder_without_a_model_is_refused(tmp_path):
 
 
 def test_a_question_longer_than_the_context_is_named(capsys, recipe, monkeypatch, tmp_path):
-    monkeypatch.setattr(evaluate_command, "model_source", scripted.ScriptedModels)
+    monkeypatch.setattr(source, "ModelFolders", scripted.ScriptedModels)
     long = json.dumps({"id": "long", "question": "1+" * 60 + "1", "answer": "61"})
     line = _refused(capsys, "evaluate", recipe(questions=long), "--output", str(tmp_path / "run"))
     assert "question 'long' is too long" in line
@@ -458,7 +457,7 @@ def test_version(capsys):
 
 
 def test_evaluate_certifies_with_a_run_on_other_questions(capsys, recipe, tmp_path, monkeypatch):
-    monkeypatch.setattr(evaluate_command, "model_source", scripted.ScriptedModels)
+    monkeypatch.setattr(source, "ModelFolders", scripted.ScriptedModels)
 
     def questions(name):
         rows = [{"id": f"{name}{i}", "question": f"{i}+2+4", "answer": i + 6} for i in range(20)]
@@ -477,7 +476,7 @@ def test_evaluate_certifies_with_a_run_on_other_questions(capsys, recipe, tmp_pa
 
 
 def test_evaluate_and_report(capsys, recipe, tmp_path, monkeypatch):
-    monkeypatch.setattr(evaluate_command, "model_source", scripted.ScriptedModels)
+    monkeypatch.setattr(source, "ModelFolders", scripted.ScriptedModels)
     rows = [{"id": f"q{i}", "question": f"{i}+2+4", "answer": i + 6} for i in range(4)]
     path = recipe(questions="\n".join(map(json.dumps, rows)))
     folder = tmp_path / "run"
@@ -517,7 +516,7 @@ def test_all_questions_of_a_cell_failing_is_a_failed_run(capsys, recipe, tmp_pat
     def broken():
         return scripted.ScriptedModels(breaks_on="a")
 
-    monkeypatch.setattr(evaluate_command, "model_source", broken)
+    monkeypatch.setattr(source, "ModelFolders", broken)
     assert cli.run(["evaluate", recipe(), "--output", str(tmp_path / "run")]) == 1
     said = capsys.readouterr().out
     assert re.search(r"every search of beam N=4 failed: question 'a', step 0: NaN", said)
@@ -529,7 +528,7 @@ def test_a_run_in_which_every_search_fails_stops_and_names_the_setting(
     def wordy():
         return scripted.ScriptedModels(finish="length")
 
-    monkeypatch.setattr(evaluate_command, "model_source", wordy)
+    monkeypatch.setattr(source, "ModelFolders", wordy)
     rows = [{"id": f"q{i}", "question": f"{i}+2+4", "answer": i + 6} for i in range(30)]
     path, folder = recipe(questions="\n".join(map(json.dumps, rows))), tmp_path / "run"
     command = ["evaluate", path, "--in-flight", "8", "--output", str(folder)]
@@ -557,7 +556,7 @@ def test_an_interrupted_run_says_how_it_goes_on(capsys, recipe, tmp_path, monkey
         time.sleep(60)  # the signal ends it
 
     before = signal.getsignal(signal.SIGTERM)
-    monkeypatch.setattr(evaluate_command, "model_source", interrupted)
+    monkeypatch.setattr(source, "ModelFolders", interrupted)
     assert cli.run(["evaluate", recipe(), "--output", str(tmp_path / "run")]) == 1
     assert capsys.readouterr().err == (
         "cats-jax: interrupted; what is finished is kept: the same command goes on where it "

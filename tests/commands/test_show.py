@@ -120,7 +120,7 @@ def test_two_trees_side_by_side_and_where_the_right_path_was_lost(capsys, run):
 
 
 def test_trees_stand_below_each_other_in_a_narrow_terminal(capsys, run, monkeypatch):
-    monkeypatch.setattr("cats_jax.commands.terminal._PIPE_WIDTH", 80)
+    monkeypatch.setattr("cats_jax.commands.terminal.PIPE_WIDTH", 80)
     lines = _out(capsys, run, "--question", "w-aa").splitlines()
     assert "beam, N = 4, PRM exact, seed 0: right" in lines
     assert "cats, N = 4, PRM exact, seed 0: wrong" in lines

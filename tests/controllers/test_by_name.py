@@ -43,7 +43,7 @@ def _searcher(strategy, policy="weak", prm="exact", **options):
 
 
 def _context(searcher):
-    return searcher.job(QUESTIONS[0]).terms.context
+    return searcher.job(QUESTIONS[0]).inputs.context
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,7 @@ import search
 from cats_jax import world
 from cats_jax.controllers import checkpoint
 from cats_jax.errors import BadInputError
+from search.strategy.cats import features as cats_features
 
 ACTIONS = search.ActionTable.product(num_extra=(0, 2), num_retain=(1,), temperature=(0.6, 1.0))
 CONFIG = dataclasses.replace(
@@ -197,7 +198,7 @@ def test_a_checkpoint_with_fewer_features_decides_by_those(saved, state):
 
 def test_the_shipped_controller_has_no_weights_for_later_features():
     loaded = checkpoint.load(world.ASSETS / "controllers" / "cats")
-    assert loaded.config.excluded_features == search.COMPUTE_FEATURES
+    assert loaded.config.excluded_features == cats_features.COMPUTE_FEATURES
     assert not search.cats(search.constant_policy, loaded.config).needs_log_probs
     for params in (loaded.actor, loaded.critic):
         kernel = np.asarray(params["layer_0"]["kernel"])

@@ -38,7 +38,7 @@ def independent(*, path_score="min", scores=True):
     return search.Strategy(
         name="independent",
         plan=_independent,
-        aggregation=search.aggregation(path_score),
+        aggregation=search.aggregation.aggregation(path_score),
         answer=search.answer_best if scores else search.answer_majority,
         uses_scores=scores,
         keeps_all_paths=True,

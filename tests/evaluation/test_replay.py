@@ -13,12 +13,11 @@ import scripted_bank
 from toy_bank import DEPTH, SETTINGS, toy_bank
 
 import search
-from cats_jax.commands.evaluate import replayed
 from cats_jax.controllers.strategies import build_strategy
 from cats_jax.errors import BadInputError
 from cats_jax.evaluation import evaluate
 from cats_jax.evaluation.cells import Cell
-from cats_jax.evaluation.replay import ReplayRunner, allocation_oracle, replay
+from cats_jax.evaluation.replay import ReplayRunner, allocation_oracle, replay, replayed
 from cats_jax.protocols import Question
 from cats_jax.specs.recipe import PrmSpec, parse_recipe, parse_strategy
 from search import bank as step_bank

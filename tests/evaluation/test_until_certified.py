@@ -10,7 +10,6 @@ import scripted
 
 import theory
 from cats_jax import cli
-from cats_jax.commands import evaluate as evaluate_command
 from cats_jax.errors import BadInputError
 from cats_jax.evaluation.evaluate import evaluate, prepare
 from cats_jax.evaluation.until_certified import (
@@ -22,6 +21,8 @@ from cats_jax.evaluation.until_certified import (
 )
 from cats_jax.live.ledger import Ledger
 from cats_jax.live.results import SearchResult
+from cats_jax.models import source
+from cats_jax.reporting import run_report
 from cats_jax.reporting.anytime_certificates import certify_anytime
 from cats_jax.reporting.certified_configurations import Claim, certify_run
 from cats_jax.runs.folder import read_run
@@ -155,7 +156,7 @@ def test_least_questions():
 
 @pytest.fixture
 def recipe(tmp_path, monkeypatch):
-    monkeypatch.setattr(evaluate_command, "model_source", scripted.ScriptedModels)
+    monkeypatch.setattr(source, "ModelFolders", scripted.ScriptedModels)
 
     def write(count=60, more="strategies: [greedy]"):
         rows = [{"id": f"q{i}", "question": f"{i}+2+4", "answer": i + 6} for i in range(count)]
@@ -172,7 +173,7 @@ def recipe(tmp_path, monkeypatch):
 
 
 def test_the_command(recipe, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(evaluate_command, "show_run", lambda *_: None)  # figures take seconds
+    monkeypatch.setattr(run_report, "show_run", lambda *_: None)  # figures take seconds
     folder = tmp_path / "run"
     command = ["evaluate", recipe(), "--output", str(folder), "--until-certified", "0.05"]
     assert cli.run(command) == 0

@@ -23,6 +23,7 @@ from cats_jax.live.seeds import stable_seed
 from cats_jax.protocols import Generation, Question, Scoring, Step, StepSample, TokenUsage
 from cats_jax.specs.recipe import StrategySpec
 from search import simulation
+from search.strategy.cats import features as cats_features
 
 
 @pytest.mark.parametrize(
@@ -482,7 +483,9 @@ def test_a_policy_without_log_probabilities_fails_a_question_that_needs_them(con
 
 
 def test_log_probabilities_are_asked_for_only_where_they_are_read():
-    blind = dataclasses.replace(search.CATS_TOKENS, excluded_features=search.LIKELIHOOD_FEATURES)
+    blind = dataclasses.replace(
+        search.CATS_TOKENS, excluded_features=cats_features.LIKELIHOOD_FEATURES
+    )
     for config in (search.CATS, blind):
         assert not search.cats(search.constant_policy, config).needs_log_probs
 
@@ -585,6 +588,7 @@ class Replay:
         "particle_filtering",
         "particle_gibbs",
         "mcts",
+        "litesearch",
         "speculative_rejection",
         "cats_random",
         "sequential_best_of_n",

@@ -30,7 +30,15 @@ from cats_jax.models.settle import check_shares, settle
 from cats_jax.models.source import ModelFolders
 from cats_jax.runs.folder import MANIFEST, RunWriter, read_run
 from cats_jax.runs.merge import merge_runs
-from cats_jax.specs.models import HF_KEYS, SERVER_KEYS, VLLM_KEYS, ModelSpec, PolicySpec, PrmSpec
+from cats_jax.specs.models import (
+    HF_KEYS,
+    PAID_KEYS,
+    SERVER_KEYS,
+    VLLM_KEYS,
+    ModelSpec,
+    PolicySpec,
+    PrmSpec,
+)
 from cats_jax.specs.recipe import parse_recipe
 
 SERVER = "http://localhost:8000"
@@ -143,6 +151,8 @@ def test_policies_and_prms_have_the_same_settings():
         "max_answer_tokens",
         "seed_per",
         "log_probs",
+        "chat",
+        *PAID_KEYS,
     }
     assert names[1] - names[0] == {"label", "path_score", "head"}
 

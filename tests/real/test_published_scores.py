@@ -104,7 +104,7 @@ def chosen_rows(rows, classes, rule, k, aggregation="min"):
             answer=answer,
             weight=jnp.ones(8, jnp.float32),
         )
-        by = search.aggregation(aggregation)
+        by = search.aggregation.aggregation(aggregation)
         return search.answer_rule(rule)(None, paths, search.Context(), by)
 
     return choose(jnp.array(classes), scores).tolist()

@@ -5,9 +5,9 @@ from collections import Counter
 import made_runs
 import pytest
 
-from cats_jax.commands.evaluate import run_parts
 from cats_jax.evaluation.wall_times import WallTimes
 from cats_jax.reporting.groups import groups
+from cats_jax.reporting.run_report import run_parts
 from cats_jax.reporting.run_tables import accuracy_sheet, run_sheets, timing_table
 from cats_jax.runs.folder import Run
 

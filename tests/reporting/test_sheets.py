@@ -12,11 +12,11 @@ from pylatexenc.latex2text import LatexNodes2Text
 from pylatexenc.latexwalker import LatexEnvironmentNode, LatexWalker
 from rich.console import Console
 
-from cats_jax.commands.terminal import show_sheet
 from cats_jax.errors import BadInputError
 from cats_jax.reporting import sheet_files
 from cats_jax.reporting.fitting import fitting, table_width
 from cats_jax.reporting.plain_text import one_line
+from cats_jax.reporting.printing import show_sheet
 from cats_jax.reporting.sheets import (
     Column,
     Sheet,

@@ -332,7 +332,7 @@ def _load_yaml(block: Block, folder: pathlib.Path) -> None:
     for spec in recipe.strategies:
         build_strategy(spec)
     # A function of the page's own returns what the protocol asks for.
-    if is_function_name(recipe.policy.path):
+    if is_function_name(recipe.policy.path) and not recipe.policy.chat:
         ModelFolders().policy(recipe.policy)
     for spec in recipe.prms:
         if is_function_name(spec.path):

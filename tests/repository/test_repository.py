@@ -283,7 +283,7 @@ def test_an_unknown_name_is_an_attribute_error():
 def test_annotations_are_enforced():
     two, three = jnp.zeros(2, jnp.int32), jnp.zeros(3)
     with pytest.raises(jaxtyping.TypeCheckError):
-        search.segment_ranks(three, two, three > 0)
+        search.ranking.segment_ranks(three, two, three > 0)
 
 
 def test_jax_is_strict():

@@ -24,7 +24,7 @@ LOG_PROB = st.just(math.nan) | st.floats(-40, 0, width=32)
     st.floats(0, 1, width=32), st.integers(1, 64), st.integers(0, 64), LOG_PROB, CALIBRATION
 )
 def test_calibrated_scores_follow_the_formula(score, same_text, others, log_prob, calibration):
-    actual = search.calibrated_score(
+    actual = search.calibration.calibrated_score(
         jnp.float32(score),
         jnp.float32(same_text),
         jnp.float32(same_text + others),
@@ -53,7 +53,7 @@ def test_without_a_calibration_an_unscored_step_has_the_policys_probability():
 def test_the_identity_leaves_a_score_and_clips_only_the_ends():
     scores = jnp.asarray([0.0, 1e-3, 0.25, 0.5, 0.9, 1.0])
     one = jnp.ones_like(scores)
-    same = search.calibrated_score(scores, one, one, -one, search.Calibration())
+    same = search.calibration.calibrated_score(scores, one, one, -one, search.Calibration())
     np.testing.assert_allclose(same, np.clip(scores, 1e-2, 1 - 1e-2), rtol=1e-4)
 
 

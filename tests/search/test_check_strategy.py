@@ -196,7 +196,7 @@ def test_a_broken_rule_is_named(rule):
 @pytest.mark.parametrize(
     ("field", "value", "lookup"),
     [
-        ("aggregation", "last", 'search.aggregation("last")'),
+        ("aggregation", "last", 'search.AGGREGATIONS["last"]'),
         ("answer", "best", "search.answer_rule"),
     ],
 )

@@ -53,7 +53,13 @@ def searches(name):
         init=lambda state: (),
         record=lambda memory, tick: (
             memory,
-            (tick.before, tick.plan.request, tick.expansion, search.tick_tokens(tick), tick.after),
+            (
+                tick.before,
+                tick.plan.request,
+                tick.expansion,
+                search.costs.tick_tokens(tick),
+                tick.after,
+            ),
         ),
     )
 
@@ -176,7 +182,7 @@ def test_asking_for_the_greedy_child_costs_its_path_once():
         jnp.int32(0), strategy=strategy, num_candidates=4, max_depth=4, capacity=4, depth_capacity=4
     )
     recorder = search.Recorder(
-        init=lambda state: (), record=lambda memory, tick: (memory, search.tick_tokens(tick))
+        init=lambda state: (), record=lambda memory, tick: (memory, search.costs.tick_tokens(tick))
     )
     final, costs = search.rollout(
         (), (), jax.random.key(0), state, strategy=strategy, expand_fn=expand, recorder=recorder
@@ -231,7 +237,7 @@ def test_a_prefix_that_was_read_for_a_sibling_is_not_read_again():
         depth_capacity=4,
     )
     recorder = search.Recorder(
-        init=lambda state: (), record=lambda memory, tick: (memory, search.tick_tokens(tick))
+        init=lambda state: (), record=lambda memory, tick: (memory, search.costs.tick_tokens(tick))
     )
     _, costs = search.rollout(
         (), (), jax.random.key(0), state, strategy=strategy, expand_fn=expand, recorder=recorder

@@ -60,7 +60,7 @@ def keep_or_begin_anew(state):
     pool, root = state.pool, state.memory
     paths = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), pool, root)
     grows = jnp.any(pool.valid & ~pool.done)
-    places = state.width - search.count(state.finished) - search.count(pool)
+    places = state.width - search.state.count(state.finished) - search.state.count(pool)
     begins = jnp.broadcast_to(~grows & (places > 0), root.valid.shape)
     return paths, jnp.concatenate([pool.valid, begins]), state.memory
 
@@ -122,7 +122,7 @@ def test_children_of_a_node_that_is_not_scored_have_score_zero(key):
         asked = jnp.where(first, state.num_candidates, 1)
         return search.request(state, asked, scored=scored), state.memory
 
-    last = search.aggregation("last")
+    last = search.aggregation.aggregation("last")
     strategy = search.Strategy(name="every_other", plan=plan, aggregation=last)
 
     def record(memory, tick):
@@ -146,7 +146,7 @@ def weigh_steps(params, finished, context, aggregation):
     del aggregation
     value = jnp.sum(finished.step_scores * params["weights"][None, :], axis=1)
     value -= context.price * finished.depth.astype(jnp.float32)
-    return search.best(value, finished.answer, finished.valid)
+    return search.selection.best(value, finished.answer, finished.valid)
 
 
 LEARNED_ANSWER = dataclasses.replace(

@@ -16,15 +16,17 @@ import search_script as script
 
 import search
 from search.resampling import systematic
+from search.strategy.cats import actions as cats_actions
+from search.strategy.cats import features as cats_features
 
 N = 12
 SLOTS = 4
 EIGHTHS = st.integers(0, 8).map(lambda number: number / 8)
 
-segment_ranks = jax.jit(search.segment_ranks)
-retain = jax.jit(search.retain)
-prune = jax.jit(search.prune)
-allocate = jax.jit(search.allocate)
+segment_ranks = jax.jit(search.ranking.segment_ranks)
+retain = jax.jit(search.ranking.retain)
+prune = jax.jit(search.ranking.prune)
+allocate = jax.jit(search.allocation.allocate)
 
 
 def rows(element: st.SearchStrategy, size: int = N) -> st.SearchStrategy[list]:
@@ -47,7 +49,7 @@ T = 5
 @pytest.mark.parametrize("name", search.AGGREGATIONS)
 @hypothesis.given(scores=rows(st.floats(0.0078125, 1.0, width=32), T), depth=st.integers(0, T))
 def test_path_score_is_that_of_the_oracle(name, scores, depth):
-    aggregation = search.aggregation(name)
+    aggregation = search.aggregation.aggregation(name)
     value = aggregation.value(f32(scores), jnp.int32(depth))
     key = aggregation.key(f32(scores), jnp.int32(depth))
     np.testing.assert_allclose(value, oracle.path_score(name, scores[:depth]), rtol=1e-5)
@@ -57,7 +59,7 @@ def test_path_score_is_that_of_the_oracle(name, scores, depth):
 
 @pytest.mark.parametrize("name", search.AGGREGATIONS)
 def test_aggregation_takes_any_batch_and_ignores_what_is_beyond_the_depth(name):
-    value, key = search.aggregation(name)
+    value, key = search.aggregation.aggregation(name)
     scores, depth = f32([[[0.5, 0.25, jnp.nan], [0.75, jnp.nan, jnp.nan]]]), i32([[2, 1]])
     clean = jnp.nan_to_num(scores)
     for function in (value, key):
@@ -68,7 +70,7 @@ def test_aggregation_takes_any_batch_and_ignores_what_is_beyond_the_depth(name):
 @pytest.mark.parametrize("name", search.AGGREGATIONS)
 def test_gradient_through_padding_is_zero(name):
     scores, depth = f32([0.5, 0.25, 0.0, 0.0]), jnp.int32(2)
-    for function in search.aggregation(name):
+    for function in search.aggregation.aggregation(name):
         gradient = jax.grad(lambda s, f=function: f(s, depth))(scores)
         assert np.isfinite(gradient).all()
         assert not np.asarray(gradient)[2:].any()
@@ -81,21 +83,21 @@ def test_forty_scores_of_a_tenth_still_rank_by_product():
     scores[1, 7] = 0.11
     scores[2, 39] = 0.09
     scores[3, 39] = 0.0
-    value, key = search.aggregation("product")
+    value, key = search.aggregation.aggregation("product")
     assert not value(f32(scores), depth)[:3].any()  # they underflow: 1e-40
     order = np.argsort(-np.asarray(key(f32(scores), depth)))
     np.testing.assert_array_equal(order, [3, 1, 0, 2])
 
 
 def test_a_zero_does_not_make_products_incomparable():
-    key = search.log_product(f32([[0.0, 0.5], [0.0, 0.25]]), i32([2, 2]))
+    key = search.aggregation.log_product(f32([[0.0, 0.5], [0.0, 0.25]]), i32([2, 2]))
     assert np.isfinite(key).all()
     assert key[0] > key[1]
 
 
 def test_unknown_aggregation_is_named():
     with pytest.raises(ValueError, match="unknown aggregation 'median': choose one of min, last"):
-        search.aggregation("median")
+        search.aggregation.aggregation("median")
 
 
 # Ranking
@@ -163,9 +165,11 @@ def test_votes(weights, answer, valid):
     def votes(row, weight):
         return sum(weight[other] for other in voters if answer[other] == answer[row])
 
-    assert search.best(f32(weights), *arrays) == winner(lambda row: weights[row])
-    assert search.majority_vote(*arrays) == winner(lambda row: votes(row, [1] * N))
-    assert search.weighted_vote(f32(weights), *arrays) == winner(lambda row: votes(row, weights))
+    assert search.selection.best(f32(weights), *arrays) == winner(lambda row: weights[row])
+    assert search.selection.majority_vote(*arrays) == winner(lambda row: votes(row, [1] * N))
+    assert search.selection.weighted_vote(f32(weights), *arrays) == winner(
+        lambda row: votes(row, weights)
+    )
 
 
 VOTES = [
@@ -180,9 +184,9 @@ VOTES = [
 @pytest.mark.parametrize(("answer", "weights", "best", "majority", "weighted"), VOTES)
 def test_votes_table(answer, weights, best, majority, weighted):
     arrays = (i32(answer), jnp.ones((4,), bool))
-    assert search.best(f32(weights), *arrays) == best
-    assert search.majority_vote(*arrays) == majority
-    assert search.weighted_vote(f32(weights), *arrays) == weighted
+    assert search.selection.best(f32(weights), *arrays) == best
+    assert search.selection.majority_vote(*arrays) == majority
+    assert search.selection.weighted_vote(f32(weights), *arrays) == weighted
 
 
 # Reward
@@ -208,7 +212,7 @@ def test_reward_table(scores, num_retain, extra, candidates, expected):
     parent = i32([0, *[1] * len(scores), *[1] * padding])
     valid = jnp.asarray([True, *[True] * len(scores), *[False] * padding])
     values = f32([1.0, *scores, *[0.9] * padding])
-    kept = search.retain(values, parent, valid, i32([1, max(num_retain, 1)]))
+    kept = search.ranking.retain(values, parent, valid, i32([1, max(num_retain, 1)]))
     rewards = search.step_reward(
         values, parent, valid, kept, i32([0, extra]), jnp.int32(candidates), search.RewardWeights()
     )
@@ -230,11 +234,11 @@ def test_discount_outside_its_range_is_refused():
 @functools.cache
 def _features_and_gradient(name: str):
     """One program for all seeds: the features of a state, and their slope in the pool's scores."""
-    score = search.aggregation(name)
+    score = search.aggregation.aggregation(name)
 
     def total(scores: jax.Array, state: search.SearchState) -> tuple[jax.Array, jax.Array]:
         pool = state.pool.replace(step_scores=scores)
-        features = search.extract(state.replace(pool=pool), score)
+        features = cats_features.extract(state.replace(pool=pool), score)
         return jnp.sum(features), features
 
     def both(state: search.SearchState) -> tuple[jax.Array, jax.Array]:
@@ -392,7 +396,7 @@ def test_named_tables_vary_what_their_names_say():
     assert tables["ask"] == search.SELECTIVE.actions
     assert tables["top-p"] == search.PAPER.actions == search.ActionTable.product()
     for name, table in tables.items():
-        assert len(set(table.rows)) == len(table) <= search.MAX_ACTIONS
+        assert len(set(table.rows)) == len(table) <= cats_actions.MAX_ACTIONS
         extra = {row[0] for row in table.rows}
         assert extra == {0, 1, 2, 4, 8}
         kept = {row[1] for row in table.rows if row[0] == 0}
@@ -518,4 +522,4 @@ def test_equal_options_give_the_same_strategy():
 
 def test_a_capacity_is_the_smallest_that_holds_the_rows():
     sizes = {1: 4, 4: 4, 5: 16, 16: 16, 17: 64, 64: 64, 65: 256, 256: 256}
-    assert {size: search.capacity_for(size) for size in sizes} == sizes
+    assert {size: search.state.capacity_for(size) for size in sizes} == sizes

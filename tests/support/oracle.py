@@ -17,7 +17,7 @@ NO_CALIBRATION = [0.0, 1.0, 0.0, 0.0, 0.0, 1.0, 1.0]  # the last one is the rate
 
 _RESAMPLED = ("particle_filtering", "proportional_resampling")
 _WHOLE = ("majority", "best_of_n", "speculative_rejection")
-_WIDE = (*_WHOLE, "rebase", "early_stopping_consistency", *_RESAMPLED)
+_WIDE = (*_WHOLE, "rebase", "litesearch", "early_stopping_consistency", *_RESAMPLED)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,7 +27,8 @@ class Rules:
     Attributes:
         kind: greedy, majority, best_of_n, beam, dvts, particle_filtering, proportional_resampling,
             particle_gibbs, step_level_beam, vg_search, lookahead, rebase, speculative_rejection,
-            mcts, cats, adaptive_consistency, sequential_best_of_n or early_stopping_consistency.
+            mcts, litesearch, cats, adaptive_consistency, sequential_best_of_n or
+            early_stopping_consistency.
         path_score: min, last, mean or product.
         vote: best, majority or weighted.
         factor: width K = max(1, N // factor) where the kind has one (MCTS: its branching; particle
@@ -48,6 +49,7 @@ class Rules:
         unique: equal children of a path stand once.
         granularity: steps from one verification of VG-Search to the next.
         lookahead: steps of a rollout.
+        expected, max_budget, min_value, end_leaf_num, limit: of LiteSearch.
     """
 
     kind: str
@@ -76,6 +78,11 @@ class Rules:
     unique: bool = False
     granularity: int = 1
     lookahead: int = 0
+    expected: float = 0.9
+    max_budget: int = 10
+    min_value: float = 0.8
+    end_leaf_num: int = 5
+    limit: int = 100
 
     @property
     def in_turn(self) -> bool:
@@ -84,6 +91,8 @@ class Rules:
     def num_steps(self, num_candidates: int, max_depth: int) -> int:
         if self.kind == "mcts":
             return num_candidates * max_depth // self.factor + max_depth
+        if self.kind == "litesearch":
+            return min(num_candidates * max_depth, max_depth + self.limit)
         if self.kind == "particle_gibbs":
             return self.factor * max_depth
         if self.kind == "early_stopping_consistency":
@@ -96,10 +105,14 @@ class Rules:
         """How often a search begins at the question if no child is ever valid."""
         if self.kind == "early_stopping_consistency":
             return math.ceil(num_candidates / self.window)
+        if self.kind == "litesearch":  # the greedy path, and the tree
+            return 2
         return num_candidates if self.in_turn else 1
 
     @property
     def num_phases(self) -> int:
+        if self.kind == "litesearch":
+            return 2
         asking = 0 if self.ask_below is None else 1
         return 1 + asking + self.rounds if self.kind == "cats" else 1
 
@@ -237,6 +250,10 @@ def first_state(
         "waiting": [],  # look-ahead: candidates that are rolled out
         "row_of_slot": [],  # look-ahead: candidate of each slot
         "steps_left": 0,  # look-ahead: of the rollouts
+        "nodes": [{"path": first, "open": True}],  # LiteSearch: the tree
+        "greedy_grows": True,  # LiteSearch: the frontier holds the greedy path
+        "greedy_value": 0.0,  # LiteSearch: of the greedy path once it has ended
+        "num_grown": 0,  # LiteSearch: nodes that were given children
     }
 
 
@@ -361,7 +378,8 @@ def _copy(state: dict[str, Any]) -> dict[str, Any]:
     copied = dict(state)
     for name in ("frontier", "pool", "finished", "pending", "node_of_slot", "unranked"):
         copied[name] = list(state[name])
-    copied["tree"] = [dict(node) for node in state["tree"]]
+    for name in ("tree", "nodes"):
+        copied[name] = [dict(node) for node in state[name]]
     for name in ("open", "num_retain"):
         copied[name] = dict(state[name])
     return copied
@@ -469,6 +487,12 @@ def _wanted(rules: Rules, world: World, tick: int, state: dict[str, Any]) -> lis
     slots, candidates = len(state["frontier"]), state["num_candidates"]
     if rules.kind == "greedy" or rules.in_turn:
         return [1] * slots
+    if rules.kind == "litesearch":
+        if state["phase"] == 0:
+            return [1] * slots
+        if state["greedy_grows"]:
+            return [0] * slots
+        return [min(_node_budget(rules, state, path), candidates) - 1 for path in state["frontier"]]
     if rules.kind == "early_stopping_consistency":
         of_window = (state["begun"] - 1) % rules.window + 1
         return [of_window if path["depth"] == 0 else 1 for path in state["frontier"]]
@@ -745,6 +769,8 @@ def _transition(
 def _end_step(rules: Rules, state: dict[str, Any]) -> list[dict[str, Any]]:
     if rules.kind == "mcts":
         paths, retained = _grow_tree(rules, state)
+    elif rules.kind == "litesearch":
+        paths, retained = _best_node(rules, state)
     elif rules.in_turn:
         paths, retained = _one_path(rules, state)
     elif rules.kind == "early_stopping_consistency":
@@ -1081,6 +1107,61 @@ def _descend(tree: list[dict[str, Any]], exploration: float) -> int | None:
             key=lambda child: (-uct(child), child),
         )
     return node
+
+
+# LiteSearch
+
+
+def _node_budget(rules: Rules, state: dict[str, Any], path: dict[str, Any]) -> int:
+    """The published number of children; the question is worth as much as the greedy solution."""
+    depth, greedy = path["depth"] + 1, state["greedy_value"]
+    value = path_score(rules.path_score, path["scores"]) if path["depth"] else greedy
+    value = (value + greedy / depth) / (1 + 1 / depth)
+    number = 1
+    while number < rules.max_budget and 1 - (1 - value) ** number <= rules.expected:
+        number += 1
+    return min(max(round(number / depth), 2), rules.max_budget)
+
+
+def _best_node(rules: Rules, state: dict[str, Any]) -> tuple[list[Any], list[int]]:
+    """The greedy path until it ends; then the solutions, and the node that gets children next."""
+    children = [row for row, path in enumerate(state["pool"]) if path is not None]
+    ends, grows = _rows(state, done=True), _rows(state, done=False)
+    if state["greedy_grows"]:
+        for row in ends:
+            state["greedy_value"] = path_score(rules.path_score, state["pool"][row]["scores"])
+        if grows:
+            return state["pool"], children
+        state["greedy_grows"] = False
+    else:
+        for row in sorted(ends + grows):
+            path = state["pool"][row]
+            state["nodes"].append({"path": path, "open": not path["done"]})
+
+    def value(node: dict[str, Any]) -> float:
+        return path_score(rules.path_score, node["path"]["scores"])
+
+    leaves = [node for node in state["nodes"] if node["path"]["done"]]
+    bar = max(rules.min_value, state["greedy_value"] - 0.01)
+    available = [node for node in state["nodes"] if node["open"] or node["path"]["done"]]
+    full = len(state["finished"]) + len(ends) >= state["width"]
+    stops = (
+        not available
+        or len(leaves) >= rules.end_leaf_num
+        or any(value(leaf) > bar for leaf in leaves)
+        or state["num_grown"] == rules.limit
+        or full
+        or state["spent"] >= state["budget"]
+    )
+    if stops:
+        return state["pool"], ends
+    best = max(available, key=value)  # the first of equal ones
+    is_root = best is state["nodes"][0]
+    if best["path"]["done"] or (value(best) < 0.01 and not is_root):
+        return state["pool"], ends
+    best["open"] = False
+    state["num_grown"] += 1
+    return [best["path"], *state["pool"]], [0, *(1 + row for row in ends)]
 
 
 # The answer

@@ -395,6 +395,10 @@ EXACT: dict[str, tuple[search.Strategy, oracle.Rules]] = {
         search.mcts(branching=3, max_nodes=96),
         oracle.Rules("mcts", vote="weighted", factor=3, max_nodes=96),
     ),
+    "litesearch": (
+        search.litesearch(limit=30),
+        oracle.Rules("litesearch", "last", limit=30),
+    ),
     "adaptive_consistency": (
         search.adaptive_consistency(confidence=0.8),
         oracle.Rules("adaptive_consistency", vote="majority", enough=0.8),
@@ -595,6 +599,12 @@ def assert_state(state: search.SearchState, rules: oracle.Rules, expected: dict[
         assert_equal("num_retain", state.memory.num_retain, num_retain)
     elif rules.kind == "mcts":
         _assert_tree(state, expected)
+    elif rules.kind == "litesearch":
+        nodes = expected["nodes"]
+        _assert_paths("nodes", state.memory.paths, [node["path"] for node in nodes])
+        _assert_slots("is_open", state.memory.is_open, [node["open"] for node in nodes])
+        for name in ("greedy_grows", "greedy_value", "num_grown"):
+            assert_equal(name, getattr(state.memory, name), expected[name])
     elif rules.in_turn:
         assert_equal("begun", state.memory.begun, expected["begun"])
         _assert_paths("question", state.memory.root, [expected["question"]])

@@ -19,8 +19,8 @@ from cats_jax.controllers import checkpoint
 from cats_jax.errors import BadInputError
 from cats_jax.grading.boxed_integer import BoxedIntegerJudge
 from cats_jax.live import ticks
-from cats_jax.live.driver import Cohort
 from cats_jax.live.seeds import stable_seed
+from cats_jax.live.slot_states import SlotStates
 from cats_jax.specs.recipe import parse_recipe, parse_strategy
 from cats_jax.training import collect
 
@@ -96,7 +96,7 @@ class LoopingModels(ScriptedModels):
 def test_the_transitions_are_those_of_the_core(tmp_path, monkeypatch, changes, models):
     """What the core's recorder emits, tick by tick, against the table's predecessors and ends."""
     emitted, pending = [], {}
-    observe, commit = ticks._observe, Cohort._commit
+    observe, commit = ticks._observe, SlotStates.commit
     recorder = search.decision_recorder(search.CATS.reward.discount)
 
     @jax.jit
@@ -113,20 +113,20 @@ def test_the_transitions_are_those_of_the_core(tmp_path, monkeypatch, changes, m
     def with_output(params, plan, state, output, strategy):
         return {**observe(params, plan, state, output, strategy), "output": output}
 
-    def catch(cohort, planned, expansion, advancing):
-        before = cohort._state
-        observed = commit(cohort, planned, expansion, advancing)
-        memory = pending.get(cohort, jax.vmap(recorder.init)(before))
+    def catch(states, planned, expansion, advancing, num_open):
+        before = states.state
+        observed = commit(states, planned, expansion, advancing, num_open)
+        memory = pending.get(states, jax.vmap(recorder.init)(before))
         after, transition = follow(
-            memory, before, planned, expansion, observed["output"], cohort._state
+            memory, before, planned, expansion, observed["output"], states.state
         )
         advances = np.isin(np.arange(before.step.size), advancing)
-        pending[cohort] = ticks.where_slots(advances, after, memory)
+        pending[states] = ticks.where_slots(advances, after, memory)
         emitted.append(jax.tree.map(lambda leaf: leaf[advances], jax.device_get(transition)))
         return observed
 
     monkeypatch.setattr(ticks, "_observe", with_output)
-    monkeypatch.setattr(Cohort, "_commit", catch)
+    monkeypatch.setattr(SlotStates, "commit", catch)
     # A configuration of its own: programs compiled by other tests report no outputs.
     strategies = [{**PLAIN, "factor": 3, **changes}]
     decisions = collect.load_decisions(

@@ -31,7 +31,7 @@ from ..adapter import Adapter
 from ..folders import check_model_folder
 from ..local_files import LOCAL_FILES, read_config, reason_of
 from ..prompts.policy_encoder import PromptEncoder
-from ..prompts.policy_format import AUTO, choose_format
+from ..prompts.policy_format import AUTO, PolicyFormat, choose_format
 from ..threads import default_threads
 from ..weights import stored_tensors
 from .attention import check_computable, layer_masks, mask_argument, rotates_by_length
@@ -120,7 +120,7 @@ class CausalModel:
         dtype: str,
         num_threads: int | None,
         kv_cache_gib: float | None = None,
-        format: str | None = AUTO,
+        format: str | PolicyFormat | None = AUTO,
         adapter: str | pathlib.Path | None = None,
     ):
         # `from_pretrained` would take a wrong path for the id of a model on the hub.

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...errors import BadInputError
 from ...protocols import Answer, Finish, Path, Question, Step, StepRequest, StepSample
-from ..prompts.policy_format import AUTO
+from ..prompts.policy_format import AUTO, PolicyFormat
 from ..prompts.step_text import StepText, cut_answer
 from .model import CausalModel
 
@@ -18,8 +18,8 @@ class StepPolicy:
 
     Args:
         path: model folder.
-        format: prompt and step separator of the policy: the name of a format, a .yaml file, or
-            "auto", see `choose_format`.
+        format: prompt and step separator of the policy: the name of a format, a .yaml file,
+            "auto", or a `PolicyFormat`, see `choose_format`.
         step_separator: text that closes a step, in place of the format's; see `StepText`.
         max_step_tokens: largest number of tokens of a step; longer samples finish with "length".
         max_answer_tokens: largest number of tokens of a sample of a `to_end` request, and of an
@@ -39,7 +39,7 @@ class StepPolicy:
         self,
         path: str | pathlib.Path,
         *,
-        format: str = AUTO,
+        format: str | PolicyFormat = AUTO,
         step_separator: str | None = None,
         max_step_tokens: int = 256,
         max_answer_tokens: int = 2048,

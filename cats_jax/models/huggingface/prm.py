@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import pathlib
 from types import SimpleNamespace
@@ -14,9 +15,10 @@ from transformers import AutoModel
 
 from ...errors import BadInputError
 from ..prm.answer_encoder import AnswerEncoder
-from ..prm.encoder import StepEncoder
+from ..prm.encoder import StepEncoder, token_id
 from ..prm.format import Head, PRMFormat, bounded
 from ..prm.head_file import HeadOfFile, tensors_of_file
+from ..prm.judge_text import JudgeEncoder
 from ..weights import StoredTensor, check_one_dtype, stored_tensors
 from .model import CausalModel
 
@@ -60,6 +62,9 @@ class RewardModel(CausalModel):
         if prm_format.finished_only:
             padding = self.text_config.pad_token_id
             self.encoder = AnswerEncoder(prm_format, self.tokenizer, padding=padding)
+        elif prm_format.layout == "judge":
+            single = functools.partial(token_id, prm_format, self.tokenizer)
+            self.encoder = JudgeEncoder(prm_format, self.tokenizer, single)
         else:
             self.encoder = StepEncoder(prm_format, self.tokenizer)
         for token in (self.encoder.tag_id, *(self.encoder.pair_ids or ())):

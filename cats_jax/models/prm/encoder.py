@@ -62,11 +62,12 @@ class StepEncoder:
     def __init__(self, prm_format: PRMFormat, tokenizer: Any):
         self._format = prm_format
         self._tokenizer = tokenizer
-        self.tag_id = self._single(prm_format.tag)
+        single = functools.partial(token_id, prm_format, tokenizer)
+        self.tag_id = single(prm_format.tag)
         self.pair_ids: tuple[int, int] | None = None
         if isinstance(prm_format.read_out, TokenPair):
             pair = prm_format.read_out
-            self.pair_ids = (self._single(pair.positive), self._single(pair.negative))
+            self.pair_ids = (single(pair.positive), single(pair.negative))
         self._chat = ChatTemplate(tokenizer)
         try:
             self._trims = prm_format.layout != "text" and self._chat.trims()
@@ -158,24 +159,6 @@ class StepEncoder:
 
     # Once, when the encoder is made:
 
-    def _single(self, token: str) -> int:
-        """The id of a token, given by its name in the vocabulary or by its text."""
-        tokenizer = self._tokenizer
-        found = tokenizer.convert_tokens_to_ids(token)
-        if found is not None and found != tokenizer.unk_token_id:
-            return int(found)
-        ids = tokenizer(token, add_special_tokens=False)["input_ids"]
-        if len(ids) == 1 and ids[0] != tokenizer.unk_token_id:
-            return int(ids[0])
-        # A text that is not one token may be cut into several, or be unknown in whole or in part.
-        known = len(ids) > 1 and tokenizer.unk_token_id not in ids
-        reason = f"makes {len(ids)} of it" if known else "has no such token"
-        raise BadInputError(
-            f"PRM format {self._format.name!r} needs {token!r} as one token, the tokenizer "
-            f"{reason}: choose the format the PRM was trained with; 'auto' finds those of known "
-            "families"
-        )
-
     def _texts(self) -> tuple[str, str]:
         """The text up to the first tag and the text from there to the second one, with places."""
         prm_format = self._format
@@ -234,3 +217,27 @@ class StepEncoder:
             f"PRM format {self._format.name!r} does not fit the tokenizer: {reason}; choose the "
             "format the PRM was trained with"
         )
+
+
+def token_id(prm_format: PRMFormat, tokenizer: Any, token: str) -> int:
+    """The id of a token, given by its name in the vocabulary or by its text.
+
+    Raises:
+        BadInputError: the tokenizer makes no token or several of it.
+    """
+    found = tokenizer.convert_tokens_to_ids(token)
+    if found is not None and found != tokenizer.unk_token_id:
+        return int(found)
+    ids = tokenizer(token, add_special_tokens=False)["input_ids"]
+    if len(ids) == 1 and ids[0] != tokenizer.unk_token_id:
+        return int(ids[0])
+    # A text that is not one token may be cut into several, or be unknown in whole or in part.
+    known = len(ids) > 1 and tokenizer.unk_token_id not in ids
+    reason = f"makes {len(ids)} of it" if known else "has no such token"
+    way_out = "choose the format the PRM was trained with; 'auto' finds those of known families"
+    if prm_format.layout == "judge":
+        way_out = "name two words in read_out that are tokens, in a .yaml file"
+    raise BadInputError(
+        f"PRM format {prm_format.name!r} needs {token!r} as one token, the tokenizer {reason}: "
+        f"{way_out}"
+    )

@@ -24,6 +24,7 @@ from .format import (
     prm_format,
 )
 from .head_file import LAYER, head_of_file
+from .verdict import Verdict
 
 AUTO = "auto"
 """Choice of the format that `detect_format` finds by the checkpoint's files."""
@@ -92,7 +93,8 @@ def detect_format(folder: pathlib.Path) -> PRMFormat:
             or all(f"{layer}.weight" in tensors for layer in known.read_out.layers)
         )
 
-    of_steps = [known for known in PRM_FORMATS.values() if not known.finished_only]
+    # A judge is a plain language model, which is not taken for one unless a user says so.
+    of_steps = [known for known in PRM_FORMATS.values() if known.tag]
     found = [known for known in of_steps if has_head(known)]
     causal = not architectures or any(name.endswith("ForCausalLM") for name in architectures)
     if not found and causal:
@@ -144,8 +146,8 @@ def _outcome_format(
 def load_format(path: str | pathlib.Path, defaults: Mapping[str, Any] | None = None) -> PRMFormat:
     """A format from a YAML file with the keys of `PRMFormat`; see docs/own/prm.md.
 
-    `read_out` is `{positive: TOKEN, negative: TOKEN}`, `{layers: [NAME, ...], label: INDEX}`, or
-    `{layers: [NAME, ...], unbounded: true}`.
+    `read_out` is `{positive: TOKEN, negative: TOKEN}`, `{layers: [NAME, ...], label: INDEX}`,
+    `{layers: [NAME, ...], unbounded: true}`, or the fields of a `Verdict`.
 
     Raises:
         BadInputError: the file does not exist or is not valid YAML, a key is unknown or missing,
@@ -155,15 +157,25 @@ def load_format(path: str | pathlib.Path, defaults: Mapping[str, Any] | None = N
     content = load_mapping(path, "PRM format")
     if isinstance(content, dict):  # any other type is refused below
         content = {**(defaults or {}), **content}
-        if content.get("layout") == "conversation":
+        if content.get("layout") in ("conversation", "judge"):
             content.setdefault("tag", "")
     values = checked_fields(where, content, PRMFormat)
     values.setdefault("name", pathlib.Path(path).stem)
     read_out = values["read_out"]
-    kind = Head if isinstance(read_out, dict) and "layers" in read_out else TokenPair
-    values["read_out"] = kind(**checked_fields(f"{where}, read_out", read_out, kind))
+    kind = _read_out_kind(read_out)
+    fields = checked_fields(f"{where}, read_out", read_out, kind)
     with naming(where):
+        values["read_out"] = kind(**fields)
         return PRMFormat(**values)
+
+
+def _read_out_kind(content: Any) -> type[TokenPair | Head]:
+    """The read-out that a mapping has the keys of."""
+    keys = set(content) if isinstance(content, dict) else set()
+    if "layers" in keys:
+        return Head
+    of_verdicts = {field.name for field in dataclasses.fields(Verdict)}
+    return Verdict if keys & of_verdicts - {"positive", "negative"} else TokenPair
 
 
 def _vocabulary(folder: pathlib.Path) -> set[str]:

@@ -8,10 +8,11 @@ from ...errors import PathTooLongError, ScorerContractError
 from ...protocols import Path, Question
 from .answer_encoder import AnswerEncoder
 from .encoder import StepEncoder
+from .judge_text import JudgeEncoder
 
 
 def checked_chunks(
-    encoder: StepEncoder | AnswerEncoder,
+    encoder: StepEncoder | AnswerEncoder | JudgeEncoder,
     question: Question,
     path: Path,
     *,
@@ -31,11 +32,7 @@ def checked_chunks(
         ScorerContractError: a path without steps, or a blank step.
         PathTooLongError: more tokens than the context.
     """
-    if not path:
-        broken(question, 0, "the path has no step", name)
-    for index, step in enumerate(path):
-        if not step.text.strip():
-            broken(question, index, "the step is blank", name)
+    check_steps(question, path, name)
     chunks = encoder.chunks(question.text, [step.text for step in path])
     total = 0
     for index, chunk in enumerate(chunks, start=len(path) - len(chunks)):
@@ -44,6 +41,15 @@ def checked_chunks(
             reason = f"the path has {total} tokens here, the context {context}"
             broken(question, max(0, index), reason, name, PathTooLongError)
     return chunks
+
+
+def check_steps(question: Question, path: Path, name: str) -> None:
+    """Raise ScorerContractError if a path has no step, or a blank one."""
+    if not path:
+        broken(question, 0, "the path has no step", name)
+    for index, step in enumerate(path):
+        if not step.text.strip():
+            broken(question, index, "the step is blank", name)
 
 
 def broken(

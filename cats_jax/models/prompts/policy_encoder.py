@@ -74,6 +74,12 @@ class PromptEncoder:
         return self._chat.cut(text)
 
     @functools.cached_property
+    def opening(self) -> Ids:
+        """Ids that every prompt begins with, up to the run of text that holds the question."""
+        places = [isinstance(item, tuple) and QUESTION in item for item in self._items]
+        return self._chat.ids(self._items[: places.index(True)])
+
+    @functools.cached_property
     def _items_with_system(self) -> list[int | Run]:
         """The conversation with places for a system message and the question."""
         return self._conversation(SYSTEM)

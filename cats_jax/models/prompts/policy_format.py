@@ -102,11 +102,11 @@ AUTO = "auto"
 """Choice of the format whose `tokens` the policy's tokenizer has."""
 
 
-def choose_format(choice: str, vocabulary: Collection[str]) -> PolicyFormat:
+def choose_format(choice: str | PolicyFormat, vocabulary: Collection[str]) -> PolicyFormat:
     """The format a user asked for.
 
     Args:
-        choice: a key of `POLICY_FORMATS`, the path of a .yaml file, or "auto".
+        choice: a key of `POLICY_FORMATS`, the path of a .yaml file, "auto", or a format itself.
         vocabulary: tokens of the policy's tokenizer, which "auto" reads and which must have the end
             tokens of a file. Empty: not known, so that a name or a file is checked by itself.
 
@@ -114,6 +114,8 @@ def choose_format(choice: str, vocabulary: Collection[str]) -> PolicyFormat:
         BadInputError: an unknown name, a file that is not a format, or an end token in a file that
             is not a token.
     """
+    if isinstance(choice, PolicyFormat):
+        return choice
     if choice == AUTO:
         return detect_format(vocabulary)
     if choice.endswith((".yaml", ".yml")):

@@ -173,13 +173,7 @@ class StepText:
         return None if stop < 0 else (text[:stop], len(text) - stop - len(separator))
 
     def _begin(self, text: str) -> str:
-        """A text without blank steps and blank lines before it."""
-        start, at = 0, text.find(self.separator)
-        while at >= 0 and not text[start:at].strip():
-            start = at + len(self.separator)
-            at = text.find(self.separator, start)
-        lines = _BLANK_LINES.match(text, start)
-        return text[start if lines is None else lines.end() :]
+        return without_beginning(text, self.separator)
 
     def _decode(self, ids: Sequence[int], rest: Rest | None) -> str:
         if rest is None:
@@ -187,6 +181,16 @@ class StepText:
         # Decoded together, because the closing token may have only some of a character's bytes.
         whole = self._model.decode((rest.token, *ids))
         return whole[len(self._model.decode((rest.token,))) - rest.length :]
+
+
+def without_beginning(text: str, separator: str) -> str:
+    """A text without blank steps and blank lines before it."""
+    start, at = 0, text.find(separator)
+    while at >= 0 and not text[start:at].strip():
+        start = at + len(separator)
+        at = text.find(separator, start)
+    lines = _BLANK_LINES.match(text, start)
+    return text[start if lines is None else lines.end() :]
 
 
 @dataclass(frozen=True, slots=True)

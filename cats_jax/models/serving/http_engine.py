@@ -12,6 +12,7 @@ once: a status such as 401 or 404, and a reply that shows that the server is of 
 
 from __future__ import annotations
 
+import email.utils
 import json
 import math
 import time
@@ -34,6 +35,9 @@ _PROMPTS_PER_CALL = 64
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 15.0
 """Seconds before the second try, and the longest time between later tries."""
 
+_MOST_BYTES = 1 << 26
+"""Most bytes of a reply: 64 MiB."""
+
 _TRIES = 3
 """Least number of tries before a call is given up, however long they take."""
 
@@ -45,6 +49,9 @@ _BUSY = (408, 425, 429)
 
 _NEVER = (501, 505)
 """Statuses from 500 that another try would not change."""
+
+_LEAST_SECRET = 16
+"""Least number of characters of an API key that is a secret."""
 
 _NO_KEY = (401, 403)
 """Statuses of a server that wants an API key, or another one."""
@@ -68,7 +75,7 @@ class Server:
             server wants none. The key appears in no message and no manifest.
         context: largest number of tokens in a sequence that this package sends.
         concurrency: largest number of calls at a time, each on its own connection.
-        timeout: limit in seconds for each network operation of a call.
+        timeout: limit in seconds for each network operation of a call, and for a whole reply.
         patience: least number of seconds of tries before a call is given up.
 
     Attributes:
@@ -98,6 +105,7 @@ class Server:
         self._api_key_env = api_key_env
         self._key = None if api_key_env is None else read_api_key(api_key_env)
         self._patience = patience
+        self._timeout = timeout
         self._given_up_at = -math.inf
         limits = httpx.Limits(max_connections=concurrency, max_keepalive_connections=concurrency)
         headers = {} if self._key is None else {"Authorization": f"Bearer {self._key}"}
@@ -164,45 +172,65 @@ class Server:
         tried = tenacity.stop_all(
             tenacity.stop_after_delay(self._patience), tenacity.stop_after_attempt(_TRIES)
         )
+        pause = tenacity.wait_exponential_jitter(multiplier=_FIRST_WAIT, max=_LONGEST_WAIT)
         retrying = tenacity.Retrying(
-            retry=tenacity.retry_if_exception_type((httpx.TransportError, _TryAgainError)),
-            wait=tenacity.wait_exponential_jitter(multiplier=_FIRST_WAIT, max=_LONGEST_WAIT),
-            stop=lambda state: given_up() or tried(state),
+            retry=tenacity.retry_if_exception_type((httpx.RequestError, TryAgainError)),
+            wait=lambda state: max(pause(state), _asked_wait(state)),
+            stop=lambda state: given_up() or tried(state) or _asked_wait(state) > self._patience,
             reraise=True,
         )
         try:
             return retrying(self._post_once, path, {"model": self.model, **body}, read, hint)
-        except (httpx.TransportError, _TryAgainError) as error:
+        except (httpx.RequestError, TryAgainError) as error:
             self._given_up_at = time.monotonic()
             raise RunStoppedError(
                 f"server {self.url}: no good reply from {path} in {self._patience:.0f} s or more "
-                f"({_one_line(error)}): see to the server and start again, nothing is lost"
+                f"({self.without_key(error)}): see to the server and start again, nothing is lost"
             ) from error
 
     def _post_once(
         self, path: str, body: dict[str, Any], read: Callable[[Any, dict[str, Any]], T], hint: str
     ) -> T:
-        response = self._client.post(path, json=body)
-        status = response.status_code
+        status, headers, content = self._whole_reply(path, body, hint)
         if status in _BUSY or (status >= 500 and status not in _NEVER):
-            raise _TryAgainError(f"status {status}")
+            raise TryAgainError(f"status {status}", after=_seconds(headers.get("Retry-After")))
         if status != 200:
-            raise BadInputError(
+            raise RefusedError(
                 f"server {self.url} refuses {path} with status {status} "
-                f"({self._without_key(response.text)}): "
-                f"{self._way_to_a_key() if status in _NO_KEY else hint}"
+                f"({self.without_key(content.decode(errors='replace'))}): "
+                f"{self._way_to_a_key() if status in _NO_KEY else hint}",
+                status,
             )
-        if response.text.lstrip()[:1] == "<":
+        if content.lstrip()[:1] == b"<":
             raise BadInputError(f"server {self.url} answers {path} with a web page: {hint}")
         try:
-            return read(parse_json(response.content), body)
+            return read(parse_json(content), body)
         except UnfitServerError as error:
-            raise BadInputError(f"server {self.url} {error}: {hint}") from error
+            raise BadInputError(f"server {self.url} {self.without_key(error)}: {hint}") from error
         except BadInputError:
             raise
         # KeyError, TypeError, OverflowError, RecursionError and more: the content decides.
         except Exception as error:
-            raise _TryAgainError(f"a reply that is not whole ({_one_line(error)})") from error
+            raise TryAgainError(f"a reply that is not whole ({self.without_key(error)})") from error
+
+    def _whole_reply(
+        self, path: str, body: dict[str, Any], hint: str
+    ) -> tuple[int, httpx.Headers, bytes]:
+        """Status, headers and content of the reply to one call, within bounds of size and time."""
+        until = time.monotonic() + self._timeout
+        content = bytearray()
+        with self._client.stream("POST", path, json=body) as response:
+            for piece in response.iter_bytes():
+                content += piece
+                if len(content) > _MOST_BYTES:
+                    raise BadInputError(
+                        f"server {self.url} answers {path} with more than {_MOST_BYTES >> 20} MiB: "
+                        f"{hint}"
+                    )
+                # A server that sends a byte now and then passes each operation's limit.
+                if time.monotonic() > until:
+                    raise httpx.ReadTimeout(f"no whole reply in {self._timeout:.0f} s")
+        return response.status_code, response.headers, bytes(content)
 
     def _check(self, model: str | None, context: int) -> str:
         try:
@@ -219,7 +247,7 @@ class Server:
             raise
         except Exception as error:
             raise BadInputError(
-                f"server {self.url} can't be used ({self._without_key(error)}): check the address, "
+                f"server {self.url} can't be used ({self.without_key(error)}): check the address, "
                 "and that it serves OpenAI's API"
             ) from error
         names = ", ".join([*list(served)[:_SHOWN_MODELS], *["..."] * (len(served) > _SHOWN_MODELS)])
@@ -250,9 +278,17 @@ class Server:
             return "set api_key_env to the name of the environment variable that holds its API key"
         return f"check the API key in the environment variable {self._api_key_env}"
 
-    def _without_key(self, text: object) -> str:
+    def without_key(self, text: object) -> str:
         """A text in one line, without the API key, which some servers quote."""
         return _one_line(str(text) if self._key is None else str(text).replace(self._key, "***"))
+
+    def masked(self, sample: str) -> str:
+        """A sampled text with asterisks in place of the API key, if a text can't have it by chance.
+
+        Servers at home are given keys such as "1" or "EMPTY".
+        """
+        secret = self._key is not None and len(self._key) >= _LEAST_SECRET
+        return sample.replace(str(self._key), "***") if secret else sample
 
 
 class HTTPSampler:
@@ -355,8 +391,25 @@ class UnfitServerError(RuntimeError):
     """A reply that another try would not change; the message says what the server does wrong."""
 
 
-class _TryAgainError(RuntimeError):
-    """A call failed in a way that another try may mend."""
+class RefusedError(BadInputError):
+    """A server has refused a call by its status."""
+
+    def __init__(self, message: str, status: int):
+        super().__init__(message)
+        self.status = status
+
+
+class TryAgainError(RuntimeError):
+    """A call failed in a way that another try may mend.
+
+    Attributes:
+        after: seconds after which the server wants the next try, 0 if it names none; None unless
+            the server has refused the call by its status.
+    """
+
+    def __init__(self, message: str, *, after: float | None = None):
+        super().__init__(message)
+        self.after = after
 
 
 def _completion(request: SampleRequest, *, log_probs: bool) -> dict[str, Any]:
@@ -409,6 +462,25 @@ def _sampled(choice: dict[str, Any], body: dict[str, Any], cached: int) -> Sampl
         if len(log_probs) != len(ids):
             raise ValueError(f"{len(log_probs)} log-probabilities of {len(ids)} tokens")
     return Sampled(ids, finish == "stop", log_probs, cached)
+
+
+def _asked_wait(state: tenacity.RetryCallState) -> float:
+    """Seconds that the server has asked to wait before the next try, 0 by default."""
+    error = None if state.outcome is None else state.outcome.exception()
+    return (error.after or 0.0) if isinstance(error, TryAgainError) else 0.0
+
+
+def _seconds(retry_after: str | None) -> float:
+    """The seconds of a header Retry-After, a number or a date; 0 without one that can be read."""
+    try:
+        found = float(retry_after or 0)
+    except ValueError:
+        try:
+            at = email.utils.parsedate_to_datetime(str(retry_after)).timestamp()
+        except (ValueError, OverflowError, OSError):
+            return 0.0
+        found = at - time.time()
+    return found if found > 0 else 0.0  # also for NaN
 
 
 def _close(client: httpx.Client, pool: ThreadPoolExecutor) -> None:

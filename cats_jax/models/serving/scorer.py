@@ -64,6 +64,7 @@ class EngineScorer:
         self.sparsity_last_layer = sparsity.last_layer
         self.name = self._model.name
         self.finished_only = prm_format.finished_only
+        self._apart = prm_format.layout == "judge"
         self.num_parameters = sum(
             math.prod(tensor.shape) for tensor in stored_tensors(path).values()
         )
@@ -131,11 +132,14 @@ class EngineScorer:
 
         Equal paths are one request. `usage` and `inside_seconds` are those of `score`. Where the
         engine has read the end of a step from its cache, and no other path of the call has the
-        score, the beginning of the path up to there is a request of its own.
+        score, the beginning of the path up to there is a request of its own. A judge reads each
+        step in a prompt of its own.
 
         Raises:
             ScorerContractError: as `score`.
         """
+        if self._apart:
+            return self._score_apart(questions, paths, known)
         asked = [self._readable(*each) for each in zip(questions, paths, known, strict=True)]
         prompts: dict[tuple[int, ...], tuple[int, ...]] = {}
         for ids, ends in asked:
@@ -169,6 +173,20 @@ class EngineScorer:
                     cost.append(TokenUsage(computed=end - answer.cached, cached=answer.cached))
             usage.append(total_usage(cost))
         return AnswerScoring(results, usage, share.seconds + rest.seconds)
+
+    def _score_apart(
+        self, questions: Sequence[Question], paths: Sequence[Path], known: Sequence[int]
+    ) -> AnswerScoring:
+        ends = [range(first + 1, len(path) + 1) for path, first in zip(paths, known, strict=True)]
+        owners = [i for i, places in enumerate(ends) for _ in places]
+        beginnings = [paths[i][:end] for i, places in enumerate(ends) for end in places]
+        found = self.score([questions[i] for i in owners], beginnings)
+        scores: list[list[float | None]] = [[] for _ in paths]
+        usage: list[list[TokenUsage]] = [[] for _ in paths]
+        for i, score, cost in zip(owners, found.scores, found.usage, strict=True):
+            scores[i].append(score)
+            usage[i].append(cost)
+        return AnswerScoring(scores, [total_usage(own) for own in usage], found.inside_seconds)
 
     def _readable(
         self, question: Question, path: Path, known: int

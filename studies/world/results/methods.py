@@ -39,7 +39,7 @@ _FAMILIES = {
         "particle_gibbs",
         "proportional_resampling",
     ),
-    "trees": ("mcts",),
+    "trees": ("mcts", "litesearch"),
 }
 _EVERYWHERE = ("greedy", "cats")
 

@@ -127,7 +127,9 @@ def _probability(bank: LoadedBank, column: int) -> np.ndarray:
     """P(step right) of every node by one PRM's calibration, which has no votes."""
     score, one = bank.arrays.score[:, column], jnp.ones(bank.arrays.score.shape[0])
     calibration = jax.tree.map(lambda values: values[column], bank.arrays.context.calibration)
-    return np.asarray(search.calibrated_score(score, one, one, bank.arrays.log_prob, calibration))
+    return np.asarray(
+        search.calibration.calibrated_score(score, one, one, bank.arrays.log_prob, calibration)
+    )
 
 
 def _cell(mean: float, low: float, high: float) -> str:

@@ -1,4 +1,4 @@
-"""Where a command searches: the options that `evaluate` and `demo` have in common."""
+"""Where a run searches: the options that `evaluate` and `demo` have in common."""
 
 from __future__ import annotations
 

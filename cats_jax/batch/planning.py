@@ -1,0 +1,94 @@
+"""The plan of a run: everything that is checked before its folder is made."""
+
+from __future__ import annotations
+
+import pathlib
+from dataclasses import dataclass
+
+from ..errors import BadInputError
+from ..evaluation.evaluate import Evaluation, prepare
+from ..evaluation.replay import replayed
+from ..evaluation.runners import CellRunner, LocalRunner
+from ..evaluation.until_certified import AccuracyClaim
+from ..evaluation.wall_times import WallTimes
+from ..grading.verdict import default_judge
+from ..models.hub import fetch_models
+from ..models.source import ModelSource
+from ..protocols import AnswerJudge
+from ..runs.folder import RESULTS
+from ..specs.recipe import Recipe
+from .claims import ended_by
+from .ray_options import IN_THIS_PROCESS, RayOptions
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A run that can begin.
+
+    Attributes:
+        evaluation: the checked recipe with its cells and questions.
+        models: source of its models.
+        folder: the run folder, which may not exist yet.
+        judge: decides which answers are the same.
+        searching: where questions are searched.
+        runner: searches the cells; None: the workers of `searching`, which start with the run.
+        times: wall times, to which the runner adds.
+        claim: ends the run as soon as it is settled; None: all questions are searched.
+    """
+
+    evaluation: Evaluation
+    models: ModelSource
+    folder: pathlib.Path
+    judge: AnswerJudge
+    searching: RayOptions
+    runner: CellRunner | None
+    times: WallTimes
+    claim: AccuracyClaim | None = None
+
+
+def plan_run(
+    recipe: Recipe,
+    models: ModelSource,
+    folder: pathlib.Path | None = None,
+    *,
+    searching: RayOptions = IN_THIS_PROCESS,
+    bank: pathlib.Path | None = None,
+    claim: AccuracyClaim | None = None,
+    new_only: bool = False,
+) -> Plan:
+    """Check a run, after a download of the models that are missing; no weights are loaded.
+
+    Args:
+        recipe: the recipe.
+        models: source of its models.
+        folder: the run folder; default: runs/ and the recipe's name.
+        searching: where questions are searched.
+        bank: a step bank to replay in place of calling the models.
+        claim: ends the run as soon as it is settled.
+        new_only: whether a folder with rows is refused.
+
+    Raises:
+        BadInputError: something in the recipe or in the options can't work.
+    """
+    searching.check()
+    folder = pathlib.Path("runs") / recipe.name if folder is None else folder
+    if new_only and (folder / RESULTS).exists():
+        raise BadInputError(f"{str(folder)!r} has results already: choose another --output")
+    if bank is None:
+        fetch_models((recipe.policy, *recipe.prms))
+    elif searching.ray is not None:
+        raise BadInputError("--bank asks no model: give it without --ray")
+    evaluation = prepare(recipe, models)
+    if claim is not None:
+        evaluation = ended_by(claim, evaluation, folder)
+    judge, times = default_judge(recipe.questions), WallTimes()
+    runner: CellRunner | None = None
+    if bank is not None:
+        evaluation, runner = replayed(evaluation, bank)
+    elif searching.ray is None:
+        runner = LocalRunner(evaluation.recipe, models, judge, times)
+        # Before the folder is made: with other settings it would belong to another run. A run that
+        # resumes may have nothing left to load.
+        if not folder.exists():
+            runner.check_models()
+    return Plan(evaluation, models, folder, judge, searching, runner, times, claim)

@@ -1,0 +1,85 @@
+"""The run of a plan: its folder, its curves, its searches."""
+
+from __future__ import annotations
+
+import time
+from contextlib import AbstractContextManager, ExitStack
+
+from ..evaluation.evaluate import finished, search_cells
+from ..evaluation.recording import Observer
+from ..evaluation.runners import CellRunner
+from ..evaluation.tracking import Sink, TensorBoard, Tracker, WeightsAndBiases
+from ..evaluation.until_certified import UntilCertified
+from ..evaluation.wall_times import WallTimes
+from ..runs.folder import Run, RunWriter
+from .planning import Plan
+
+
+def run_plan(
+    plan: Plan,
+    *,
+    progress: AbstractContextManager[Observer] | None = None,
+    wandb: str | None = None,
+    keep_going: bool = False,
+) -> tuple[Run, WallTimes]:
+    """Search what is left of a plan, and write rows, trees and curves to its folder.
+
+    Args:
+        plan: the plan.
+        progress: an observer that is entered once the folder is open.
+        wandb: also log to this Weights & Biases project.
+        keep_going: whether a run in which every search fails continues.
+
+    Returns:
+        The run as read from its folder, and the times.
+
+    Raises:
+        BadInputError: the folder belongs to another run, or a model or question can't be used.
+        RunStoppedError: the folder can't be written any more, or the first searches failed, all
+            for one reason; what was written stays.
+    """
+    # The folder is checked, made and marked as this run's before anything else writes to it.
+    with RunWriter(plan.folder, plan.evaluation.manifest) as writer, ExitStack() as stack:
+        observers: list[Observer] = [stack.enter_context(Tracker(_sinks(plan, wandb)))]
+        runner = stack.enter_context(_workers(plan)) if plan.runner is None else plan.runner
+        if progress is not None:
+            observers.insert(0, stack.enter_context(progress))
+        started = time.perf_counter()
+        search_cells(
+            plan.evaluation,
+            writer,
+            runner,
+            plan.times,
+            judge=plan.judge,
+            observers=observers,
+            keep_going=keep_going,
+            until=_until(plan),
+        )
+    return finished(writer, plan.times, started)
+
+
+def _sinks(plan: Plan, wandb: str | None) -> list[Sink]:
+    sinks: list[Sink] = [TensorBoard(plan.folder)]
+    if wandb is not None:
+        sinks.append(WeightsAndBiases(wandb, plan.folder.name, plan.evaluation.manifest))
+    return sinks
+
+
+def _workers(plan: Plan) -> AbstractContextManager[CellRunner]:
+    from ..evaluation import cluster
+
+    where = plan.searching
+    assert where.ray is not None  # otherwise the plan has a runner
+    return cluster.RayRunner(
+        plan.evaluation.recipe,
+        plan.models,
+        plan.judge,
+        address=where.ray,
+        workers=where.ray_workers,
+    )
+
+
+def _until(plan: Plan) -> UntilCertified | None:
+    if plan.claim is None:
+        return None
+    return UntilCertified(plan.claim, plan.evaluation.cells[0].seed)

@@ -1,0 +1,107 @@
+"""What a tick charges: the costs of calls and the time of a tick, to ledgers and timings."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Sequence
+
+from ..protocols import Generation, Scoring, StepGenerator, StepScorer, shared_seconds
+from .calls import is_concurrent
+from .new_candidates import NewCandidate
+from .pending_requests import PendingRequest
+from .slots import Slot
+from .timings import Stopwatch, Timings
+
+
+def charge_generation(
+    requests: Sequence[PendingRequest], generation: Generation, num_parameters: int
+) -> None:
+    """Charge questions for a call of the policy; a copy is a candidate without other costs."""
+    costs = zip(generation.usage, _seconds(generation), strict=True)
+    called: set[Slot] = set()
+    for asked in requests:
+        ledger = asked.slot.tree.ledger
+        ledger.candidates += len(asked.request.seeds)
+        if asked.copy is not None:
+            continue
+        usage, seconds = next(costs)
+        ledger.prompt_computed += usage.computed
+        ledger.prompt_cached += usage.cached
+        ledger.generated += usage.generated
+        ledger.flops += 2.0 * num_parameters * usage.computed
+        ledger.policy_seconds += seconds
+        ledger.policy_calls += asked.slot not in called
+        called.add(asked.slot)
+
+
+def charge_scoring(scored: Sequence[NewCandidate], scoring: Scoring, num_parameters: int) -> None:
+    """Charge questions for a call of the PRM."""
+    called: set[Slot] = set()
+    for new, value, usage, seconds in zip(
+        scored, scoring.scores, scoring.usage, _seconds(scoring), strict=True
+    ):
+        ledger = new.slot.tree.ledger
+        ledger.prm_refused += value is None
+        ledger.prm_computed += usage.computed
+        ledger.prm_cached += usage.cached
+        flops = 2.0 * num_parameters * usage.computed
+        ledger.flops += flops
+        ledger.prm_flops += flops
+        ledger.prm_seconds += seconds
+        ledger.prm_calls += new.slot not in called
+        called.add(new.slot)
+
+
+def _seconds(returned: Generation | Scoring) -> Sequence[float]:
+    if returned.seconds is None:
+        return shared_seconds(returned.usage, returned.inside_seconds)
+    return returned.seconds
+
+
+class Accounts:
+    """Divides the time of each tick.
+
+    Attributes:
+        own_seconds: seconds of the last tick without calls of models and waiting for them.
+    """
+
+    def __init__(self, timings: Timings, policy: StepGenerator, scorer: StepScorer | None) -> None:
+        """Start without a tick."""
+        self._timings = timings
+        self._concurrent = {"policy": is_concurrent(policy), "prm": is_concurrent(scorer)}
+        self.own_seconds = 0.0
+
+    @contextlib.contextmanager
+    def host(self) -> Iterator[None]:
+        """Count the `with` block as the host's time; no question is charged for it."""
+        started = time.perf_counter()
+        yield
+        self._timings.add("host", time.perf_counter() - started)
+
+    def end_tick(self, busy: Stopwatch, slots: Sequence[Slot]) -> None:
+        """Divide a tick's core and remaining time equally among the open questions, `slots`.
+
+        The core of a tick that compiled took seconds instead of milliseconds; no question is
+        charged for it.
+        """
+        wall, compiled = busy.wall(), busy.compiled()
+        core = busy.seconds("core")
+        calls = {part: busy.seconds(part) for part in self._concurrent}
+        inside = {part: busy.seconds(f"{part} inside") for part in calls}
+        # The seconds inside a concurrent model are spent by other threads.
+        outside = {
+            part: calls[part] - (0.0 if concurrent else inside[part])
+            for part, concurrent in self._concurrent.items()
+        }
+        self.own_seconds = wall - busy.seconds("waiting") - sum(calls.values())
+        host = self.own_seconds - core
+        rest = max(0.0, host + sum(outside.values()))
+        for slot in slots:
+            slot.tree.ledger.core_seconds += 0.0 if compiled else core / len(slots)
+            slot.tree.ledger.rest_seconds += rest / len(slots)
+        for part in calls:
+            self._timings.add(f"{part} inside", inside[part])
+            self._timings.add(f"{part} outside", outside[part])
+        self._timings.add("compiling" if compiled else "core", core)
+        self._timings.add("host", host)

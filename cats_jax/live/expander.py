@@ -1,0 +1,140 @@
+"""The `expand` of a tick: candidates from a real policy, with scores from a real PRM.
+
+Here a tick waits. If the policy is concurrent, it is called once for each question, and the core
+waits for an eighth of the questions, not for all of them. Samples that have arrived are scored in
+one call of the PRM while the policy samples others.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from typing import Any
+
+import search
+
+from ..protocols import Path, Question, StepGenerator, StepScorer
+from .arrays import blank_expansion
+from .pending_requests import pending_requests
+from .policy_calls import PolicyCalls
+from .prm_calls import PRMCalls
+from .slots import Slot, in_order
+from .timings import Stopwatch
+
+_PATIENCE, _MOST_SECONDS = 2, 0.25
+"""Factor of the least time that the driver waits for models, and the limit of that time in seconds.
+
+The factor multiplies the time of the driver's own work in the last tick, without calls and waiting.
+The limit is for ticks that compiled, which take seconds.
+"""
+
+_GATHER = 8
+"""The core commits when one in this many questions has its candidates and scores."""
+
+
+class Expander:
+    """Policy and PRM, and their calls in progress.
+
+    Args:
+        policy: policy of the search.
+        scorer: its PRM, or None if the strategy reads no scores.
+        slots: B, number of slots.
+        capacity: number of rows of an expansion.
+    """
+
+    def __init__(
+        self, policy: StepGenerator, scorer: StepScorer | None, slots: int, capacity: int
+    ) -> None:
+        self._shape = slots, capacity
+        self._policy = PolicyCalls(policy, slots)
+        self._prm = None if scorer is None else PRMCalls(scorer, slots)
+        self._models: list[PolicyCalls | PRMCalls] = [self._policy]
+        if self._prm is not None:
+            self._models.append(self._prm)
+
+    def away(self) -> set[Slot]:
+        """Slots with a call in progress."""
+        return {slot for calls in self._models for slot in calls.slots()}
+
+    def nothing(self) -> search.Expansion:
+        """An expansion `[B, capacity]` without a candidate."""
+        return search.Expansion(**blank_expansion(*self._shape))
+
+    def begin(self, slots: Sequence[Slot], request: search.Request, busy: Stopwatch) -> None:
+        """Begin the calls of the policy for what `slots` request.
+
+        Args:
+            slots: slots without a call in progress.
+            request: requests of all slots; NumPy arrays `[B, F]`.
+            busy: stopwatch of the tick.
+        """
+        requests = [asked for slot in slots for asked in pending_requests(slot, request)]
+        self._policy.begin(requests, busy)
+
+    def receive(
+        self, num_open: int, own_seconds: float, busy: Stopwatch
+    ) -> tuple[list[Slot], search.Expansion]:
+        """Wait until an eighth of the questions have their candidates and scores.
+
+        A call of the PRM has the samples of that many questions, or of all that are awaited. If
+        there is something to wait for, the driver waits at least twice as long as its own work in
+        the last tick took, so that fast models get one call with all questions in place of many
+        small calls.
+
+        Args:
+            num_open: number of open questions.
+            own_seconds: seconds of the driver's own work in the last tick.
+            busy: stopwatch of the tick.
+
+        Returns:
+            The slots whose candidates have arrived, and the candidates, `[B, capacity]`.
+        """
+        enough = -(-num_open // _GATHER)
+        least = time.perf_counter() + min(_PATIENCE * own_seconds, _MOST_SECONDS)
+        arrived: list[Slot] = []
+        arrays = blank_expansion(*self._shape)
+        while calls := self._in_progress():
+            rest = least - time.perf_counter()
+            if len(arrived) >= enough and rest <= 0:
+                break
+            done = {call for call in calls if call.done()}
+            complete = [] if self._prm is None else self._prm.finish(done, busy)
+            sampled = self._policy.sampled(done)
+            awaited = len(self._policy.in_progress)
+            wanted = enough if rest <= 0 else awaited
+            if sampled and len(sampled) >= min(wanted, awaited):
+                new = self._policy.finish(sampled, busy)
+                if self._prm is not None and new.to_score:
+                    self._prm.begin(new, busy)
+                else:
+                    complete.append(new)
+            elif not complete:
+                with busy("waiting"):
+                    wait(
+                        [call for call in calls if call not in done],
+                        timeout=rest if rest > 0 else None,
+                        return_when=FIRST_COMPLETED,
+                    )
+            for new in complete:
+                new.write(arrays)
+                arrived += new.slots
+        return in_order(arrived), search.Expansion(**arrays)
+
+    def keep_only(self, question: Question, live: list[Path]) -> None:
+        """Models may forget all paths of a question but `live`; they are told with a later call."""
+        for calls in self._models:
+            calls.live.keep_only(question, live)
+
+    def forget(self) -> None:
+        """Tell the models now which paths they may forget."""
+        for calls in self._models:
+            calls.live.tell()
+
+    def close(self) -> None:
+        """End the threads of concurrent models; calls in progress are not awaited."""
+        for calls in self._models:
+            calls.close()
+
+    def _in_progress(self) -> list[Future[Any]]:
+        return [call for model in self._models for call in model.in_progress]

@@ -1,0 +1,78 @@
+"""What a tick asks of the policy: the core's request of a slot as requests for steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+import search
+
+from ..protocols import StepRequest, StepSample
+from .seeds import candidate_seed
+from .slots import Slot
+
+
+@dataclass(frozen=True, slots=True)
+class PendingRequest:
+    """A request for children of one node.
+
+    A greedy child of a node that has one already is a copy, for which the policy is not called.
+
+    Attributes:
+        slot: slot of the question.
+        parent_slot: the node's slot of the frontier.
+        parent: id of the node.
+        first_row: pool row of the first child.
+        scored: whether the PRM is to score the children.
+        score_ends: whether it is to score those that end their paths.
+        request: what the policy is asked.
+        copy: the greedy child that the node has already, or None.
+    """
+
+    slot: Slot
+    parent_slot: int
+    parent: int
+    first_row: int
+    scored: bool
+    score_ends: bool
+    request: StepRequest
+    copy: StepSample | None = None
+
+
+def pending_requests(slot: Slot, request: search.Request) -> Iterator[PendingRequest]:
+    """The requests of one slot.
+
+    Args:
+        slot: slot of an open question.
+        request: requests of all slots; NumPy arrays `[B, F]`.
+    """
+    index, job, row = slot.index, slot.job, slot.used
+    for parent_slot in np.flatnonzero(request.num_samples[index]):
+        at = (index, parent_slot)
+        count, parent = int(request.num_samples[at]), int(request.embedding[at])
+        seeds = tuple(
+            candidate_seed(job.seed, job.seed_name, slot.step, slot.phase, row + offset)
+            for offset in range(count)
+        )
+        step_request = StepRequest(
+            question=slot.tree.question,
+            path=slot.tree.path(parent),
+            seeds=seeds,
+            temperature=float(request.temperature[at]),
+            top_p=float(request.top_p[at]),
+            top_k=int(request.top_k[at]),
+            to_end=bool(request.to_end[at]),
+        )
+        yield PendingRequest(
+            slot=slot,
+            parent_slot=int(parent_slot),
+            parent=parent,
+            first_row=row,
+            scored=bool(request.scored[at]),
+            score_ends=bool(request.score_ends[at]),
+            request=step_request,
+            copy=slot.greedy.get(parent) if step_request.temperature == 0.0 else None,
+        )
+        row += count

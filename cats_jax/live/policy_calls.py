@@ -1,0 +1,110 @@
+"""Calls of the policy: one for all questions, or one each if the policy is concurrent."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+from ..errors import GeneratorContractError
+from ..protocols import Generation, StepGenerator
+from .accounting import charge_generation
+from .calls import executor_for, generate, is_concurrent
+from .live_paths import LivePaths
+from .new_candidates import NewCandidates
+from .pending_requests import PendingRequest
+from .slots import Slot, in_order
+from .timings import Stopwatch
+
+
+class PolicyCalls:
+    """Calls of the policy in progress, with their requests.
+
+    Attributes:
+        in_progress: requests of each call, those without a call of the policy included.
+        live: what the policy may forget.
+    """
+
+    def __init__(self, policy: StepGenerator, most: int) -> None:
+        """No call yet; at most `most` at a time."""
+        self._policy = policy
+        self._executor = executor_for(policy, most)
+        self.in_progress: dict[Future[Generation], list[PendingRequest]] = {}
+        self.live = LivePaths(policy)
+
+    def slots(self) -> set[Slot]:
+        """Slots with a call in progress."""
+        return {asked.slot for requests in self.in_progress.values() for asked in requests}
+
+    def begin(self, requests: Sequence[PendingRequest], busy: Stopwatch) -> None:
+        """Begin the calls for `requests`."""
+        groups: dict[int, list[PendingRequest]] = {}
+        for asked in requests:
+            group = asked.slot.index if is_concurrent(self._policy) else 0
+            groups.setdefault(group, []).append(asked)
+        with busy("policy"):
+            self.live.tell()
+            for each in groups.values():
+                self.in_progress[self._call(each)] = each
+
+    def sampled(self, done: Collection[Future[Any]]) -> list[Future[Generation]]:
+        """The calls in progress that are in `done`.
+
+        Raises:
+            Exception: what one of them raised, unless it broke the contract: that fails a question.
+        """
+        sampled = [call for call in self.in_progress if call in done]
+        for call in sampled:
+            if not isinstance(call.exception(), GeneratorContractError):
+                call.result()
+        return sampled
+
+    def finish(self, calls: Sequence[Future[Generation]], busy: Stopwatch) -> NewCandidates:
+        """Add the samples of calls that are done to the trees, and charge for them."""
+        new = NewCandidates()
+        made: list[tuple[list[PendingRequest], Generation]] = []
+        for call in calls:
+            requests = self.in_progress.pop(call)
+            new.slots += in_order(asked.slot for asked in requests)
+            made += self._generated(call, requests, busy)
+        for requests, generation in made:
+            busy.inside("policy", generation.inside_seconds)
+            charge_generation(requests, generation, self._policy.num_parameters)
+            new.add(requests, generation)
+        return new
+
+    def close(self) -> None:
+        """End the threads; calls in progress are not awaited."""
+        self._executor.shutdown(wait=False, cancel_futures=True)
+
+    def _call(self, requests: Sequence[PendingRequest]) -> Future[Generation]:
+        """Begin one call."""
+        sent = [asked.request for asked in requests if asked.copy is None]
+        if not sent:
+            nothing: Future[Generation] = Future()
+            nothing.set_result(Generation([], [], 0.0))
+            return nothing
+        return self._executor.submit(generate, self._policy, sent)
+
+    def _generated(
+        self, call: Future[Generation], requests: list[PendingRequest], busy: Stopwatch
+    ) -> list[tuple[list[PendingRequest], Generation]]:
+        """What a finished call returned, with its requests.
+
+        If the call broke the policy's contract, the policy is called again for each question, so
+        that only the question at fault fails. No question is charged for the broken call.
+        """
+        try:
+            return [(requests, call.result())]
+        except GeneratorContractError as error:
+            slots = in_order(asked.slot for asked in requests)
+            if len(slots) == 1:
+                slots[0].failure = str(error)
+                return []
+        made: list[tuple[list[PendingRequest], Generation]] = []
+        for slot in slots:
+            own = [asked for asked in requests if asked.slot is slot]
+            with busy("policy"):
+                again = self._call(own)
+            made += self._generated(again, own, busy)
+        return made

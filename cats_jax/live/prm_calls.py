@@ -1,0 +1,88 @@
+"""Calls of the PRM: each scores the newest steps of candidates, perhaps of many questions."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+from ..errors import ScorerContractError
+from ..protocols import Path, Question, Scoring, StepScorer
+from .accounting import charge_scoring
+from .calls import executor_for, score
+from .live_paths import LivePaths
+from .new_candidates import NewCandidate, NewCandidates
+from .slots import Slot, in_order
+from .timings import Stopwatch
+
+
+class PRMCalls:
+    """Calls of the PRM in progress, with their candidates.
+
+    Attributes:
+        in_progress: candidates of each call, with those that need no score.
+        live: what the PRM may forget.
+    """
+
+    def __init__(self, scorer: StepScorer, most: int) -> None:
+        """No call yet; at most `most` at a time."""
+        self._scorer = scorer
+        self._executor = executor_for(scorer, most)
+        self.in_progress: dict[Future[Scoring], NewCandidates] = {}
+        self.live = LivePaths(scorer)
+
+    def slots(self) -> set[Slot]:
+        """Slots with a call in progress."""
+        return {slot for new in self.in_progress.values() for slot in new.slots}
+
+    def begin(self, new: NewCandidates, busy: Stopwatch) -> None:
+        """Begin the call for `new.to_score`."""
+        with busy("prm"):
+            self.live.tell()
+            call = self._executor.submit(score, self._scorer, *_paths(new.to_score))
+            self.in_progress[call] = new
+
+    def finish(self, done: Collection[Future[Any]], busy: Stopwatch) -> list[NewCandidates]:
+        """Give candidates the scores of the calls in `done`, and charge for them."""
+        finished = [call for call in self.in_progress if call in done]
+        return [self._scored(call, busy) for call in finished]
+
+    def close(self) -> None:
+        """End the threads; calls in progress are not awaited."""
+        self._executor.shutdown(wait=False, cancel_futures=True)
+
+    def _scored(self, call: Future[Scoring], busy: Stopwatch) -> NewCandidates:
+        """The candidates of a finished call, with their scores.
+
+        If the call broke the PRM's contract, the questions are scored one by one, so that only
+        the question at fault fails.
+        """
+        new = self.in_progress.pop(call)
+        try:
+            self._add(call.result(), new.to_score, busy)
+        except ScorerContractError:
+            for slot in in_order(each.slot for each in new.to_score):
+                own = [each for each in new.to_score if each.slot is slot]
+                try:
+                    with busy("prm"):
+                        scoring = score(self._scorer, *_paths(own))
+                    self._add(scoring, own, busy)
+                except ScorerContractError as error:
+                    slot.failure = str(error)
+        return new
+
+    def _add(self, scoring: Scoring, scored: Sequence[NewCandidate], busy: Stopwatch) -> None:
+        busy.inside("prm", scoring.inside_seconds)
+        charge_scoring(scored, scoring, self._scorer.num_parameters)
+        for new, value in zip(scored, scoring.scores, strict=True):
+            if value is None:
+                new.slot.tree.refuse(new.candidate)
+            else:
+                for candidate in new.slot.of_equal_text(new.candidate):
+                    candidate.score = float(value)
+
+
+def _paths(wanted: Sequence[NewCandidate]) -> tuple[list[Question], list[Path]]:
+    trees = [new.slot.tree for new in wanted]
+    paths = [tree.path(new.candidate.id) for tree, new in zip(trees, wanted, strict=True)]
+    return [tree.question for tree in trees], paths

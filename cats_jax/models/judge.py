@@ -1,0 +1,240 @@
+"""A language model as judge: it writes a critique of each step, and its verdict is the score.
+
+The writer is any policy of this package, on transformers, vLLM or behind a server. A step's score
+is the mean over its critiques, see `Verdict`. What each step is asked with, and how this differs
+from published generative verifiers, stands in `prm.judge_text` and at `prm.format.JUDGE_CRITIQUE`.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+
+from ..errors import (
+    BadInputError,
+    GeneratorContractError,
+    PathTooLongError,
+    RunStoppedError,
+    ScorerContractError,
+)
+from ..live.calls import generate
+from ..live.seeds import stable_seed
+from ..protocols import (
+    Path,
+    Question,
+    Scoring,
+    StepGenerator,
+    StepRequest,
+    StepSample,
+    TokenUsage,
+    shared_seconds,
+)
+from .prm.format import PRMFormat
+from .prm.judge_text import judge_text
+from .prm.newest_steps import broken, check_steps
+from .prm.verdict import Verdict
+
+REMEMBERED = 1 << 16
+"""Number of scores that are remembered by their text, the latest used."""
+
+PATIENCE = 16
+"""Number of critiques, all without a verdict, at which a run stops."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    score: float
+    usage: TokenUsage
+    seconds: float = 0.0
+
+
+class JudgeScorer:
+    """`StepScorer` that asks a language model for critiques.
+
+    A score is a function of its question's and its steps' texts: seeds follow from these alone.
+    Each distinct text is judged once in a call, and once as long as its score is remembered. A
+    question pays for a score that another search has left as if it had been judged for it, so that
+    the ledger does not depend on what ran before. `usage.computed` counts the tokens that went
+    through the model: those it read, and those it wrote but for the last of each critique. Tokens
+    that several critiques of a step begin with are computed once on transformers.
+
+    A critique without a verdict (nonsense, nothing, or text that was cut at `max_tokens` or at the
+    end of the context) has the score 0, the lowest, so that no text can gain by confusing the
+    judge.
+
+    Args:
+        judge: format with the layout "judge" and a `Verdict`.
+        writer: policy that writes at most the verdict's `max_tokens` in a request with `to_end`,
+            with the messages of `judge_policy_format`.
+        sparsity: shares of small weights in the whole model and in its last layer.
+
+    Attributes:
+        critiques, unread: numbers of critiques so far, and of those without a verdict.
+
+    Raises:
+        BadInputError: the format is none of a judge that writes.
+    """
+
+    def __init__(
+        self, judge: PRMFormat, writer: StepGenerator, sparsity: tuple[float, float] = (0.0, 0.0)
+    ):
+        if not isinstance(judge.read_out, Verdict):
+            raise BadInputError(
+                f"PRM format {judge.name!r} has no verdict to write: take one whose read_out has "
+                "the key verdict or pattern, such as judge-critique"
+            )
+        self._judge, self._verdict, self._writer = judge, judge.read_out, writer
+        self.name = writer.name
+        self.num_parameters = writer.num_parameters
+        self.sparsity_total, self.sparsity_last_layer = sparsity
+        self.critiques = self.unread = 0
+        self._known: OrderedDict[str, _Judged] = OrderedDict()
+        self._paid: dict[Question, set[str]] = {}
+
+    @property
+    def recomputed(self) -> int:
+        """As for `HuggingFaceGenerator`; 0 for a writer that does not count."""
+        return getattr(self._writer, "recomputed", 0)
+
+    @property
+    def note(self) -> str | None:
+        """How many critiques had no verdict; None if all had one."""
+        if not self.unread:
+            return None
+        return (
+            f"judge {self.name!r}: {self.unread} of {self.critiques} critiques had no verdict and "
+            "count as the score 0"
+        )
+
+    def keep_only(self, question: Question, paths: Sequence[Path]) -> None:
+        """Forgets what a question has paid for, once no path is left of it."""
+        if not paths:
+            self._paid.pop(question, None)
+
+    def count_tokens(self, question: Question, path: Path) -> int:
+        """Most tokens that a path can have as the judge reads it: one for each byte.
+
+        Raises:
+            ScorerContractError: a path without steps, a blank step, or a path longer than the
+                model's context.
+        """
+        check_steps(question, path, self.name)
+        asked = self._asked(question, path)
+        if not self._fits(asked):
+            reason = "the context has no room for the path"
+            broken(question, len(path) - 1, reason, self.name, PathTooLongError)
+        return len(asked.text.encode())
+
+    def score(self, questions: Sequence[Question], paths: Sequence[Path]) -> Scoring:
+        """Scores the last step of each path in one call of the writer; see `StepScorer.score`.
+
+        Raises:
+            ValueError: not one question per path.
+            ScorerContractError: a path without steps, or a blank step (before any work), or the
+                writer broke its own contract.
+            RunStoppedError: none of the first critiques had a verdict.
+        """
+        asked = []
+        for question, path in zip(questions, paths, strict=True):
+            check_steps(question, path, self.name)
+            asked.append(self._asked(question, path))
+        distinct = {each.id: each for each in asked}
+        new = [each for each in distinct.values() if each.id not in self._known]
+        judged = self._write([each for each in new if self._fits(each)])
+        # Here, too, because what is remembered is bounded.
+        judged |= {key: self._known[key] for key in distinct if key in self._known}
+        inside = sum(judged[each.id].seconds for each in new if each.id in judged)
+        scores: list[float | None] = []
+        usage, seconds = [], []
+        fresh = {each.id for each in new}
+        for question, each in zip(questions, asked, strict=True):
+            found = judged.get(each.id)
+            scores.append(None if found is None else found.score)
+            usage.append(TokenUsage() if found is None else self._charged(question, each.id, found))
+            seconds.append(found.seconds if found is not None and each.id in fresh else 0.0)
+            fresh.discard(each.id)
+        self._remember(judged)
+        return Scoring(scores, usage, inside, seconds)
+
+    def _asked(self, question: Question, path: Path) -> Question:
+        """The question to the writer, whose id is the digest of its text."""
+        text = judge_text(self._judge, question.text, [step.text for step in path])
+        return Question(blake2b(text.encode(), digest_size=16).hexdigest(), text)
+
+    def _fits(self, asked: Question) -> bool:
+        try:
+            self._writer.check_question(asked)
+        except BadInputError:
+            return False
+        return True
+
+    def _write(self, asked: Sequence[Question]) -> dict[str, _Judged]:
+        """Judges texts in one call."""
+        if not asked:
+            return {}
+        verdict = self._verdict
+        requests = [
+            StepRequest(
+                question=each,
+                path=(),
+                seeds=tuple(stable_seed("judge", each.id, i) for i in range(verdict.samples)),
+                temperature=float(verdict.temperature),
+                top_p=1.0,
+                top_k=0,
+                to_end=True,
+            )
+            for each in asked
+        ]
+        try:
+            made = generate(self._writer, requests)
+        except GeneratorContractError as error:
+            raise ScorerContractError(f"judge {self.name!r}: {error}") from error
+        finally:
+            for each in asked:
+                self._writer.keep_only(each, ())
+        scores = [[self._score_of(sample) for sample in samples] for samples in made.samples]
+        self._count(scores)
+        seconds = made.seconds or shared_seconds(made.usage, made.inside_seconds)
+        return {
+            each.id: _Judged(
+                sum(score or 0.0 for score in own) / len(own),
+                TokenUsage(computed=usage.computed, cached=usage.cached),
+                spent,
+            )
+            for each, own, usage, spent in zip(asked, scores, made.usage, seconds, strict=True)
+        }
+
+    def _score_of(self, sample: StepSample) -> float | None:
+        return self._verdict.read(sample.step.text) if sample.finish == "end" else None
+
+    def _count(self, scores: Sequence[Sequence[float | None]]) -> None:
+        """Counts critiques without a verdict, and reports the first ones."""
+        before = self.unread
+        self.critiques += sum(map(len, scores))
+        self.unread += sum(own.count(None) for own in scores)
+        if self.unread == self.critiques >= PATIENCE:
+            raise RunStoppedError(
+                f"judge {self.name!r}: none of the first {self.critiques} critiques ends with a "
+                f"verdict in the form that {self._judge.name!r} asks for: raise max_tokens (now "
+                f"{self._verdict.max_tokens}), change the prompt, or take another model"
+            )
+        if self.unread and not before:
+            warnings.warn(f"{self.note}", stacklevel=2)
+
+    def _charged(self, question: Question, key: str, judged: _Judged) -> TokenUsage:
+        """What a question pays: a score that it has paid for is cached."""
+        paid = self._paid.setdefault(question, set())
+        if key not in paid:
+            paid.add(key)
+            return judged.usage
+        return TokenUsage(cached=judged.usage.computed + judged.usage.cached)
+
+    def _remember(self, judged: dict[str, _Judged]) -> None:
+        for key, value in judged.items():
+            self._known[key] = value
+            self._known.move_to_end(key)
+        while len(self._known) > REMEMBERED:
+            self._known.popitem(last=False)

@@ -1,0 +1,103 @@
+"""What a language model as judge reads: question and path in the places of a prompt.
+
+Question and steps are hostile text. Each stands between two tags, and nothing in it can make such
+a tag. A line that the judge's read-out would take for a verdict gets a bar before it, so that a
+judge that repeats what it has read states no verdict. Names of special tokens in it are encoded as
+ordinary text, as in every prompt.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ...errors import BadInputError
+from ..prompts.chat import Ids
+from ..prompts.policy_encoder import PromptEncoder
+from ..prompts.policy_format import POLICY_FORMATS, PolicyFormat
+from .format import PRMFormat, TokenPair
+from .verdict import BAR, Verdict
+
+_PLACES = re.compile(r"\{(question|path|step)\}")
+_TAGS = re.compile(r"<(?=[\s/]{0,8}(?:question|step))", re.IGNORECASE)
+
+
+def judge_text(prm_format: PRMFormat, question: str, steps: Sequence[str]) -> str:
+    """The user's message for the newest of some steps.
+
+    Args:
+        prm_format: format with the layout "judge".
+        question: text of the question.
+        steps: texts of the steps, one or more.
+    """
+    tags = [f"step_{number}" for number in range(1, len(steps) + 1)]
+    parts = [_fenced(prm_format, *each) for each in zip(tags, steps, strict=True)]
+    texts = {
+        "question": _fenced(prm_format, "question", question),
+        "path": "\n".join(parts),
+        "step": parts[-1],
+    }
+    # In one pass: inserted texts are not searched for places.
+    return _PLACES.sub(lambda place: texts[place[1]], prm_format.prompt)
+
+
+def _fenced(prm_format: PRMFormat, tag: str, text: str) -> str:
+    text = _TAGS.sub("&lt;", text)
+    verdict = prm_format.read_out
+    if isinstance(verdict, Verdict):
+        shown = [
+            line if verdict.of_line(line) is None else f"{BAR} {line}" for line in text.split("\n")
+        ]
+        text = "\n".join(shown)
+    return f"<{tag}>\n{text}\n</{tag}>"
+
+
+def judge_policy_format(prm_format: PRMFormat) -> PolicyFormat:
+    """The policy format of a judge: the message as it is, and all families' end tokens."""
+    ends = (token for known in POLICY_FORMATS.values() for token in known.end_tokens)
+    return PolicyFormat(
+        prm_format.name, system=prm_format.system, end_tokens=tuple(dict.fromkeys(ends))
+    )
+
+
+class JudgeEncoder:
+    """Prompts of a judge whose score is the probability of its next token, as ids.
+
+    Args:
+        prm_format: format with the layout "judge" and two tokens as read-out.
+        tokenizer: the model's transformers tokenizer.
+        single: function from a token's name or text to its id; raises BadInputError.
+
+    Attributes:
+        tag_id: id of the last token of every prompt, at which the score is read.
+        pair_ids: ids of the positive and the negative token.
+
+    Raises:
+        BadInputError: the format does not fit the tokenizer, or is that of a judge that writes.
+    """
+
+    def __init__(self, prm_format: PRMFormat, tokenizer: Any, single: Callable[[str], int]):
+        pair = prm_format.read_out
+        if isinstance(pair, Verdict) or not isinstance(pair, TokenPair):
+            raise BadInputError(
+                f"PRM format {prm_format.name!r} is that of a judge that writes critiques: load it "
+                "by ModelFolders().prm, or make a JudgeScorer of a policy"
+            )
+        self._format = prm_format
+        self._prompts = PromptEncoder(judge_policy_format(prm_format), tokenizer)
+        if not self._prompts.opening:
+            raise BadInputError(
+                f"PRM format {prm_format.name!r} does not fit the tokenizer: its chat template "
+                "does not begin with a special token"
+            )
+        self.pair_ids = (single(pair.positive), single(pair.negative))
+        if self.pair_ids[0] == self.pair_ids[1]:
+            raise BadInputError(f"PRM format {prm_format.name!r}: both words are one token")
+        self.tag_id = self._prompts.prompt_ids("?")[-1]
+
+    def chunks(self, question: str, steps: Sequence[str]) -> list[Ids]:
+        """The ids of a prompt in two chunks: what all prompts begin with, and the rest."""
+        ids = self._prompts.prompt_ids(judge_text(self._format, question, steps))
+        begin = len(self._prompts.opening)
+        return [ids[:begin], ids[begin:]]

@@ -1,0 +1,154 @@
+"""Read-outs of two words: by their probabilities, or from a critique that the model writes.
+
+A critique is text of a language model that has read hostile text, so the rules of reading bound
+time: one line of bounded length is read, by a pattern that can't run for long.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from ...errors import BadInputError, quoted
+
+MAX_LINE = 120
+"""Most characters of a line that states a verdict; a longer one states none."""
+
+BAR = "|"
+"""What stands before a line that a judge has only been shown; such a line states no verdict."""
+
+MAX_PATTERN = 200
+"""Most characters of a pattern."""
+
+MAX_TOKENS = 1 << 15
+"""Largest limit for the tokens of a critique."""
+
+MAX_SAMPLES = 64
+"""Most critiques of a step."""
+
+# Matching takes at most about MAX_LINE**3 / 6 * 2**3 steps with so many repetitions and choices.
+_MAX_REPEATS, _MAX_CHOICES = 3, 6
+
+_EMPHASIS = str.maketrans("", "", "*_`#")
+_NUMBER = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
+
+
+@dataclass(frozen=True, slots=True)
+class TokenPair:
+    """Read-out of a causal model: the softmax over the logits of two tokens.
+
+    Attributes:
+        positive: the token whose probability is the score.
+        negative: the other token.
+    """
+
+    positive: str
+    negative: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict(TokenPair):
+    r"""Read-out of a judge that writes: the verdict on the last line of its critique.
+
+    The score of a critique is 1 for the positive word, 0 for the negative one, and for a number the
+    number over `scale`. A critique without such a line has none. Only the last line that is not
+    blank is read, so that a judge may quote what it likes before it.
+
+    Attributes:
+        positive, negative: the two words, in any case.
+        verdict: how the last line begins, in any case and without marks of emphasis, such as
+            "Judgement:"; the rest of the line is the word or the number.
+        pattern: regular expression in place of `verdict`, matched at the beginning of the last
+            line; its one group is the word or the number.
+        scale: the number that stands for the score 1; 0: a number is no verdict.
+        max_tokens: largest number of tokens of a critique; a longer one is cut and has no verdict.
+        temperature: temperature of sampling, in [0, 2]; 0 is greedy.
+        samples: number of critiques whose scores are averaged.
+
+    Raises:
+        BadInputError: a value breaks its rule.
+    """
+
+    verdict: str = ""
+    pattern: str = ""
+    scale: int = 0
+    max_tokens: int = 1024
+    temperature: float = 0.0
+    samples: int = 1
+
+    def __post_init__(self) -> None:
+        for name, most in (("max_tokens", MAX_TOKENS), ("samples", MAX_SAMPLES)):
+            if not 1 <= getattr(self, name) <= most:
+                self._refuse(name, f"must be a number from 1 to {most}")
+        warm = self.temperature
+        if isinstance(warm, bool) or not isinstance(warm, int | float) or not 0 <= warm <= 2:
+            self._refuse("temperature", "must be a number from 0 to 2")
+        if self.samples > 1 and not warm:
+            self._refuse("samples", "are equal at temperature 0: give a temperature, or 1 sample")
+        if not self.positive.strip() or _word(self.positive) == _word(self.negative):
+            self._refuse("positive", f"must be another word than negative={self.negative!r}")
+        if bool(self.verdict) == bool(self.pattern):
+            self._refuse("verdict", "or pattern: give one of them")
+        if self.verdict and (not self.verdict.strip() or len(self.verdict.splitlines()) > 1):
+            self._refuse("verdict", "must be the beginning of one line, such as 'Judgement:'")
+        if len(self.verdict) >= MAX_LINE:
+            self._refuse("verdict", f"must have fewer than {MAX_LINE} characters")
+        if self.pattern and (fault := _fault_of_pattern(self.pattern)) is not None:
+            self._refuse("pattern", fault)
+
+    def read(self, critique: str) -> float | None:
+        """The score of a whole critique, in [0, 1]; None without a verdict."""
+        return self.of_line(critique.rstrip().rpartition("\n")[2])
+
+    def of_line(self, line: str) -> float | None:
+        """The score that one line states, in [0, 1]; None if it states none."""
+        line = line.strip()
+        if len(line) > MAX_LINE or line.startswith(BAR):
+            return None
+        if self.pattern:
+            match = re.match(self.pattern, line)
+            return None if match is None else self._value(match[1] or "")
+        line = line.translate(_EMPHASIS).strip()
+        begin = re.match(re.escape(self.verdict.translate(_EMPHASIS).strip()), line, re.IGNORECASE)
+        return None if begin is None else self._value(line[begin.end() :])
+
+    def _value(self, said: str) -> float | None:
+        said = _word(said)
+        for word, score in ((self.positive, 1.0), (self.negative, 0.0)):
+            if said == _word(word):
+                return score
+        if not self.scale or _NUMBER.fullmatch(said) is None:
+            return None
+        score = float(said) / self.scale
+        return score if score <= 1.0 else None
+
+    def _refuse(self, key: str, rule: str) -> None:
+        raise BadInputError(f"read_out: {key}={quoted(getattr(self, key))} {rule}")
+
+
+def _word(text: str) -> str:
+    return text.strip(" \t.,!\"'").casefold()
+
+
+def _fault_of_pattern(pattern: str) -> str | None:
+    """The rule that a pattern breaks, or None.
+
+    A repeated group, a group that is referred to, and many repetitions or choices could take
+    exponential time on a text that is made for it.
+    """
+    if len(pattern) > MAX_PATTERN:
+        return f"must have at most {MAX_PATTERN} characters"
+    plain = re.sub(r"\\.", "x", pattern.replace("(?:", "("))
+    if "(?" in plain or re.search(r"\\[1-9]", pattern) or re.search(r"\)[*+{]", plain):
+        return "must have no group that is repeated, named or referred to, and no (?...) but (?:"
+    repeats, choices = (sum(map(plain.count, marks)) for marks in ("*+{", "*+{?|"))
+    if repeats > _MAX_REPEATS or choices > _MAX_CHOICES:
+        return (
+            f"must have at most {_MAX_REPEATS} of * + {{, and at most {_MAX_CHOICES} of these and "
+            "of ? |"
+        )
+    try:
+        groups = re.compile(pattern).groups
+    except (re.error, OverflowError, RecursionError) as error:
+        return f"is no regular expression ({error})"
+    return None if groups == 1 else f"must have one group, and has {groups}"

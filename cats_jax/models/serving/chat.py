@@ -1,0 +1,378 @@
+"""The policy on an endpoint of OpenAI's chat completions, which knows texts and no token ids.
+
+A step has made-up ids: its text, with separator and blank lines, is cut into as many parts as the
+step has tokens, and the id of a part is the number whose bytes are 1 and the part's UTF-8. Steps of
+different texts thus have different ids, a step has as many ids as tokens, and the ids of a path
+give back its text, see `path_text`. No model reads them: PRMs read texts.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from ...errors import BadInputError, GeneratorContractError
+from ...protocols import (
+    Answer,
+    AnswerGeneration,
+    Finish,
+    Generation,
+    Path,
+    Question,
+    Step,
+    StepRequest,
+    StepSample,
+    TokenUsage,
+    total_usage,
+)
+from ...specs.models import PolicySpec
+from ..prompts.policy_format import choose_format
+from ..prompts.step_text import check_parameters, without_beginning
+from .chat_endpoint import ChatEndpoint, ChatReply
+from .http_engine import RefusedError
+from .shared_time import SharedTime
+
+_CONTINUE = {"continue_final_message": True, "add_generation_prompt": False}
+"""How vLLM, SGLang and others are asked to continue a turn; OpenRouter and others do so anyway."""
+
+_TELL_STOP = {"include_stop_str_in_output": True, "no_stop_trim": True}
+"""How vLLM and SGLang are asked to leave a stop text in the sample."""
+
+_NO_CHOICES = (400, 422)
+"""Statuses by which endpoints refuse a parameter, such as n."""
+
+_OF_QUESTION = (*_NO_CHOICES, 413)
+"""Statuses by which endpoints refuse one question, such as one that is too long."""
+
+_ASKED, _BEGUN, _REST, _STOP = "Write the days of the week.", "Monday Tuesday Wednes", "day", "Fri"
+"""What the probe asks, the half word that is to be continued, its other half, and a stop text."""
+
+
+class ChatPolicy:
+    """`AnswerGenerator` on a `ChatEndpoint`.
+
+    Whole answers are one request, or one for each sample where the endpoint does not honour `n`.
+    A step continues the assistant's turn, if the endpoint does that: it is asked once, at the
+    start, to complete half a word. Steps are cut at the separator here. Where the endpoint tells
+    that it has stopped there, it is asked to stop, which saves what follows.
+
+    Args:
+        endpoint: the endpoint.
+        format, step_separator, max_step_tokens, max_answer_tokens: as in `StepPolicy`; "auto" is
+            the format "chat". `max_step_tokens` limits steps that are sampled by themselves.
+
+    Attributes:
+        found: what the endpoint can do, in one line.
+        whole_only: why no single steps can be sampled; None if they can.
+
+    Raises:
+        BadInputError: the format is unknown, or the endpoint refuses the first request.
+        RunStoppedError: it does not answer.
+    """
+
+    concurrent = True
+    reads_system = True
+    num_parameters = 0
+
+    def __init__(
+        self,
+        endpoint: ChatEndpoint,
+        *,
+        format: str = "auto",
+        step_separator: str | None = None,
+        max_step_tokens: int = 256,
+        max_answer_tokens: int = 2048,
+    ):
+        self._endpoint = endpoint
+        self._format = choose_format(format, ())
+        self._separator = step_separator or self._format.step_separator
+        self._max_step_tokens = max_step_tokens
+        self._max_answer_tokens = max_answer_tokens
+        self.name = endpoint.model
+        self._time = SharedTime()
+        self._honours_n = True
+        self._continues, self._stops = self._probe()
+        self.whole_only: str | None = None
+        steps = "and single steps by continuation"
+        if not self._continues:
+            self.whole_only = (
+                f"server {endpoint.url} does not continue an assistant's turn, so that "
+                f"{self.name!r} samples whole answers only: take strategies that keep all paths, "
+                "without budget, max_tokens and max_seconds, or another endpoint"
+            )
+            steps = "only: it does not continue an assistant's turn"
+        elif not self._stops:
+            steps += ", each to max_step_tokens: it does not tell that it has stopped at a text"
+        self.found = f"policy {self.name!r} at {endpoint.url}: whole answers {steps}"
+
+    def check_question(self, question: Question) -> None:
+        """Does nothing: an endpoint does not tell its context, and refuses what is too long."""
+
+    def keep_only(self, question: Question, paths: Sequence[Path]) -> None:
+        """Does nothing: a cache is the endpoint's."""
+
+    def generate(self, requests: Sequence[StepRequest]) -> Generation:
+        """Sample every request; see `StepGenerator.generate`.
+
+        `usage[i].generated` are the endpoint's counts, also of text behind a step. A step has the
+        part of its sample's tokens that its text is of the sample's, by bytes. Log-probabilities
+        are None.
+
+        Raises:
+            GeneratorContractError: the endpoint can't sample steps, or refuses the question.
+            BadInputError: it refuses all requests, or a sampling parameter is outside its range.
+            RunStoppedError: see `ChatEndpoint.ask`.
+        """
+        sampled, usage, seconds = self._sample(requests, whole=False)
+        samples = [
+            [self._step_sample(each, to_end=request.to_end) for each in row]
+            for request, row in zip(requests, sampled, strict=True)
+        ]
+        return Generation(samples, usage, seconds)
+
+    def generate_answers(self, requests: Sequence[StepRequest], max_depth: int) -> AnswerGeneration:
+        """Sample whole answers; see `AnswerGenerator`.
+
+        Steps are not cut at `max_step_tokens`, because only the endpoint counts tokens. Where it
+        does not continue turns, an answer that is cut at `max_answer_tokens` ends with "length".
+
+        Raises:
+            GeneratorContractError, BadInputError, RunStoppedError: see `generate`.
+        """
+        sampled, usage, seconds = self._sample(requests, whole=True)
+        answers = [
+            [self._answer(each, max_depth - len(request.path)) for each in row]
+            for request, row in zip(requests, sampled, strict=True)
+        ]
+        return AnswerGeneration(answers, usage, seconds)
+
+    def _sample(
+        self, requests: Sequence[StepRequest], *, whole: bool
+    ) -> tuple[list[list[_Sampled]], list[TokenUsage], float]:
+        """Samples of every request, in order of their seeds, what each costs, and seconds."""
+        for request in requests:
+            check_parameters(request)
+            if self.whole_only and (request.path or not (whole or request.to_end)):
+                raise GeneratorContractError(self.whole_only, question_id=request.question.id)
+        bodies = [self._body(request, whole=whole) for request in requests]
+        greedy = [request.temperature == 0 for request in requests]
+        seeds = [r.seeds[:1] if once else r.seeds for r, once in zip(requests, greedy, strict=True)]
+        with self._time.call(max(1, sum(map(len, seeds)))) as share:
+            try:
+                replies = self._ask(bodies, seeds)
+            except RefusedError as error:
+                if error.status in _OF_QUESTION:
+                    raise GeneratorContractError(str(error)) from error
+                raise
+        sampled = [[sample for reply in row for sample in _sampled(reply)] for row in replies]
+        usage = [total_usage([_usage(reply) for reply in row]) for row in replies]
+        sampled = [
+            row * len(request.seeds) if once else row
+            for request, row, once in zip(requests, sampled, greedy, strict=True)
+        ]
+        return sampled, usage, share.seconds
+
+    def _ask(
+        self, bodies: Sequence[dict[str, Any]], seeds: Sequence[Sequence[int]]
+    ) -> list[list[ChatReply]]:
+        """The replies with all samples of each body."""
+        several = [i for i, each in enumerate(seeds) if len(each) > 1 and self._honours_n]
+        together = self._endpoint.each(
+            lambda i, at: self._together(bodies[i], seeds[i], at), several
+        )
+        replies: list[list[ChatReply]] = [[] for _ in bodies]
+        for i, reply in zip(several, together, strict=True):
+            replies[i] += [] if reply is None else [reply]
+        missing = [
+            (i, seed)
+            for i, each in enumerate(seeds)
+            for seed in each[sum(len(reply.samples) for reply in replies[i]) :]
+        ]
+        alone = self._endpoint.each(
+            lambda it, at: self._reply({**bodies[it[0]], "seed": _short(it[1])}, at), missing
+        )
+        for (i, _), reply in zip(missing, alone, strict=True):
+            replies[i].append(reply)
+        return replies
+
+    def _together(
+        self, body: dict[str, Any], seeds: Sequence[int], asked_at: float
+    ) -> ChatReply | None:
+        """All samples in one request, as many as the endpoint gives."""
+        try:
+            reply = self._reply({**body, "seed": _short(seeds[0]), "n": len(seeds)}, asked_at)
+        except RefusedError as error:
+            if error.status not in _NO_CHOICES:
+                raise
+            reply = None  # a request for one sample tells whether n was the reason
+        if reply is None or len(reply.samples) < len(seeds):
+            self._honours_n = False
+        return reply
+
+    def _reply(self, body: dict[str, Any], asked_at: float) -> ChatReply:
+        """The reply to a request; asked again without stop if a sample stopped before a step.
+
+        Some chat templates take blank lines off the end of a turn, which is then continued by them.
+        """
+        reply = self._endpoint.ask(body, asked_at)
+        stopped = [text for text, _ in reply.samples if self._separator in text]
+        if "stop" not in body or all(text.strip() for text in stopped):
+            return reply
+        body = {key: value for key, value in body.items() if key not in ("stop", *_TELL_STOP)}
+        again = self._endpoint.ask(body, asked_at)
+        counts = (first + second for first, second in zip(reply[1:], again[1:], strict=True))
+        return ChatReply(again.samples, *counts)
+
+    def _body(self, request: StepRequest, *, whole: bool) -> dict[str, Any]:
+        limit = self._max_answer_tokens if whole or request.to_end else self._max_step_tokens
+        body: dict[str, Any] = {
+            "messages": self._messages(request.question, path_text(request.path)),
+            "temperature": request.temperature,
+            "top_p": request.top_p,
+            "max_tokens": max(limit, self._max_step_tokens) if whole else limit,
+        }
+        if request.top_k:
+            body["top_k"] = request.top_k
+        if request.path:
+            body |= _CONTINUE
+        if self._stops and not (whole or request.to_end):
+            body |= {"stop": [self._separator], **_TELL_STOP}
+        return body
+
+    def _messages(self, question: Question, begun: str) -> list[dict[str, str]]:
+        system = self._format.system if question.system is None else question.system
+        text = self._format.prompt.replace("{question}", question.text)
+        texts = (("system", system), ("user", text), ("assistant", begun))
+        return [{"role": role, "content": content} for role, content in texts if content]
+
+    def _probe(self) -> tuple[bool, bool]:
+        """Whether the endpoint continues a turn, and whether it tells that it stopped at a text."""
+        turns = [{"role": "user", "content": _ASKED}, {"role": "assistant", "content": _BEGUN}]
+        body = {"messages": turns, "max_tokens": 16, "temperature": 0.0, "stop": [_STOP]}
+        try:
+            reply = self._endpoint.ask(body | _CONTINUE | _TELL_STOP, time.monotonic())
+        except RefusedError as error:
+            if error.status not in _NO_CHOICES:
+                raise
+            return False, False
+        text = reply.samples[0][0]
+        return text.startswith(_REST), text.rstrip().endswith(_STOP)
+
+    def _step_sample(self, sampled: _Sampled, *, to_end: bool) -> StepSample:
+        steps, rest = ([], "") if to_end else split_steps(sampled.text, self._separator)
+        ended = sampled.finish == "end" and not self._stops
+        if len(steps) > 1 or (steps and not (ended and not rest.strip())):
+            return self._piece(steps[0], "step", sampled)
+        return self._piece(sampled.text, sampled.finish, sampled)
+
+    def _answer(self, sampled: _Sampled, max_steps: int) -> Answer:
+        steps, rest = split_steps(sampled.text, self._separator)
+        if len(steps) >= max_steps:
+            steps, rest = steps[: max_steps - 1], "".join(steps[max_steps - 1 :]) + rest
+        # The rest of an answer that was cut may still become a step.
+        continued = sampled.finish == "length" and self._continues and len(steps) > 0
+        if not continued and steps and not rest.strip():
+            rest = steps.pop() + rest
+        pieces: list[tuple[str, Finish]] = [(step, "step") for step in steps]
+        if not continued:
+            pieces.append((rest, sampled.finish))
+        return tuple(self._piece(raw, finish, sampled) for raw, finish in pieces)
+
+    def _piece(self, raw: str, finish: Finish, sampled: _Sampled) -> StepSample:
+        size, whole = len(raw.encode()), len(sampled.text.encode())
+        count = sampled.tokens * size // whole if whole else sampled.tokens
+        text = without_beginning(raw, self._separator)
+        if finish != "length":
+            text = text.removesuffix(self._separator)
+        return StepSample(Step(text, text_ids(raw, max(1, count))), finish, None)
+
+
+class _Sampled(NamedTuple):
+    """Text of a sample, why it finished, and its share of the sampled tokens."""
+
+    text: str
+    finish: Finish
+    tokens: int
+
+
+def chat_policy(spec: PolicySpec, **server: Any) -> ChatPolicy:
+    """The policy of a recipe with `chat: true`; `server` are further settings of `ChatEndpoint`.
+
+    Raises:
+        BadInputError, RunStoppedError: see `ChatEndpoint` and `ChatPolicy`.
+    """
+    if not spec.chat:
+        raise BadInputError("policy: leave path out and set chat: true, backend and served_name")
+    endpoint = ChatEndpoint(
+        spec.backend,
+        str(spec.served_name),
+        price=spec.price,
+        max_cost=spec.max_cost,
+        max_requests_per_minute=spec.max_requests_per_minute,
+        replies=spec.replies,
+        api_key_env=spec.api_key_env,
+        **server,
+    )
+    return ChatPolicy(
+        endpoint,
+        format=spec.format,
+        step_separator=spec.step_separator,
+        max_step_tokens=spec.max_step_tokens,
+        max_answer_tokens=spec.max_answer_tokens,
+    )
+
+
+def split_steps(text: str, separator: str) -> tuple[list[str], str]:
+    """The steps of a text that a separator closes, each with all its characters, and the rest.
+
+    A step closes at the first separator after something that is not blank.
+    """
+    steps: list[str] = []
+    start = at = 0
+    while (at := text.find(separator, at)) >= 0:
+        at += len(separator)
+        if text[start : at - len(separator)].strip():
+            steps.append(text[start:at])
+            start = at
+    return steps, text[start:]
+
+
+def text_ids(text: str, count: int) -> tuple[int, ...]:
+    """So many made-up ids of a text, `[count]`; `path_text` has the text of these ids."""
+    data = text.encode()
+    places = [len(data) * i // count for i in range(count + 1)]
+    return tuple(
+        int.from_bytes(b"\1" + data[start:end], "big") for start, end in itertools.pairwise(places)
+    )
+
+
+def path_text(path: Path) -> str:
+    """The text of a path as it was sampled, with separators and blank lines."""
+    ids = (each for step in path for each in step.token_ids)
+    return b"".join(each.to_bytes(each.bit_length() // 8 + 1, "big")[1:] for each in ids).decode()
+
+
+def _sampled(reply: ChatReply) -> list[_Sampled]:
+    """The samples of a reply, which share its tokens by the bytes of their texts."""
+    sizes = [len(text.encode()) for text, _ in reply.samples]
+    total = sum(sizes) or 1
+    ends = [reply.completion * end // total for end in itertools.accumulate(sizes, initial=0)]
+    return [
+        _Sampled(text, "end" if finish == "stop" else "length", end - start)
+        for (text, finish), (start, end) in zip(
+            reply.samples, itertools.pairwise(ends), strict=True
+        )
+    ]
+
+
+def _usage(reply: ChatReply) -> TokenUsage:
+    # The last token of a sample is sampled but not fed to the model.
+    fed = reply.prompt + max(0, reply.completion - len(reply.samples))
+    return TokenUsage(fed - reply.cached, reply.cached, reply.completion)
+
+
+def _short(seed: int) -> int:
+    """A seed of 31 bits, which every endpoint can read."""
+    return seed >> 33

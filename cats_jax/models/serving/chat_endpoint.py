@@ -1,0 +1,294 @@
+"""An endpoint of OpenAI's chat completions: texts in and out, paid for, and kept.
+
+What every such endpoint has is used: messages, `max_tokens`, `temperature`, `top_p`, `seed`, `n`,
+`finish_reason` and `usage`. Broken calls are repeated as by `http_engine.Server`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import pathlib
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+import httpx
+
+from ...errors import BadInputError, quoted
+from ...storage.durable import append, open_to_append, stopped, truncate, unwritable
+from ...storage.reading import bounded_lines, parse_json, reading
+from .http_engine import RefusedError, Server, TryAgainError, UnfitServerError
+from .spending import Pace, Spending
+
+_PATH = "/v1/chat/completions"
+
+_FRAME_TOKENS = 256
+"""Tokens that a chat template may add to the texts of a prompt, for the largest cost of a call."""
+
+_MOST_TOKENS = 1 << 31
+"""A count of tokens is below this."""
+
+_FREE = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+"""Errors of calls that never reached the endpoint."""
+
+_START = b'{"key": "'
+"""Beginning of each line of a file of replies."""
+
+_ENDS = {
+    **dict.fromkeys(("stop", "eos", "end_turn", "stop_sequence"), "stop"),
+    **dict.fromkeys(("length", "max_tokens", "content_filter"), "length"),
+}
+"""What endpoints call the end of a sample: by itself or at a stop text ("stop"), or cut."""
+
+_WANTED = (
+    "a policy with chat: true needs OpenAI's /v1/chat/completions with finish_reason and usage: "
+    "check backend and served_name, or take another endpoint"
+)
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class ChatReply(NamedTuple):
+    """The samples of one request, and the endpoint's own counts of tokens.
+
+    Attributes:
+        samples: (text, "stop" or "length") of each sample, at least one.
+        prompt, cached: tokens of the prompt, and how many of them came from a cache.
+        completion: sampled tokens of all samples together.
+    """
+
+    samples: tuple[tuple[str, str], ...]
+    prompt: int
+    cached: int
+    completion: int
+
+
+class ChatEndpoint(Server):
+    """Calls to one model behind `/v1/chat/completions`.
+
+    Args:
+        url: address of the endpoint, with or without "/v1".
+        model: name of the model there.
+        price, max_cost: see `Spending`; `max_cost` holds for all replies in `replies`, too.
+        max_requests_per_minute: see `Pace`.
+        replies: file of replies, see `Replies`; None: they are not kept.
+        server: `api_key_env`, `concurrency`, `timeout` and `patience` of the `Server`.
+
+    Raises:
+        BadInputError: the address or the file can't be used, or there is no key.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        model: str,
+        *,
+        price: Mapping[str, float] | None = None,
+        max_cost: float | None = None,
+        max_requests_per_minute: float | None = None,
+        replies: str | None = None,
+        **server: Any,
+    ):
+        super().__init__(url, model=model, context=0, **server)
+        self._spending = Spending(f"server {self.url}", price, max_cost)
+        self._pace = Pace(max_requests_per_minute)
+        self._replies = None if replies is None else kept_replies(replies)
+        for reply in () if self._replies is None else self._replies.all():
+            self._spending.spent += self._spending.cost(reply.prompt, reply.completion)
+
+    def each(self, function: Callable[[T, float], R], items: Iterable[T]) -> list[R]:
+        """The values of `function(item, asked_at)` for all items at a time, in order."""
+        asked_at = time.monotonic()
+        return list(self._pool.map(lambda item: function(item, asked_at), items))
+
+    def ask(self, body: dict[str, Any], asked_at: float) -> ChatReply:
+        """The reply to one request, from the file of replies if it is there.
+
+        Args:
+            body: JSON object to post; the model's name is added.
+            asked_at: time of the request, by `time.monotonic`.
+
+        Raises:
+            BadInputError: the endpoint refuses the request (`RefusedError`), or does not fit.
+            RunStoppedError: the endpoint gave no good reply for too long, or `max_cost` is reached.
+        """
+        key = hashlib.sha256(
+            json.dumps([self.url, self.model, body], sort_keys=True).encode()
+        ).hexdigest()
+        known = None if self._replies is None else self._replies.get(key)
+        if known is not None:
+            return known
+        found = self._post(_PATH, body, self._read, _WANTED, asked_at)
+        if self._replies is not None:
+            self._replies.add(key, found)
+        return found
+
+    def _check(self, model: str | None, context: int) -> str:
+        # Gateways list hundreds of models, or none: the first request tells.
+        return str(model)
+
+    def _post_once(
+        self, path: str, body: dict[str, Any], read: Callable[[Any, dict[str, Any]], T], hint: str
+    ) -> T:
+        self._pace.wait()
+        prompt = len(json.dumps(body["messages"]).encode()) + _FRAME_TOKENS
+        most = self._spending.cost(prompt, body.get("n", 1) * body["max_tokens"])
+        with self._spending.call(most) as bill:
+            # What may have been sampled may be charged, even if nothing whole arrives.
+            bill.cost = most
+
+            def booked(reply: Any, body: dict[str, Any]) -> T:
+                prompt, _, completion = _counts(reply, body)
+                bill.cost = self._spending.cost(prompt, completion)
+                return read(reply, body)
+
+            try:
+                return super()._post_once(path, body, booked, hint)
+            except (*_FREE, RefusedError, TryAgainError) as error:
+                if not isinstance(error, TryAgainError) or error.after is not None:
+                    bill.cost = 0.0
+                raise
+
+    def _read(self, reply: Any, body: dict[str, Any]) -> ChatReply:
+        samples = [self._sample(choice, body) for choice in reply["choices"][: body.get("n", 1)]]
+        if not samples:
+            raise ValueError("no choices")
+        return ChatReply(tuple(samples), *_counts(reply, body))
+
+    def _sample(self, choice: dict[str, Any], body: dict[str, Any]) -> tuple[str, str]:
+        finish = choice.get("finish_reason")
+        if finish is None:
+            raise UnfitServerError("does not say why an answer ended (finish_reason)")
+        text = choice["message"].get("content")
+        text = "" if text is None else text
+        if not isinstance(text, str):
+            raise TypeError(f"content is a {type(text).__name__}")
+        # vLLM and SGLang name the stop text in these entries, and others leave it in the text.
+        for told in (choice.get("stop_reason"), choice.get("matched_stop")):
+            if told in body.get("stop", ()) and not text.endswith(str(told)):
+                text += str(told)
+        if not isinstance(finish, str) or finish not in _ENDS:
+            raise ValueError(f"finish_reason is {quoted(finish)}")
+        # Lone surrogates are no text, and nothing that quotes the key is kept.
+        return self.masked(text.encode(errors="replace").decode()), _ENDS[finish]
+
+
+class Replies:
+    """A file of replies, a line each: a request that was answered once is not paid for again.
+
+    A run that was stopped thus continues with all that was paid for, and a repeated run gives the
+    same samples. Requests are known by a digest of address, model and body, which has the seed.
+
+    Raises:
+        BadInputError: the file can't be read or written.
+    """
+
+    def __init__(self, path: pathlib.Path):
+        self._path = path
+        self._lock = threading.Lock()
+        self._known: dict[str, ChatReply] = {}
+        try:
+            self._file = open_to_append(path)
+            # Closed, and unlocked, when nothing refers to this object any more.
+            self.close = weakref.finalize(self, os.close, self._file)
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            self.close()
+            raise BadInputError(
+                f"file of replies {str(path)!r} is in use by another process: wait for it, or give "
+                "each its own"
+            ) from error
+        except OSError as error:
+            raise unwritable(path, error) from error
+        try:
+            truncate(path, self._read())
+        except BaseException:
+            self.close()
+            raise
+
+    def _read(self) -> int:
+        """Take the replies of the file; returns the number of bytes of its whole lines."""
+        whole = 0
+        with reading(f"file of replies {str(self._path)!r}"):
+            for line in bounded_lines(self._path):
+                if line.endswith(b"\n"):
+                    self._take(parse_json(line))
+                    whole += len(line)
+                # A line that was cut off is dropped, and no other file's content is.
+                elif not line.startswith(_START) and not _START.startswith(line):
+                    raise ValueError("it is no file of replies")
+        return whole
+
+    def _take(self, entry: Any) -> None:
+        counts = [entry[name] for name in ("prompt", "cached", "completion")]
+        samples = tuple((str(text), str(finish)) for text, finish in entry["samples"])
+        if not samples or not all(finish in _ENDS for _, finish in samples):
+            raise ValueError("a sample is broken")
+        self._known[str(entry["key"])] = ChatReply(samples, *map(_count, counts))
+
+    def get(self, key: str) -> ChatReply | None:
+        """The reply to a request."""
+        return self._known.get(key)
+
+    def all(self) -> Iterable[ChatReply]:
+        """All replies."""
+        return self._known.values()
+
+    def add(self, key: str, reply: ChatReply) -> None:
+        """Keep a reply.
+
+        Raises:
+            RunStoppedError: the file can't be written any more.
+        """
+        line = json.dumps({"key": key, **reply._asdict()}).encode() + b"\n"
+        with self._lock:
+            self._known[key] = reply
+            try:
+                append(self._file, line)
+            except OSError as error:
+                raise stopped(self._path, error) from error
+
+
+_OPEN: weakref.WeakValueDictionary[str, Replies] = weakref.WeakValueDictionary()
+"""The files of replies that this process has open, by their real paths."""
+
+
+def kept_replies(path: str) -> Replies:
+    """The replies of a file, which all endpoints of this process share."""
+    found = _OPEN.get(real := os.path.realpath(path))
+    if found is None:
+        _OPEN[real] = found = Replies(pathlib.Path(path))
+    return found
+
+
+def _counts(reply: Any, body: dict[str, Any]) -> tuple[int, int, int]:
+    """Tokens of the prompt, those of them from a cache, and sampled tokens, of all choices.
+
+    Raises:
+        UnfitServerError: the reply has no counts, or more than could be sampled.
+        KeyError, TypeError, ValueError: it is broken.
+    """
+    if "choices" not in reply:
+        raise ValueError(f"no choices, but {quoted(reply.get('error'))}")
+    usage = reply.get("usage")
+    if usage is None:
+        raise UnfitServerError("does not count tokens (usage)")
+    prompt, completion = _count(usage["prompt_tokens"]), _count(usage["completion_tokens"])
+    details = usage.get("prompt_tokens_details") or {}
+    cached = min(prompt, _count(details.get("cached_tokens") or 0))
+    most = body.get("n", 1) * body["max_tokens"]
+    if completion > 2 * most:  # a few may be counted beyond the limit
+        raise UnfitServerError(f"counts {completion} sampled tokens where max_tokens allows {most}")
+    return prompt, cached, completion
+
+
+def _count(value: Any) -> int:
+    if type(value) is not int or not 0 <= value < _MOST_TOKENS:
+        raise ValueError(f"{quoted(value)} is no number of tokens")
+    return value

@@ -1,0 +1,84 @@
+"""The thread that appends rows and trees to a run folder."""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import os
+import pathlib
+import queue
+import threading
+import time
+
+from ..storage import durable
+from .rows import Row
+from .stored_trees import json_line
+
+RESULTS = "results.jsonl"
+TREES = "trees.jsonl.gz"
+
+
+class Appender:
+    """A thread that compresses and writes, so that searches do not wait for the disk.
+
+    All queued entries are written together: first the trees, then, once those are on the disk, the
+    rows that point at them.
+    """
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self.seconds = 0.0
+        self._folder = folder
+        self._queue: queue.SimpleQueue[tuple[Row, bytes | None] | None] = queue.SimpleQueue()
+        self._results = durable.open_to_append(folder / RESULTS)
+        self._trees = durable.open_to_append(folder / TREES)
+        durable.sync_folder(folder)
+        self._error: Exception | None = None
+        self._thread = threading.Thread(target=self._run, name="run folder", daemon=True)
+        self._thread.start()
+
+    def add(self, row: Row, tree: bytes | None) -> None:
+        """Queue a row, and the lines of its tree; raises what an earlier write raised."""
+        self._check()
+        self._queue.put((row, tree))
+
+    def close(self) -> None:
+        """Wait until everything is on the disk; raises what a write raised."""
+        self._queue.put(None)
+        self._thread.join()
+        os.close(self._results)
+        os.close(self._trees)
+        self._check()
+
+    def _check(self) -> None:
+        if isinstance(self._error, OSError):
+            raise durable.stopped(self._folder, self._error)
+        if self._error is not None:
+            raise self._error
+
+    def _run(self) -> None:
+        ended = False
+        while not ended:
+            waiting = [self._queue.get()]
+            while not self._queue.empty():
+                waiting.append(self._queue.get())
+            started = time.perf_counter()
+            ended = None in waiting
+            try:
+                self._write([entry for entry in waiting if entry is not None])
+            except Exception as error:  # such as a full disk: `add` or `close` tells
+                self._error = error
+                return
+            self.seconds += time.perf_counter() - started
+
+    def _write(self, entries: list[tuple[Row, bytes | None]]) -> None:
+        start = os.fstat(self._trees).st_size
+        trees, lines = bytearray(), bytearray()
+        for row, tree in entries:
+            place = None
+            if tree is not None:
+                member = gzip.compress(tree, compresslevel=2, mtime=0)
+                place = (start + len(trees), len(member))
+                trees += member
+            lines += json_line(dataclasses.replace(row, tree=place).as_dict())
+        durable.append(self._trees, trees)
+        durable.append(self._results, lines)

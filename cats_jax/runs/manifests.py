@@ -1,0 +1,147 @@
+"""The manifest of a run: what readers ask of it, and what continuing a run changes in it."""
+
+from __future__ import annotations
+
+import contextlib
+import pathlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ..errors import BadInputError
+from ..storage import durable
+from ..storage.manifest import MANIFEST, SCHEMA, begin_folder, with_current_names
+from ..storage.reading import read_json, reason
+from ..storage.rules import (
+    COUNT,
+    INTEGER,
+    MAPPING,
+    TEXT,
+    Rule,
+    check_entries,
+    list_of,
+    mapping_with,
+    optional,
+)
+
+_MANIFEST = {
+    "created": TEXT,
+    "versions": MAPPING,
+    "seeds": list_of(INTEGER),
+    "models": MAPPING,
+    "questions": MAPPING,
+    "config": MAPPING,
+}
+_CONFIG = {
+    "name": TEXT,
+    "policy": MAPPING,
+    "strategies": list_of(MAPPING),
+    "prms": list_of(MAPPING),
+    "questions": Rule(
+        "a mapping or a list of mappings",
+        lambda specs: MAPPING.holds(specs) or list_of(MAPPING).holds(specs),
+    ),
+}
+_LIMITS = {"max_depth": COUNT, "budget": optional(COUNT)}
+_DESCRIBED = _CONFIG | {
+    "strategies": list_of(mapping_with(name=TEXT, label=TEXT)),
+    "prms": list_of(mapping_with(label=TEXT)),
+}
+_MODELS = {"policy": MAPPING}
+_QUESTIONS = {"source": TEXT}
+
+# What a resumed run must share with its beginning; versions and times may differ.
+_IDENTITY = ("schema", "config", "models", "questions", "revisions", "until_certified")
+
+_SPENT = ("texts", "spent", "fitted_on", "chosen_on")
+
+
+def read(folder: pathlib.Path) -> dict[str, Any] | None:
+    """The manifest of a run folder, or None if there is none; BadInputError if it is damaged."""
+    path = folder / MANIFEST
+    if not path.is_file():
+        return None
+    try:
+        manifest = with_current_names(read_json(path))
+        schema, _ = manifest["schema"], manifest["config"]["name"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise BadInputError(
+            f"{str(path)!r} is no manifest of a run ({reason(error)}): copy it anew"
+        ) from error
+    if schema != SCHEMA:
+        raise BadInputError(
+            f"{str(path)!r} has schema {schema!r:.80}, this version reads {SCHEMA}: use the "
+            "version of cats-jax that wrote it"
+        )
+    return manifest
+
+
+def check(folder: pathlib.Path, manifest: Mapping[str, Any]) -> None:
+    """Raise BadInputError if an entry that readers know is of another type; some may be missing."""
+    with _reading(folder):
+        check_entries(manifest, _MANIFEST)
+        # Runs made before a method's rule was another have no entry for it.
+        check_entries({"revisions": manifest.get("revisions")}, {"revisions": optional(MAPPING)})
+        for name, rules in {
+            "config": _CONFIG | _LIMITS,
+            "models": _MODELS,
+            "questions": _QUESTIONS,
+        }.items():
+            known = {entry: rule for entry, rule in rules.items() if entry in manifest[name]}
+            check_entries(manifest[name], known, f"{name}.")
+
+
+def check_described(folder: pathlib.Path, manifest: Mapping[str, Any]) -> None:
+    """Raise BadInputError unless the manifest has all that tables and merging read."""
+    config, models = manifest["config"], manifest["models"]
+    with _reading(folder):
+        check_entries(config, _DESCRIBED, "config.")
+        check_entries(models, _MODELS, "models.")
+        check_entries(manifest["questions"], _QUESTIONS, "questions.")
+
+
+@contextlib.contextmanager
+def _reading(folder: pathlib.Path) -> Iterator[None]:
+    try:
+        yield
+    except ValueError as error:
+        raise BadInputError(
+            f"{str(folder)!r} is no run folder: its {MANIFEST} is that of something else, or "
+            f"damaged ({reason(error)}): copy it anew"
+        ) from error
+
+
+def begin(
+    folder: pathlib.Path, old: Mapping[str, Any] | None, new: Mapping[str, Any], *, filled: bool
+) -> None:
+    """Write the manifest of a run, or check that the run in the folder may be continued.
+
+    Args:
+        folder: path of the run folder.
+        old: manifest in the folder, or None.
+        new: manifest of the run.
+        filled: whether the folder has rows.
+
+    Raises:
+        BadInputError: the folder is another run's.
+    """
+    # Runs of earlier versions do not have it, and go on.
+    names = (*_IDENTITY, "asked") if old and "asked" in old else _IDENTITY
+    begin_folder(folder, "run folder", old, new, names, filled=filled)
+    if old and filled:
+        _spend(folder, old, new)
+
+
+def _spend(folder: pathlib.Path, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
+    """Write what a continued run now says of spent questions, which its beginning may not know.
+
+    Questions and settings agree, so that it holds for the rows that are there, too.
+    """
+    known = {name: new[name] for name in _SPENT if name in new}
+    for name in ("fitted_on", "chosen_on"):  # numbers of questions
+        known |= {name: max(known[name], old.get(name) or 0)} if name in known else {}
+    if "spent" in known:
+        before = old.get("spent") or {}
+        digests = known["spent"].items()
+        known["spent"] = {key: sorted({*all_, *before.get(key, ())}) for key, all_ in digests}
+    if any(old.get(name) != value for name, value in known.items()):
+        durable.replace_json(folder / MANIFEST, {**old, **known})

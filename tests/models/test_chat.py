@@ -1,0 +1,462 @@
+"""The policy on a chat endpoint, against a scripted server that counts what it bills."""
+
+import contextlib
+import email.utils
+import fcntl
+import functools
+import gc
+import json
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import chat_server
+import pytest
+from chat_server import SECRET, serving, write
+from hypothesis import given
+from hypothesis import strategies as st
+from mutations import damaged, mutations, reads_or_refuses
+
+from cats_jax.errors import BadInputError, GeneratorContractError, RunStoppedError
+from cats_jax.models.contracts import check_generator
+from cats_jax.models.serving import http_engine
+from cats_jax.models.serving.chat import ChatPolicy, path_text, split_steps, text_ids
+from cats_jax.models.serving.chat_endpoint import ChatEndpoint
+from cats_jax.models.serving.spending import Spending
+from cats_jax.protocols import Question, Step, StepRequest
+
+QUESTIONS = [Question("a", "1+2=?"), Question("b", "3*4=?")]
+_SOON = {"Retry-After": "0"}
+
+
+def request(question=QUESTIONS[0], path=(), seeds=(1 << 40, 2 << 40), **changes):
+    settings = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "to_end": False, **changes}
+    return StepRequest(question, path, tuple(seeds), **settings)
+
+
+@pytest.fixture(autouse=True)
+def short_waits(monkeypatch):
+    monkeypatch.setattr("cats_jax.models.serving.http_engine._FIRST_WAIT", 0.01)
+    monkeypatch.setattr("cats_jax.models.serving.http_engine._LONGEST_WAIT", 0.05)
+
+
+@pytest.fixture
+def connect():
+    """Makes policies, and closes their connections."""
+    with contextlib.ExitStack() as stack:
+
+        def connect(server, limits=None, **settings):
+            settings = {"patience": 5.0, "concurrency": 8, **settings}
+            endpoint = ChatEndpoint(server.url, "m", **settings)
+            stack.callback(endpoint._closing)  # keeps no reference to it
+            limits = {"max_step_tokens": 16, "max_answer_tokens": 64, **(limits or {})}
+            return ChatPolicy(endpoint, format="plain", **limits)
+
+        yield connect
+
+
+def texts(answer):
+    return [sample.step.text for sample in answer]
+
+
+def total(generation, name):
+    return sum(getattr(usage, name) for usage in generation.usage)
+
+
+@pytest.mark.parametrize("honours_n", [True, False, 400])
+def test_whole_answers_are_cut_into_steps_and_charged_as_the_server_counts(connect, honours_n):
+    with serving(honours_n=honours_n) as server:
+        policy = connect(server)
+        before = server.prompt_tokens, server.completion_tokens, server.samples
+        seeds = tuple(seed << 33 for seed in (5, 6, 7))  # those that follow the first one
+        requests = [request(question, seeds=seeds) for question in QUESTIONS]
+        found = policy.generate_answers(requests, 8)
+    for asked, answers in zip(requests, found.answers, strict=True):
+        for seed, answer in zip((5, 6, 7), answers, strict=True):
+            expected = write(asked.question.text, "", seed)
+            assert texts(answer) == expected.split("\n\n")
+            assert path_text([sample.step for sample in answer]) == expected
+            assert [sample.finish for sample in answer[:-1]] == ["step"] * (len(answer) - 1)
+            assert answer[-1].finish == "end"
+    prompt, completion, samples = (
+        now - then
+        for now, then in zip(
+            (server.prompt_tokens, server.completion_tokens, server.samples), before, strict=True
+        )
+    )
+    assert total(found, "generated") == completion
+    assert total(found, "computed") + total(found, "cached") == prompt + completion - samples
+    assert samples == 6
+
+
+@pytest.mark.parametrize("tells", ["text", "reason", None])
+def test_steps_continue_the_turn(connect, tells):
+    with serving(tells=tells) as server:
+        policy = connect(server)
+        before = server.completion_tokens
+        path, generated = (), 0
+        for _ in range(30):
+            found = policy.generate([request(path=path, seeds=[9 << 33])])
+            ((sample,),) = found.samples
+            generated += total(found, "generated")
+            path = (*path, sample.step)
+            if sample.finish == "end":
+                break
+            assert sample.finish == "step"
+        assert generated == server.completion_tokens - before
+    # Each step was written for what stood before it, with separators.
+    text = path_text(path)
+    steps, last = split_steps(text, "\n\n")
+    assert len(steps) == len(path) - 1
+    for i, step in enumerate([*steps, last]):
+        assert write("1+2=?", "".join(steps[:i]), 9).startswith(step)
+    bodies = [body for body in server.bodies[1:] if len(body["messages"]) > 1]
+    assert all(body["continue_final_message"] for body in bodies)
+    assert all(("stop" in body) == (tells is not None) for body in server.bodies[1:])
+
+
+def test_the_contract_of_policies_holds(connect):
+    with serving() as server:
+        check_generator(connect(server), QUESTIONS, exact=False)
+
+
+def test_a_stop_before_a_step_is_asked_again_without_it(connect):
+    """Templates that take blank lines off a turn make every continuation begin with them."""
+
+    def begins_blank(reply):
+        reply["choices"][0]["message"]["content"] = "\n\n"
+        return reply
+
+    def begins_blank_and_goes_on(reply):
+        reply["choices"][0]["message"]["content"] = "\n\n12\n\n34"
+        return reply
+
+    with serving(None, begins_blank, begins_blank_and_goes_on) as server:
+        ((sample,),) = connect(server).generate([request(seeds=[1])]).samples
+    assert (sample.step.text, sample.finish) == ("12", "step")
+    assert path_text([sample.step]) == "\n\n12\n\n"
+    assert "stop" not in server.bodies[2]
+
+
+def test_a_server_without_continuation_gives_whole_answers_only(connect):
+    with serving(continues=False) as server:
+        policy = connect(server, {"max_answer_tokens": 16})
+        assert "only: it does not continue" in policy.found
+        answers = policy.generate_answers([request(seeds=range(0, 20 << 33, 1 << 33))], 9).answers
+        cut = [a for a in answers[0] if a[-1].finish == "length"]
+        assert cut
+        for i, answer in enumerate(answers[0]):
+            whole = write("1+2=?", "", i)
+            text = path_text([sample.step for sample in answer])
+            assert text == (whole[:32] if answer in cut else whole)
+        number = len(server.bodies)
+        for wrong in (request(), request(path=(Step("1", (257,)),), to_end=True)):
+            with pytest.raises(GeneratorContractError, match=r"127.*not continue.*strategies that"):
+                policy.generate([wrong])
+        assert len(server.bodies) == number
+
+
+def test_an_answer_that_was_cut_continues_from_its_last_whole_step(connect):
+    with serving() as server:
+        policy = connect(server, {"max_answer_tokens": 16})
+        found = policy.generate_answers([request(seeds=range(0, 20 << 33, 1 << 33))], 9)
+        cut = [answer for answer in found.answers[0] if answer[-1].finish == "step"]
+        assert cut
+        path = tuple(sample.step for sample in cut[0])
+        policy.generate_answers([request(path=path, seeds=[3])], 9)
+    assert server.bodies[-1]["messages"][-1] == {"role": "assistant", "content": path_text(path)}
+
+
+def test_greedy_samples_are_paid_once(connect):
+    with serving() as server:
+        policy = connect(server)
+        (row,) = policy.generate([request(temperature=0.0, seeds=range(5))]).samples
+        assert len(server.bodies) == 2
+    assert row == row[:1] * 5
+
+
+@given(st.lists(st.text(min_size=1, max_size=12), max_size=4), st.integers(1, 9))
+def test_made_up_ids_give_back_the_text_and_are_as_many_as_asked(parts, count):
+    steps = tuple(Step(part, text_ids(part, count)) for part in parts)
+    assert path_text(steps) == "".join(parts)
+    assert all(len(step.token_ids) == count and min(step.token_ids) > 0 for step in steps)
+
+
+@given(st.text("a\n ", max_size=30))
+def test_steps_make_up_the_text_and_none_is_blank(text):
+    steps, rest = split_steps(text, "\n\n")
+    assert "".join(steps) + rest == text
+    assert all(step.strip() and step.endswith("\n\n") for step in steps)
+    assert "\n\n" not in rest.lstrip()
+
+
+# What can go wrong
+
+_PAGE = (200, {}, b"<html>Sign in</html>")
+_NOT_WHOLE = (200, {}, b'{"choices": [{"mess')
+
+
+def _without(*path):
+    def change(reply):
+        *before, last = path
+        functools.reduce(lambda value, key: value[key], before, reply).pop(last)
+        return reply
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        (_PAGE, "web page: a policy with chat: true needs"),
+        ((404, {}, b'{"error": "no model"}'), "404.*no model.*check backend and served_name"),
+        ((402, {}, b'{"error": "no credits"}'), "status 402.*no credits"),
+        ((301, {"Location": "/x"}, b""), "status 301"),
+        (_without("usage"), "does not count tokens .usage.*another endpoint"),
+        (_without("choices", 0, "finish_reason"), "does not say why an answer ended"),
+        (lambda reply: {**reply, "usage": {"prompt_tokens": 1, "completion_tokens": 10**6}},
+         "counts 1000000 sampled tokens where max_tokens allows"),
+    ],
+)  # fmt: skip
+def test_what_another_try_would_not_change_is_one_line_at_once(connect, fault, words):
+    with serving(None, fault) as server:
+        policy = connect(server)
+        with pytest.raises(BadInputError, match=words) as caught:
+            policy.generate([request(seeds=[1])])
+        assert server.url in str(caught.value)
+        assert "\n" not in str(caught.value)
+        assert len(server.bodies) == 2
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [(429, {}, b""), (429, _SOON, b"{}"), (500, {}, b"no"), (503, _SOON, b""), "close", "half",
+     _NOT_WHOLE, (200, {}, b"data: {}\n\n"), (200, {"Content-Encoding": "gzip"}, b"no gzip"),
+     (200, {}, b'{"error": {"code": 429}}'), "never"],
+    ids=str,
+)  # fmt: skip
+def test_a_fault_changes_nothing_and_one_that_stays_stops_the_run(connect, fault):
+    with serving() as server:
+        undisturbed = connect(server).generate([request(seeds=[1])]).samples
+    with serving(None, fault) as server:
+        policy = connect(server, timeout=2.0)
+        assert policy.generate([request(seeds=[1])]).samples == undisturbed
+        assert len(server.bodies) == 3
+    with serving(None, *[fault] * 99) as server:
+        policy = connect(server, timeout=0.2, patience=0.1)
+        with pytest.raises(RunStoppedError, match=r"no good reply.*start again") as caught:
+            policy.generate([request(seeds=[1])])
+        assert server.url in str(caught.value)
+
+
+@pytest.mark.parametrize("seeds", [[1], [1 << 33, 2 << 33]])
+def test_a_question_that_is_refused_fails_alone(connect, seeds):
+    too_long = (400, {}, b'{"error": "maximum context length"}')
+    with serving(None, too_long, too_long) as server:
+        policy = connect(server)
+        with pytest.raises(GeneratorContractError, match=r"127.*400 .*maximum context length"):
+            policy.generate([request(seeds=seeds)])
+        server.faults = iter([None] * 9)
+        assert policy.generate([request(QUESTIONS[1], seeds=seeds)]).samples
+
+
+def test_a_key_that_is_no_secret_changes_no_answer(connect, monkeypatch):
+    monkeypatch.setenv("A_KEY", "1")
+    with serving(key="1") as server:
+        policy = connect(server, api_key_env="A_KEY")
+        seeds = [seed << 33 for seed in range(8)]
+        (answers,) = policy.generate_answers([request(seeds=seeds)], 9).answers
+    found = [path_text([sample.step for sample in answer]) for answer in answers]
+    assert found == [write("1+2=?", "", seed) for seed in range(8)]
+    assert any("1" in text for text in found)
+
+
+def test_a_huge_or_endless_reply_is_bounded(connect, monkeypatch):
+    monkeypatch.setattr("cats_jax.models.serving.http_engine._MOST_BYTES", 1 << 20)
+    with serving(None, (200, {}, b" " * (3 << 20))) as server:
+        policy = connect(server)
+        with pytest.raises(BadInputError, match="with more than 1 MiB"):
+            policy.generate([request(seeds=[1])])
+
+
+def test_retry_after_is_respected(connect):
+    with serving((429, {"Retry-After": "0.4"}, b"")) as server:
+        connect(server)
+    assert server.times[1] - server.times[0] >= 0.4
+    with serving(*[(429, {"Retry-After": "3600"}, b"")] * 9) as server:
+        begun = time.monotonic()
+        with pytest.raises(RunStoppedError, match="status 429"):
+            connect(server)
+        assert time.monotonic() - begun < 5
+
+
+@pytest.mark.parametrize(
+    ("header", "least", "most"),
+    [(None, 0, 0), ("7", 7, 7), ("-7", 0, 0), ("nan", 0, 0), ("soon", 0, 0), ("1e999", 1e9, None),
+     (email.utils.formatdate(time.time() + 9000, usegmt=True), 8000, 9000),
+     (email.utils.formatdate(0, usegmt=True), 0, 0)],
+)  # fmt: skip
+def test_retry_after_is_a_number_or_a_date(header, least, most):
+    found = http_engine._seconds(header)
+    assert least <= found
+    assert most is None or found <= most
+
+
+def test_requests_keep_their_distance(connect):
+    with serving() as server:
+        policy = connect(server, max_requests_per_minute=600)
+        policy.generate([request(seeds=[i], temperature=0.0) for i in range(5)])
+    times = sorted(server.times)
+    assert times[-1] - times[0] >= 0.1 * (len(times) - 1) - 0.05
+
+
+PRICE = {"input": 2.0, "output": 8.0}
+
+
+def billed(server):
+    return (2.0 * server.prompt_tokens + 8.0 * server.completion_tokens) / 1e6
+
+
+def test_the_cost_limit_holds_and_what_was_paid_for_is_not_paid_again(connect, tmp_path):
+    asked = [request(seeds=[seed << 33]) for seed in range(40)]
+    with serving() as server:
+        undisturbed = connect(server).generate(asked).samples
+        limit = billed(server) / 2 + 0.001  # one request costs less at its largest
+    file = str(tmp_path / "replies.jsonl")
+    with serving() as server:
+        policy = connect(server, price=PRICE, max_cost=limit, replies=file)
+        with pytest.raises(RunStoppedError, match=r"max_cost=0.00\d+ has no room.*start again"):
+            policy.generate(asked)
+        assert limit - 0.001 < billed(server) <= limit
+        assert policy._endpoint._spending.spent == pytest.approx(billed(server))
+        number = len(server.bodies)
+        assert number < 41
+        del policy
+        gc.collect()
+        with open(file, "a") as torn:
+            torn.write('{"key": "')
+        policy = connect(server, price=PRICE, max_cost=1.0, replies=file)
+        assert len(server.bodies) == number  # the probe is kept, too
+        assert policy.generate(asked).samples == undisturbed
+        assert len(server.bodies) == 41
+        assert len({json.dumps(body, sort_keys=True) for body in server.bodies}) == 41
+        # Another policy of this process has the same replies.
+        again = connect(server, price=PRICE, max_cost=1.0, replies=file)
+        assert again.generate(asked).samples == undisturbed
+        assert len(server.bodies) == 41
+
+
+def test_a_file_of_replies_is_one_process_s(tmp_path):
+    file = tmp_path / "replies.jsonl"
+    with file.open("ab") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with pytest.raises(BadInputError, match=r"replies.jsonl' is in use by another process"):
+            ChatEndpoint("http://localhost:1", "m", replies=str(file))
+    ChatEndpoint("http://localhost:1", "m", replies=str(file)).close()
+
+
+def test_calls_in_progress_count_against_the_limit():
+    spending = Spending("server x", {"input": 1.0, "output": 1.0}, 10.0)
+
+    def call(number):
+        try:
+            # Every second one costs less than it might, which makes room for those that wait.
+            with spending.call(2.0) as bill:
+                time.sleep(0.02)
+                bill.cost = 2.0 if number % 2 else 0.5
+        except RunStoppedError:
+            return 0.0
+        return bill.cost
+
+    with ThreadPoolExecutor(20) as pool:
+        costs = list(pool.map(call, range(20)))
+    assert 8.0 < sum(costs) <= 10.0
+    assert spending.spent == sum(costs)
+    assert 0.0 in costs
+
+
+def test_a_lost_reply_counts_at_its_largest_cost(connect):
+    refused = [(500, {}, b""), (429, {}, b""), (400, {}, b"")]
+    with serving(None, *refused[:2]) as server:
+        policy = connect(server, price=PRICE)
+        policy.generate([request(seeds=[1])])
+        assert policy._endpoint._spending.spent == pytest.approx(billed(server))
+        server.faults = iter([*refused[2:], "half", None])
+        with pytest.raises(GeneratorContractError):
+            policy.generate([request(seeds=[1])])
+        assert policy._endpoint._spending.spent == pytest.approx(billed(server))
+        policy.generate([request(seeds=[1])])
+        assert policy._endpoint._spending.spent > billed(server) + 1e-4
+
+
+def test_the_key_is_sent_and_shown_nowhere(connect, monkeypatch, tmp_path):
+    monkeypatch.setenv("A_KEY", SECRET)
+    file = tmp_path / "replies.jsonl"
+
+    def quotes(reply):
+        reply["choices"][0]["message"]["content"] = f"the key is {SECRET}"
+        return reply
+
+    def refuses(reply):
+        return {"error": f"not with {SECRET}"}
+
+    with serving(None, quotes, refuses, key=SECRET) as server:
+        policy = connect(server, api_key_env="A_KEY", replies=str(file))
+        ((sample,),) = policy.generate([request(seeds=[1])]).samples
+        assert sample.step.text == "the key is ***"
+        server.key = "another"
+        with pytest.raises(BadInputError, match=r"401.*check the API key .* A_KEY") as caught:
+            policy.generate([request(seeds=[2 << 33])])
+        assert SECRET not in str(caught.value)
+        server.key = None
+        server.faults = iter([refuses] * 9)
+        policy._endpoint._patience = 0.0
+        with pytest.raises(RunStoppedError) as stopped:
+            policy.generate([request(seeds=[3 << 33])])
+        assert SECRET not in str(stopped.value)
+    assert SECRET not in file.read_text()
+
+
+def test_a_reply_with_one_wrong_value_is_read_or_one_line(connect, monkeypatch):
+    monkeypatch.setattr("cats_jax.models.serving.http_engine._FIRST_WAIT", 0.0)
+    monkeypatch.setattr("cats_jax.models.serving.http_engine._LONGEST_WAIT", 0.0)
+    sound = {
+        "choices": [{"index": 0, "finish_reason": "stop", "message": {"content": "12"}}],
+        "usage": {"prompt_tokens": 5, "completion_tokens": 2},
+    }
+    with serving() as server:
+        policy = connect(server, patience=0.0)
+
+        def read():
+            try:
+                return policy.generate([request(seeds=[1])])
+            except RunStoppedError as error:
+                raise BadInputError(error) from error
+
+        texts = [text.encode() for text in mutations(sound, 7)]
+        texts += damaged(json.dumps(sound).encode(), 10)
+        for content in texts:
+            server.faults = iter([(200, {}, content)] * 9)
+            reads_or_refuses(read, server.url, content)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("[]\n", "is damaged"),
+        ("my only copy", "no file of replies"),
+        ('{"key": "a", "samples": [["x", "stop"]], "prompt": -1, "cached": 0, "completion": 1}\n',
+         "no number of tokens"),
+        ('{"key": "a", "samples": [], "prompt": 1, "cached": 0, "completion": 1}\n', "is broken"),
+    ],
+)  # fmt: skip
+def test_a_damaged_file_of_replies_is_refused_by_name(tmp_path, line, words):
+    file = tmp_path / "replies.jsonl"
+    file.write_text(line)
+    with pytest.raises(BadInputError, match=words) as caught:
+        ChatEndpoint("http://localhost:1", "m", replies=str(file))
+    assert str(file) in str(caught.value)
+    assert file.read_text() == line
+
+
+def test_the_script_of_this_test_ends_answers():
+    assert all("boxed" in chat_server.write("q", "", seed) for seed in range(50))
