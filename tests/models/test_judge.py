@@ -7,6 +7,7 @@ import re
 import shutil
 import string
 import time
+from typing import Any
 
 import mutations
 import prm_families
@@ -37,7 +38,7 @@ from cats_jax.specs.models import PrmSpec
 from cats_jax.specs.recipe import parse_recipe
 from cats_jax.world.tokenizer import TOKEN_IDS
 
-VERDICT = JUDGE_CRITIQUE.read_out
+VERDICT: Any = JUDGE_CRITIQUE.read_out
 assert isinstance(VERDICT, Verdict)
 
 
@@ -86,7 +87,7 @@ def cost(prompt):
     return 100 + len(prompt) % 37
 
 
-def judging(reply, **changes):
+def judging(reply, **changes) -> Any:
     form = dataclasses.replace(JUDGE_CRITIQUE, read_out=dataclasses.replace(VERDICT, **changes))
     return JudgeScorer(form, Writer(reply))
 
@@ -97,7 +98,7 @@ def steps_in(prompt):
 
 def sums(prompt, number=0):
     """The oracle: right partial sums, as the scripted PRM without noise knows them."""
-    numbers = list(map(int, re.search(r"<question>\n(.*)\n</question>", prompt)[1].split("+")))
+    numbers = list(map(int, re.findall(r"<question>\n(.*)\n</question>", prompt)[0].split("+")))
     steps = steps_in(prompt)
     said = steps[-1].removeprefix("\\boxed{").removesuffix("}")
     right = said == str(sum(numbers[: min(len(steps) + 1, len(numbers))]))
@@ -374,7 +375,8 @@ def test_names_of_special_tokens_in_a_path_are_text(tmp_path):
     spec = PrmSpec(str(folder), format="judge-critique")
     scorer = ModelFolders().prm(spec)
     assert isinstance(scorer, JudgeScorer)
-    model, special = scorer._writer._model, set(scorer._writer._model.tokenizer.all_special_ids)
+    writer: Any = scorer._writer
+    model, special = writer._model, set(writer._model.tokenizer.all_special_ids)
 
     def count(*steps):
         ids = model.prompt_ids(scorer._asked(Question("q", names), path_of(*steps)))
@@ -516,6 +518,7 @@ def test_a_greedy_critique_is_that_of_transformers(folder, formats, tmp_path, en
     config = json.loads((copy / "config.json").read_text())
     (copy / "config.json").write_text(json.dumps({**config, "eos_token_id": TOKEN_IDS[end]}))
     scorer = ModelFolders().prm(PrmSpec(str(copy), format=formats["greedy"]))
+    assert isinstance(scorer, JudgeScorer)
     reference, questions = Reference(copy), [Question(text, text) for text in ("1+2=?", QUESTION)]
     cases = [(question, path_of(str(i), "7")) for question in questions for i in range(4)]
     scoring = scorer.score(*map(list, zip(*cases, strict=True)))

@@ -11,6 +11,8 @@ import itertools
 import json
 import threading
 import time
+from collections.abc import Iterator
+from typing import Any
 
 PROBE = "Write the days of the week."
 SECRET = "sk-0123456789abcdef"
@@ -31,7 +33,7 @@ class ChatServer(http.server.ThreadingHTTPServer):
 
     def __init__(self, faults=(), *, continues=True, honours_n=True, tells="text", key=None):
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.faults = itertools.chain(faults, itertools.repeat(None))
+        self.faults: Iterator[Any] = itertools.chain(faults, itertools.repeat(None))
         self.continues, self.honours_n, self.tells, self.key = continues, honours_n, tells, key
         self.lock = threading.Lock()
         self.bodies, self.times = [], []
