@@ -7,6 +7,7 @@ import re
 import shutil
 import string
 import time
+from typing import Any
 
 import mutations
 import prm_families
@@ -37,8 +38,13 @@ from cats_jax.specs.models import PrmSpec
 from cats_jax.specs.recipe import parse_recipe
 from cats_jax.world.tokenizer import TOKEN_IDS
 
-VERDICT = JUDGE_CRITIQUE.read_out
-assert isinstance(VERDICT, Verdict)
+
+def _any(value) -> Any:
+    return value
+
+
+VERDICT = _any(JUDGE_CRITIQUE.read_out)
+assert VERDICT.verdict == "Judgement:"
 
 
 def path_of(*steps):
@@ -86,7 +92,7 @@ def cost(prompt):
     return 100 + len(prompt) % 37
 
 
-def judging(reply, **changes):
+def judging(reply, **changes) -> Any:
     form = dataclasses.replace(JUDGE_CRITIQUE, read_out=dataclasses.replace(VERDICT, **changes))
     return JudgeScorer(form, Writer(reply))
 
@@ -97,7 +103,7 @@ def steps_in(prompt):
 
 def sums(prompt, number=0):
     """The oracle: right partial sums, as the scripted PRM without noise knows them."""
-    numbers = list(map(int, re.search(r"<question>\n(.*)\n</question>", prompt)[1].split("+")))
+    numbers = list(map(int, re.findall(r"<question>\n(.*)\n</question>", prompt)[0].split("+")))
     steps = steps_in(prompt)
     said = steps[-1].removeprefix("\\boxed{").removesuffix("}")
     right = said == str(sum(numbers[: min(len(steps) + 1, len(numbers))]))
@@ -374,7 +380,8 @@ def test_names_of_special_tokens_in_a_path_are_text(tmp_path):
     spec = PrmSpec(str(folder), format="judge-critique")
     scorer = ModelFolders().prm(spec)
     assert isinstance(scorer, JudgeScorer)
-    model, special = scorer._writer._model, set(scorer._writer._model.tokenizer.all_special_ids)
+    model = _any(scorer._writer)._model
+    special = set(model.tokenizer.all_special_ids)
 
     def count(*steps):
         ids = model.prompt_ids(scorer._asked(Question("q", names), path_of(*steps)))
@@ -515,7 +522,7 @@ def test_a_greedy_critique_is_that_of_transformers(folder, formats, tmp_path, en
     copy = shutil.copytree(folder, tmp_path / "tiny")
     config = json.loads((copy / "config.json").read_text())
     (copy / "config.json").write_text(json.dumps({**config, "eos_token_id": TOKEN_IDS[end]}))
-    scorer = ModelFolders().prm(PrmSpec(str(copy), format=formats["greedy"]))
+    scorer = _any(ModelFolders().prm(PrmSpec(str(copy), format=formats["greedy"])))
     reference, questions = Reference(copy), [Question(text, text) for text in ("1+2=?", QUESTION)]
     cases = [(question, path_of(str(i), "7")) for question in questions for i in range(4)]
     scoring = scorer.score(*map(list, zip(*cases, strict=True)))
