@@ -38,8 +38,13 @@ from cats_jax.specs.models import PrmSpec
 from cats_jax.specs.recipe import parse_recipe
 from cats_jax.world.tokenizer import TOKEN_IDS
 
-VERDICT: Any = JUDGE_CRITIQUE.read_out
-assert isinstance(VERDICT, Verdict)
+
+def _any(value) -> Any:
+    return value
+
+
+VERDICT = _any(JUDGE_CRITIQUE.read_out)
+assert VERDICT.verdict == "Judgement:"
 
 
 def path_of(*steps):
@@ -375,8 +380,8 @@ def test_names_of_special_tokens_in_a_path_are_text(tmp_path):
     spec = PrmSpec(str(folder), format="judge-critique")
     scorer = ModelFolders().prm(spec)
     assert isinstance(scorer, JudgeScorer)
-    writer: Any = scorer._writer
-    model, special = writer._model, set(writer._model.tokenizer.all_special_ids)
+    model = _any(scorer._writer)._model
+    special = set(model.tokenizer.all_special_ids)
 
     def count(*steps):
         ids = model.prompt_ids(scorer._asked(Question("q", names), path_of(*steps)))
@@ -517,8 +522,7 @@ def test_a_greedy_critique_is_that_of_transformers(folder, formats, tmp_path, en
     copy = shutil.copytree(folder, tmp_path / "tiny")
     config = json.loads((copy / "config.json").read_text())
     (copy / "config.json").write_text(json.dumps({**config, "eos_token_id": TOKEN_IDS[end]}))
-    scorer = ModelFolders().prm(PrmSpec(str(copy), format=formats["greedy"]))
-    assert isinstance(scorer, JudgeScorer)
+    scorer = _any(ModelFolders().prm(PrmSpec(str(copy), format=formats["greedy"])))
     reference, questions = Reference(copy), [Question(text, text) for text in ("1+2=?", QUESTION)]
     cases = [(question, path_of(str(i), "7")) for question in questions for i in range(4)]
     scoring = scorer.score(*map(list, zip(*cases, strict=True)))
