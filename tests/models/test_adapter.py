@@ -317,7 +317,7 @@ def test_the_copy_wants_room(base, adapter, tmp_path, monkeypatch):
 
 def test_vllm_gets_the_copy(base, adapter, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(source, "_engine_policy", lambda spec, folder: folder)
+    monkeypatch.setattr(source, "_engine_policy", lambda spec, form, folder: folder)
     monkeypatch.setattr(source, "choose_backend", lambda spec: spec)
     spec = PolicySpec(str(base), backend="vllm", device="cpu", adapter=str(adapter))
     assert ModelFolders().policy(spec) == merged_folder(base, adapter, "float32")
