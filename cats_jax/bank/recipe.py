@@ -79,6 +79,11 @@ def _parse(content: Any) -> BankRecipe:
     )
     if parsed.policy.log_probs is False:
         raise BadInputError("policy: log_probs=False: a bank keeps them, leave the key out")
+    if parsed.policy.chat:
+        raise BadInputError(
+            "policy: chat=True: a bank keeps token ids and log-probabilities, which chat endpoints "
+            "do not report: take another backend"
+        )
     return BankRecipe(
         policy=parsed.policy,
         prms=parsed.prms,

@@ -170,20 +170,25 @@ def _by_label(given: Sequence[Any], settled: Sequence[Any]) -> dict[str, Any]:
 
 
 def _check_confidence(prm: PrmSpec | None, policy: PolicySpec) -> None:
-    if prm is not None and prm.path == SHIPPED["confidence"] and policy.log_probs is False:
-        raise BadInputError(
-            f"PRM {prm.label!r} is the policy's own confidence, which log_probs: false leaves out: "
-            "leave that key out, or take another PRM"
-        )
+    missing = _missing_log_probs(policy, "take another PRM")
+    if prm is not None and prm.path == SHIPPED["confidence"] and missing:
+        raise BadInputError(f"PRM {prm.label!r} is the policy's own confidence, {missing}")
 
 
 def check_log_probs(
     name: str, strategy: search.Strategy, calibration: CalibrationValues, policy: PolicySpec
 ) -> None:
     """Raise BadInputError if a search reads log-probabilities that its policy leaves out."""
+    missing = _missing_log_probs(policy, "take another strategy or calibration")
     by_likelihood = strategy.calibrated and search.Calibration(*calibration).likelihood != 0.0
-    if policy.log_probs is False and (strategy.needs_log_probs or by_likelihood):
-        raise BadInputError(
-            f"{name} reads the policy's log-probabilities, which log_probs: false leaves out: "
-            "leave that key out, or take another strategy or calibration"
-        )
+    if missing and (strategy.needs_log_probs or by_likelihood):
+        raise BadInputError(f"{name} reads the policy's log-probabilities, {missing}")
+
+
+def _missing_log_probs(policy: PolicySpec, way_out: str) -> str | None:
+    """Why the policy reports no log-probabilities, and the way out; None if it reports them."""
+    if policy.chat:
+        return f"which a policy with chat: true does not report: {way_out}"
+    if policy.log_probs is False:
+        return f"which log_probs: false leaves out: leave that key out, or {way_out}"
+    return None

@@ -673,6 +673,11 @@ def test_a_dry_run_says_what_a_bank_samples_and_costs(tmp_path, capsys):
             "policy: {path: weak, backend: 'http://localhost:1', log_probs: false}",
             "policy: log_probs=False: a bank keeps them",
         ),
+        (
+            "policy: weak",
+            "policy: {backend: 'http://localhost:1', chat: true, served_name: m}",
+            "policy: chat=True: a bank keeps token ids",
+        ),
     ],
 )
 def test_a_wrong_recipe_is_one_line(tmp_path, capsys, old, new, message):

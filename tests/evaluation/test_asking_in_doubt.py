@@ -68,6 +68,20 @@ def _tokens(row):
     return row.ledger.generated + row.ledger.prm_computed
 
 
+def test_a_chat_endpoint_reports_no_log_probabilities():
+    document = {
+        "name": "asking",
+        "strategies": [{"name": "cats", "checkpoint": "cats-tokens", "label": "asking"}],
+        "num_candidates": [4],
+        "prms": ["exact"],
+        "calibration": "weak-likelihood",
+        "questions": {"world": "validation", "count": COUNT},
+        "policy": {"backend": "http://localhost:1", "chat": True, "served_name": "m"},
+    }
+    with pytest.raises(BadInputError, match=r"'asking' reads .* chat: true does not report"):
+        grid(parse_recipe(document))
+
+
 def test_a_recipe_without_log_probabilities_is_refused():
     document = {
         "name": "asking",

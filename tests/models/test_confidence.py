@@ -88,17 +88,24 @@ def test_a_bank_holds_it_beside_prms(tmp_path):
     np.testing.assert_allclose(score[scored], np.exp(log_prob[scored] / tokens[scored]), rtol=1e-4)
 
 
-def test_a_policy_without_log_probs_is_refused():
+@pytest.mark.parametrize(
+    ("policy", "words"),
+    [
+        ({"path": "weak", "log_probs": False}, "log_probs: false leaves out"),
+        ({"chat": True, "served_name": "m"}, "chat: true does not report: take another PRM"),
+    ],
+)
+def test_a_policy_without_log_probs_is_refused(policy, words):
     mapping = {
         "name": "r",
-        "policy": {"path": "weak", "backend": "http://localhost:1", "log_probs": False},
+        "policy": {"backend": "http://localhost:1", **policy},
         "prms": ["confidence"],
         "calibration": "none",
         "strategies": ["beam"],
         "num_candidates": [4],
         "questions": {"world": "test", "count": 2},
     }
-    with pytest.raises(BadInputError, match="log_probs: false leaves out"):
+    with pytest.raises(BadInputError, match=words):
         grid(parse_recipe(mapping))
 
 
