@@ -195,7 +195,7 @@ def needs(recipe: Recipe) -> tuple[int, float]:
     if whole > 1 or any(gpu_numbers(spec) for spec in local):
         return cpus, float(whole)
     shares = [s.gpu_memory_utilization if _on_engine(s) else 0.0 for s in specs]
-    # Two decimals, as Ray counts in 1/10 000 of a GPU and people in hundredths.
+    # Two decimals: recipes give hundredths of a GPU, and Ray counts in 1/10 000.
     return cpus, min(1.0, round(shares[0] + max(shares[1:], default=0.0), 2))
 
 

@@ -190,7 +190,7 @@ def prepare(
 
 
 def _unrepeatable(recipe: Recipe) -> tuple[str, ...]:
-    """What a run on a chat endpoint can't promise."""
+    """A note that a run on a chat endpoint can't be repeated; empty for other policies."""
     if not recipe.policy.chat:
         return ()
     kept = "" if recipe.policy.replies else "; a file of `replies` would keep its samples"

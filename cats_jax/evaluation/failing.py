@@ -20,8 +20,8 @@ _VARIABLE = re.compile(r"'[^']*'|\"[^\"]*\"|\d+(\.\d+)?")
 class FailureWatch:
     """A `recording.Observer` that stops a run at its `MOST_FAILURES`-th failure of one kind.
 
-    The first search that does not fail ends the watch. It may be a row of an earlier start of the
-    run. Failures after it are ordinary rows.
+    The watch ends at the first search that does not fail, which may be a row of an earlier start of
+    the run. Later failures are ordinary rows.
     """
 
     def __init__(self, folder: str | pathlib.Path) -> None:

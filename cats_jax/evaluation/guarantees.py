@@ -103,7 +103,7 @@ def guarantees(
 
     Raises:
         BadInputError: a certificate is about other models, limits or questions, and its strategy
-            lacks the permission to run elsewhere.
+            may not run under other terms (`Certified.elsewhere`).
     """
     found = {}
     for spec in recipe.strategies:

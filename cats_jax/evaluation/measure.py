@@ -65,7 +65,10 @@ class Sample:
     startup: float
 
     def affordable(self, ends: float, scale: float = 1.0) -> int:
-        """Number of questions that fit twice before `ends`, each at `scale` times its time."""
+        """Number of questions that can be searched twice until `ends`, at `scale` times the cost.
+
+        The cost of a question is its mean wall time in this sample.
+        """
         each = scale * self.seconds / len(self.ledgers)
         return int(max(0.0, ends - time.perf_counter()) / (2 * max(each, 1e-6)))
 

@@ -24,7 +24,7 @@ class Observer(Protocol):
     """
 
     def begin_cell(self, title: str, total: int, rows: Sequence[Row]) -> None:
-        """A cell of `total` questions begins; `rows` are the rows it has already."""
+        """A cell of `total` questions begins; `rows` are the rows that it already has."""
         ...
 
     def row(self, title: str, row: Row) -> None:

@@ -76,7 +76,7 @@ def replay(
         seed: seed of the random draws.
 
     Raises:
-        BadInputError: the strategy does not score some children by the PRM.
+        BadInputError: the strategy does not call the PRM for some children.
     """
     if isinstance(strategy.config, search.CatsConfig) and not strategy.config.score_base:
         raise BadInputError(
@@ -124,7 +124,7 @@ class ReplayRunner:
 
         Raises:
             BadInputError: a question, PRM or sampling setting is not in the bank, or the strategy
-                does not score some children by the PRM.
+                does not call the PRM for some children.
         """
         bank = self._bank
         for question in questions:

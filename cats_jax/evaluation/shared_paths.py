@@ -120,7 +120,7 @@ class SharedPaths:
                 return  # no room on the disk: other rows sample again
 
     def _forget_other_prms(self, label: str) -> None:
-        """Delete stored scores of all PRMs but one; cells are ordered by PRM, so none is needed."""
+        """Delete stored scores of all PRMs but one; cells come by PRM, so none is needed again."""
         if label == self._prm:
             return
         self._prm = label

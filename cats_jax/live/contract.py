@@ -229,7 +229,7 @@ def _fault_of_answer(answer: Any, request: StepRequest, most: int) -> str | None
             "allowed: cut it at max_depth"
         )
     for sample in answer:
-        # The last step may have any finish: the rest of an answer is one step.
+        # The last step may be the rest of the answer, so it may have any finish.
         if (found := _fault_of_sample(sample, request)) is not None:
             return found
     for sample in answer[:-1]:

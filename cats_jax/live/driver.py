@@ -78,7 +78,7 @@ class SearchBatch:
         """Put waiting questions into free slots, then advance some questions by one phase.
 
         Returns:
-            False if no question is open; the models have then been told to forget all questions.
+            False if no question is open; the models then keep nothing of earlier questions.
         """
         with self._accounts.host():
             self._refill()

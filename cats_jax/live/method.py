@@ -47,7 +47,7 @@ class Origin:
             label: name of the controller in the line; default: that of its folder.
         """
         if self.models is None:
-            # Training in the simulator records no models: it simulates the embedded world's.
+            # Training in the simulator records no models. It is for those of the embedded world.
             if models["policy"].get("name") in world.POLICY_NAMES:
                 return None
             which = "does not say which models it was trained with"

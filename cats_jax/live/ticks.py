@@ -15,7 +15,7 @@ from .results import ROOT
 
 
 class SearchInputs(NamedTuple):
-    """The values that may differ between the searches of a batch, in NumPy.
+    """NumPy values that may differ between the searches of a batch.
 
     Attributes:
         num_candidates: i32[], N, cap on the candidates of one step.

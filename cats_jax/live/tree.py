@@ -95,7 +95,7 @@ class SearchTree:
 
     def _continue(self, parent: int, sample: StepSample) -> tuple[Path, str | None, bool]:
         """The path that ends in a valid sample, its answer, and whether it is done."""
-        key = (parent, id(sample.step), sample.finish)  # `found` keeps the step and so its id
+        key = (parent, id(sample.step), sample.finish)  # the sample in `found` keeps the id valid
         found = self._continued.get(key)
         if found is None:
             path = (*self.path(parent), sampled_step(sample))

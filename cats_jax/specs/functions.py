@@ -95,7 +95,7 @@ def load_function(name: str) -> Callable[..., Any]:
 
 
 def _find(module_name: str) -> ModuleSpec | None:
-    """Where Python would import a module from; its parents are not imported, as by `find_spec`."""
+    """Where Python would import a module from; unlike `find_spec`, this imports no parents."""
     path, found = None, None
     parts = module_name.split(".")
     for end in range(1, len(parts) + 1):

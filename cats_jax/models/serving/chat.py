@@ -110,7 +110,7 @@ class ChatPolicy:
         self.found = f"policy {self.name!r} at {endpoint.url}: whole answers {steps}"
 
     def check_question(self, question: Question) -> None:
-        """Does nothing: an endpoint does not state its context, and refuses too long questions."""
+        """Does nothing: the endpoint states no context, and refuses questions that are too long."""
 
     def keep_only(self, question: Question, paths: Sequence[Path]) -> None:
         """Does nothing: only the endpoint has a cache."""

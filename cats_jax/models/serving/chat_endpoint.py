@@ -130,7 +130,7 @@ class ChatEndpoint(Server):
         return found
 
     def _check(self, model: str | None, context: int) -> str:
-        # Gateways list hundreds of models, or none: the first request shows whether it is served.
+        # Gateways list hundreds of models, or none: the first request shows if the model is served.
         return str(model)
 
     def _post_once(
@@ -221,7 +221,7 @@ class Replies:
                 if line.endswith(b"\n"):
                     self._take(parse_json(line))
                     whole += len(line)
-                # A reply that was cut off is dropped, but not the content of any other file.
+                # A reply that was cut off is dropped. Any other line is an error.
                 elif not line.startswith(_START) and not _START.startswith(line):
                     raise ValueError("it is no file of replies")
         return whole

@@ -145,7 +145,7 @@ class Server:
             read: `(reply, body) -> value`, where `body` is the body as posted. It raises KeyError,
                 TypeError, IndexError or ValueError for a broken reply, after which the call is
                 repeated, and `UnfitServerError` for a reply that another try would not change.
-            hint: what the server must be, for the error message.
+            hint: requirements on the server, for the error message.
 
         Raises:
             BadInputError: the server refuses a call, or a reply shows that it does not fit.
@@ -467,7 +467,7 @@ def _sampled(choice: dict[str, Any], body: dict[str, Any], cached: int) -> Sampl
 
 
 def _asked_wait(state: tenacity.RetryCallState) -> float:
-    """Seconds that the server has asked to wait before the next try, 0 by default."""
+    """Seconds that the server requests before the next try, 0 by default."""
     error = None if state.outcome is None else state.outcome.exception()
     return (error.after or 0.0) if isinstance(error, TryAgainError) else 0.0
 

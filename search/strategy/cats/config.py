@@ -154,7 +154,7 @@ policy's probability that the children cover."""
 
 SELECTIVE = dataclasses.replace(
     CATS_TOKENS,
-    rounds=CATS_TOKENS.rounds + 1,  # one to have the PRM score in
+    rounds=CATS_TOKENS.rounds + 1,  # one more for a PRM call
     score_base=False,
     actions=ACTION_TABLES["ask"],
 )
