@@ -1,1 +1,1 @@
-"""A recipe's way to a run: read, plan, run, report. The commands and the Python API share it."""
+"""Runs of recipes: read, plan, run, report. The commands and the Python API share this code."""

@@ -1,4 +1,4 @@
-"""Runs from Python: a recipe is evaluated, or a run folder is read."""
+"""Runs from Python: evaluate a recipe, or read a run folder."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def evaluate(
     """Search all questions of a recipe that have no row yet, as `cats-jax evaluate` does.
 
     The same call resumes a run that was interrupted. Tables, figures and curves are written to the
-    run folder as by the command; nothing is printed but the progress of downloads.
+    run folder as by the command. Only the progress of downloads is printed.
 
     Args:
         recipe: path of a YAML file, or a mapping with the same content, which needs a `name`.
@@ -54,7 +54,7 @@ def evaluate(
         bank: folder of a step bank to replay in place of calling the models.
         ray: address of a Ray cluster to search on, or "local" for one on this machine.
         ray_workers: workers on the cluster; default: one for each GPU or core.
-        new_only: whether a folder that has rows already is refused.
+        new_only: whether a folder that already has rows is refused.
         keep_going: whether a run whose first 20 searches all failed for one reason continues.
         functions: whether the code of functions that the recipe names as module:function is run.
         models: source of the models; default: folders, ids on the hub and the embedded world.

@@ -55,7 +55,7 @@ def ended_by(claim: AccuracyClaim, evaluation: Evaluation, folder: pathlib.Path)
 
 
 def write_certificate(run: Run, evaluation: Evaluation, claim: AccuracyClaim) -> AnytimeCertificate:
-    """Write what a run settled to certificate.json in its folder."""
+    """Write the certificate of a settled claim to certificate.json in the run's folder."""
     questions, seed = evaluation.questions.questions, evaluation.cells[0].seed
     certificate = certify_anytime(run, claim, questions, seed)
     with whole_text(run.folder / "certificate.json") as file:

@@ -56,7 +56,7 @@ def plan_run(
     claim: AccuracyClaim | None = None,
     new_only: bool = False,
 ) -> Plan:
-    """Check a run, after a download of the models that are missing; no weights are loaded.
+    """Download the models that are missing, and check a run; no weights are loaded.
 
     Args:
         recipe: the recipe.
@@ -87,8 +87,8 @@ def plan_run(
         evaluation, runner = replayed(evaluation, bank)
     elif searching.ray is None:
         runner = LocalRunner(evaluation.recipe, models, judge, times)
-        # Before the folder is made: with other settings it would belong to another run. A run that
-        # resumes may have nothing left to load.
+        # Checked before the folder is made, because corrected settings would be those of another
+        # run. A run that resumes may not need the models any more.
         if not folder.exists():
             runner.check_models()
     return Plan(evaluation, models, folder, judge, searching, runner, times, claim)

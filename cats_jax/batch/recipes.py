@@ -1,4 +1,4 @@
-"""The recipe of a run: read from a file or a mapping, with the caller's settings in its place."""
+"""The recipe of a run: read from a file or a mapping, with some settings replaced by the caller."""
 
 from __future__ import annotations
 

@@ -93,8 +93,9 @@ class Run:
 
         Args:
             question: id of the question, or the beginning of an id.
-            strategy: label of the strategy; not needed if the run has one.
-            num_candidates: N; not needed if one row is left without it, as for the others.
+            strategy: label of the strategy; like the arguments below, it is not needed if only one
+                row fits without it.
+            num_candidates: N.
             prm: label of the PRM.
             seed: run seed.
 

@@ -23,10 +23,10 @@ _CONSTANT_ACTION = {"num_extra": 4, "num_retain": 2, "temperature": 0.6, "top_p"
 (`recipes/choose.yaml`)."""
 
 _MAX_STEP_TOKENS, _MAX_ANSWER_TOKENS = 32, 64
-"""Limits in tokens. The longest steps of the task have about half as many."""
+"""Limits in tokens. The longest steps of the task have about half as many tokens."""
 
 _BATCH_TOKENS = 1 << 17
-"""Tokens of a micro-batch of the policy: at N = 64, half as many passes as with the default."""
+"""Tokens in a micro-batch of the policy; at N = 64, it halves the default's number of passes."""
 
 
 def demo(
@@ -113,7 +113,7 @@ def demo_recipe(
 
 
 def _show_tree(console: Console, run: Run) -> None:
-    """Draw one search: by preference one of CATS, with a right answer, at the smallest N."""
+    """Draw one search, preferably one of CATS with a right answer at the smallest N."""
     from ..reporting.draw import LEGEND, describe_result, draw_search
     from .terminal import say
 

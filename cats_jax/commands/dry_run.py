@@ -20,19 +20,19 @@ if TYPE_CHECKING:
     from ..specs.recipe import QuestionSpec, Recipe
 
 _ENDPOINT_PATIENCE = 10.0
-"""Seconds of tries before a dry run takes an endpoint for missing."""
+"""Seconds of tries after which a dry run reports an endpoint as missing."""
 
 
 def show_bounds(
     console: Console, recipe: Recipe, models: ModelSource, missing: Sequence[str] = ()
 ) -> None:
-    """Print what a run would cost at most; models, controllers and hub data may be missing.
+    """Print the largest cost of a run; models, controllers and hub data may be missing.
 
     Args:
         console: console to print on.
         recipe: recipe of the run.
         models: source of the recipe's models.
-        missing: what is known to be missing, one line each.
+        missing: parts that are known to be missing, one line each.
     """
     from ..datasets import count_questions
     from ..evaluation.cells import check_outcome_models, grid
@@ -150,7 +150,7 @@ def _footprints(
 
 
 def _endpoint(policy: PolicySpec) -> list[str]:
-    """What a chat endpoint can do, which one short request tells; no line without one."""
+    """A line on what a chat endpoint can do, found by one short request; empty for other models."""
     if not policy.chat:
         return []
     from ..models.serving.chat import chat_policy

@@ -1,4 +1,4 @@
-"""What becomes of a command that Ctrl-C or SIGTERM ends."""
+"""The end of a command by Ctrl-C or SIGTERM."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from types import FrameType
 
 _GO_ON = ("evaluate", "bank", "collect")
-"""Commands that keep what is finished; `train` does with --online."""
+"""Commands that keep finished work and resume; `train` does so with --online."""
 
 
 def goes_on(words: Sequence[str]) -> bool:
@@ -19,7 +19,7 @@ def goes_on(words: Sequence[str]) -> bool:
 
 
 def interrupted(words: Sequence[str]) -> str:
-    """One line for a command line that was interrupted."""
+    """The message for a command line that was interrupted, in one line."""
     command = next(iter(words), "")
     if goes_on(words):
         return "interrupted; what is finished is kept: the same command goes on where it stopped"
@@ -30,8 +30,8 @@ def interrupted(words: Sequence[str]) -> str:
 def interrupted_by_sigterm() -> Iterator[None]:
     """Make SIGTERM end the `with` block by a KeyboardInterrupt, as Ctrl-C does.
 
-    What is being written is then closed. Signals reach the main thread only; in another one this
-    does nothing.
+    Files that are being written are then closed. Only the main thread receives signals; in another
+    thread this context manager does nothing.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from ..specs.recipe import PrmSpec
 
 _BATCH_TOKENS = 1 << 15
-"""Default on the back end hf; whole solutions come at once, unlike the steps of a search."""
+"""Default on the back end hf; whole solutions are computed at once, unlike a search's steps."""
 
 
 @dataclass(frozen=True)

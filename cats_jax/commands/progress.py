@@ -46,7 +46,7 @@ class ProgressBar:
         self._bar.stop()
 
     def show(self, done: float) -> None:
-        """Show how much of the total is done; the first call gives what was done before."""
+        """Show how much of the total is done; the first call states what was done before."""
         if self._first is None:
             self._first, self._started = done, time.monotonic()
         count, figures = f"{done / self._total:.0%}", ""
@@ -64,14 +64,14 @@ class ProgressBar:
 class ProgressBars:
     """An `evaluate.Observer`: a bar for each open cell, and one for the whole run.
 
-    A cell that ends leaves a line. Without a terminal there are lines alone: one when a cell ends,
-    and one every 20 seconds.
+    When a cell ends, a line is printed. Without a terminal there are no bars, and a line is also
+    printed every 20 seconds.
     """
 
     def __init__(
         self, console: Console, cells: Sequence[Cell], questions: int, in_flight: int
     ) -> None:
-        """No cell has begun; the arguments are those of the run, see `TimeLeft`."""
+        """Start without a cell; the arguments are those of the run, see `TimeLeft`."""
         self._console = console
         self._cells = len(cells)
         # Larger batches take longer, though not in proportion, and every phase is a call.
@@ -145,7 +145,7 @@ class ProgressBars:
         return "" if left is None else f"{duration(left)} left"
 
     def _line(self, cell: _Cell, *more: str) -> None:
-        """Print what is known of a cell; what does not fit on the line is left out, last first."""
+        """Print the figures of a cell; if they do not fit on the line, the last are left out."""
         parts = [f"{cell.label}: {cell.done}/{cell.total}", cell.accuracy("accuracy "), *more]
         parts = [part for part in parts if part]
         while len(parts) > 1 and len(", ".join(parts)) > self._console.width:
@@ -183,7 +183,7 @@ class _Cell:
 
 
 class _Fixed(ProgressColumn):
-    """A field of the tasks that no other column squeezes."""
+    """A column with a field of the tasks, which other columns can't make narrower."""
 
     def __init__(self, name: str) -> None:
         super().__init__(Column(no_wrap=True, min_width=10, justify="right"))
@@ -194,7 +194,7 @@ class _Fixed(ProgressColumn):
 
 
 def _bars(console: Console) -> Progress:
-    """Bars of which only the title is cut on a narrow terminal."""
+    """Bars whose titles alone are cut on a narrow terminal."""
     title = Column(ratio=1, no_wrap=True, overflow="ellipsis", min_width=8)
     return Progress(
         TextColumn("{task.description}", markup=False, table_column=title),

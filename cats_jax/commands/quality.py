@@ -146,7 +146,7 @@ def quality(
 
 
 def _score(labelled: LabelledData, specs: Sequence[PrmSpec]) -> tuple[LabelledData, list[str]]:
-    """The labelled steps with the scores of every PRM, and why some rows have none."""
+    """The labelled steps with the scores of every PRM, and the reasons why rows have no scores."""
     from ..live.calls import note_of
     from ..models.footprint import Work
     from ..models.hub import fetch_models

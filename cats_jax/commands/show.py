@@ -140,7 +140,7 @@ def _command_of_trees(
 ) -> str:
     """The command that draws a question's trees of the same strategies, N and PRMs.
 
-    With `differ` it is one N and one PRM at which the two strategies differ.
+    With `differ`, the command names one N and one PRM at which the two strategies differ.
     """
     from ..reporting.plain_text import one_line
     from ..reporting.selection import differing_rows
@@ -175,7 +175,7 @@ def _text(run: Run, question: str) -> str | None:
 def _show_question(
     console: Console, run: Run, rows: Sequence[Row], given: str, limit: int, show_dropped: int
 ) -> None:
-    """Print what became of a question in each configuration, and draw its trees."""
+    """Print the outcome of a question in each configuration, and draw its trees."""
     from ..grading.verdict import make_judge, recorded_grader
     from ..reporting.draw import LEGEND
     from ..reporting.printing import show_table

@@ -324,7 +324,7 @@ def _certified_models(
     prms = [dict(each) for each in config["prms"] if each.get("label") == prm]
     asked = content.get("asked") or {}
     for model, name in ((policy, "policy"), *((each, "prm") for each in prms)):
-        # Not the value that the run chose for its questions.
+        # The user's value, not the one that the run chose for its questions.
         at = name if model is policy else f"prm {prm}"
         model["max_model_len"] = asked.get(at, {}).get("max_model_len")
         keys = {name: "path", f"{name}_format": "format", f"{name}_adapter": "adapter"}
@@ -344,8 +344,8 @@ def _certified_models(
 
 
 _USERS_OWN = ("backend", "served_name", "api_key_env", "engine_args")
-"""Settings that name a server, its key, or classes that an engine loads. A certificate may come
-from a stranger, so that only the user may give these."""
+"""Settings that name a server, its key, or classes that an engine loads. Only the user may give
+these settings, because a certificate may come from a stranger."""
 
 
 def _of_recipe(path: pathlib.Path, given: Mapping[str, Any], loading: ModelOptions) -> Recipe:

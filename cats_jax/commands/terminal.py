@@ -1,4 +1,4 @@
-"""Console of a command, and prose on it."""
+"""The console of a command, and text that is printed on it."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def theory(*, seed: int = 0, only: tuple[str, ...] = ()) -> int:
 
 
 def verdict_table(reports: Sequence[CheckReport]) -> Table:
-    """One row per claim; slack is how far the worst case is on the claimed side."""
+    """One row per claim; slack is how far the worst case is from the bound, on the claimed side."""
     from rich.markup import escape
     from rich.table import Table
 

@@ -1,4 +1,4 @@
-"""How long a run still takes, from the work that is done."""
+"""Estimates how long a run still takes, from the work that is done."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class TimeLeft:
     """One estimate for all cells of a run.
 
     A cell's work is its number of questions times its weight. A question that is being searched
-    counts as half done. The rest is taken to need the same time per unit of work as what this
-    process has done.
+    counts as half done. The remaining work is assumed to take the same time per unit as the work
+    that this process has done.
     """
 
     def __init__(self, weights: Mapping[str, float], questions: int, in_flight: int) -> None:
-        """No cell has begun.
+        """Start without a cell.
 
         Args:
             weights: work of one question of each cell, by the cells' titles.

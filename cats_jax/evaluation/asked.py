@@ -1,6 +1,7 @@
-"""How a run asks its models, and its data files: what weights and settings do not say.
+"""What prompts and questions of a run depend on beside weights and settings: files and contexts.
 
-A manifest keeps it beside the models, as runs of earlier versions go on without it.
+A manifest keeps it in the entry `asked`, beside the models. Runs of earlier versions lack this
+entry and can still be continued.
 """
 
 from __future__ import annotations
@@ -16,19 +17,20 @@ from ..specs.models import PolicySpec, PrmSpec
 from ..specs.recipe import Recipe
 
 FORMAT_FILE = "format file"
-"""Name under which the digest of a format's .yaml file stands."""
+"""Key of the digest of a format's .yaml file."""
 
 
 def asked_of(recipe: Recipe) -> dict[str, Any]:
-    """What a recipe asks of its models and of which content its data files are.
+    """The entry `asked` of a recipe's manifest.
 
     Args:
-        recipe: the recipe as its user wrote it. A settled one has contexts that depend on the
+        recipe: the recipe as its user wrote it. In a settled recipe, contexts depend on the
             questions.
 
     Returns:
-        By "policy" and "prm LABEL", `max_model_len` and the digests of the files that make texts of
-        a model's tokens; by "questions LABEL", the digest of a data file.
+        By "policy" and "prm LABEL", `max_model_len` and the digests of the files of the tokenizer,
+        the chat template, the sampling defaults and the format; by "questions LABEL", the digest of
+        a data file.
     """
     found = {"policy": _of_model(recipe.policy)}
     found |= {f"prm {spec.label}": _of_model(spec) for spec in recipe.prms}

@@ -1,8 +1,9 @@
-"""Which worker searches which batch of questions, so that all stay busy and little is done twice.
+"""Decides which worker searches which batch, so that all stay busy and little is done twice.
 
 A worker remembers the paths that it has sampled, and has compiled the programs of the cells that it
-has begun. So cells that share paths, and every other cell, belong to the worker that began them;
-the others go on with the next cells. When no more cells come, all take whatever is left.
+has begun. Cells that share paths therefore belong to the worker that began the first of them, and
+any other cell belongs to the worker that began it. The other workers begin the next cells. When no
+more cells come, every worker takes any batch that is left.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class BatchQueue:
     """Batches that wait for a worker; workers are numbers."""
 
     def __init__(self) -> None:
-        """No batch waits, and no worker knows anything."""
+        """Start without batches; nothing belongs to a worker yet."""
         self._waiting: list[Batch] = []
         # By pool and question: the worker that remembers the paths.
         self._homes: dict[tuple[str, str], int] = {}
@@ -50,8 +51,8 @@ class BatchQueue:
     def take(self, worker: int, *, helping: bool) -> Batch | None:
         """Remove and return the batch that suits a worker best; None: the worker should wait.
 
-        First come the worker's own batches: of questions whose paths it remembers, or of a pool or
-        cell that it began. Then come batches of no worker.
+        The worker's own batches come first: it remembers paths of their questions, or it began
+        their pool or cell. Batches that belong to no worker come second.
 
         Args:
             worker: number of an idle worker.
@@ -62,7 +63,7 @@ class BatchQueue:
             owner = self._owner(batch)
             return 0 if owner == worker else 1 if owner is None else 2
 
-        # Of equals, the first.
+        # Of batches with the same rank, the first.
         batch = min(self._waiting, key=rank, default=None)
         if batch is None or (rank(batch) == 2 and not helping):
             return None
@@ -73,7 +74,7 @@ class BatchQueue:
         return batch
 
     def _owner(self, batch: Batch) -> int | None:
-        """The worker that knows most about a batch, or None if all know nothing."""
+        """The worker that remembers most of a batch, else the one that began its group, or None."""
         known: Counter[int] = Counter()
         if batch.pool is not None:
             keys = ((batch.pool, question.id) for question in batch.questions)

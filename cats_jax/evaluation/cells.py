@@ -28,15 +28,14 @@ class Cell:
     Attributes:
         spec: the strategy as the recipe describes it.
         strategy: the strategy built from `spec`.
-        params: parameters of the strategy's policy; `()` without one.
-        price: price of 100 candidates or 1000 tokens in units of a right answer, which the policy
-            reads.
+        params: parameters of the strategy's controller; `()` without one.
+        price: price of 100 candidates or 1000 tokens in units of a right answer, an input of the
+            controller.
         num_candidates: N; 1 for strategies that ignore it.
         prm: the PRM; None for strategies that read no scores.
         seed: run seed.
         calibration: values of the PRM's calibration; the identity if the recipe has none.
-        prm_rate: what a token costs that the PRM reads, in tokens of the policy, which the policy
-            reads.
+        prm_rate: cost of a PRM token relative to a policy token, an input of the controller.
     """
 
     spec: StrategySpec
@@ -75,8 +74,8 @@ class Cell:
 def grid(recipe: Recipe) -> tuple[Cell, ...]:
     """The cells of a recipe ordered by PRM, without cells that would repeat another one.
 
-    A strategy that keeps all paths starts with the largest N, which fills the pool of whole paths
-    for the smaller ones.
+    The cells of a strategy that keeps all paths begin with the largest N, which fills the pool of
+    whole paths for the smaller N.
 
     Raises:
         BadInputError: a strategy is unknown, or can't work with this recipe.
@@ -133,7 +132,7 @@ def grid(recipe: Recipe) -> tuple[Cell, ...]:
 
 
 def settled_cells(cells: Sequence[Cell], given: Recipe, settled: Recipe) -> tuple[Cell, ...]:
-    """The cells of a recipe with the models and labels that it got when it was settled.
+    """The cells of a recipe with the models and labels of the settled recipe.
 
     Args:
         cells: the grid of `given`.
@@ -155,7 +154,7 @@ def settled_cells(cells: Sequence[Cell], given: Recipe, settled: Recipe) -> tupl
 def check_outcome_models(cells: Sequence[Cell]) -> None:
     """Raise BadInputError if a cell's strategy needs scores that its outcome model can't give.
 
-    The models' configurations are read, and no weights.
+    Reads the models' configurations, but no weights.
     """
     outcome = {
         prm: is_outcome_model(prm) for prm in dict.fromkeys(cell.prm for cell in cells if cell.prm)

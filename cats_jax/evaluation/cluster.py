@@ -1,9 +1,9 @@
 """Searches on a Ray cluster: actors hold the models and get the questions in batches.
 
-Ray places the actors, restarts an actor that dies on any node with room, and sends it its
+Ray places the actors. If an actor dies, Ray restarts it on any node with room and sends it its
 unfinished batch again (`max_restarts`, `max_task_retries`). A question's result depends on the
-question and the seed alone, so the rows are those of a single machine. Gold answers never leave the
-driver.
+question and the seed alone, so the rows equal those of a single machine. Gold answers never leave
+the driver.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class RayRunner:
             self._receive(helping=False)
 
     def finish(self, times: WallTimes) -> None:
-        """Search what is left, each batch by any actor that is idle; add the actors' times."""
+        """Search all waiting batches on any actor that is idle, and add the actors' times."""
         self._send(helping=True)
         while self._running:
             self._receive(helping=True)
@@ -149,7 +149,7 @@ class RayRunner:
                 self._running[sent] = actor, batch
 
     def _receive(self, *, helping: bool) -> None:
-        """Wait for a batch, give its actor another one, and hand the results on."""
+        """Wait for a batch, give its actor another one, and pass on the results."""
         (ended, *_), _ = self._ray.wait(list(self._running))
         actor, batch = self._running.pop(ended)
         self._idle.append(actor)
@@ -160,7 +160,7 @@ class RayRunner:
             batch.on_result(result)
 
     def _get(self, ended: Any) -> tuple[list[SearchResult], WallTimes]:
-        """What an actor returned; its own errors stay as they are.
+        """The value that an actor returned; errors of the actor's code are raised unchanged.
 
         Raises:
             RunStoppedError: the actor's node or process is lost, and Ray could not start another.
@@ -181,11 +181,12 @@ class RayRunner:
 def needs(recipe: Recipe) -> tuple[int, float]:
     """(CPUs, GPUs) that one worker reserves; it holds the policy and one PRM at a time.
 
-    A model on the device "cpu" takes `num_threads` CPUs. Models that need the
-    GPUs up to number K, by `device` or `tensor_parallel_size`, take K + 1 whole GPUs, and so does
-    one of "hf" on the first GPU. vLLM engines on the first GPU alone take a part of it, the sum of
-    the policy's and the largest PRM's `gpu_memory_utilization`; several workers may share that GPU.
-    Models behind a server take nothing.
+    A model on the device "cpu" takes `num_threads` CPUs. If models use GPUs up to number K > 0, by
+    `device` or `tensor_parallel_size`, the worker takes K + 1 whole GPUs. If a model of the backend
+    "hf" uses the first GPU, the worker takes this whole GPU. If only vLLM engines use the first
+    GPU, the worker takes a part of it: the sum of the policy's and the largest PRM's
+    `gpu_memory_utilization`. Several workers may then share the GPU. Models behind a server take
+    nothing.
     """
     specs = (recipe.policy, *recipe.prms)
     local = [spec for spec in specs if spec.backend == "hf"]
@@ -194,7 +195,7 @@ def needs(recipe: Recipe) -> tuple[int, float]:
     if whole > 1 or any(gpu_numbers(spec) for spec in local):
         return cpus, float(whole)
     shares = [s.gpu_memory_utilization if _on_engine(s) else 0.0 for s in specs]
-    # Two decimals, as Ray counts in 1/10 000 of a GPU and people in hundredths.
+    # Two decimals: recipes give hundredths of a GPU, and Ray counts in 1/10 000.
     return cpus, min(1.0, round(shares[0] + max(shares[1:], default=0.0), 2))
 
 
@@ -213,7 +214,7 @@ def room_on(resources: Mapping[str, float], cpus: int, gpus: float) -> int:
 
 
 class _Worker:
-    """An actor with its own runner and grid; cells go to it by index, so nothing compiles twice."""
+    """An actor with its own runner and grid; it gets cells by index, so nothing compiles twice."""
 
     def __init__(self, recipe: Recipe, models: ModelSource, judge: AnswerJudge) -> None:
         self._cells = grid(recipe)
@@ -235,7 +236,7 @@ def _connect(ray: Any, address: str) -> None:
         options |= {"address": address}
     way_out = "start one with `ray start --head`, or use --ray local"
     try:
-        # Ray itself goes on trying for minutes.
+        # Ray itself would retry for minutes.
         if (place := _HOST_AND_PORT.fullmatch(address)) is not None:
             socket.create_connection((place[1], int(place[2])), timeout=10).close()
             way_out = (

@@ -52,9 +52,9 @@ class Evaluation:
         questions: the question set.
         cells: the cells of the grid, in order of running.
         manifest: manifest of the run folder.
-        notes: what the user should know and is no error, one line each.
-        guarantees: the guarantee of each strategy of a certificate, or why there is none, one line
-            each; they stand among the notes of the manifest.
+        notes: messages to the user that are not errors, one line each.
+        guarantees: for each strategy of a certificate, its guarantee or the reason why it has none,
+            one line each; they are also among the notes of the manifest.
     """
 
     recipe: Recipe
@@ -72,13 +72,14 @@ class Evaluation:
 def cost_bounds(
     recipe: Recipe, cells: Sequence[Cell], num_questions: int
 ) -> list[tuple[Cell, int, int, int, int]]:
-    """What each cell costs at most.
+    """The largest cost of each cell.
 
-    A PRM on transformers computes each distinct step once and each prompt once, so its tokens are
-    at most those of every candidate, `MARK_TOKENS` for the format's marks around each, and a prompt
-    of `PROMPT_TOKENS` per question. Tokens are counted as the policy's: a PRM with another
-    vocabulary reads the same text in somewhat more or fewer. vLLM also computes what its prefix
-    cache has dropped, or cuts off at a block.
+    A PRM on transformers computes each distinct step and each prompt once. Its tokens are at most
+    the tokens of all candidates, `MARK_TOKENS` per candidate for the format's marks, and
+    `PROMPT_TOKENS` per question for the prompt. Tokens are counted in the policy's vocabulary; a
+    PRM with another vocabulary needs somewhat more or fewer tokens for the same text. vLLM computes
+    some tokens again, which this bound leaves out: those that its prefix cache dropped, and those
+    after the last full block.
 
     Returns:
         (cell, rows, candidates, sampled tokens, PRM tokens) of each cell. PRM tokens are 0 for a
@@ -118,7 +119,7 @@ def with_stand_ins(recipe: Recipe) -> tuple[Recipe, tuple[str, ...]]:
     missing: list[str] = []
     for spec in recipe.strategies:
         if is_function_name(spec.name):
-            # It may read scores: the bounds are those of a search that does, where there is a PRM.
+            # A function may read scores, so the bounds assume that it does if there is a PRM.
             name = "best_of_n" if recipe.prms else "majority"
             options = (("path_score", "last"),) if recipe.prms else ()  # fits outcome models, too
             strategies.append(StrategySpec(name, spec.label, options, spec.certified))
@@ -151,7 +152,7 @@ def prepare(
     Raises:
         BadInputError: something in the recipe can't work.
     """
-    given, cells = recipe, grid(recipe)  # raises for what can't work, before models are looked at
+    given, cells = recipe, grid(recipe)  # raises for a wrong recipe, before models are checked
     for spec in (recipe.policy, *recipe.prms):
         models.check(spec)  # before data sets are downloaded and weights are hashed
     check_outcome_models(cells)
@@ -189,7 +190,7 @@ def prepare(
 
 
 def _unrepeatable(recipe: Recipe) -> tuple[str, ...]:
-    """What a run on a chat endpoint can't promise."""
+    """A note that a run on a chat endpoint can't be repeated; empty for other policies."""
     if not recipe.policy.chat:
         return ()
     kept = "" if recipe.policy.replies else "; a file of `replies` would keep its samples"
@@ -201,7 +202,7 @@ def _unrepeatable(recipe: Recipe) -> tuple[str, ...]:
 
 
 def _spent(recipe: Recipe, questions: QuestionSet) -> dict[str, Any]:
-    """Entries of a manifest: its questions, and how many a calibration or a choice has spent."""
+    """Entries of a manifest: its questions, and how many were spent on a calibration or choice."""
     texts = [text_digest(item.text) for item in questions.questions]
     return {
         "texts": texts,
@@ -221,7 +222,7 @@ def check_grading(questions: Sequence[QuestionSpec]) -> None:
 
 
 def _check_unseen(label: str, controller: pathlib.Path, questions: QuestionSet) -> None:
-    # Here, because it brings the learners along, which only a learned policy needs.
+    # Imported here, because it imports the learners, which only a learned controller needs.
     from ..controllers.checkpoint import read_info
 
     taught = set(read_info(controller).get("texts", ()))
@@ -253,10 +254,10 @@ def evaluate(
         evaluation: result of `prepare`.
         models: source of the recipe's models.
         folder: the run folder, which is created or continued.
-        observers: objects told of each cell and row, such as progress bars.
+        observers: objects notified of each cell and row, such as progress bars.
         judge: decides which answers are the same; default: `default_judge`.
         runner: searches the questions of a cell; default: `LocalRunner`, in this process.
-        keep_going: whether a run in which every search fails goes on, see `FailureWatch`.
+        keep_going: whether a run in which every search fails continues, see `FailureWatch`.
         until: a claim that ends the search of a cell as soon as it is settled; the runner must
             return when all questions of a call have ended, as `LocalRunner` does.
 
@@ -298,7 +299,7 @@ def search_cells(
     keep_going: bool = False,
     until: UntilCertified | None = None,
 ) -> None:
-    """Search and grade what has no row in an open run folder yet; see `evaluate`."""
+    """Search and grade the questions without a row in an open run folder; see `evaluate`."""
     questions = evaluation.questions
     if not keep_going:
         observers = (*observers, FailureWatch(writer.folder))
@@ -320,7 +321,7 @@ def search_cells(
 
 
 def finished(writer: RunWriter, times: WallTimes, started: float) -> tuple[Run, WallTimes]:
-    """The run of a closed folder, and the wall times since `started`, now with their total."""
+    """The run of a closed folder, and its wall times with their total since `started`."""
     times.writing = writer.seconds
     times.total = time.perf_counter() - started
     return read_run(writer.folder), times

@@ -1,4 +1,4 @@
-"""Stopping a run in which every search fails, before it has searched everything."""
+"""Stops a run in which every search fails, before it has searched all questions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..errors import RunStoppedError
 from ..runs.folder import Row
 
 MOST_FAILURES = 20
-"""Failures of one kind, without a search that did not fail, after which a run stops."""
+"""Number of failures of one kind after which a run stops, if all its searches have failed."""
 
 _VARIABLE = re.compile(r"'[^']*'|\"[^\"]*\"|\d+(\.\d+)?")
 """What differs between failures of one kind: names in quotes, and numbers."""
@@ -20,8 +20,8 @@ _VARIABLE = re.compile(r"'[^']*'|\"[^\"]*\"|\d+(\.\d+)?")
 class FailureWatch:
     """A `recording.Observer` that stops a run at its `MOST_FAILURES`-th failure of one kind.
 
-    The first search that does not fail, in this run or in the rows that it goes on from, ends the
-    watch: later failures are rows like any other.
+    The watch ends at the first search that does not fail, which may be a row of an earlier start of
+    the run. Later failures are ordinary rows.
     """
 
     def __init__(self, folder: str | pathlib.Path) -> None:
@@ -38,7 +38,7 @@ class FailureWatch:
         """Count one more search.
 
         Raises:
-            RunStoppedError: it is the last failure that the watch lets pass.
+            RunStoppedError: it is the `MOST_FAILURES`-th failure of its kind.
         """
         self._over = self._over or row.status != "failed"
         if self._over:

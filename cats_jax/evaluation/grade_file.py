@@ -63,7 +63,7 @@ def grade_file(
     Args:
         source: JSONL. `prediction`: a solution, an answer alone, or null. `answer`: a text, a
             number, or a list of answers in any order. `tolerance`, or OlympiadBench's `error`:
-            largest absolute difference of numbers that counts as none.
+            largest absolute difference between numbers that count as equal.
         target: JSONL, replaced if it exists.
         judge: grades the rows within its limits, in its worker processes.
         on_row: called with the grade of each row, in order.
@@ -125,7 +125,7 @@ def _task(row: dict[str, Any]) -> _Task:
 
 
 def _tolerance(row: Mapping[str, Any]) -> float | None:
-    """`tolerance`; or `error`, where it is OlympiadBench's number and not a message."""
+    """The row's `tolerance`, or its `error` if that is OlympiadBench's number, not a message."""
     value = row.get("tolerance")
     if value in (None, ""):
         try:

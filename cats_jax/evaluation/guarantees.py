@@ -1,4 +1,4 @@
-"""Whether the certificate of a strategy holds for a recipe, and what each answer is told of it."""
+"""Whether the certificate of a strategy holds for a recipe, and the text that states it."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from ..specs.certificates import Certified, broken_terms, terms
 from ..specs.recipe import PrmSpec, Recipe, StrategySpec
 
 NO_GUARANTEE = " (no guarantee)"
-"""End of the label of a strategy that runs on other terms than its certificate's."""
+"""End of the label of a strategy that runs under other terms than its certificate's."""
 
 
 @dataclass(frozen=True)
 class Guarantee:
-    """What a certificate says of the answers of a search.
+    """What a certificate states about the answers of a search.
 
     Attributes:
         certified: the certificate.
-        broken: where the search differs from what the certificate is about; empty if it holds.
+        broken: differences between the search and the certificate's terms; empty if it holds.
         of_questions: whether the search's data set is known to be the certificate's.
     """
 
@@ -33,7 +33,7 @@ class Guarantee:
 
     @property
     def holds(self) -> bool:
-        """Whether the certificate is about such a search."""
+        """Whether the search keeps the certificate's terms."""
         return not self.broken
 
     @property
@@ -50,7 +50,7 @@ class Guarantee:
 
     @property
     def _by_name(self) -> str:
-        """What the certificate can't tell from another one of the same name."""
+        """A remark on each function, which the certificate knows by its name only."""
         names = self.certified.terms["functions"]
         return "".join(f"; {name} is a function, known by its name only" for name in names)
 
@@ -69,7 +69,7 @@ class Guarantee:
 
 
 def certified_prm(spec: StrategySpec, recipe: Recipe) -> PrmSpec | None:
-    """The PRM of a recipe with which a certified strategy runs: by its label, or the only one.
+    """The recipe's PRM for a certified strategy: the one with the certified label, or the only one.
 
     Raises:
         BadInputError: the recipe has several PRMs, and none has the label of the certified one.
@@ -103,7 +103,7 @@ def guarantees(
 
     Raises:
         BadInputError: a certificate is about other models, limits or questions, and its strategy
-            is not told to run elsewhere.
+            may not run under other terms (`Certified.elsewhere`).
     """
     found = {}
     for spec in recipe.strategies:
@@ -139,9 +139,9 @@ def guarantees(
 def with_guarantees(
     recipe: Recipe, fingerprints: Mapping[str, Any], asked: Mapping[str, Any]
 ) -> tuple[Recipe, tuple[str, ...]]:
-    """A recipe whose labels say which strategies run without their guarantee, and a line for each.
+    """A recipe whose labels show which strategies lack their guarantee, and a line per certificate.
 
-    A label stands in every row, table and figure.
+    Labels are marked because every row, table and figure shows them.
 
     Raises:
         BadInputError: see `guarantees`.

@@ -1,16 +1,16 @@
-"""How long a recipe takes, from about a minute of its own work.
+"""Estimates how long a recipe takes, from about a minute of its own searches.
 
 Each strategy searches the recipe's first eight questions at its smallest N, however long that
-takes, and more questions and larger N as far as the minute goes. Nothing is graded or written.
+takes. More questions and larger N follow while the minute lasts. Nothing is graded or written.
 
 Rule of the estimate: the wall time of a search is split between policy, PRM and the rest in the
-proportion of its ledgers, which gives seconds per sampled token and per PRM token. A cell takes,
-per question, the tokens of the sample at these rates, times N / (N of the sample) where its N was
-not measured. The range has the spread between the questions; where the run searches more questions
-at once than were measured, or a larger N, its lower end is that of a machine for which larger
-batches take no longer. Paths that cells share (`SharedPaths`) are sampled once, and scored once by
-each PRM. Each cell adds the time that a first search needs for compiling, and the models that for
-loading. Grading and writing are not counted.
+proportion of its ledgers. This gives seconds per sampled token and per PRM token. The time of a
+cell, per question, is the sample's number of tokens at these rates. If the cell's N was not
+measured, this time is multiplied by N / (N of the sample). The range covers the spread between the
+questions. If the run searches more questions at once than were measured, or a larger N, the lower
+end of the range assumes that larger batches take no longer. Paths that cells share (`SharedPaths`)
+are sampled once, and scored once by each PRM. Each cell also takes the time that its first search
+needs for compiling. Loading the models is counted, too; grading and writing are not.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ MEASURED_SECONDS = 60.0
 """Seconds of searching that `measure` spends by default; loading comes on top."""
 
 _FIRST_QUESTIONS = 8
-"""Questions of a strategy's first search; of fewer, the spread between them says little."""
+"""Number of questions of a strategy's first search; fewer would show little of their spread."""
 
 _CONFIDENCE = 0.95
 
 _UNKNOWN_SPREAD = 2.0
-"""Factor of the range, both ways, where one question alone was measured."""
+"""Factor of the range, upwards and downwards, if only one question was measured."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,9 @@ class Sample:
         cell: the cell.
         ledgers: one per question.
         seconds: wall time of the search without `startup`.
-        startup: seconds that the search takes only once, for compiling. Of two searches of the same
-            questions, what the second took less; of a single one, all time of the core.
+        startup: seconds that the search takes only once, for compiling. If the same questions were
+            searched twice, the seconds by which the second search was faster. Otherwise, the core's
+            seconds in the ticks that compiled.
     """
 
     cell: Cell
@@ -64,14 +65,17 @@ class Sample:
     startup: float
 
     def affordable(self, ends: float, scale: float = 1.0) -> int:
-        """Questions that can be searched twice until `ends`, each taking `scale` times as long."""
+        """Number of questions that can be searched twice until `ends`, at `scale` times the cost.
+
+        The cost of a question is its mean wall time in this sample.
+        """
         each = scale * self.seconds / len(self.ledgers)
         return int(max(0.0, ends - time.perf_counter()) / (2 * max(each, 1e-6)))
 
     def rates(self) -> tuple[float, float, float]:
         """Seconds per sampled token, per PRM token, and per question for all else."""
         spent = sum(ledger.seconds for ledger in self.ledgers)
-        # Wall time and the sum of the questions' seconds differ by what is charged to nobody.
+        # Some of the wall time is charged to no question.
         factor = self.seconds / spent if spent > 0 else 0.0
         policy = factor * sum(ledger.policy_seconds for ledger in self.ledgers)
         prm = factor * sum(ledger.prm_seconds for ledger in self.ledgers)
@@ -116,7 +120,7 @@ class Measurement:
 
     Attributes:
         cells: one estimate per cell, in order of running.
-        loading: seconds in which the models were loaded.
+        loading: seconds that loading the models took.
     """
 
     cells: tuple[CellTime, ...]
@@ -204,7 +208,7 @@ class _Searches:
     def measure(self, cells: Sequence[Cell], seconds: float) -> list[Sample]:
         """A sample of the first of the cells, and of the others while the seconds last.
 
-        Loading the models, which comes first, takes none of the seconds.
+        The models are loaded first, which does not count towards the seconds.
         """
         self._models.policy(self._recipe.policy)
         if cells[0].prm is not None:
@@ -261,7 +265,7 @@ class _Loaded:
         return None
 
     def check(self, spec: PolicySpec | PrmSpec) -> None:
-        """Does nothing, as `footprint`."""
+        """Do nothing, for the same reason as `footprint`."""
 
     def policy(self, spec: PolicySpec) -> StepGenerator:
         if self._policy is None:

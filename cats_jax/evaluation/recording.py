@@ -20,11 +20,11 @@ from .wall_times import WallTimes
 class Observer(Protocol):
     """Follows an evaluation, for progress bars.
 
-    Several cells may be open at once, see `runners.CellRunner`; a cell is known by its title.
+    Several cells may be open at once, see `runners.CellRunner`; the title identifies a cell.
     """
 
     def begin_cell(self, title: str, total: int, rows: Sequence[Row]) -> None:
-        """A cell of `total` questions begins; `rows` are the rows it has already."""
+        """A cell of `total` questions begins; `rows` are the rows that it already has."""
         ...
 
     def row(self, title: str, row: Row) -> None:
@@ -33,7 +33,7 @@ class Observer(Protocol):
 
 
 class Recorder:
-    """Grades results of one cell, writes them as rows, and tells the observers."""
+    """Grades results of one cell, writes them as rows, and notifies the observers."""
 
     def __init__(
         self,

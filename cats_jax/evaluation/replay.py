@@ -1,8 +1,8 @@
 """Whole searches over a step bank inside compiled JAX code, in seconds instead of minutes.
 
-Replays serve choices on validation questions, ablations, and the upper bound of an oracle. They
-read recorded steps of the real policy with the real PRMs' scores. The tokens charged are those of a
-search that runs alone over the Hugging Face bridge.
+Replays are for choices on validation questions, for ablations, and for the upper bound of an
+oracle. They read recorded steps of the real policy with the real PRMs' scores. The tokens charged
+are those of a search that runs alone over the Hugging Face bridge.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class Replayed(NamedTuple):
     covered: np.ndarray  # bool[Q]; some finished path gives the right answer
     candidates: np.ndarray  # i32[Q]
     generated: np.ndarray  # i32[Q]; tokens the policy sampled
-    prm_tokens: np.ndarray  # i32[Q]; tokens the PRM computed; 0 where it is not asked
-    actions: np.ndarray  # i32[Q, A]; how often each action was taken; A = 1 without a policy
+    prm_tokens: np.ndarray  # i32[Q]; tokens the PRM computed; 0 if it is not called
+    actions: np.ndarray  # i32[Q, A]; how often each action was taken; A = 1 without a controller
 
     @property
     def tokens(self) -> np.ndarray:
@@ -67,16 +67,16 @@ def replay(
         bank: the step bank.
         strategy: any strategy whose sampling settings are in the bank, see
             `search.bank.check_sampling`.
-        params: parameters of the strategy's policy; `()` without one.
+        params: parameters of the strategy's controller; `()` without one.
         prm: index of the PRM in the bank.
         num_candidates: N.
-        price: price of 100 candidates or 1000 tokens in units of a right answer, which the policy
-            reads.
-        prm_rate: what a token costs that the PRM reads, which the policy reads.
+        price: price of 100 candidates or 1000 tokens in units of a right answer, an input of the
+            controller.
+        prm_rate: cost of a PRM token relative to a policy token, an input of the controller.
         seed: seed of the random draws.
 
     Raises:
-        BadInputError: the strategy leaves the PRM out for some children.
+        BadInputError: the strategy does not call the PRM for some children.
     """
     if isinstance(strategy.config, search.CatsConfig) and not strategy.config.score_base:
         raise BadInputError(
@@ -108,8 +108,8 @@ class ReplayRunner:
     """A `runners.CellRunner` that replays the questions of a bank and needs no models.
 
     A result has the costs in candidates and tokens and one decision per action taken, but no tree
-    and no seconds. Its answer is the gold answer if the search was right, otherwise None. Its paths
-    are one path with the gold answer if some finished path was right, otherwise none.
+    and no seconds. Its answer is the gold answer if the search was right, otherwise None. It has
+    one path, with the gold answer, if some finished path was right; otherwise it has no path.
     """
 
     def __init__(self, bank: LoadedBank) -> None:
@@ -124,7 +124,7 @@ class ReplayRunner:
 
         Raises:
             BadInputError: a question, PRM or sampling setting is not in the bank, or the strategy
-                leaves the PRM out for some children.
+                does not call the PRM for some children.
         """
         bank = self._bank
         for question in questions:
@@ -187,7 +187,7 @@ def _right_path(answer: str) -> SearchPath:
 
 
 def _action_table(strategy: search.Strategy) -> search.ActionTable | None:
-    """The action table of a strategy with a policy; None for other strategies."""
+    """The action table of a strategy with a controller; None for other strategies."""
     return strategy.config.actions if isinstance(strategy.config, search.CatsConfig) else None
 
 

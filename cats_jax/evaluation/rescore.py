@@ -4,7 +4,7 @@ Rows are rescored only if the result equals that of a run with the other setting
 left out. The grader can change for every strategy. The vote can change for strategies with an
 option `vote` whose answer rule reads neither path weights nor calibrated scores. The aggregation or
 the PRM can change only for strategies that read scores and keep all paths (best-of-N, plain or
-weighted), because scores decide which paths the others keep.
+weighted): in other strategies, scores decide which paths are kept.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ def _why_not(spec: StrategySpec, change: Change, *, functions: bool) -> str:
 
 
 def _is_answered_by_tree(strategy: search.Strategy) -> bool:
-    """Whether the answer rule needs neither path weights nor calibrated scores, not in trees."""
+    """Whether the answer rule needs neither path weights nor calibrated scores: trees lack both."""
     return not (strategy.weights_paths or strategy.calibrated)
 
 
@@ -219,7 +219,7 @@ def _score(result: SearchResult, scorer: StepScorer) -> None:
         for candidate, score in zip(step, scoring.scores, strict=True):
             if score is None:
                 candidate.invalid = PRM_CONTEXT
-                # What follows such a step is too long as well, and a search would not have it.
+                # Steps after such a step are too long, too; a search would not have sampled them.
                 ledger.prm_refused += not _is_refused(result, candidate.parent)
             candidate.score = score
         computed = sum(usage.computed for usage in scoring.usage)
@@ -328,7 +328,7 @@ def _new_prm(row: Row, change: Change) -> str | None:
 
 
 def _manifest(run: Run, change: Change, grader: str) -> dict[str, Any]:
-    """The run's manifest with the change; a certificate says nothing of changed rows."""
+    """The run's manifest with the change, without guarantees, which changed rows do not have."""
     labels = [str(entry["label"]) for entry in run.manifest["config"]["strategies"]]
     config = {
         **run.manifest["config"],

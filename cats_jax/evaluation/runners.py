@@ -37,12 +37,12 @@ class CellRunner(Protocol):
         ...
 
     def finish(self, times: WallTimes) -> None:
-        """Wait for all results, and add what workers elsewhere spent to `times`."""
+        """Wait for all results, and add the times of workers elsewhere to `times`."""
         ...
 
 
 def largest_work(recipe: Recipe) -> Work:
-    """What a run of the recipe has at once, at most: at its largest N, and to the last step."""
+    """The most work that a run of the recipe holds at once: its largest N, up to the last step."""
     policy = recipe.policy
     return Work(
         questions=recipe.in_flight,
@@ -56,7 +56,7 @@ def largest_work(recipe: Recipe) -> Work:
 def check_steps(policy: StepGenerator, recipe: Recipe) -> None:
     """Raise BadInputError if a cell needs single steps, and the policy samples whole answers only.
 
-    Such a policy says why in an attribute `whole_only`.
+    Such a policy has the reason in its attribute `whole_only`.
     """
     reason = getattr(policy, "whole_only", None)
     limited = any(
@@ -81,7 +81,7 @@ class LocalRunner:
 
         Raises:
             BadInputError: a device or an engine of the models is not on this machine, or engines
-                want more than all of a GPU.
+                need more than a whole GPU.
         """
         check_there((recipe.policy, *recipe.prms))
         check_shares(recipe.policy, recipe.prms)
@@ -92,7 +92,7 @@ class LocalRunner:
         self._policy: StepGenerator | None = None
         self._prm: tuple[PrmSpec, StepScorer] | None = None
         self._checked = False
-        # Where a row can be cut short, by candidates or by the clock, it is searched by itself.
+        # A search that a budget or a time limit may cut short does not share paths.
         alone = recipe.budget is not None or recipe.max_seconds is not None
         self._shared = None if alone else SharedPaths()
 
@@ -120,7 +120,7 @@ class LocalRunner:
                 policy,
                 cell.strategy,
                 max_depth=recipe.max_depth,
-                limited=recipe.max_tokens is not None,  # the others were asked above
+                limited=recipe.max_tokens is not None,  # with other limits, no paths are shared
             )
             policy, scorer, remember = self._shared.share(cell, policy, scorer)
 
@@ -154,7 +154,7 @@ class LocalRunner:
         self._times.recomputed += self._recomputed() - recomputed
 
     def finish(self, times: WallTimes) -> None:
-        """Warn of what the last PRM has to say; `search` counts its own times."""
+        """Show the note of the last PRM as a warning; `search` counts its own times."""
         self._drop_prm()
 
     def _recomputed(self) -> int:
@@ -173,14 +173,14 @@ class LocalRunner:
 
     def _load_prm(self, spec: PrmSpec) -> StepScorer:
         if self._prm is None or self._prm[0] != spec:
-            self._drop_prm()  # the old one's memory is free before the new one is read
+            self._drop_prm()  # frees the old PRM's memory before the new PRM is loaded
             started = time.perf_counter()
             self._prm = (spec, self._models.prm(spec))
             self._times.loading += time.perf_counter() - started
         return self._prm[1]
 
     def _drop_prm(self) -> None:
-        """Free the loaded PRM, and warn of what it has to say."""
+        """Free the loaded PRM, and show its note as a warning."""
         if self._prm is not None and (note := note_of(self._prm[1])) is not None:
             warnings.warn(note, stacklevel=2)
         self._prm = None

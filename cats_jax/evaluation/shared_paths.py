@@ -3,8 +3,8 @@
 Majority and best-of-N at any N and with any PRM read the first N paths of one pool, because seeds
 derive from run seed, question, step and row. The cell with the largest N is searched first and its
 samples and scores are stored. The other cells run the same driver with a policy and a PRM that
-answer from the store. A row's ledger holds what the row would cost alone, because bridges report
-what each sample cost in addition to those before it.
+answer from the store. A row's ledger holds the cost of the row if it ran alone, because bridges
+report the additional cost of each sample over the samples before it.
 
 The store is a temporary file; only the samples and scores of questions in flight are in memory.
 """
@@ -86,8 +86,8 @@ class SharedPaths:
             remembering = RememberingScorer(whole_scores(scorer, generator), parts[1])
 
         def end(result: SearchResult) -> None:
-            # A search that was cut short leaves a pool in which others would find gaps, and so does
-            # one whose PRM could not read a path.
+            # A search that was cut short would leave gaps in the pool. So would a search whose PRM
+            # could not read a path.
             whole = result.status in ("answered", "no_answer") and not result.ledger.prm_refused
             for part in parts:
                 part.end(result.question, keep=whole)
@@ -104,7 +104,7 @@ class SharedPaths:
                 "WHERE pool=? AND prm=? AND question=? AND paths>=?",
                 (pool, prm, question, paths),
             ).fetchone()
-        # Written by this process, so there is nothing to distrust.
+        # This process wrote the content, so it is safe to unpickle.
         return None if found is None else (pickle.loads(zlib.decompress(found[0])), found[1])
 
     def save(self, pool: str, prm: str, question: str, paths: int, known: dict[Any, Any]) -> None:
@@ -117,10 +117,10 @@ class SharedPaths:
                     (pool, prm, question, paths, content),
                 )
             except sqlite3.OperationalError:
-                return  # no room: other rows sample anew
+                return  # no room on the disk: other rows sample again
 
     def _forget_other_prms(self, label: str) -> None:
-        """Delete stored scores of all PRMs but one; cells are ordered by PRM, so none returns."""
+        """Delete stored scores of all PRMs but one; cells come by PRM, so none is needed again."""
         if label == self._prm:
             return
         self._prm = label
@@ -186,7 +186,7 @@ class _Sampled:
 
 
 class RememberingGenerator:
-    """`StepGenerator` that answers from stored samples and asks another one for the rest."""
+    """`StepGenerator` that answers from stored samples and calls another one for the rest."""
 
     def __init__(self, policy: StepGenerator, parts: _Parts) -> None:
         self._policy = policy
@@ -256,7 +256,7 @@ class RememberingGenerator:
         self, request: StepRequest, fresh: Generation, place: int, seconds: float
     ) -> list[_Sampled]:
         samples = fresh.samples[place]
-        if fresh.sample_usage is None:  # then its rows can't be told apart, and are not shared
+        if fresh.sample_usage is None:  # the cost of each sample is unknown, so none is shared
             return [_Sampled(sample, TokenUsage(), 0.0) for sample in samples]
         usage = fresh.sample_usage[place]
         answer = list(map(_Sampled, samples, usage, shared_seconds(usage, seconds)))
@@ -266,7 +266,7 @@ class RememberingGenerator:
 
 
 class RememberingScorer:
-    """`StepScorer` that answers from stored scores and asks another one for the rest."""
+    """`StepScorer` that answers from stored scores and calls another one for the rest."""
 
     def __init__(self, scorer: StepScorer, parts: _Parts) -> None:
         self._scorer = scorer
@@ -318,7 +318,7 @@ class RememberingScorer:
 
 
 def _paths(known: dict[Any, _Sampled]) -> list[Path]:
-    """The paths up to their last usable steps of which a store of samples was made, by row."""
+    """The paths in a store of samples, by row, each up to its last usable step."""
     paths: list[list[Step]] = []
     growing: dict[Any, deque[list[Step]]] = {}
     # Within a step, samples are in the order of their rows, and so are the paths they belong to.

@@ -91,7 +91,7 @@ class TensorBoard:
         """Open an event file in the folder `tensorboard` of the run folder `folder`."""
         from tensorboardX.event_file_writer import EventsWriter
 
-        # Written in this thread: one of its own would end with a traceback when it can't write.
+        # This thread writes: a separate thread would end with a traceback if it could not write.
         refuse_link(folder / FOLDER)
         (folder / FOLDER).mkdir(exist_ok=True)
         self._writer: EventsWriter | None = EventsWriter(str(folder / FOLDER / "events"))

@@ -1,8 +1,8 @@
 """Evaluation until a claim on an accuracy is settled, by e-processes; see `theory.settle`.
 
 The order of the questions depends on the seed and on their ids alone. Questions are searched in
-batches whose sizes depend on nothing, and the claim is looked at after each question in that order.
-So a run that was killed comes to the same rows and the same decision.
+batches of fixed sizes, and the claim is tested after each question in that order. A run that was
+killed and resumed therefore gets the same rows and the same decision.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from ..runs.folder import Row
 from .cells import Cell
 
 FIRST_BATCH = 32
-"""Questions of the first batches. Later ones are a quarter of what has been searched, so that
-engines are busy and at most a fifth of the questions is searched behind the decision."""
+"""Number of questions of each of the first batches. A later batch has a quarter of the number of
+questions before it, so that engines are busy and at most a fifth of all questions is searched after
+the decision."""
 
 NOTE = (
     "the run ends when its own results settle a claim: its certificate allows for that, and the "
@@ -35,7 +36,7 @@ class AccuracyClaim:
 
     Attributes:
         target: in (0, 1).
-        delta: probability at most that a decision is false, in (0, 1).
+        delta: largest probability that a decision is false, in (0, 1).
     """
 
     target: float
@@ -57,7 +58,7 @@ class AccuracyClaim:
         return f"accuracy above {self.target:g}"
 
     def of(self, manifest: Mapping[str, Any]) -> dict[str, Any]:
-        """The manifest of a run that this claim ends; one with another claim is another run."""
+        """The manifest of a run that this claim ends; with another claim, it is another run."""
         return {
             **manifest,
             "notes": [*manifest["notes"], NOTE],
@@ -65,7 +66,7 @@ class AccuracyClaim:
         }
 
     def check(self, cells: Sequence[Cell], num_questions: int) -> None:
-        """Refuse what no answers could certify, before a model is loaded.
+        """Refuse a claim that no answers could certify, before a model is loaded.
 
         Raises:
             BadInputError: there are several cells, or too few questions.
@@ -97,18 +98,18 @@ class UntilCertified:
         self._right: dict[str, bool] = {}
 
     def begin_cell(self, title: str, total: int, rows: Sequence[Row]) -> None:
-        """Take the rows that an earlier start has written."""
+        """Read the rows that an earlier start has written."""
         self._right = {row.question: row.correct for row in rows}
 
     def row(self, title: str, row: Row) -> None:
-        """Take one more row."""
+        """Read one more row."""
         self._right[row.question] = row.correct
 
     def batches(self, questions: Sequence[Question]) -> Iterator[list[Question]]:
         """The questions that have no row yet, batch by batch, up to the one that settles the claim.
 
-        A batch must have ended when the next one is asked for. Questions that an earlier start has
-        searched are left out of their batch, which may be empty and is then passed over.
+        A batch must have ended before the next one is taken. Questions that an earlier start has
+        searched are left out of their batch. An empty batch is skipped.
         """
         ordered = in_order(questions, self._seed)
         done = 0
@@ -132,7 +133,7 @@ def in_order(questions: Sequence[Question], seed: int) -> list[Question]:
 
 
 def settled(claim: AccuracyClaim, right: Sequence[bool]) -> theory.Settled:
-    """What the answers to the first questions say of a claim."""
+    """The state of a claim after the answers to the first questions."""
     return theory.settle(right, target=claim.target, delta=claim.delta)
 
 

@@ -10,19 +10,19 @@ from dataclasses import dataclass, field
 class WallTimes:
     """Where an evaluation's wall time went, in seconds, and tokens that were computed again.
 
-    Only `LocalRunner` sets `loading`, `searching`, `parts` and `recomputed`. Of a run with workers
+    Only `LocalRunner` sets `loading`, `searching`, `parts` and `recomputed`. In a run with workers
     these are sums over the workers, which search at the same time.
 
     Attributes:
         loading: loading models.
         searching: `Searcher.run` without `recording`.
         recording: grading results and serialising rows and trees.
-        writing: compressing and writing rows and trees, in a thread of its own.
+        writing: compressing and writing rows and trees, in a separate thread.
         parts: seconds by part of the searches (`Searcher.timings`).
         total: the whole of `evaluate`.
         recomputed: tokens that policy and PRM on transformers computed again because their keys
             and values did not fit into `kv_cache_gib`; no ledger counts them.
-        workers: number of processes that searched beside this one; 0: this one did.
+        workers: number of processes that searched for this one; 0: this process searched.
     """
 
     loading: float = 0.0
@@ -42,7 +42,7 @@ class WallTimes:
         self.recomputed += other.recomputed
 
     def take(self) -> WallTimes:
-        """What was spent on loading and searching since the last call."""
+        """The times of loading and searching since the last call, which are set to 0."""
         taken = WallTimes()
         taken.add(self)
         self.loading = self.searching = 0.0

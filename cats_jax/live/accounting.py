@@ -1,4 +1,4 @@
-"""What a tick charges: the costs of calls and the time of a tick, to ledgers and timings."""
+"""Charges the costs of model calls and the time of a tick to ledgers and timings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .timings import Stopwatch, Timings
 def charge_generation(
     requests: Sequence[PendingRequest], generation: Generation, num_parameters: int
 ) -> None:
-    """Charge questions for a call of the policy; a copy is a candidate without other costs."""
+    """Charge questions for a call of the policy; a copy counts as a candidate and costs nothing."""
     costs = zip(generation.usage, _seconds(generation), strict=True)
     called: set[Slot] = set()
     for asked in requests:
@@ -63,7 +63,7 @@ class Accounts:
     """Divides the time of each tick.
 
     Attributes:
-        own_seconds: seconds of the last tick without calls of models and waiting for them.
+        own_seconds: seconds of the last tick, without model calls and without waiting for them.
     """
 
     def __init__(self, timings: Timings, policy: StepGenerator, scorer: StepScorer | None) -> None:
@@ -80,10 +80,10 @@ class Accounts:
         self._timings.add("host", time.perf_counter() - started)
 
     def end_tick(self, busy: Stopwatch, slots: Sequence[Slot]) -> None:
-        """Divide a tick's core and remaining time equally among the open questions, `slots`.
+        """Charge the open questions, `slots`, equal shares of a tick's core and remaining time.
 
-        The core of a tick that compiled took seconds instead of milliseconds; no question is
-        charged for it.
+        If the tick compiled a program, its core took seconds instead of milliseconds. No question
+        is then charged for the core.
         """
         wall, compiled = busy.wall(), busy.compiled()
         core = busy.seconds("core")

@@ -1,4 +1,4 @@
-"""Objects handed to a `Searcher`, checked before it calls them; a wrong one is named."""
+"""Checks of the arguments of a `Searcher`; each error names the wrong argument."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ def check_scorer(scorer: Any) -> None:
 
 
 def as_method(strategy: Any, params: Any = ()) -> SearchMethod:
-    """The search method of a strategy with parameters, or the method itself.
+    """The search method made of a strategy and its parameters; a method is returned as it is.
 
     Raises:
-        BadInputError: it is neither strategy nor method, or a method is given other parameters.
+        BadInputError: it is neither a strategy nor a method, or it is a method and `params` are
+            other parameters than its own.
     """
     if isinstance(strategy, SearchMethod):
         if params is not strategy.params and params != ():
@@ -50,7 +51,7 @@ def as_method(strategy: Any, params: Any = ()) -> SearchMethod:
 
 
 def check_width(strategy: search.Strategy, label: str, num_candidates: int) -> None:
-    """Raise BadInputError if the strategy keeps more paths than it samples, K > N."""
+    """Raise BadInputError if the strategy keeps more paths, K, than it samples candidates, N."""
     width = strategy.width(num_candidates)
     if width > num_candidates:
         raise BadInputError(
@@ -76,7 +77,7 @@ def check_outcome_model(strategy: search.Strategy, label: str, model: str) -> No
 
 
 def check_calibration(values: Any) -> None:
-    """Raise BadInputError unless `values` are those of a `search.Calibration`."""
+    """Raise BadInputError unless `values` can be the fields of a `search.Calibration`."""
     most = len(search.Calibration())
     try:
         numbers = [float(value) for value in values]
@@ -128,7 +129,7 @@ def _check(name: str, value: Any, protocol: type, example: str) -> None:
 
 
 def _made(kind: type) -> str:
-    """The call that makes an instance of a class, with the names of what it needs."""
+    """The call that makes an instance of a class, with the names of its required parameters."""
     try:
         parameters = inspect.signature(kind).parameters.values()
     except (TypeError, ValueError):  # a class of C code may have no signature

@@ -1,6 +1,6 @@
-"""Calls of models; what they return is checked by the rules of `contract`.
+"""Calls of models, with checks of the returned values by the rules of `contract`.
 
-A call is made in the calling thread, or in a thread of its own where a model allows that.
+A call runs in the calling thread, or in its own thread if the model allows that (`is_concurrent`).
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ T = TypeVar("T")
 
 
 def is_concurrent(model: StepGenerator | StepScorer | None) -> bool:
-    """Whether several threads may call a model at a time: its attribute `concurrent`, if any."""
+    """Whether several threads may call a model at a time: its attribute `concurrent`, or False."""
     return bool(getattr(model, "concurrent", False))
 
 
 def reads_finished_only(scorer: StepScorer) -> bool:
-    """Whether it is an outcome model: its attribute `finished_only`, if any."""
+    """Whether a scorer is an outcome model: its attribute `finished_only`, or False."""
     return bool(getattr(scorer, "finished_only", False))
 
 
 def note_of(scorer: StepScorer | None) -> str | None:
-    """What a PRM has to say at the end of a run, in one line: its attribute `note`, if any."""
+    """A PRM's message for the end of a run, in one line: its attribute `note`, or None."""
     return getattr(scorer, "note", None)
 
 
 def executor_for(model: StepGenerator | StepScorer | None, most: int) -> Executor:
-    """An executor for calls of a model, `most` at a time if the model is concurrent."""
+    """An executor for calls of a model: up to `most` at a time if it is concurrent, else one."""
     return ThreadPoolExecutor(most) if is_concurrent(model) else CallingThread()
 
 
 def generate(policy: StepGenerator, requests: Sequence[StepRequest]) -> Generation:
-    """`policy.generate`, checked.
+    """Call `policy.generate` and check what it returns.
 
     Raises:
         BadInputError: it returned a value of another class.
@@ -63,7 +63,7 @@ def generate(policy: StepGenerator, requests: Sequence[StepRequest]) -> Generati
 def generate_answers(
     policy: AnswerGenerator, requests: Sequence[StepRequest], max_depth: int
 ) -> AnswerGeneration:
-    """`policy.generate_answers`, checked; raises as `generate`."""
+    """Call `policy.generate_answers` and check what it returns; raises the errors of `generate`."""
     found = policy.generate_answers(requests, max_depth)
     made = _of_class(found, AnswerGeneration, policy, "generate_answers")
     check_answers(made, requests, max_depth, f"policy {policy.name!r}")
@@ -71,7 +71,7 @@ def generate_answers(
 
 
 def score(scorer: StepScorer, questions: Sequence[Question], paths: Sequence[Path]) -> Scoring:
-    """`scorer.score`, checked.
+    """Call `scorer.score` and check what it returns.
 
     Raises:
         BadInputError: it returned a value of another class.
@@ -85,7 +85,7 @@ def score(scorer: StepScorer, questions: Sequence[Question], paths: Sequence[Pat
 def score_answers(
     scorer: AnswerScorer, questions: Sequence[Question], paths: Sequence[Path], known: Sequence[int]
 ) -> AnswerScoring:
-    """`scorer.score_answers`, checked; raises as `score`."""
+    """Call `scorer.score_answers` and check what it returns; raises the errors of `score`."""
     found = scorer.score_answers(questions, paths, known)
     scoring = _of_class(found, AnswerScoring, scorer, "score_answers")
     check_answer_scoring(scoring, questions, paths, known, f"PRM {scorer.name!r}")
@@ -103,10 +103,10 @@ def _of_class(returned: Any, wanted: type[T], model: Any, method: str) -> T:
 
 
 class CallingThread(Executor):
-    """An executor that makes each call at once; errors are raised by the future's `result`."""
+    """An executor that makes each call at once; the future's `result` raises the call's errors."""
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
-        """The result of a call, which is there already."""
+        """Make the call and return its future, which is already done."""
         future: Future[T] = Future()
         try:
             future.set_result(fn(*args, **kwargs))

@@ -1,17 +1,17 @@
-"""How many programs JAX has compiled, so that compilation is told apart from search."""
+"""Counts the programs that JAX compiled, to separate compilation time from search time."""
 
 from __future__ import annotations
 
 import jax
 
 _EVENT = "/jax/core/compile/backend_compile_duration"
-"""JAX reports it for each program that it compiles, or reads from its cache of compiled ones."""
+"""Event that JAX reports for each program that it compiles or reads from its compilation cache."""
 
 _counted = 0
 
 
 def num_compilations() -> int:
-    """Programs compiled, or read compiled, since this module was imported."""
+    """Number of programs compiled, or read from the cache, since this module was imported."""
     return _counted
 
 

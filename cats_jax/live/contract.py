@@ -1,7 +1,8 @@
-"""The contracts of policies and PRMs: what a call must return, checked before it is used.
+"""Checks that a call of a policy or a PRM returned what its contract requires.
 
-A search checks every call, and `models.contracts` checks a model by these rules, too. A message
-names the model, the question and the rule. Values that break a rule never enter a tree or a ledger.
+A search checks every call before it uses the values, so values that break a rule never enter a tree
+or a ledger. `models.contracts` checks a model by the same rules. A message names the model, the
+question and the broken rule.
 """
 
 from __future__ import annotations
@@ -143,10 +144,10 @@ def _check_call(
     requests: Sequence[StepRequest],
     policy: str,
 ) -> None:
-    """Check the lengths of a policy's lists, and what does not belong to one sample."""
+    """Check the lengths of a policy's lists, its usage and its seconds, but no sample."""
 
     def broken(rule: str) -> GeneratorContractError:
-        # A list that is too short does not say which request it lacks.
+        # A list of a wrong length does not show which request is at fault.
         only = requests[0].question.id if len({r.question for r in requests}) == 1 else None
         where = f", the first of question {requests[0].question.id!r}" if requests else ""
         calls = f"{len(requests)} requests{where}"
@@ -175,7 +176,7 @@ def _check_scores_per_path(
     paths: Sequence[Path],
     prm: str,
 ) -> None:
-    """Check the lengths of a PRM's lists, and what does not belong to one score."""
+    """Check the lengths of a PRM's lists, its usage and its seconds, but no score."""
 
     def broken(rule: str) -> ScorerContractError:
         only = questions[0].id if len(set(questions)) == 1 else None
@@ -208,7 +209,7 @@ def _check_seconds(value: Any, broken: Callable[[str], Exception]) -> None:
         raise broken(f"returned inside_seconds={value!r}: it must be a finite number >= 0")
 
 
-# The parts of a call: each returns the broken rule, or None
+# Parts of a call: each check returns the broken rule, or None
 
 
 def _fault_of_number(found: Any, request: StepRequest, what: str) -> str | None:
@@ -219,7 +220,7 @@ def _fault_of_number(found: Any, request: StepRequest, what: str) -> str | None:
 
 
 def _fault_of_answer(answer: Any, request: StepRequest, most: int) -> str | None:
-    """The fault of one whole answer with at most so many steps."""
+    """The broken rule of one whole answer, which may have at most `most` steps."""
     if not _is_list(answer) or not answer:
         return "an answer without steps: return the tuple of its samples"
     if len(answer) > most:
@@ -228,7 +229,7 @@ def _fault_of_answer(answer: Any, request: StepRequest, most: int) -> str | None
             "allowed: cut it at max_depth"
         )
     for sample in answer:
-        # The last step may have any finish: the rest of an answer is one step.
+        # The last step may be the rest of the answer, so it may have any finish.
         if (found := _fault_of_sample(sample, request)) is not None:
             return found
     for sample in answer[:-1]:

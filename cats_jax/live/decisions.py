@@ -1,4 +1,4 @@
-"""The decisions of a policy of CATS in a tick, as rows of a result."""
+"""The decisions of a CATS controller in a tick, as rows of a result."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .results import DecisionRow
 def decision_rows(
     observed: dict[str, Any], index: int, *, step: int, phase: int
 ) -> Iterator[DecisionRow]:
-    """The decisions that a question's nodes took in this tick; none if its strategy reports none.
+    """The decisions at a question's nodes in this tick; empty if its strategy reports no decisions.
 
     Args:
         observed: what `ticks.commit` returned, on the host.

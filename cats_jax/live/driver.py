@@ -1,13 +1,15 @@
 """The host loop: the core's `plan` and `commit` around a real policy and a real PRM.
 
 A `SearchBatch` holds a fixed number of slots, one question each, as one batched `SearchState`. A
-tick plans all slots, calls the policy once, calls the PRM once if a candidate is to be scored, and
-commits all slots. Models that several threads may call are called in threads, and a tick then
-commits the slots whose samples and scores have arrived. If a call breaks the model's contract, see
-`contract`, the model is called once per question. Keys and seeds come with the question, never from
-its slot or its neighbours, so results do not depend on the order in which calls end.
+tick plans all slots, calls the policy once, calls the PRM once if candidates need scores, and
+commits all slots. A model that several threads may call is called in threads, and a tick then
+commits only the slots whose samples and scores have arrived. If a call breaks the model's contract
+(see `contract`), the model is called again, once per question. Keys and seeds depend on the
+question, never on its slot or its neighbours, so results do not depend on the order in which calls
+end.
 
-A tick waits in `expander`, charges in `accounting`, and forgets by `live_paths`.
+`expander` waits for the models, `accounting` charges the costs, and `live_paths` lets the models
+forget dead paths.
 """
 
 from __future__ import annotations
@@ -65,7 +67,7 @@ class SearchBatch:
         self._accounts = Accounts(timings, policy, scorer)
 
     def run(self) -> None:
-        """Search until no question is left."""
+        """Search until every question has ended."""
         try:
             while self.advance():
                 pass
@@ -76,7 +78,7 @@ class SearchBatch:
         """Put waiting questions into free slots, then advance some questions by one phase.
 
         Returns:
-            False if there is no question; the models then hold nothing of earlier ones.
+            False if no question is open; the models then keep nothing of earlier questions.
         """
         with self._accounts.host():
             self._refill()
@@ -130,9 +132,9 @@ class SearchBatch:
     def _tick(self) -> tuple[dict[str, Any], list[Slot]]:
         """Advance some questions by one phase; also return the slots that advanced.
 
-        Questions that request no samples advance alone, without a call of an engine, and the others
-        keep their states. When the policy is called, all questions without a call in progress
-        therefore request samples.
+        If some questions request no samples, they alone advance, without a model call, and the
+        others keep their states. Whenever the policy is called, all questions without a call in
+        progress therefore request samples.
         """
         busy, num_phases = Stopwatch(), self._settings.strategy.num_phases
         with busy("core"):
@@ -157,7 +159,7 @@ class SearchBatch:
         return observed, advancing
 
     def _settle(self, observed: dict[str, Any], advanced: list[Slot]) -> list[SearchResult]:
-        """Free the slots of questions that ended; models may forget dead paths of the others.
+        """Free the slots of questions that ended; let models forget dead paths of the others.
 
         Returns the results of the questions that ended.
         """
@@ -179,5 +181,5 @@ class SearchBatch:
         self._states.close(slot.index)
 
     def _open(self) -> list[Slot]:
-        """The open questions, by slot."""
+        """The slots that hold a question, in order."""
         return [slot for slot in self._slots if slot is not None]

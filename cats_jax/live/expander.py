@@ -1,8 +1,8 @@
 """The `expand` of a tick: candidates from a real policy, with scores from a real PRM.
 
-Here a tick waits. If the policy is concurrent, it is called once for each question, and the core
-waits for an eighth of the questions, not for all of them. Samples that have arrived are scored in
-one call of the PRM while the policy samples others.
+A tick waits for the models here. A concurrent policy is called once for each question, and the core
+waits for an eighth of the questions, not for all of them. One call of the PRM scores the samples
+that have arrived, while the policy samples for other questions.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from .slots import Slot, in_order
 from .timings import Stopwatch
 
 _PATIENCE, _MOST_SECONDS = 2, 0.25
-"""Factor of the least time that the driver waits for models, and the limit of that time in seconds.
+"""How long the driver waits for models at least: a factor, and a limit in seconds.
 
 The factor multiplies the time of the driver's own work in the last tick, without calls and waiting.
-The limit is for ticks that compiled, which take seconds.
+The limit applies after a tick that compiled a program, which takes seconds.
 """
 
 _GATHER = 8
-"""The core commits when one in this many questions has its candidates and scores."""
+"""The core commits when 1 / `_GATHER` of the open questions have their candidates and scores."""
 
 
 class Expander:
@@ -62,7 +62,7 @@ class Expander:
         return search.Expansion(**blank_expansion(*self._shape))
 
     def begin(self, slots: Sequence[Slot], request: search.Request, busy: Stopwatch) -> None:
-        """Begin the calls of the policy for what `slots` request.
+        """Begin the calls of the policy for the requests of `slots`.
 
         Args:
             slots: slots without a call in progress.
@@ -77,10 +77,10 @@ class Expander:
     ) -> tuple[list[Slot], search.Expansion]:
         """Wait until an eighth of the questions have their candidates and scores.
 
-        A call of the PRM has the samples of that many questions, or of all that are awaited. If
-        there is something to wait for, the driver waits at least twice as long as its own work in
-        the last tick took, so that fast models get one call with all questions in place of many
-        small calls.
+        The driver waits at least twice as long as its own work in the last tick took, up to a
+        limit. During this time, a call of the PRM waits for all samples that are awaited, so that
+        fast models get one large call instead of many small calls. After this time, the samples of
+        an eighth of the questions are enough for a call.
 
         Args:
             num_open: number of open questions.
@@ -122,12 +122,12 @@ class Expander:
         return in_order(arrived), search.Expansion(**arrays)
 
     def keep_only(self, question: Question, live: list[Path]) -> None:
-        """Models may forget all paths of a question but `live`; they are told with a later call."""
+        """Let the models forget all paths of a question but `live`, from a later call on."""
         for calls in self._models:
             calls.live.keep_only(question, live)
 
     def forget(self) -> None:
-        """Tell the models now which paths they may forget."""
+        """Let the models forget now, without a further call."""
         for calls in self._models:
             calls.live.tell()
 

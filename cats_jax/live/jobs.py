@@ -26,7 +26,7 @@ class Limits:
     max_seconds: float | None = None
 
     def exceeded(self, tree: SearchTree) -> tuple[Status, str] | None:
-        """The limit a question has hit, with one line of reason, or None."""
+        """The limit that a question has reached, with the reason in one line, or None."""
         tokens, seconds = tree.ledger.tokens, tree.ledger.seconds
         if self.max_tokens is not None and tokens >= self.max_tokens:
             return "max_tokens", f"{tokens} tokens, limit {self.max_tokens}"
@@ -76,12 +76,12 @@ class SearchSettings:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A question to search, with the values that it does not share.
+    """A question to search, with its own values.
 
     Attributes:
-        question: question with an id that no other question of the models has while it is open.
+        question: the question. While it is open, the models serve no other question with its id.
         inputs: values of the core.
-        seed, seed_name: what the seeds of its candidates derive from, see `candidate_seed`.
+        seed, seed_name: the seeds of its candidates derive from them, see `candidate_seed`.
     """
 
     question: Question

@@ -22,13 +22,13 @@ class Ledger:
         prm_calls: PRM calls that carried a path of this question.
         flops: estimate, 2 * parameters * tokens computed, policy and PRM together.
         prm_flops: the PRM's part of `flops`.
-        policy_seconds: time in the policy's forward passes and in sampling token ids. A shared call
-            is divided as the bridge says, or by tokens (`shared_seconds`).
+        policy_seconds: time in the policy's forward passes and in sampling token ids. The time of a
+            shared call is divided as the bridge reports it, or by tokens (`shared_seconds`).
         prm_seconds: time in the PRM's forward passes, divided in the same way.
         core_seconds: time of plan and commit without their compilation, divided equally among the
             open questions.
-        rest_seconds: all other time, divided equally among the open questions: tokenising, cache
-            handling, splitting, bookkeeping.
+        rest_seconds: all other time (tokenising, cache handling, splitting, bookkeeping), divided
+            equally among the open questions.
     """
 
     candidates: int = 0

@@ -6,7 +6,7 @@ from ..protocols import Path, Question, StepGenerator, StepScorer
 
 
 class LivePaths:
-    """Live paths of questions, which the model is told before its next call.
+    """Live paths of questions, passed to the model before its next call.
 
     Args:
         model: the policy or the PRM.
@@ -17,12 +17,12 @@ class LivePaths:
         self._untold: dict[Question, list[Path]] = {}
 
     def keep_only(self, question: Question, live: list[Path]) -> None:
-        """Only the paths `live` of a question can still grow; without paths, it has ended."""
-        # Later calls replace earlier ones: paths only ever die.
+        """Note that only the paths `live` of a question can still grow; empty if it has ended."""
+        # The newest list is enough: an earlier path that it lacks is dead.
         self._untold[question] = live
 
     def tell(self) -> None:
-        """Tell the model which paths to keep, so that it frees the others."""
+        """Pass the live paths to the model, which frees all others."""
         for question, live in self._untold.items():
             self._model.keep_only(question, live)
         self._untold.clear()

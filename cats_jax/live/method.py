@@ -22,12 +22,12 @@ from ..specs.calibrations import (
 )
 
 Fingerprints = Mapping[str, Mapping[str, Any]]
-"""What identifies models, by "policy" and "prm LABEL": a `ModelSource.fingerprint`, or a name."""
+"""Fingerprints of models by "policy" and "prm LABEL": a `ModelSource.fingerprint`, or the name."""
 
 
 @dataclass(frozen=True)
 class Origin:
-    """What a controller's checkpoint says of its training.
+    """What a controller's checkpoint records about its training.
 
     Attributes:
         name: name of the controller's folder.
@@ -40,14 +40,14 @@ class Origin:
     calibrations: Calibrations = field(default=(), repr=False)
 
     def warning(self, models: Fingerprints, label: str | None = None) -> str | None:
-        """One line on models that the controller was not trained with; None without such models.
+        """A warning in one line if the controller was not trained with these models, else None.
 
         Args:
             models: the models of a search.
             label: name of the controller in the line; default: that of its folder.
         """
         if self.models is None:
-            # Training in the simulator names no models; it stands for those of the embedded world.
+            # Training in the simulator records no models. It is for those of the embedded world.
             if models["policy"].get("name") in world.POLICY_NAMES:
                 return None
             which = "does not say which models it was trained with"
@@ -67,11 +67,11 @@ class Origin:
         )
 
     def calibrations_for(self, policy: str) -> Calibrations:
-        """The calibrations of PRMs beside a policy, by the names of the PRMs.
+        """The calibrations of PRMs in searches with a policy, by the names of the PRMs.
 
-        They are those of the training, if it had this policy. Beside another policy of the embedded
-        world they are those shipped for it. Otherwise there are none: a calibration depends on the
-        policy.
+        If the controller was trained with this policy, they are the calibrations of its training.
+        For another policy of the embedded world, they are the shipped ones. Otherwise they are
+        empty, because a calibration depends on the policy.
 
         Args:
             policy: name of the policy.
@@ -91,20 +91,20 @@ class Origin:
 
 
 def _same(model: Mapping[str, Any], known: Mapping[str, Any]) -> bool:
-    """Whether a model is a known one: by its fingerprint, or by its name if it has nothing else.
+    """Whether a model is the known one: by its fingerprint, or by its name if that is all it has.
 
-    A user's own model is recorded by its function, and may have any name.
+    A user's own model is recorded by its function, without a name, so every name matches it.
     """
     by_name = set(model) == {"name"} and model["name"] == known.get("name", model["name"])
     return model == known or by_name
 
 
 class SearchMethod(NamedTuple):
-    """A strategy, ready to search.
+    """A strategy with the values that a search with it needs.
 
     Attributes:
         strategy: strategy of the search.
-        params: parameters of the strategy's policy; `()` without one.
+        params: parameters of the strategy's controller; `()` without one.
         price: price per 100 candidates, or per 1000 tokens, in the context of the search.
         prm_rate: cost of a PRM token relative to a policy token, in the context of the search.
         origin: what the controller was trained with; None for other methods.

@@ -1,4 +1,4 @@
-"""What a tick gets from the policy: candidates in the trees, then rows of the expansion."""
+"""New candidates of a tick: added to the trees, then written to the rows of the expansion."""
 
 from __future__ import annotations
 
@@ -35,7 +35,10 @@ class NewCandidates:
     to_score: list[NewCandidate] = field(default_factory=list)
 
     def add(self, requests: Sequence[PendingRequest], generation: Generation) -> None:
-        """Add the samples of one call to the trees; `requests` include copies, which it has not."""
+        """Add the samples of one call to the trees.
+
+        `requests` includes the copies, for which `generation` has no samples.
+        """
         sampled = iter(generation.samples)
         rows: defaultdict[int, itertools.count[int]] = defaultdict(itertools.count)
         for asked in requests:

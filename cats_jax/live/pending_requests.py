@@ -1,4 +1,4 @@
-"""What a tick asks of the policy: the core's request of a slot as requests for steps."""
+"""Turns the core's request of a slot into requests for steps, which the policy understands."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from .slots import Slot
 class PendingRequest:
     """A request for children of one node.
 
-    A greedy child of a node that has one already is a copy, for which the policy is not called.
+    The policy samples a node's greedy child once. A later greedy child of the node is a copy of it,
+    and the policy is not called.
 
     Attributes:
         slot: slot of the question.
@@ -26,9 +27,9 @@ class PendingRequest:
         parent: id of the node.
         first_row: pool row of the first child.
         scored: whether the PRM is to score the children.
-        score_ends: whether it is to score those that end their paths.
-        request: what the policy is asked.
-        copy: the greedy child that the node has already, or None.
+        score_ends: whether the PRM is to score the children that end their paths.
+        request: the request to the policy.
+        copy: the node's earlier greedy child, or None.
     """
 
     slot: Slot

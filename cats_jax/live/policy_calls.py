@@ -1,4 +1,4 @@
-"""Calls of the policy: one for all questions, or one each if the policy is concurrent."""
+"""Calls of the policy: one for all questions, or one per question if the policy is concurrent."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class PolicyCalls:
     """Calls of the policy in progress, with their requests.
 
     Attributes:
-        in_progress: requests of each call, those without a call of the policy included.
-        live: what the policy may forget.
+        in_progress: requests of each call, including copies, for which the policy is not called.
+        live: the live paths, which the policy must keep.
     """
 
     def __init__(self, policy: StepGenerator, most: int) -> None:
-        """No call yet; at most `most` at a time."""
+        """Start without a call; at most `most` calls run at a time."""
         self._policy = policy
         self._executor = executor_for(policy, most)
         self.in_progress: dict[Future[Generation], list[PendingRequest]] = {}
@@ -51,7 +51,7 @@ class PolicyCalls:
         """The calls in progress that are in `done`.
 
         Raises:
-            Exception: what one of them raised, unless it broke the contract: that fails a question.
+            Exception: the error of a call. A broken contract is not raised; it fails a question.
         """
         sampled = [call for call in self.in_progress if call in done]
         for call in sampled:
@@ -60,7 +60,7 @@ class PolicyCalls:
         return sampled
 
     def finish(self, calls: Sequence[Future[Generation]], busy: Stopwatch) -> NewCandidates:
-        """Add the samples of calls that are done to the trees, and charge for them."""
+        """Add the samples of finished calls to the trees, and charge for the calls."""
         new = NewCandidates()
         made: list[tuple[list[PendingRequest], Generation]] = []
         for call in calls:

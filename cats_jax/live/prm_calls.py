@@ -1,4 +1,4 @@
-"""Calls of the PRM: each scores the newest steps of candidates, perhaps of many questions."""
+"""Calls of the PRM: each scores the newest steps of candidates of one or more questions."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class PRMCalls:
     """Calls of the PRM in progress, with their candidates.
 
     Attributes:
-        in_progress: candidates of each call, with those that need no score.
-        live: what the PRM may forget.
+        in_progress: candidates of each call, including those that need no score.
+        live: the live paths, which the PRM must keep.
     """
 
     def __init__(self, scorer: StepScorer, most: int) -> None:
-        """No call yet; at most `most` at a time."""
+        """Start without a call; at most `most` calls run at a time."""
         self._scorer = scorer
         self._executor = executor_for(scorer, most)
         self.in_progress: dict[Future[Scoring], NewCandidates] = {}
@@ -43,7 +43,7 @@ class PRMCalls:
             self.in_progress[call] = new
 
     def finish(self, done: Collection[Future[Any]], busy: Stopwatch) -> list[NewCandidates]:
-        """Give candidates the scores of the calls in `done`, and charge for them."""
+        """Write the scores of the calls in `done` to their candidates, and charge for the calls."""
         finished = [call for call in self.in_progress if call in done]
         return [self._scored(call, busy) for call in finished]
 

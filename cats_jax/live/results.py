@@ -22,7 +22,7 @@ ROOT = 0
 """Id of the tree's root, which is the question; ids of candidates start at 1."""
 
 PRM_CONTEXT = "prm context"
-"""Why a candidate is invalid if its path has more tokens than the PRM can read."""
+"""`Candidate.invalid` of a candidate whose path has more tokens than the PRM can read."""
 
 
 @dataclass(slots=True)
@@ -39,7 +39,7 @@ class Candidate:
         token_ids: the policy's token ids as sampled; not written to tree files.
         num_tokens: number of sampled tokens.
         log_prob: log-probability of the step under the policy at temperature 1, in nats, or None
-            if the policy was told to leave it out.
+            if the policy does not report it.
         score: PRM score of the step, or None if the PRM was not called or broke its contract.
         path_score: aggregated score of the path up to here, or None if `score` is None.
         invalid: why the candidate may not be kept, or None: "blank", "length" (the step limit),
@@ -69,12 +69,12 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class DecisionRow:
-    """One decision of the policy.
+    """One decision of the controller.
 
     Attributes:
         step, phase: reasoning step and tick within it, from 0.
-        node: id of the candidate at which the policy decided; 0 is the question.
-        features: what the policy saw, in the order of `search.FEATURE_NAMES`.
+        node: id of the candidate at which the controller decided; 0 is the question.
+        features: the controller's inputs, in the order of `search.FEATURE_NAMES`.
         action: row of the action table.
         num_extra: number of candidates that the action requested.
         num_retain, temperature, top_p, top_k: the other values of the action.
@@ -120,7 +120,7 @@ class SearchResult:
     """Everything about one question's search.
 
     Attributes:
-        question: as it was asked.
+        question: the question.
         answer: the final answer, or None.
         chosen: index into `paths` of the path that gave the answer, or None.
         status: how the search ended.
@@ -128,7 +128,7 @@ class SearchResult:
         steps: reasoning steps completed.
         paths: all finished paths, in the order in which they finished.
         candidates: the tree, in order of sampling.
-        decisions: the policy's decisions, in order.
+        decisions: the controller's decisions, in order.
         ledger: cost of the search.
         records: what the searcher's recorder returned for each tick, in order; NumPy pytrees, None
             for a phase that was skipped (see `search.Strategy.quiet_ends_step`).
@@ -147,7 +147,7 @@ class SearchResult:
     records: list[Any] = field(default_factory=list)
 
     def __repr__(self) -> str:
-        """One line of the main facts; a tree in full takes pages."""
+        """The main facts in one line; the whole tree would take pages."""
         parts = [
             f"question={_quoted(self.question.id)}",
             f"answer={_quoted(self.answer)}",

@@ -44,14 +44,14 @@ from .whole_answers import whole_answers, whole_scores
 class Searcher:
     """Searches many questions at once with one strategy and one N.
 
-    Each call of the policy serves all open questions, and each call of the PRM the candidates whose
-    scores the strategy reads. A question that requests nothing advances at once, until it makes a
-    request or ends. Waiting questions take the places of finished ones.
+    Each call of the policy serves all open questions. Each call of the PRM serves the candidates
+    whose scores the strategy reads. A question that requests no samples advances at once, until it
+    requests some or ends. Waiting questions take the places of finished ones.
 
     A question's result depends on the seed and on the question alone, not on its neighbours.
 
     Compiled programs are kept in the user's cache folder, so that the next process need not compile
-    them, unless JAX's own settings say otherwise, see `compiled_programs.keep_compiled_programs`.
+    them. JAX's own settings take precedence, see `compiled_programs.keep_compiled_programs`.
     """
 
     def __init__(
@@ -84,20 +84,21 @@ class Searcher:
             strategy: search strategy, for example `search.beam(factor=8)`, or a search method, for
                 example `cats_jax.load_controller("cats")`, which has params, price and PRM rate.
             num_candidates: N in 1..256, cap on the candidates of one reasoning step.
-            calibration: values of a `search.Calibration` of the scorer and the policy, in order; or
-                a name or file as in a recipe, which has one for a PRM of the scorer's name; or
-                "none", which leaves scores as they are. Strategies with `needs_calibration` read
-                it. None: for a controller, the calibration of its training with this policy and
-                PRM, or the one shipped for models of the embedded world.
-            price: price of 100 candidates in units of a right answer, >= 0, or of 1000 tokens for
-                a controller with `charge="tokens"`. A policy that was trained at several prices
-                samples less at a higher one. None: that of the search method, otherwise 0.
-            prm_rate: cost of a PRM token relative to a policy token, >= 0. A policy that was
+            calibration: calibration of the scorer's scores beside the policy, which strategies with
+                `needs_calibration` read. Either the values of a `search.Calibration` in order; or a
+                name or file as in a recipe, with an entry for a PRM of the scorer's name; or
+                "none", which leaves scores as they are. None: for a controller, the calibration of
+                its training with this policy and PRM, or the one shipped for models of the embedded
+                world.
+            price: price of 100 candidates in units of a right answer, >= 0; for a controller with
+                `charge="tokens"`, price of 1000 tokens. A controller that was trained at several
+                prices samples less at a higher one. None: that of the search method, otherwise 0.
+            prm_rate: cost of a PRM token relative to a policy token, >= 0. A controller that was
                 trained at several rates calls the PRM less at a higher one. None: that of the
                 search method, otherwise 1.
             seed: run seed.
-            params: parameters of the strategy's policy (CATS); `()` without one, and for a search
-                method, which has them.
+            params: parameters of the strategy's controller (CATS); `()` without one, and for a
+                search method, which has its own.
             judge: decides which answers are the same; default: `BoxedIntegerJudge`.
             max_depth: number of reasoning steps; the last one runs to the end of the answer.
             budget: cap on all candidates of a question; default `num_candidates * max_depth`.
@@ -108,9 +109,9 @@ class Searcher:
             recorder: what to record of each tick, see `SearchResult.records`; None: nothing.
 
         Raises:
-            BadInputError: a setting breaks its rule, an object can't be used in a search, a
-                strategy reads a calibration that is missing, or it reads scores of unfinished paths
-                and the scorer is an outcome model.
+            BadInputError: a setting breaks its rule, or an object can't be used in a search. Also,
+                the strategy reads a calibration that is missing, or it reads scores of unfinished
+                paths and the scorer is an outcome model.
 
         Warns:
             UserWarning: a controller was not trained with these models.
@@ -235,7 +236,7 @@ class Searcher:
 
         Args:
             question: the question; it is not checked.
-            seed_name: what its key and seeds derive from beside the seed; None: its id.
+            seed_name: its key and seeds derive from this name and the seed; None: its id.
         """
         name = question.id if seed_name is None else seed_name
         key = jax.random.key(stable_seed(self._seed, name) % 2**31)
@@ -256,8 +257,8 @@ class Searcher:
         """A batch with this searcher's strategy, models and limits.
 
         Args:
-            waiting: jobs of searchers that differ from this one in price, seed and budget alone,
-                and that have a budget if this one has.
+            waiting: jobs of searchers that differ from this one only in price, seed and budget. If
+                this one has a budget, they must have one, too.
             finish: called with each result when its question ends.
             slots: number of questions at once; None: as many as wait, at most `in_flight`.
         """

@@ -19,7 +19,7 @@ from .timings import Timings
 
 
 class SlotStates:
-    """One `SearchState` with a leading axis B, and what the core reads beside it.
+    """One `SearchState` with a leading axis B, and the other inputs of the core.
 
     Attributes:
         state: state of the B slots; NumPy or JAX arrays `[B, ...]`.
@@ -41,11 +41,11 @@ class SlotStates:
         if num_compilations() > compiled:
             timings.add("compiling", time.perf_counter() - started)
         self._memory: Any = None  # of the recorder
-        # Slots whose question is gone but not yet from the arrays.
+        # Slots whose question is gone, but whose arrays are not yet replaced.
         self._closed: set[int] = set()
 
     def close(self, index: int) -> None:
-        """The question of a slot is gone; its arrays are replaced by the next `open`."""
+        """Mark a slot's question as gone; the next `open` replaces the slot's arrays."""
         self._closed.add(index)
 
     def open(self, opened: Mapping[int, ticks.SearchInputs]) -> None:
@@ -72,7 +72,7 @@ class SlotStates:
         Args:
             counts: phases since the search of each slot began, `[B]`.
         """
-        # Questions may be in different phases, so that no phase is promised.
+        # Questions may be in different phases, so `base_phase` is None.
         planned = ticks.plan(
             self._params,
             self._stacked.key,

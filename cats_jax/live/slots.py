@@ -20,14 +20,14 @@ class Slot:
 
     Attributes:
         index: its place in the arrays of the batch.
-        job: the question, with the values that it does not share.
+        job: the question, with its own values.
         tree: its search tree.
         reads_log_probs: whether its search reads log-probabilities of the policy.
         records: what the recorder returned for each tick.
         step, phase: completed reasoning steps, and ticks within the one in progress.
         used: rows of the step's pool in use.
         valid_in_step: usable candidates of the step.
-        num_recorded: candidates of the tree that have their path scores.
+        num_recorded: number of the tree's candidates whose path scores are recorded.
         greedy: greedy children of this step, by parent.
         unscored: candidates of this step that were not sent to the PRM, by parent and text.
         failure: why the search failed, or None.
@@ -90,10 +90,10 @@ class Slot:
                         tree.candidates[node - 1].kept = True
 
     def end(self, observed: dict[str, Any], settings: SearchSettings) -> tuple[Status, str] | None:
-        """How the search ended, failed or was stopped by a limit, and why; None if it goes on."""
+        """How the search ended, failed or was stopped by a limit, and why; None if it continues."""
         terminal = observed["terminal"][self.index]
         nothing_valid = self.failure is None and self.phase == 0 and self.valid_in_step == 0
-        # Paths that finished earlier still give an answer, and a method with a memory continues.
+        # Paths that finished earlier still give an answer. A method with a memory may continue.
         over = nothing_valid and terminal
         if over and not self.alive(observed, "finished"):
             last = self.step >= settings.max_depth
@@ -105,7 +105,7 @@ class Slot:
         return ("answered", "") if terminal else settings.limits.exceeded(self.tree)
 
     def result(self, observed: dict[str, Any], status: Status, reason: str) -> SearchResult:
-        """The result of a search that ended in this way; a failed one has no answer."""
+        """The result of a search that ended with this status; a failed search has no answer."""
         tree, row = self.tree, int(observed["chosen"][self.index])
         finished = self.alive(observed, "finished")
         chosen = None if row < 0 or status == "failed" else row

@@ -15,7 +15,7 @@ from .results import ROOT
 
 
 class SearchInputs(NamedTuple):
-    """What may differ between the searches of a batch; NumPy values.
+    """NumPy values that may differ between the searches of a batch.
 
     Attributes:
         num_candidates: i32[], N, cap on the candidates of one step.
@@ -58,7 +58,7 @@ def plan(
     """`search.plan` of B slots.
 
     Args:
-        params: parameters of the strategy's policy.
+        params: parameters of the strategy's controller.
         keys: u32[B, ...], data of the keys of the searches.
         ticks: i32[B], number of phases since each question began.
         state: states of the slots.
@@ -84,8 +84,9 @@ def commit(
 ) -> tuple[search.SearchState, dict[str, Any]]:
     """`search.commit` of B slots; returns the new states and the values that the host reads.
 
-    Where the strategy allows it (`search.Strategy.quiet_ends_step`), a phase that samples nothing
-    is committed as the last one of its step: with twelve rounds most phases would be empty.
+    If the strategy allows it (`search.Strategy.quiet_ends_step`), a phase that samples nothing is
+    committed as the last one of its step. Otherwise, with twelve rounds, most phases would be
+    empty.
     """
     if strategy.quiet_ends_step:
         is_quiet = (state.phase > 0) & ~jnp.any(plan.request.num_samples > 0, axis=1)
@@ -98,7 +99,7 @@ def commit(
 
 @core_program("recorder")
 def record(memory: Any, tick: search.Tick, recorder: search.Recorder) -> tuple[Any, Any]:
-    """The recorder's memories and records of B slots; the first tick of a search has a fresh one.
+    """The recorder's memories and records of B slots; each search starts with a fresh memory.
 
     Args:
         memory: memories of the slots after their last ticks; None before the batch's first tick.

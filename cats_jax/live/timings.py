@@ -14,10 +14,10 @@ class Timings:
     """Seconds by part.
 
     "policy inside" and "prm inside" are forward passes and sampling of token ids; "policy outside"
-    and "prm outside" are the rest of the engine calls. "core" is plan and commit, and "compiling"
-    the core of the ticks that compiled a program. "host" is everything else. Time in which the
-    driver waits for calls in other threads is not counted. The time that these threads spend is, so
-    that parts may overlap.
+    and "prm outside" are the rest of the engine calls. "core" is plan and commit; in a tick that
+    compiled a program, they count as "compiling" instead. "host" is everything else. The time that
+    the driver waits for calls in other threads is not counted. The time inside these calls is
+    counted, so parts may overlap.
     """
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class Timings:
 
 
 class Stopwatch:
-    """Seconds by part within one tick, which begins here."""
+    """Seconds by part within one tick, which begins when the stopwatch is made."""
 
     def __init__(self) -> None:
         self._started, self._compilations = time.perf_counter(), num_compilations()
@@ -50,7 +50,7 @@ class Stopwatch:
             self._seconds[part] += time.perf_counter() - started
 
     def inside(self, part: str, seconds: float) -> None:
-        """Add to "... inside", the seconds that a model spent in its calls."""
+        """Add the seconds that a model spent in its calls to the part "... inside"."""
         self._seconds[f"{part} inside"] += seconds
 
     def seconds(self, part: str) -> float:

@@ -65,7 +65,7 @@ class SearchTree:
     def path(self, node: int) -> Path:
         """Steps from the question to a valid candidate."""
         path = self._paths.get(node)
-        # A strategy with a memory may come back to a path that was forgotten.
+        # A strategy with a memory may return to a path that was forgotten.
         return self._rebuild(node) if path is None else path
 
     def nodes(self, node: int) -> list[int]:
@@ -94,8 +94,8 @@ class SearchTree:
         return [self.path(node) for node in live]
 
     def _continue(self, parent: int, sample: StepSample) -> tuple[Path, str | None, bool]:
-        """The path that a valid sample continues, its answer, and whether it is done."""
-        key = (parent, id(sample.step), sample.finish)  # the sample below keeps the step alive
+        """The path that ends in a valid sample, its answer, and whether it is done."""
+        key = (parent, id(sample.step), sample.finish)  # the sample in `found` keeps the id valid
         found = self._continued.get(key)
         if found is None:
             path = (*self.path(parent), sampled_step(sample))
@@ -131,27 +131,27 @@ class AnswerClasses:
 
 
 def sampled_step(sample: StepSample) -> Step:
-    """The step of a sample as part of a path: with the policy's confidence in it."""
+    """The step of a sample as part of a path, with the policy's confidence in it."""
     step = sample.step
     known = confidence(sample.log_prob, len(step.token_ids))
     return Step(step.text, step.token_ids, known)
 
 
 def candidate_step(candidate: Candidate) -> Step:
-    """The step of a candidate as part of a path; one of a stored tree may have no token ids."""
+    """The step of a candidate as part of a path; it may lack token ids if the tree was stored."""
     known = confidence(candidate.log_prob, candidate.num_tokens)
     return Step(candidate.text, tuple(candidate.token_ids or ()), known)
 
 
 def why_invalid(sample: StepSample) -> str | None:
-    """Why a sampled step can't be used: its finish, "blank", or None for one that can."""
+    """Why a sampled step can't be used: its finish or "blank"; None if it can be used."""
     if sample.finish in ("length", "context"):
         return sample.finish
     return None if sample.step.text.strip() else "blank"
 
 
 def nothing_valid_in(candidates: Sequence[Candidate], step: int, *, last: bool) -> str:
-    """Why a search failed in which all candidates of a step are invalid: the commonest reason.
+    """Why a search failed whose candidates of one step are all invalid: the commonest reason.
 
     Args:
         candidates: candidates of the search.

@@ -1,9 +1,9 @@
 """Whole answers in one request, for strategies that discard no path.
 
-Such a strategy needs each of its paths to the end. One step at a time would cost a request for each
-step, and each tick would wait for its longest step. Here the first request of a question samples
-whole answers, and requests for later steps are served from them. The PRM reads each answer once,
-and its scores of later steps are kept in the same way.
+Such a strategy needs each of its paths to the end. Sampling step by step would cost a request for
+each step, and each tick would wait for its longest step. Here the first request of a question
+samples whole answers, and requests for later steps are served from them. The PRM reads each answer
+once, and its scores of later steps are kept in the same way.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ from .tree import why_invalid
 def whole_answers(
     policy: StepGenerator, strategy: search.Strategy, *, max_depth: int, limited: bool
 ) -> StepGenerator:
-    """The policy, made to sample whole answers if the strategy needs them all and the policy can.
+    """The policy, wrapped to sample whole answers if the strategy needs them and the policy can.
 
     Args:
         policy: policy of the search.
         strategy: search strategy.
         max_depth: number of reasoning steps.
-        limited: whether a question may be cut short by a limit on candidates, tokens or seconds.
-            Its steps are then sampled one by one, so that it is charged for none beyond the limit.
+        limited: whether a limit on candidates, tokens or seconds may end a question early. Its
+            steps are then sampled one by one, so that it is not charged for steps beyond the limit.
     """
     whole = strategy.keeps_all_paths or strategy.ignores_num_candidates
     if whole and not limited and isinstance(policy, AnswerGenerator):
@@ -62,9 +62,9 @@ def whole_answers(
 
 
 def whole_scores(scorer: StepScorer, policy: StepGenerator) -> StepScorer:
-    """The PRM, made to score whole answers in one pass if it can and the policy has them.
+    """The PRM, wrapped to score whole answers in one pass if it can and the policy has them.
 
-    An outcome model scores finished answers only, which take one pass by themselves.
+    An outcome model is not wrapped: it scores finished answers only, each in one pass.
     """
     by_steps = not reads_finished_only(scorer)
     if by_steps and isinstance(scorer, AnswerScorer) and isinstance(policy, AnswerSource):
@@ -75,9 +75,10 @@ def whole_scores(scorer: StepScorer, policy: StepGenerator) -> StepScorer:
 class WholeAnswers:
     """`StepGenerator` whose samples are the first steps of whole answers.
 
-    All tokens of an answer are charged when it is sampled; its later steps cost nothing. Where an
+    All tokens of an answer are charged when it is sampled; its later steps cost nothing. If an
     answer was cut at the limit for answers, the rest of it is sampled in the same way. The answers
-    of a request are a function of the request, and the first of them do not depend on their number.
+    of a request are a function of the request. Its first answers do not depend on how many answers
+    it requests.
 
     Args:
         policy: policy that can sample whole answers.
@@ -90,9 +91,9 @@ class WholeAnswers:
         self.concurrent = is_concurrent(policy)
         self.name = policy.name
         self.num_parameters = policy.num_parameters
-        # The rests of answers that are sampled and not requested yet: question -> path -> rests.
+        # Rests of sampled answers that are not requested yet: question -> path -> rests.
         self._rests: dict[str, dict[Any, deque[Answer]]] = {}
-        # The paths that were sampled and not passed to the PRM yet, without unusable steps.
+        # Sampled paths that are not passed to the PRM yet, without unusable steps.
         self._unscored: dict[str, list[Path]] = {}
 
     def check_question(self, question: Question) -> None:
@@ -140,7 +141,7 @@ class WholeAnswers:
             generation = generate(self._policy, [requests[i] for i in last_steps])
             inside += generation.inside_seconds
             parts |= zip(last_steps, _parts(generation, generation.samples), strict=True)
-        # Last, because a call that broke the contract is made again, question by question.
+        # Rests are removed last: a call that broke the contract is repeated question by question.
         for (question, path), count in taken.items():
             for _ in range(count):
                 self._rests[question][path].popleft()
@@ -164,8 +165,8 @@ class WholeAnswers:
 
         Args:
             request: the request.
-            taken: number of rests that earlier requests of the call took, by question and path; it
-                counts this one, too.
+            taken: number of rests that requests of the call took so far, by question and path; the
+                rest returned here is added.
         """
         place = request.question.id, _key(request.path)
         rests = self._rests.get(place[0], {}).get(place[1], ())
@@ -194,7 +195,7 @@ class WholeAnswers:
 
 @runtime_checkable
 class AnswerSource(Protocol):
-    """Knows the answers that were sampled whole."""
+    """Source of the answers that were sampled whole."""
 
     def unscored(self, question: Question) -> Sequence[Path]:
         """The question's paths for which `scored` was not called, up to their last usable steps."""
@@ -212,7 +213,7 @@ class WholeScores:
 
     Args:
         scorer: PRM that can score several steps of a path in one pass.
-        answers: knows the answers.
+        answers: source of the sampled answers.
     """
 
     def __init__(self, scorer: AnswerScorer, answers: AnswerSource) -> None:
@@ -278,8 +279,8 @@ class WholeScores:
 
         Returns:
             Paths, each with the place of the path that is charged. If a path occurs several times
-            in the call, its first place is charged for the first answer that begins with it, and so
-            on.
+            in the call, its first place is charged for the first answer that begins with it, its
+            second place for the second answer, and so on.
         """
         waiting: dict[Any, deque[int]] = {}
         for i, path in paths.items():
@@ -306,7 +307,7 @@ class WholeScores:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What belongs to one request."""
+    """The part of a call's result that belongs to one request."""
 
     samples: list[StepSample]
     usage: TokenUsage
@@ -328,5 +329,5 @@ def _key(path: Path) -> tuple[tuple[int, ...], ...]:
 
 
 def _texts(path: Path) -> tuple[str, ...]:
-    """What a PRM reads of a path; steps with other tokens may have the same text."""
+    """What a PRM reads of a path; steps with different tokens may have the same text."""
     return tuple(step.text for step in path)

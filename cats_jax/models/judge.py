@@ -1,8 +1,8 @@
 """A language model as judge: it writes a critique of each step, and its verdict is the score.
 
 The writer is any policy of this package, on transformers, vLLM or behind a server. A step's score
-is the mean over its critiques, see `Verdict`. What each step is asked with, and how this differs
-from published generative verifiers, stands in `prm.judge_text` and at `prm.format.JUDGE_CRITIQUE`.
+is the mean over its critiques, see `Verdict`. `prm.judge_text` and `prm.format.JUDGE_CRITIQUE`
+describe the prompt, and how it differs from published generative verifiers.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from .prm.newest_steps import broken, check_steps
 from .prm.verdict import Verdict
 
 REMEMBERED = 1 << 16
-"""Number of scores that are remembered by their text, the latest used."""
+"""Number of scores that are remembered by their text; the least recently used are dropped."""
 
 PATIENCE = 16
-"""Number of critiques, all without a verdict, at which a run stops."""
+"""A run stops if at least this many critiques were written and none of them has a verdict."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +52,15 @@ class _Judged:
 
 
 class JudgeScorer:
-    """`StepScorer` that asks a language model for critiques.
+    """`StepScorer` whose scores are the verdicts in a language model's critiques.
 
-    A score is a function of its question's and its steps' texts: seeds follow from these alone.
-    Each distinct text is judged once in a call, and once as long as its score is remembered. A
-    question pays for a score that another search has left as if it had been judged for it, so that
-    the ledger does not depend on what ran before. `usage.computed` counts the tokens that went
-    through the model: those it read, and those it wrote but for the last of each critique. Tokens
-    that several critiques of a step begin with are computed once on transformers.
+    A score is a function of the texts of the question and the steps: seeds derive from these alone.
+    Each distinct text is judged once in a call, and not again while its score is remembered. If the
+    score is remembered from another search, the question is charged as if the text had been judged
+    for it, so that the ledger does not depend on earlier searches. `usage.computed` counts the
+    tokens that went through the model: those that it read, and those that it wrote, except the last
+    one of each critique. On transformers, the tokens with which several critiques of a step begin
+    are computed once.
 
     A critique without a verdict (nonsense, nothing, or text that was cut at `max_tokens` or at the
     end of the context) has the score 0, the lowest, so that no text can gain by confusing the
@@ -75,7 +76,7 @@ class JudgeScorer:
         critiques, unread: numbers of critiques so far, and of those without a verdict.
 
     Raises:
-        BadInputError: the format is none of a judge that writes.
+        BadInputError: the format is not that of a judge that writes.
     """
 
     def __init__(
@@ -96,12 +97,12 @@ class JudgeScorer:
 
     @property
     def recomputed(self) -> int:
-        """As for `HuggingFaceGenerator`; 0 for a writer that does not count."""
+        """Tokens computed again, as in `HuggingFaceGenerator`; 0 if the writer does not count."""
         return getattr(self._writer, "recomputed", 0)
 
     @property
     def note(self) -> str | None:
-        """How many critiques had no verdict; None if all had one."""
+        """A message with the number of critiques without a verdict; None if all had a verdict."""
         if not self.unread:
             return None
         return (
@@ -110,12 +111,12 @@ class JudgeScorer:
         )
 
     def keep_only(self, question: Question, paths: Sequence[Path]) -> None:
-        """Forgets what a question has paid for, once no path is left of it."""
+        """Forgets which scores a question was charged for, once it has no paths."""
         if not paths:
             self._paid.pop(question, None)
 
     def count_tokens(self, question: Question, path: Path) -> int:
-        """Most tokens that a path can have as the judge reads it: one for each byte.
+        """Largest number of tokens of a path as the judge reads it: one for each byte.
 
         Raises:
             ScorerContractError: a path without steps, a blank step, or a path longer than the
@@ -144,7 +145,7 @@ class JudgeScorer:
         distinct = {each.id: each for each in asked}
         new = [each for each in distinct.values() if each.id not in self._known]
         judged = self._write([each for each in new if self._fits(each)])
-        # Here, too, because what is remembered is bounded.
+        # Remembered scores are copied here, because `_remember` may drop them.
         judged |= {key: self._known[key] for key in distinct if key in self._known}
         inside = sum(judged[each.id].seconds for each in new if each.id in judged)
         scores: list[float | None] = []
@@ -225,7 +226,7 @@ class JudgeScorer:
             warnings.warn(f"{self.note}", stacklevel=2)
 
     def _charged(self, question: Question, key: str, judged: _Judged) -> TokenUsage:
-        """What a question pays: a score that it has paid for is cached."""
+        """The usage charged to a question: cached tokens if it was charged for the score before."""
         paid = self._paid.setdefault(question, set())
         if key not in paid:
             paid.add(key)

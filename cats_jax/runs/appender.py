@@ -22,7 +22,7 @@ class Appender:
     """A thread that compresses and writes, so that searches do not wait for the disk.
 
     All queued entries are written together: first the trees, then, once those are on the disk, the
-    rows that point at them.
+    rows that point to them.
     """
 
     def __init__(self, folder: pathlib.Path) -> None:
@@ -37,12 +37,12 @@ class Appender:
         self._thread.start()
 
     def add(self, row: Row, tree: bytes | None) -> None:
-        """Queue a row, and the lines of its tree; raises what an earlier write raised."""
+        """Queue a row, and the lines of its tree; raises the error of an earlier write."""
         self._check()
         self._queue.put((row, tree))
 
     def close(self) -> None:
-        """Wait until everything is on the disk; raises what a write raised."""
+        """Wait until everything is on the disk; raises the error of a write."""
         self._queue.put(None)
         self._thread.join()
         os.close(self._results)
@@ -65,7 +65,7 @@ class Appender:
             ended = None in waiting
             try:
                 self._write([entry for entry in waiting if entry is not None])
-            except Exception as error:  # such as a full disk: `add` or `close` tells
+            except Exception as error:  # such as a full disk: `add` or `close` raises it
                 self._error = error
                 return
             self.seconds += time.perf_counter() - started

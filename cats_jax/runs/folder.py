@@ -6,8 +6,8 @@
     summary.json      aggregated figures, rewritten at the end
     *.png             plots
 
-A question's tree is on disk before its row, and the row says where the tree lies. A process that is
-killed leaves at most one incomplete end per file and some trees without rows. The reader skips
+A question's tree is on disk before its row, and the row holds the place of the tree. A process that
+is killed leaves at most one incomplete end per file and some trees without rows. The reader skips
 them, and the writer removes them when the run is continued.
 """
 
@@ -44,10 +44,10 @@ class Run:
     Attributes:
         folder: path of the run folder.
         manifest: content of manifest.json.
-        rows: complete result rows by cell, as the recipe has them, and by question. Searches end in
-            another order with every number of workers; tables and their resampling are the same.
+        rows: complete result rows, ordered by the recipe's cells and then by question. This order
+            does not depend on the number of workers, so tables and their resampling do not, either.
         tree_folders: run folders of the rows whose trees are not in `folder`, by the rows' keys; a
-            run that was merged of several has such rows.
+            run that was merged from several has such rows.
     """
 
     folder: pathlib.Path
@@ -127,7 +127,7 @@ def _places(labels: Iterable[str | None]) -> dict[str | None, int]:
 
 
 def _labels(config: object, kind: str) -> list[str]:
-    """The labels of a kind in a manifest, which may be damaged: what is none is left out."""
+    """The labels of a kind in a manifest; damaged entries are left out."""
     specs = config.get(kind) if isinstance(config, dict) else None
     specs = specs if isinstance(specs, list) else []
     labels = [spec.get("label") for spec in specs if isinstance(spec, dict)]
@@ -178,7 +178,7 @@ class RunWriter:
     def add(self, row: Row, result: SearchResult | None) -> None:
         """Queue a row for writing, and the tree of `result` before it if one is given.
 
-        A thread of its own writes the queue; `close` waits for it.
+        A separate thread writes the queue; `close` waits for it.
 
         Raises:
             ValueError: the folder has a row with this key already.
@@ -227,10 +227,10 @@ def _complete_rows(folder: pathlib.Path) -> list[tuple[Row, bytes]]:
     keys: set[str] = set()
     for number, line in enumerate(_lines(path), 1):
         if not line.endswith(b"\n"):
-            break  # cut off by a kill
+            break  # cut off when the process was killed
         try:
             row = Row.from_dict(parse_json(line))
-        # RecursionError: a line of brackets.
+        # RecursionError: a line of very many brackets.
         except (ValueError, TypeError, RecursionError) as error:
             raise BadInputError(
                 f"{path}:{number}: a damaged result row ({reason(error)}): delete the line; its "

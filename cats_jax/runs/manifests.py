@@ -1,4 +1,4 @@
-"""The manifest of a run: what readers ask of it, and what continuing a run changes in it."""
+"""The manifest of a run: the rules that readers check, and its changes when a run continues."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _DESCRIBED = _CONFIG | {
 _MODELS = {"policy": MAPPING}
 _QUESTIONS = {"source": TEXT}
 
-# What a resumed run must share with its beginning; versions and times may differ.
+# Entries that must be equal when a run is resumed; versions and times may differ.
 _IDENTITY = ("schema", "config", "models", "questions", "revisions", "until_certified")
 
 _SPENT = ("texts", "spent", "fitted_on", "chosen_on")
@@ -79,7 +79,7 @@ def check(folder: pathlib.Path, manifest: Mapping[str, Any]) -> None:
     """Raise BadInputError if an entry that readers know is of another type; some may be missing."""
     with _reading(folder):
         check_entries(manifest, _MANIFEST)
-        # Runs made before a method's rule was another have no entry for it.
+        # Runs made before a method's rule changed have no entry for it.
         check_entries({"revisions": manifest.get("revisions")}, {"revisions": optional(MAPPING)})
         for name, rules in {
             "config": _CONFIG | _LIMITS,
@@ -124,7 +124,7 @@ def begin(
     Raises:
         BadInputError: the folder is another run's.
     """
-    # Runs of earlier versions do not have it, and go on.
+    # Runs of earlier versions lack the entry "asked", and can be continued.
     names = (*_IDENTITY, "asked") if old and "asked" in old else _IDENTITY
     begin_folder(folder, "run folder", old, new, names, filled=filled)
     if old and filled:
@@ -132,9 +132,9 @@ def begin(
 
 
 def _spend(folder: pathlib.Path, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
-    """Write what a continued run now says of spent questions, which its beginning may not know.
+    """Add the spent questions of a continued run to its manifest, which may not know all of them.
 
-    Questions and settings agree, so that it holds for the rows that are there, too.
+    Questions and settings are the same, so the spent questions also hold for the existing rows.
     """
     known = {name: new[name] for name in _SPENT if name in new}
     for name in ("fitted_on", "chosen_on"):  # numbers of questions

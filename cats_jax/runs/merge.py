@@ -9,7 +9,7 @@ from typing import Any
 from ..errors import BadInputError
 from .folder import Row, Run
 
-# What may differ between runs of one table: it is in the rows' keys, or in no row.
+# Settings that may differ between runs of one table: rows have them in their keys, or not at all.
 _FREE = ("name", "questions", "strategies", "prms", "num_candidates", "seeds", "trees")
 
 
@@ -22,12 +22,12 @@ def merge_runs(runs: Sequence[Run]) -> list[Run]:
 
     Returns:
         The merged runs, in order of first appearance. A merged run has the folder of its first run,
-        and finds each tree where it lies. A row that two runs share occurs once.
+        and reads each tree from the folder of the tree's own run. A row that two runs share occurs
+        once.
 
     Raises:
-        BadInputError: a row of one key has another answer, grade or number of tokens in two runs,
-            a label stands for different things in two, or the files of a tokenizer or a format
-            differ.
+        BadInputError: two runs differ in the answer, grade or number of tokens of a row with the
+            same key, in the meaning of a label, or in the files of a tokenizer or a format.
     """
     families: list[list[Run]] = []
     for run in runs:
@@ -41,7 +41,7 @@ def merge_runs(runs: Sequence[Run]) -> list[Run]:
 
 
 def setting(run: Run) -> dict[str, Any]:
-    """What the rows of one table have in common, such as policy, questions and limits."""
+    """The settings that the rows of one table share, such as policy, questions and limits."""
     config = dict(run.manifest["config"])
     # Runs made before a setting existed have no entry for it.
     config["policy"] = {k: v for k, v in config["policy"].items() if v is not None}
@@ -107,9 +107,10 @@ def _merged_manifest(family: Sequence[Run]) -> dict[str, Any]:
 
 
 def _premises(family: Sequence[Run]) -> dict[str, Any]:
-    """What a certificate reads of a manifest, of all runs: digests, rules and spent questions.
+    """The entries that a certificate reads, from all runs: digests, rules and spent questions.
 
-    What one of the runs lacks, as those of earlier versions do, the merged run can't vouch for.
+    The merged run can't vouch for an entry that one of the runs lacks, such as a run of an earlier
+    version.
     """
     manifests = [run.manifest for run in family]
     found: dict[str, Any] = {}
@@ -128,7 +129,7 @@ def _premises(family: Sequence[Run]) -> dict[str, Any]:
     for name in ("fitted_on", "chosen_on"):
         counts = [manifest.get(name) or 0 for manifest in manifests]
         known = set(found.get("spent", {}).get(name, ()))
-        # The digests of several runs may name more of the questions than those of any one of them.
+        # The digests of all runs together may name more of the questions than those of one run.
         most = max(*counts, sum(text in known for text in found.get("texts", ())))
         if most or any(name in manifest for manifest in manifests):
             found[name] = most
@@ -138,7 +139,7 @@ def _premises(family: Sequence[Run]) -> dict[str, Any]:
 
 
 def _asked(manifests: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """How models and data files are asked; None if a run does not say it, or two differ."""
+    """The entry `asked` of all runs together; None if a run lacks it, or two runs differ in it."""
     found: dict[str, Any] = {}
     for manifest in manifests:
         if manifest.get("asked") is None:
@@ -150,7 +151,7 @@ def _asked(manifests: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
 
 
 def _revisions(manifests: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The rules of methods that had others before, without those on which runs differ."""
+    """The rules of methods whose rules have changed, without those on which runs differ."""
     rules: dict[str, list[Any]] = {}
     for manifest in manifests:
         revisions = manifest.get("revisions") or {}
@@ -180,7 +181,7 @@ def _check_asking(family: Sequence[Run]) -> None:
 
 
 def _check_same(known: Row, first: Run, row: Row, run: Run) -> None:
-    """Refuse two rows of one key that are not the result of one search, graded in one way."""
+    """Refuse two rows of one key that differ in answer, number of tokens or grade."""
     for name, values in {
         "answer": (known.answer, row.answer),
         "generated": (known.ledger.generated, row.ledger.generated),
@@ -203,6 +204,6 @@ def _labels(manifest: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
         controller = models.get(f"controller {spec['label']}")
         yield "strategy", spec["label"], [spec, controller, revisions.get(spec["name"])]
     for spec in config["prms"]:
-        # Not where or how fast it runs.
+        # Settings of where or how fast it runs are left out.
         read = [spec.get(name) for name in ("format", "path_score", "dtype", "quantization")]
         yield "PRM", spec["label"], [read, models.get(f"prm {spec['label']}")]

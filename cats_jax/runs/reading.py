@@ -1,4 +1,4 @@
-"""Several run folders as a report reads them, broken ones apart."""
+"""Reads several run folders for a report, which also lists the broken ones."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ _ROW = {
     "meta": MAPPING,
     "correct": TRUTH,
     "covered": TRUTH,
-    # The time that is left over is a difference, which may be a little below 0.
+    # `rest_seconds` is a difference, which may be a little below 0.
     **{name: NUMBER if name.endswith("seconds") else AMOUNT for name in _LEDGER_FIELDS},
     "actions": list_of(
         Rule("a list of six numbers", lambda action: _fits(action, (COUNT, COUNT, *[NUMBER] * 4)))
@@ -63,7 +63,7 @@ class Row:
         num_candidates: N.
         prm: label of the PRM, or None if it was not called.
         seed: run seed.
-        meta: what the question file says about the question, such as its level.
+        meta: values of the question file about the question, such as its level.
         answer: the final answer, or None.
         gold: the answer it was graded against.
         correct: whether the two are the same; a failed question is wrong.
@@ -76,9 +76,9 @@ class Row:
         tree: offset and length in bytes of the tree's gzip member in the tree file, or None if no
             tree was written.
         dataset: label of the question's data set in a run of several; "" in a run of one.
-        tolerance: largest absolute difference to `gold` that counted as none, or None.
-        covered: whether some finished path gives the right answer: what a perfect choice among
-            them would have reached (pass@N for strategies that keep all N paths).
+        tolerance: largest absolute difference to `gold` that counted as equal, or None.
+        covered: whether some finished path gives the right answer, so that a perfect choice would
+            be right (pass@N for strategies that keep all N paths).
     """
 
     key: str
@@ -114,8 +114,8 @@ class Row:
     def from_dict(cls, row: Mapping[str, Any]) -> Row:
         """The inverse of `as_dict`.
 
-        Older runs have no `prm_flops` and no `prm_refused`, which default to 0; a path that the PRM
-        refused failed its question then.
+        Older runs have no `prm_flops` and no `prm_refused`, which default to 0. In such runs, a
+        path that the PRM refused failed its question.
 
         Raises:
             ValueError: a value is missing, is of another type, or is out of range.

@@ -74,12 +74,12 @@ def tree_from_lines(
     steps: int,
     ledger: Ledger,
 ) -> SearchResult:
-    """The inverse of `tree_to_lines`, without token ids; other arguments are not in the lines.
+    """The inverse of `tree_to_lines`, without token ids; the lines lack the other arguments.
 
-    The lines are read one by one, and the first that is none of a tree ends the reading.
+    The lines are read one by one, up to the first line that does not belong to a tree.
 
     Raises:
-        ValueError: the lines are no tree.
+        ValueError: the lines are not those of a tree.
     """
     lines = iter(lines)
     head: Any = next(lines, None)
@@ -113,7 +113,7 @@ def tree_from_lines(
         status=status,
         reason=reason,
         steps=steps,
-        # Earlier versions wrote replays of a bank, whose right path has no steps.
+        # Empty paths: earlier versions wrote replays of a bank, whose right path has no steps.
         paths=[_path(nodes, candidates) for nodes in paths],
         candidates=candidates,
         decisions=decisions,
@@ -156,7 +156,7 @@ _DECISION_RULES = {
 }
 _of_candidate = operator.attrgetter(*_CANDIDATE)
 _of_decision = operator.attrgetter(*_DECISION)
-# Made once: `json.dumps` with any setting makes a new one for every line.
+# Made once: `json.dumps` with any setting makes a new encoder for every line.
 _encode = json.JSONEncoder(allow_nan=False, check_circular=False).encode
 
 

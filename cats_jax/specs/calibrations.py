@@ -46,10 +46,11 @@ def load_calibrations(name: str | pathlib.Path, labels: Sequence[str] = ()) -> C
     """The calibrations in a file written by `cats-jax calibrate`.
 
     Args:
-        name: path of the file; or the name of a policy of the embedded world, for the calibrations
-            shipped for it; or this name with "-likelihood", for those that weigh likelihoods in
-            place of votes; or "none", for the identity for all `labels`. Calibrations depend on the
-            policy, because the value of siblings' votes and of likelihoods does.
+        name: path of the file, or one of three kinds of names. The name of a policy of the embedded
+            world gives the calibrations shipped for it. This name with "-likelihood" gives those
+            that weigh likelihoods in place of votes. "none" gives the identity for all `labels`.
+            Calibrations depend on the policy, because the value of siblings' votes and of
+            likelihoods does.
         labels: labels of PRMs, read for "none" only.
 
     Raises:
@@ -74,8 +75,8 @@ def load_calibrations(name: str | pathlib.Path, labels: Sequence[str] = ()) -> C
 def fitted_on(name: str | pathlib.Path) -> frozenset[str]:
     """Digests of the questions that a file of calibrations was fitted on; empty if not recorded.
 
-    Files of earlier versions record none. Shipped ones were fitted on the embedded world's training
-    set.
+    Files of earlier versions record no digests. Shipped calibrations were fitted on the embedded
+    world's training set.
     """
     if name == "none":
         return frozenset()
@@ -99,7 +100,7 @@ def _values(label: str, row: Mapping[str, float]) -> CalibrationValues:
 
 
 def with_defaults(values: Sequence[float]) -> CalibrationValues:
-    """Calibration with the given first values; those of the identity follow."""
+    """Calibration with the given first values; the identity gives the others."""
     return (*values, *IDENTITY[len(values) :])
 
 

@@ -1,8 +1,9 @@
-"""Certificates that `cats-jax certify` wrote, and what must be the same where one is used.
+"""Certificates that `cats-jax certify` wrote, and the terms that must hold when one is used.
 
 A certificate is about one strategy at one N with one policy and PRM, under the run's limits, and
 about the distribution of the run's questions. Its calibration is a part of the strategy, so that a
-recipe need not name it. Devices and batches may differ, because they change no distribution.
+recipe need not name it. Devices and batches may differ, because they do not change the distribution
+of results.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from .calibrations import IDENTITY, CalibrationValues, with_defaults
 from .functions import is_function_name
 
 KIND = "certificate"
-"""Entry `kind` of the file."""
+"""Value of the file's entry `kind`."""
 
 LIMITS = ("max_depth", "budget", "max_tokens", "max_seconds")
 """Entries of a recipe that bound a search."""
@@ -93,7 +94,7 @@ _OPTIONAL = dict.fromkeys(("revisions", "asked", "spent"))
 
 @dataclass(frozen=True)
 class Certified:
-    """What a certificate says of the strategy that it chose.
+    """What a certificate states about the strategy that it chose.
 
     Attributes:
         file: path of the certificate.
@@ -106,10 +107,11 @@ class Certified:
         path_score: the PRM's aggregation in that run; None for the strategy's.
         calibration: values of the PRM's calibration in that run.
         threshold: lowest score of an answer that is given; None gives all answers.
-        terms: what must be the same, see `terms`.
-        elsewhere: whether the strategy may run on other terms, without the guarantee.
+        terms: values that must be the same, see `terms`.
+        elsewhere: whether the strategy may run under other terms, without the guarantee.
         fitted_on: digests of the questions that its calibration was fitted on.
-        chosen_on: digests of the questions that chose it, with those of certificates before it.
+        chosen_on: digests of the questions on which it was chosen, including those of earlier
+            certificates.
     """
 
     file: str
@@ -129,7 +131,7 @@ class Certified:
 
 
 def read_certificate(path: str, *, elsewhere: bool = False) -> tuple[dict[str, Any], Certified]:
-    """The strategy that a certificate chose, and what is certified of it.
+    """The strategy that a certificate chose, and what is certified about it.
 
     Args:
         path: path of a certificate.json.
@@ -205,10 +207,10 @@ def read_content(path: str) -> dict[str, Any]:
 
 
 def spent(content: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Entry `spent` of a manifest or a certificate: digests of questions, by what they did.
+    """Entry `spent` of a manifest or a certificate: digests of questions, by their use.
 
-    "fitted_on" fitted the calibration, "chosen_on" chose a strategy. Files of earlier versions have
-    none.
+    The calibration was fitted on the questions of "fitted_on". A strategy was chosen on those of
+    "chosen_on". Files of earlier versions have no such entry.
     """
     found = content.get("spent") or {}
     return {name: list(found.get(name, ())) for name in ("fitted_on", "chosen_on")}
@@ -222,12 +224,12 @@ def terms(
     revisions: Mapping[str, int] | None,
     asked: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
-    """What must be the same in a certified run and where its certificate is used.
+    """The values that must be the same in a certified run and where its certificate is used.
 
     Args:
         config, models, revisions, asked: entries of the manifest of a run. The manifest of an
             earlier version has no `asked`.
-        strategy, prm: labels of the strategy and of its PRM in it.
+        strategy, prm: labels of the strategy and of its PRM in the run.
 
     Returns:
         Plain JSON values: models with their digests and settings, limits, the rule of the method,
@@ -260,7 +262,7 @@ def terms(
 
 
 def broken_terms(certified: Certified, here: Mapping[str, Any]) -> list[str]:
-    """Where a search differs from what a certificate is about, one clause each.
+    """The differences between a search and a certificate's terms, one clause each.
 
     Args:
         certified: the certificate.
@@ -305,7 +307,7 @@ def _other_asking(there: Any, here: Any) -> list[str]:
 
 
 def _settings(model: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """Settings of a model; a format's file is known by its content, see `_other_asking`."""
+    """Settings of a model; a format's file is compared by its content, see `_other_asking`."""
     found = {name: model.get(name) for name in names}
     if str(found["format"]).endswith((".yaml", ".yml")):
         found["format"] = "a file"
@@ -313,7 +315,7 @@ def _settings(model: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
 
 
 def _other_model(kind: str, there: Any, here: Any) -> str | None:
-    """The clause for another model; models are known by their files, not by their folder's name."""
+    """The clause for another model; models are compared by their files, not by folder names."""
     title = {"prm": "PRM"}.get(kind, kind)
     if there == here or (there and here and "sha256" in there and _files(there) == _files(here)):
         return None
@@ -332,7 +334,7 @@ def _name(fingerprint: Mapping[str, Any]) -> str:
 
 
 def _dataset(spec: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
-    """What identifies a data set, without its rows, their order, and the seed of drawn rows.
+    """The identity of a data set, without the choice of rows, their order, and their seed.
 
     A file is identified by its content and the columns that are read.
     """

@@ -1,4 +1,4 @@
-"""A user's functions, which recipes name as `module:function`: located, and loaded.
+"""Locates and loads a user's functions, which recipes name as `module:function`.
 
 Loading a function runs the code of its module, and a run calls the function. A recipe that names
 functions is therefore code. A dry run only locates them, by the files that Python would import.
@@ -84,7 +84,7 @@ def load_function(name: str) -> Callable[..., Any]:
     module_name, _, function_name = name.partition(":")
     try:
         module = importlib.import_module(module_name)
-    # Whatever the code of the module raises.
+    # The code of the module may raise any error.
     except Exception as error:
         raise _no_module(name, module_name, str(error) or type(error).__name__) from error
     function = getattr(module, function_name, None)
@@ -95,7 +95,7 @@ def load_function(name: str) -> Callable[..., Any]:
 
 
 def _find(module_name: str) -> ModuleSpec | None:
-    """Where Python would import a module from. `importlib.util.find_spec` imports its parents."""
+    """Where Python would import a module from; unlike `find_spec`, this imports no parents."""
     path, found = None, None
     parts = module_name.split(".")
     for end in range(1, len(parts) + 1):
@@ -125,7 +125,7 @@ def _check_defined(name: str, path: pathlib.Path, function_name: str) -> None:
             names.add(node.id)
         elif isinstance(node, ast.Import | ast.ImportFrom):
             names |= {alias.asname or alias.name for alias in node.names}
-    # A module may take names from another one, or make them on access.
+    # A module may import all names of another one, or make names on access.
     if not names & {function_name, "*", "__getattr__"}:
         raise _no_function(name, sorted(key for key in names if key[0] != "_"))
 

@@ -54,7 +54,7 @@ _DTYPES = {"hf": ("float32", "bfloat16"), "vllm": ("float32", "bfloat16", "float
 _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]{0,63}")
 _DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
 
-# Engine arguments that this package sets itself, and what a recipe says instead.
+# Engine arguments that this package sets itself, with the recipe's key for each, or None.
 _OF_CATS = {
     "model": "path",
     "device_ids": "device",
@@ -84,7 +84,7 @@ _OF_CATS = {
 class ModelSpec:
     """What policies and PRMs have in common: the model, its backend, and the backend's settings.
 
-    It is an error to give a setting that the backend can't honour. For a model of the user's own,
+    A setting that the backend can't honour is an error. For a model of the user's own,
     `module:function`, the function reads all settings.
 
     Attributes:
@@ -92,30 +92,31 @@ class ModelSpec:
             of the embedded world's, or `module:function`, a function that is called with this spec
             and returns the model.
         backend: "hf" (transformers), "vllm" (an engine started here), a server's address, or
-            "auto": "vllm" where vLLM is installed and a GPU is there, else "hf". "auto" drops the
+            "auto": "vllm" if vLLM is installed and there is a GPU, else "hf". "auto" drops the
             settings of the backend that was not taken.
         format: format of the model's input: a format's name, a .yaml file, or "auto".
-        device: "cpu", "cuda", "cuda:N", or "auto", a GPU where one is there. An engine with
-            `tensor_parallel_size` K takes the GPUs N..N + K - 1. Default: "cpu" for "hf", "auto"
-            for "vllm" and for the backend "auto". For "hf" and "vllm".
+        device: "cpu", "cuda", "cuda:N", or "auto", which takes a GPU if there is one. An engine
+            with `tensor_parallel_size` K takes the GPUs N..N + K - 1. Default: "cpu" for "hf",
+            "auto" for "vllm" and for the backend "auto". For "hf" and "vllm".
         dtype: "float32" or "bfloat16", for "vllm" also "float16"; a server has its own.
         batch_tokens, kv_cache_gib: see `HuggingFaceGenerator`; for "hf".
-        num_threads: threads of the CPU that a model computes with. Default: one for a small model
-            and on a GPU, otherwise all CPUs of the process, see `models.threads`. For "hf", and for
-            "vllm" on a CPU.
-        max_model_len: largest number of tokens in a sequence, at most the model's own. Default:
-            what the run can need for "vllm", see `models.source.settle`, the model's own for a
-            server. For "vllm" and servers.
-        gpu_memory_utilization: share of each GPU's memory that the engine takes, in (0, 1]. This
-            setting and those below are for "vllm"; None is vLLM's own default, unless said.
+        num_threads: number of CPU threads that a model computes with. Default: one for a small
+            model and on a GPU, otherwise all CPUs of the process, see `models.threads`. For "hf",
+            and for "vllm" on a CPU.
+        max_model_len: largest number of tokens in a sequence, at most the model's own. Default: for
+            "vllm", the most that the run can need, see `models.source.settle`; for a server, the
+            model's own. For "vllm" and servers.
+        gpu_memory_utilization: share of each GPU's memory that the engine takes, in (0, 1]. The
+            settings from this one to `engine_args` are for "vllm"; None is vLLM's own default,
+            unless stated.
         tensor_parallel_size: number of GPUs that the weights are spread over; 1 by default.
         quantization: vLLM's name of a method that compresses the weights.
         enforce_eager: whether CUDA graphs are left out. Default: False on a GPU, True on a CPU.
         max_num_seqs: largest number of sequences that the engine works on at once.
         block_size: tokens in a block of the prefix cache; 32 on a CPU by default.
         engine_args: any other arguments of `vllm.EngineArgs`, by name.
-        served_name: which of a server's models this is, by the name in its /v1/models. Default: the
-            only one. For servers.
+        served_name: name of the model in a server's /v1/models. Default: the server's only model.
+            For servers.
         api_key_env: name of the environment variable that holds a server's API key. The key itself
             appears in no recipe, manifest or log. For servers.
         adapter: folder of a LoRA adapter in PEFT's layout, which is merged into the weights, see
@@ -188,16 +189,17 @@ class PolicySpec(ModelSpec):
         seed_per: "sample" (default) gives every sample a seed of its own. "request" gives all
             samples of a node one seed, from which their seeds follow, as in a request to a server.
             For "vllm"; a server always gets one per request.
-        log_probs: whether the engine is asked for the log-probability of each token. Trees list
-            them, banks keep them, and some searches read them and are refused without them. For
-            "vllm" and servers. Default: True.
+        log_probs: whether the engine returns the log-probability of each token. Trees and banks
+            keep them. Searches that read them are refused without them. For "vllm" and servers.
+            Default: True.
         chat: whether the backend is an endpoint of OpenAI's chat completions without token ids, see
             `models.serving.chat`. `served_name` is then its model, and there is no `path`.
         price: price of a million tokens, {input: X, output: Y}. This setting and those below are
             for chat endpoints.
         max_cost: largest cost of all requests, in the unit of `price`.
         max_requests_per_minute: largest number of requests in a minute.
-        replies: file of the replies, from which a request that was answered before is served.
+        replies: file of the endpoint's replies; a request that was answered before is served from
+            it.
     """
 
     path: str = "weak"

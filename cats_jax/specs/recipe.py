@@ -24,10 +24,10 @@ MAX_CANDIDATES = 256
 """Largest N, equal to `search.MAX_CANDIDATES`. A copy, because importing `search` loads JAX."""
 
 MAX_QUESTIONS = 1_000_000
-"""Most questions of the embedded world that a recipe may ask for: its sets are endless."""
+"""Largest number of the embedded world's questions in a recipe: its sets are endless."""
 
 MAX_SEEDS = 1000
-"""Most run seeds of a recipe."""
+"""Largest number of run seeds of a recipe."""
 
 MAX_TREE_CANDIDATES = 64
 """Largest N for which trees are written by default."""
@@ -39,7 +39,7 @@ _PATHS = ("path", "label", "format", "backend", "adapter", "head", "dataset", "f
 
 _MAX_LIMIT = (1 << 31) - 1
 
-# It names a folder, and other folders are named after it.
+# A recipe's name is the name of a folder, and a part of other folders' names.
 _NAME = re.compile(r"(?![.])[^/\x00-\x1f\x7f\ud800-\udfff]{1,100}")
 
 
@@ -52,7 +52,7 @@ class StrategySpec:
             that takes the options and returns a `search.Strategy`.
         label: name in tables and row keys; default: `name`.
         options: arguments of the factory, as sorted pairs.
-        certified: the certificate that the strategy and its N are from; None for most.
+        certified: the certificate that names the strategy and its N; None without one.
     """
 
     name: str
@@ -118,8 +118,8 @@ class Recipe:
             `QuestionSpec`.
         calibration: calibrations by the labels of PRMs. In YAML, the name of a file, or "none",
             which leaves scores as they are; see `calibrations.load_calibrations`.
-        fitted_on: digests of the questions that the calibrations were fitted on, where their file
-            or a strategy's certificate has them; no key of YAML.
+        fitted_on: digests of the questions that the calibrations were fitted on, if their file or a
+            strategy's certificate has them; not a key of YAML.
         num_candidates: values of N.
         seeds: run seeds.
         max_depth: number of reasoning steps of a search.
@@ -168,7 +168,7 @@ class Recipe:
 
     @property
     def most_candidates(self) -> int:
-        """The largest N of all strategies, those of certificates too."""
+        """The largest N of all strategies, including those of certificates."""
         certified = [spec.certified for spec in self.strategies if spec.certified is not None]
         return max(*self.num_candidates, *(each.num_candidates for each in certified), 1)
 
@@ -180,8 +180,8 @@ class Recipe:
 def without_memory(config: dict[str, Any]) -> dict[str, Any]:
     """A manifest's settings without those of the models that change no result.
 
-    These are `kv_cache_gib`, the name of the variable that holds a server's API key, and what
-    limits the calls of a chat endpoint.
+    These are `kv_cache_gib`, the name of the variable that holds a server's API key, and the
+    settings `PAID_KEYS` of a chat endpoint.
     """
     for name in PAID_KEYS:
         config["policy"].pop(name, None)
@@ -260,8 +260,8 @@ def parse_recipe(content: Mapping[str, Any]) -> Recipe:
 def parse_strategy(entry: Any) -> StrategySpec:
     """A strategy from its name, or from a mapping with `name`, `label` and its options.
 
-    A mapping with `certified`, the path of a certificate, is the strategy that it chose; see
-    `_certified`.
+    A mapping with `certified`, the path of a certificate, stands for the strategy that the
+    certificate chose; see `_certified`.
 
     Raises:
         BadInputError: the entry has no name, or its certificate can't be read.
@@ -433,7 +433,7 @@ def _nested(value: Any, kind: type, where: str, short: str | None = None) -> Any
         kinds = {"int": int, "str": str}.get(str(field.type).removesuffix(" | None"))
         given = values.get(field.name)
         missing = field.name not in values or (given is None and "None" in str(field.type))
-        # A truth value is a number in Python.
+        # Compared by `type`, because a truth value is an int in Python.
         if kinds and not missing and type(given) is not kinds:
             raise BadInputError(
                 f"{where}: {field.name}={quoted(given)} must be of type {field.type}"

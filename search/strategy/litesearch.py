@@ -1,25 +1,26 @@
-"""LiteSearch: best-first search whose nodes get as many children as their values call for.
+"""LiteSearch: best-first search in which a node's value sets its number of children.
 
-Wang et al.: "LiteSearch: Efficacious Tree Search for LLM" (2024), arXiv:2407.00320, and batch
-expansion in the authors' code, DeepLearnXMU/LiteSearch at 4d30b40. A greedy solution comes first;
-its value is v_g. Then the node of the highest value gets all its children at once, the first one at
-temperature 0. A node of value v at depth d, 1 at the root, gets
+Sources: Wang et al.: "LiteSearch: Efficacious Tree Search for LLM" (2024), arXiv:2407.00320, and
+batch expansion in the authors' code, DeepLearnXMU/LiteSearch at 4d30b40. The search samples a
+greedy solution first; its value is v_g. Then the node with the highest value gets all its children
+at once, the first child at temperature 0. The depth d is 1 at the root. A node of value v at depth
+d gets b children:
 
     b = min(max(round(C / d), 2), max_budget),    C = min {c : 1 - (1 - v')^c > expected},
 
 where v' = (v + v_g / d) / (1 + 1 / d), and C is at most `max_budget`. The search ends once the best
-node is a solution, once the best solution is worth more than max(min_value, v_g - .01), or once
+node is a solution, once the value of the best solution exceeds max(min_value, v_g - .01), or once
 there are `end_leaf_num` solutions besides the greedy one. The best solution gives the answer.
 
-What differs from the authors' code:
+Differences from the authors' code:
 
-- A PRM's path score is the value. Their value network also reads the question by itself; here v_g
-  is the value of the root.
+- The value is a PRM's path score. The authors' value network also reads the question alone; here
+  the value of the root is v_g.
 - N, K and the budget limit the children of a node, the finished paths and the search. The greedy
-  solution is paid for like any other path, and is worth 0 if it has not ended its answer.
-- A step that repeats its parent's text keeps its value. The code sets that value to 0.
-- Where the greedy solution and another one are equally good, the greedy one answers.
-- Their second variant, which samples one child at a time, is not part of this method.
+  solution is charged like any other path, and its value is 0 if it has not ended its answer.
+- A step that repeats its parent's text keeps its value. The authors' code sets that value to 0.
+- If the greedy solution and another one are equally good, the greedy solution gives the answer.
+- The authors' second variant, which samples one child at a time, is not part of this method.
 """
 
 from __future__ import annotations
@@ -42,10 +43,10 @@ from .fixed import check_count
 from .types import OpenNodes
 
 _HOPELESS = 0.01
-"""The search ends when no node but the root has at least this value."""
+"""A node other than the root gets children only if its value is at least this."""
 
 _SLACK = 0.01
-"""A solution may be worth so much less than the greedy one and still end the search."""
+"""A solution can end the search although its value is lower than the greedy one's by up to this."""
 
 
 @functools.cache
@@ -64,13 +65,13 @@ def litesearch(
 
     Args:
         expected: epsilon, the wanted probability that a child of a node is right, in (0, 1).
-        max_budget: most children of a node, at least 1; N where that is less.
-        min_value: value that a solution must exceed to end the search, >= 0; 1 or more: no solution
-            does.
-        end_leaf_num: solutions, without the greedy one, that end the search; at least 1.
-        limit: most nodes that are given children, at least 1.
-        path_score: path score that is the value of a node; the newest step's score as published.
-        vote: how the finished paths give the answer; the best as published.
+        max_budget: largest number of children of a node, at least 1; N if that is less.
+        min_value: value that a solution must exceed to end the search, >= 0; at 1 or more, no
+            solution exceeds it.
+        end_leaf_num: number of solutions, without the greedy one, that ends the search, at least 1.
+        limit: largest number of nodes that get children, at least 1.
+        path_score: path score that is the value of a node; as published, the newest step's score.
+        vote: how the finished paths give the answer; as published, the best path.
         sampling: parameters of all children but each node's first; the authors' temperature is .6.
 
     Raises:
@@ -135,7 +136,7 @@ def num_children(
     counts = jnp.arange(1, max_budget, dtype=jnp.float32)
     too_few = 1.0 - (1.0 - mixed[:, None]) ** counts[None, :] <= expected
     enough = 1 + jnp.sum(too_few, axis=1, dtype=jnp.int32)
-    # Halves are rounded to the even number, in integers.
+    # Integer arithmetic; halves are rounded to the even number.
     whole, rest = enough // depth, 2 * (enough % depth)
     up = (rest > depth) | ((rest == depth) & (whole % 2 == 1))
     rounded = whole + up.astype(jnp.int32)
@@ -143,7 +144,10 @@ def num_children(
 
 
 def _num_steps(num_candidates: Any, max_depth: Any, *, limit: int) -> Any:
-    """The greedy path and `limit` nodes; a step samples at least one of the usual candidates."""
+    """Largest number of steps: the greedy path's and one per grown node, at most one per candidate.
+
+    The number of candidates is that of other methods, N * max_depth.
+    """
     usual, most = num_candidates * max_depth, max_depth + limit
     return min(usual, most) if isinstance(usual, int) else jnp.minimum(usual, most)
 
@@ -167,7 +171,7 @@ def _make_keep(
 ) -> Callable[[SearchState], tuple[Paths, Bool[Array, " R"], OpenNodes]]:
     def keep(state: SearchState) -> tuple[Paths, Bool[Array, " R"], OpenNodes]:
         pool = state.pool
-        # A path may be unfinished although its last step was to end the answer.
+        # A path at the largest depth may be unfinished: it can't grow.
         lives = pool.valid & (pool.done | (pool.depth < state.max_depth))
         places = state.width - count(state.finished)
         ends = prune(path_keys(pool, path_score), lives & pool.done, places)
@@ -184,7 +188,7 @@ def _make_keep(
             & (best_leaf <= jnp.maximum(min_value, tree.greedy_value - _SLACK))
             & (jnp.sum(is_leaf, dtype=jnp.int32) < end_leaf_num)
             & (tree.num_grown < limit)
-            # A node without a place or a budget would count as a path that ended.
+            # Without a free place or budget, a chosen node would count as a path that ended.
             & (places > jnp.sum(ends, dtype=jnp.int32))
             & (state.spent < state.budget)
         )
@@ -201,10 +205,10 @@ def _make_keep(
 def _add_children(
     tree: OpenNodes, pool: Paths, lives: Bool[Array, " N"], scores: Float[Array, " N"]
 ) -> tuple[OpenNodes, Bool[Array, " N"]]:
-    """The tree with the children of its newest node; or the greedy path, and how it goes on.
+    """Add the children of the newest node to the tree, or continue the greedy path.
 
     Returns:
-        The new memory, and the child with which the greedy path goes on, if it does.
+        The new memory, and the mask of the child that continues the greedy path, if any.
     """
     goes_on = lives & ~pool.done & tree.greedy_grows
     ended = lives & pool.done & tree.greedy_grows

@@ -1,9 +1,9 @@
-"""What a language model as judge reads: question and path in the places of a prompt.
+"""The prompt of a language model as judge, with question and path inserted in its places.
 
-Question and steps are hostile text. Each stands between two tags, and nothing in it can make such
-a tag. A line that the judge's read-out would take for a verdict gets a bar before it, so that a
-judge that repeats what it has read states no verdict. Names of special tokens in it are encoded as
-ordinary text, as in every prompt.
+Question and steps are treated as hostile text. Each stands between two tags, and its text can't
+contain such a tag. A line that the judge's read-out would accept as a verdict gets a bar before it,
+so that a judge that repeats the line states no verdict. Names of special tokens in the texts are
+encoded as ordinary text, as in every prompt.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _TAGS = re.compile(r"<(?=[\s/]{0,8}(?:question|step))", re.IGNORECASE)
 
 
 def judge_text(prm_format: PRMFormat, question: str, steps: Sequence[str]) -> str:
-    """The user's message for the newest of some steps.
+    """The user's message for judging the newest step of a path.
 
     Args:
         prm_format: format with the layout "judge".
@@ -54,7 +54,7 @@ def _fenced(prm_format: PRMFormat, tag: str, text: str) -> str:
 
 
 def judge_policy_format(prm_format: PRMFormat) -> PolicyFormat:
-    """The policy format of a judge: the message as it is, and all families' end tokens."""
+    """The policy format of a judge: the message unchanged, and the end tokens of all families."""
     ends = (token for known in POLICY_FORMATS.values() for token in known.end_tokens)
     return PolicyFormat(
         prm_format.name, system=prm_format.system, end_tokens=tuple(dict.fromkeys(ends))
@@ -62,7 +62,7 @@ def judge_policy_format(prm_format: PRMFormat) -> PolicyFormat:
 
 
 class JudgeEncoder:
-    """Prompts of a judge whose score is the probability of its next token, as ids.
+    """Token ids of the prompts of a judge whose score is the probability of its next token.
 
     Args:
         prm_format: format with the layout "judge" and two tokens as read-out.
@@ -97,7 +97,7 @@ class JudgeEncoder:
         self.tag_id = self._prompts.prompt_ids("?")[-1]
 
     def chunks(self, question: str, steps: Sequence[str]) -> list[Ids]:
-        """The ids of a prompt in two chunks: what all prompts begin with, and the rest."""
+        """The ids of a prompt in two chunks: the beginning that all prompts share, and the rest."""
         ids = self._prompts.prompt_ids(judge_text(self._format, question, steps))
         begin = len(self._prompts.opening)
         return [ids[:begin], ids[begin:]]

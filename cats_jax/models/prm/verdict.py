@@ -1,7 +1,7 @@
 """Read-outs of two words: by their probabilities, or from a critique that the model writes.
 
-A critique is text of a language model that has read hostile text, so the rules of reading bound
-time: one line of bounded length is read, by a pattern that can't run for long.
+A critique is written by a language model that has read hostile text, so reading it must take
+bounded time. Only one line of bounded length is read, by a pattern that can't run for long.
 """
 
 from __future__ import annotations
@@ -12,21 +12,22 @@ from dataclasses import dataclass
 from ...errors import BadInputError, quoted
 
 MAX_LINE = 120
-"""Most characters of a line that states a verdict; a longer one states none."""
+"""Largest number of characters of a line with a verdict; a longer line states no verdict."""
 
 BAR = "|"
-"""What stands before a line that a judge has only been shown; such a line states no verdict."""
+"""Beginning of a line that was only shown to a judge; such a line states no verdict."""
 
 MAX_PATTERN = 200
-"""Most characters of a pattern."""
+"""Largest number of characters of a pattern."""
 
 MAX_TOKENS = 1 << 15
 """Largest limit for the tokens of a critique."""
 
 MAX_SAMPLES = 64
-"""Most critiques of a step."""
+"""Largest number of critiques of a step."""
 
-# Matching takes at most about MAX_LINE**3 / 6 * 2**3 steps with so many repetitions and choices.
+# With at most these numbers of repetitions and choices, matching takes at most about
+# MAX_LINE**3 / 6 * 2**3 steps.
 _MAX_REPEATS, _MAX_CHOICES = 3, 6
 
 _EMPHASIS = str.maketrans("", "", "*_`#")
@@ -50,17 +51,17 @@ class TokenPair:
 class Verdict(TokenPair):
     r"""Read-out of a judge that writes: the verdict on the last line of its critique.
 
-    The score of a critique is 1 for the positive word, 0 for the negative one, and for a number the
-    number over `scale`. A critique without such a line has none. Only the last line that is not
-    blank is read, so that a judge may quote what it likes before it.
+    The score of a critique is 1 for the positive word, 0 for the negative word, and the number
+    divided by `scale` for a number. A critique without such a line has no score. Only the last line
+    that is not blank is read, so a judge may quote any text before it.
 
     Attributes:
         positive, negative: the two words, in any case.
-        verdict: how the last line begins, in any case and without marks of emphasis, such as
-            "Judgement:"; the rest of the line is the word or the number.
+        verdict: beginning of the last line, such as "Judgement:", in any case and without marks of
+            emphasis; the rest of the line is the word or the number.
         pattern: regular expression in place of `verdict`, matched at the beginning of the last
             line; its one group is the word or the number.
-        scale: the number that stands for the score 1; 0: a number is no verdict.
+        scale: the number that stands for the score 1; 0: numbers are not verdicts.
         max_tokens: largest number of tokens of a critique; a longer one is cut and has no verdict.
         temperature: temperature of sampling, in [0, 2]; 0 is greedy.
         samples: number of critiques whose scores are averaged.
@@ -101,7 +102,7 @@ class Verdict(TokenPair):
         return self.of_line(critique.rstrip().rpartition("\n")[2])
 
     def of_line(self, line: str) -> float | None:
-        """The score that one line states, in [0, 1]; None if it states none."""
+        """The score that one line states, in [0, 1]; None without a verdict."""
         line = line.strip()
         if len(line) > MAX_LINE or line.startswith(BAR):
             return None
@@ -133,8 +134,8 @@ def _word(text: str) -> str:
 def _fault_of_pattern(pattern: str) -> str | None:
     """The rule that a pattern breaks, or None.
 
-    A repeated group, a group that is referred to, and many repetitions or choices could take
-    exponential time on a text that is made for it.
+    A repeated group, a reference to a group, and many repetitions or choices could take exponential
+    time on a hostile text.
     """
     if len(pattern) > MAX_PATTERN:
         return f"must have at most {MAX_PATTERN} characters"

@@ -1,9 +1,10 @@
-"""The policy on an endpoint of OpenAI's chat completions, which knows texts and no token ids.
+"""The policy on an endpoint of OpenAI's chat completions, which exchanges texts, not token ids.
 
-A step has made-up ids: its text, with separator and blank lines, is cut into as many parts as the
-step has tokens, and the id of a part is the number whose bytes are 1 and the part's UTF-8. Steps of
-different texts thus have different ids, a step has as many ids as tokens, and the ids of a path
-give back its text, see `path_text`. No model reads them: PRMs read texts.
+This module makes up the ids of a step. The step's text, with separator and blank lines, is cut into
+as many parts as the step has tokens. The id of a part is the number whose bytes are 1 and the
+part's UTF-8. Thus steps of different texts have different ids, a step has as many ids as tokens,
+and the text of a path follows from its ids, see `path_text`. No model reads these ids: PRMs read
+texts.
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ from .http_engine import RefusedError
 from .shared_time import SharedTime
 
 _CONTINUE = {"continue_final_message": True, "add_generation_prompt": False}
-"""How vLLM, SGLang and others are asked to continue a turn; OpenRouter and others do so anyway."""
+"""Settings that make vLLM, SGLang and others continue a turn; OpenRouter and others always do."""
 
 _TELL_STOP = {"include_stop_str_in_output": True, "no_stop_trim": True}
-"""How vLLM and SGLang are asked to leave a stop text in the sample."""
+"""Settings that make vLLM and SGLang leave a stop text in the sample."""
 
 _NO_CHOICES = (400, 422)
 """Statuses by which endpoints refuse a parameter, such as n."""
@@ -47,16 +48,17 @@ _OF_QUESTION = (*_NO_CHOICES, 413)
 """Statuses by which endpoints refuse one question, such as one that is too long."""
 
 _ASKED, _BEGUN, _REST, _STOP = "Write the days of the week.", "Monday Tuesday Wednes", "day", "Fri"
-"""What the probe asks, the half word that is to be continued, its other half, and a stop text."""
+"""The probe's question, a turn that ends in half a word, the other half, and a stop text."""
 
 
 class ChatPolicy:
     """`AnswerGenerator` on a `ChatEndpoint`.
 
-    Whole answers are one request, or one for each sample where the endpoint does not honour `n`.
-    A step continues the assistant's turn, if the endpoint does that: it is asked once, at the
-    start, to complete half a word. Steps are cut at the separator here. Where the endpoint tells
-    that it has stopped there, it is asked to stop, which saves what follows.
+    Whole answers take one request, or one for each sample if the endpoint does not honour `n`. A
+    step is sampled as a continuation of the assistant's turn, if the endpoint supports that. A
+    probe at the start tests this with half a word to complete. Steps are cut at the separator here.
+    If the endpoint shows that it has stopped at a text, the separator is sent as a stop text, which
+    saves the tokens after it.
 
     Args:
         endpoint: the endpoint.
@@ -108,16 +110,16 @@ class ChatPolicy:
         self.found = f"policy {self.name!r} at {endpoint.url}: whole answers {steps}"
 
     def check_question(self, question: Question) -> None:
-        """Does nothing: an endpoint does not tell its context, and refuses what is too long."""
+        """Does nothing: the endpoint states no context, and refuses questions that are too long."""
 
     def keep_only(self, question: Question, paths: Sequence[Path]) -> None:
-        """Does nothing: a cache is the endpoint's."""
+        """Does nothing: only the endpoint has a cache."""
 
     def generate(self, requests: Sequence[StepRequest]) -> Generation:
         """Sample every request; see `StepGenerator.generate`.
 
-        `usage[i].generated` are the endpoint's counts, also of text behind a step. A step has the
-        part of its sample's tokens that its text is of the sample's, by bytes. Log-probabilities
+        `usage[i].generated` is the endpoint's count, which includes text after a step. A step's
+        share of its sample's tokens is its text's share of the sample's bytes. Log-probabilities
         are None.
 
         Raises:
@@ -135,8 +137,8 @@ class ChatPolicy:
     def generate_answers(self, requests: Sequence[StepRequest], max_depth: int) -> AnswerGeneration:
         """Sample whole answers; see `AnswerGenerator`.
 
-        Steps are not cut at `max_step_tokens`, because only the endpoint counts tokens. Where it
-        does not continue turns, an answer that is cut at `max_answer_tokens` ends with "length".
+        Steps are not cut at `max_step_tokens`, because only the endpoint counts tokens. If it does
+        not continue turns, an answer that is cut at `max_answer_tokens` ends with "length".
 
         Raises:
             GeneratorContractError, BadInputError, RunStoppedError: see `generate`.
@@ -151,7 +153,7 @@ class ChatPolicy:
     def _sample(
         self, requests: Sequence[StepRequest], *, whole: bool
     ) -> tuple[list[list[_Sampled]], list[TokenUsage], float]:
-        """Samples of every request, in order of their seeds, what each costs, and seconds."""
+        """Samples of every request, by seed, the usage of every request, and the seconds."""
         for request in requests:
             check_parameters(request)
             if self.whole_only and (request.path or not (whole or request.to_end)):
@@ -206,15 +208,16 @@ class ChatPolicy:
         except RefusedError as error:
             if error.status not in _NO_CHOICES:
                 raise
-            reply = None  # a request for one sample tells whether n was the reason
+            reply = None  # a request for one sample shows whether n was the reason
         if reply is None or len(reply.samples) < len(seeds):
             self._honours_n = False
         return reply
 
     def _reply(self, body: dict[str, Any], asked_at: float) -> ChatReply:
-        """The reply to a request; asked again without stop if a sample stopped before a step.
+        """The reply to a request, which is repeated without stop if a sample stopped before a step.
 
-        Some chat templates take blank lines off the end of a turn, which is then continued by them.
+        Some chat templates remove blank lines from the end of a turn. Samples that continue the
+        turn then begin with these blank lines.
         """
         reply = self._endpoint.ask(body, asked_at)
         stopped = [text for text, _ in reply.samples if self._separator in text]
@@ -248,7 +251,7 @@ class ChatPolicy:
         return [{"role": role, "content": content} for role, content in texts if content]
 
     def _probe(self) -> tuple[bool, bool]:
-        """Whether the endpoint continues a turn, and whether it tells that it stopped at a text."""
+        """Whether the endpoint continues a turn, and whether it shows that it stopped at a text."""
         turns = [{"role": "user", "content": _ASKED}, {"role": "assistant", "content": _BEGUN}]
         body = {"messages": turns, "max_tokens": 16, "temperature": 0.0, "stop": [_STOP]}
         try:
@@ -325,9 +328,9 @@ def chat_policy(spec: PolicySpec, **server: Any) -> ChatPolicy:
 
 
 def split_steps(text: str, separator: str) -> tuple[list[str], str]:
-    """The steps of a text that a separator closes, each with all its characters, and the rest.
+    """The steps of a text that end with a separator, each with all its characters, and the rest.
 
-    A step closes at the first separator after something that is not blank.
+    A step ends with the first separator after text that is not blank.
     """
     steps: list[str] = []
     start = at = 0
@@ -340,7 +343,7 @@ def split_steps(text: str, separator: str) -> tuple[list[str], str]:
 
 
 def text_ids(text: str, count: int) -> tuple[int, ...]:
-    """So many made-up ids of a text, `[count]`; `path_text` has the text of these ids."""
+    """The made-up ids of a text, `[count]`; `path_text` converts them back to the text."""
     data = text.encode()
     places = [len(data) * i // count for i in range(count + 1)]
     return tuple(
@@ -355,7 +358,7 @@ def path_text(path: Path) -> str:
 
 
 def _sampled(reply: ChatReply) -> list[_Sampled]:
-    """The samples of a reply, which share its tokens by the bytes of their texts."""
+    """The samples of a reply; its tokens are divided among them by the bytes of their texts."""
     sizes = [len(text.encode()) for text, _ in reply.samples]
     total = sum(sizes) or 1
     ends = [reply.completion * end // total for end in itertools.accumulate(sizes, initial=0)]

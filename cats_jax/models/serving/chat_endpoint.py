@@ -1,7 +1,7 @@
-"""An endpoint of OpenAI's chat completions: texts in and out, paid for, and kept.
+"""Calls to an endpoint of OpenAI's chat completions, with limited cost and kept replies.
 
-What every such endpoint has is used: messages, `max_tokens`, `temperature`, `top_p`, `seed`, `n`,
-`finish_reason` and `usage`. Broken calls are repeated as by `http_engine.Server`.
+They use only what every such endpoint has: messages, `max_tokens`, `temperature`, `top_p`, `seed`,
+`n`, `finish_reason` and `usage`. Broken calls are repeated as by `http_engine.Server`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _FRAME_TOKENS = 256
 """Tokens that a chat template may add to the texts of a prompt, for the largest cost of a call."""
 
 _MOST_TOKENS = 1 << 31
-"""A count of tokens is below this."""
+"""Every valid count of tokens is below this."""
 
 _FREE = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 """Errors of calls that never reached the endpoint."""
@@ -43,7 +43,7 @@ _ENDS = {
     **dict.fromkeys(("stop", "eos", "end_turn", "stop_sequence"), "stop"),
     **dict.fromkeys(("length", "max_tokens", "content_filter"), "length"),
 }
-"""What endpoints call the end of a sample: by itself or at a stop text ("stop"), or cut."""
+"""Endpoints' names for the end of a sample: by itself or at a stop text ("stop"), or cut."""
 
 _WANTED = (
     "a policy with chat: true needs OpenAI's /v1/chat/completions with finish_reason and usage: "
@@ -75,7 +75,7 @@ class ChatEndpoint(Server):
     Args:
         url: address of the endpoint, with or without "/v1".
         model: name of the model there.
-        price, max_cost: see `Spending`; `max_cost` holds for all replies in `replies`, too.
+        price, max_cost: see `Spending`; the cost includes that of all replies in `replies`.
         max_requests_per_minute: see `Pace`.
         replies: file of replies, see `Replies`; None: they are not kept.
         server: `api_key_env`, `concurrency`, `timeout` and `patience` of the `Server`.
@@ -103,7 +103,7 @@ class ChatEndpoint(Server):
             self._spending.spent += self._spending.cost(reply.prompt, reply.completion)
 
     def each(self, function: Callable[[T, float], R], items: Iterable[T]) -> list[R]:
-        """The values of `function(item, asked_at)` for all items at a time, in order."""
+        """The values of `function(item, asked_at)` for all items, called concurrently, in order."""
         asked_at = time.monotonic()
         return list(self._pool.map(lambda item: function(item, asked_at), items))
 
@@ -115,7 +115,7 @@ class ChatEndpoint(Server):
             asked_at: time of the request, by `time.monotonic`.
 
         Raises:
-            BadInputError: the endpoint refuses the request (`RefusedError`), or does not fit.
+            BadInputError: the endpoint refuses the request (`RefusedError`), or is of another kind.
             RunStoppedError: the endpoint gave no good reply for too long, or `max_cost` is reached.
         """
         key = hashlib.sha256(
@@ -130,7 +130,7 @@ class ChatEndpoint(Server):
         return found
 
     def _check(self, model: str | None, context: int) -> str:
-        # Gateways list hundreds of models, or none: the first request tells.
+        # Gateways list hundreds of models, or none: the first request shows if the model is served.
         return str(model)
 
     def _post_once(
@@ -140,7 +140,7 @@ class ChatEndpoint(Server):
         prompt = len(json.dumps(body["messages"]).encode()) + _FRAME_TOKENS
         most = self._spending.cost(prompt, body.get("n", 1) * body["max_tokens"])
         with self._spending.call(most) as bill:
-            # What may have been sampled may be charged, even if nothing whole arrives.
+            # The endpoint may charge sampled tokens even if no whole reply arrives.
             bill.cost = most
 
             def booked(reply: Any, body: dict[str, Any]) -> T:
@@ -175,15 +175,16 @@ class ChatEndpoint(Server):
                 text += str(told)
         if not isinstance(finish, str) or finish not in _ENDS:
             raise ValueError(f"finish_reason is {quoted(finish)}")
-        # Lone surrogates are no text, and nothing that quotes the key is kept.
+        # Lone surrogates are replaced, and the API key is masked before the text is kept.
         return self.masked(text.encode(errors="replace").decode()), _ENDS[finish]
 
 
 class Replies:
-    """A file of replies, a line each: a request that was answered once is not paid for again.
+    """A file of replies, one per line: a request that was answered once is not paid for again.
 
-    A run that was stopped thus continues with all that was paid for, and a repeated run gives the
-    same samples. Requests are known by a digest of address, model and body, which has the seed.
+    A run that was stopped thus continues with all replies that were paid for, and a repeated run
+    gives the same samples. A digest of address, model and body, which includes the seed, identifies
+    a request.
 
     Raises:
         BadInputError: the file can't be read or written.
@@ -213,14 +214,14 @@ class Replies:
             raise
 
     def _read(self) -> int:
-        """Take the replies of the file; returns the number of bytes of its whole lines."""
+        """Read the replies of the file; returns the number of bytes of its whole lines."""
         whole = 0
         with reading(f"file of replies {str(self._path)!r}"):
             for line in bounded_lines(self._path):
                 if line.endswith(b"\n"):
                     self._take(parse_json(line))
                     whole += len(line)
-                # A line that was cut off is dropped, and no other file's content is.
+                # A reply that was cut off is dropped. Any other line is an error.
                 elif not line.startswith(_START) and not _START.startswith(line):
                     raise ValueError("it is no file of replies")
         return whole
@@ -233,7 +234,7 @@ class Replies:
         self._known[str(entry["key"])] = ChatReply(samples, *map(_count, counts))
 
     def get(self, key: str) -> ChatReply | None:
-        """The reply to a request."""
+        """The reply to a request, or None."""
         return self._known.get(key)
 
     def all(self) -> Iterable[ChatReply]:
@@ -268,11 +269,11 @@ def kept_replies(path: str) -> Replies:
 
 
 def _counts(reply: Any, body: dict[str, Any]) -> tuple[int, int, int]:
-    """Tokens of the prompt, those of them from a cache, and sampled tokens, of all choices.
+    """Numbers of prompt tokens, of cached tokens among them, and of sampled tokens of all choices.
 
     Raises:
-        UnfitServerError: the reply has no counts, or more than could be sampled.
-        KeyError, TypeError, ValueError: it is broken.
+        UnfitServerError: the reply has no counts, or counts more tokens than could be sampled.
+        KeyError, TypeError, ValueError: the reply is broken.
     """
     if "choices" not in reply:
         raise ValueError(f"no choices, but {quoted(reply.get('error'))}")

@@ -5,9 +5,10 @@ Start one with, for example,
     python -m vllm.entrypoints.openai.api_server --model FOLDER --enable-prompt-tokens-details
 
 A call is repeated if the connection fails, the server is busy or restarting, or the reply is
-broken. Samples have seeds, so a repeated call asks for the same samples. When `patience` has run
-out, the run stops; starting it again continues it. What another try would not change is an error at
-once: a status such as 401 or 404, and a reply that shows that the server is of another kind.
+broken. Samples have seeds, so a repeated call requests the same samples. When `patience` has run
+out, the run stops; a new start continues it. A failure that another try would not change is an
+error at once: a status such as 401 or 404, or a reply that shows that the server is of another
+kind.
 """
 
 from __future__ import annotations
@@ -36,25 +37,25 @@ _FIRST_WAIT, _LONGEST_WAIT = 0.5, 15.0
 """Seconds before the second try, and the longest time between later tries."""
 
 _MOST_BYTES = 1 << 26
-"""Most bytes of a reply: 64 MiB."""
+"""Largest number of bytes of a reply: 64 MiB."""
 
 _TRIES = 3
 """Least number of tries before a call is given up, however long they take."""
 
 _SHOWN_MODELS = 10
-"""Most names of models in a message; a gateway may list hundreds."""
+"""Largest number of names of models in a message; a gateway may list hundreds."""
 
 _BUSY = (408, 425, 429)
-"""Statuses below 500 after which a call is made again."""
+"""Statuses below 500 after which a call is repeated."""
 
 _NEVER = (501, 505)
 """Statuses from 500 that another try would not change."""
 
 _LEAST_SECRET = 16
-"""Least number of characters of an API key that is a secret."""
+"""An API key of at least this many characters is treated as a secret."""
 
 _NO_KEY = (401, 403)
-"""Statuses of a server that wants an API key, or another one."""
+"""Statuses of a server that requires an API key, or another key."""
 
 _WANTED = (
     "a policy's server must be vLLM 0.10.2 or later, or another one whose /v1/completions takes "
@@ -72,7 +73,7 @@ class Server:
         url: address of the server without a path, such as "http://localhost:8000".
         model: name of the model on the server; None: the only model served.
         api_key_env: name of the environment variable that holds the server's API key; None: the
-            server wants none. The key appears in no message and no manifest.
+            server requires no key. The key appears in no message and no manifest.
         context: largest number of tokens in a sequence that this package sends.
         concurrency: largest number of calls at a time, each on its own connection.
         timeout: limit in seconds for each network operation of a call, and for a whole reply.
@@ -83,8 +84,9 @@ class Server:
         model: name of the model on the server.
 
     Raises:
-        BadInputError: the server can't be reached, does not serve the model, serves several and
-            `model` is None, or serves it with less context; or there is no key.
+        BadInputError: the server can't be reached, does not serve the model, or serves it with less
+            context. Also, the server serves several models and `model` is None, or the key is
+            missing.
     """
 
     def __init__(
@@ -100,7 +102,7 @@ class Server:
     ):
         if not url.startswith(("http://", "https://")):
             raise BadInputError(f"server {url!r}: must begin with http:// or https://")
-        # Clients of OpenAI's API are given addresses that end in /v1.
+        # Addresses for clients of OpenAI's API end in /v1.
         self.url = url.rstrip("/").removesuffix("/v1").rstrip("/")
         self._api_key_env = api_key_env
         self._key = None if api_key_env is None else read_api_key(api_key_env)
@@ -116,7 +118,7 @@ class Server:
         except httpx.InvalidURL as error:
             raise BadInputError(f"server {url!r} is no address: {error}") from error
         self._pool = ThreadPoolExecutor(concurrency, thread_name_prefix="server")
-        # Also when nothing refers to this server any more, as when the next PRM is used.
+        # Closes also when nothing refers to this server any more, such as after a change of PRM.
         self._closing = weakref.finalize(self, _close, self._client, self._pool)
         try:
             self.model = self._check(model, context)
@@ -143,7 +145,7 @@ class Server:
             read: `(reply, body) -> value`, where `body` is the body as posted. It raises KeyError,
                 TypeError, IndexError or ValueError for a broken reply, after which the call is
                 repeated, and `UnfitServerError` for a reply that another try would not change.
-            hint: what the server must be, for the error message.
+            hint: requirements on the server, for the error message.
 
         Raises:
             BadInputError: the server refuses a call, or a reply shows that it does not fit.
@@ -168,7 +170,7 @@ class Server:
 
         if given_up():
             raise RunStoppedError(f"server {self.url}: given up, see to it and start again")
-        # One try that hangs may outlast the patience: the number of tries has to be reached, too.
+        # One try that hangs may outlast the patience, so a number of tries must be reached, too.
         tried = tenacity.stop_all(
             tenacity.stop_after_delay(self._patience), tenacity.stop_after_attempt(_TRIES)
         )
@@ -209,7 +211,7 @@ class Server:
             raise BadInputError(f"server {self.url} {self.without_key(error)}: {hint}") from error
         except BadInputError:
             raise
-        # KeyError, TypeError, OverflowError, RecursionError and more: the content decides.
+        # The content may cause KeyError, TypeError, OverflowError, RecursionError and more.
         except Exception as error:
             raise TryAgainError(f"a reply that is not whole ({self.without_key(error)})") from error
 
@@ -227,7 +229,7 @@ class Server:
                         f"server {self.url} answers {path} with more than {_MOST_BYTES >> 20} MiB: "
                         f"{hint}"
                     )
-                # A server that sends a byte now and then passes each operation's limit.
+                # A server that sends a byte now and then stays within each operation's limit.
                 if time.monotonic() > until:
                     raise httpx.ReadTimeout(f"no whole reply in {self._timeout:.0f} s")
         return response.status_code, response.headers, bytes(content)
@@ -283,9 +285,9 @@ class Server:
         return _one_line(str(text) if self._key is None else str(text).replace(self._key, "***"))
 
     def masked(self, sample: str) -> str:
-        """A sampled text with asterisks in place of the API key, if a text can't have it by chance.
+        """A sampled text with asterisks in place of the API key, unless the key is short.
 
-        Servers at home are given keys such as "1" or "EMPTY".
+        A text may contain a short key, such as the "1" or "EMPTY" of a private server, by chance.
         """
         secret = self._key is not None and len(self._key) >= _LEAST_SECRET
         return sample.replace(str(self._key), "***") if secret else sample
@@ -299,7 +301,7 @@ class HTTPSampler:
 
     Args:
         server: the server of the policy.
-        log_probs: whether the server is asked for log-probabilities.
+        log_probs: whether requests include log-probabilities.
     """
 
     concurrent = True
@@ -400,11 +402,11 @@ class RefusedError(BadInputError):
 
 
 class TryAgainError(RuntimeError):
-    """A call failed in a way that another try may mend.
+    """A call failed, and another try may succeed.
 
     Attributes:
-        after: seconds after which the server wants the next try, 0 if it names none; None unless
-            the server has refused the call by its status.
+        after: seconds that the server requests before the next try, 0 if it names no time; None
+            unless the server has refused the call by its status.
     """
 
     def __init__(self, message: str, *, after: float | None = None):
@@ -439,8 +441,8 @@ def _sampled(choice: dict[str, Any], body: dict[str, Any], cached: int) -> Sampl
     """One sample of a reply.
 
     Raises:
-        UnfitServerError: it lacks what was asked for.
-        KeyError, TypeError, ValueError: it is broken.
+        UnfitServerError: the sample lacks a requested value.
+        KeyError, TypeError, ValueError: the sample is broken.
     """
     if choice.get("token_ids") is None:
         raise UnfitServerError("gives no 'token_ids' with its samples (return_token_ids)")
@@ -465,13 +467,13 @@ def _sampled(choice: dict[str, Any], body: dict[str, Any], cached: int) -> Sampl
 
 
 def _asked_wait(state: tenacity.RetryCallState) -> float:
-    """Seconds that the server has asked to wait before the next try, 0 by default."""
+    """Seconds that the server requests before the next try, 0 by default."""
     error = None if state.outcome is None else state.outcome.exception()
     return (error.after or 0.0) if isinstance(error, TryAgainError) else 0.0
 
 
 def _seconds(retry_after: str | None) -> float:
-    """The seconds of a header Retry-After, a number or a date; 0 without one that can be read."""
+    """The seconds of a header Retry-After, a number or a date; 0 if it is missing or unreadable."""
     try:
         found = float(retry_after or 0)
     except ValueError:

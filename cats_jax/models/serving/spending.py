@@ -1,4 +1,4 @@
-"""What a paid endpoint has cost, kept below a limit, and how often it is called."""
+"""Limits of the cost and of the rate of calls to a paid endpoint."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ class Bill:
 
 
 class Spending:
-    """The cost of all calls, which never passes a limit.
+    """The cost of all calls, which never exceeds a limit.
 
-    A call begins if the cost so far, the largest costs of the calls in progress and its own largest
-    cost are below the limit together. While other calls are in progress it waits for them.
+    A call begins if the limit covers the cost so far, the largest costs of the calls in progress,
+    and its own largest cost. Otherwise it waits while other calls are in progress.
 
     Args:
         where: the endpoint, for the message.
         price: price of a million tokens, by "input" and "output"; None: tokens cost nothing.
-        limit: largest cost; None: there is none.
+        limit: largest cost; None: no limit.
 
     Attributes:
         spent: cost so far.
@@ -51,7 +51,7 @@ class Spending:
 
     @contextlib.contextmanager
     def call(self, most: float) -> Iterator[Bill]:
-        """A call that costs at most so much; what its bill says is added when it has ended.
+        """A call that costs at most `most`; the cost of its bill is added when it has ended.
 
         Raises:
             RunStoppedError: the limit has no room for the call.
@@ -80,7 +80,7 @@ class Spending:
 
 
 class Pace:
-    """Calls at equal distances, at most so many a minute; None: as they come."""
+    """Spaces calls at equal distances, at most `per_minute` in a minute; None: no waiting."""
 
     def __init__(self, per_minute: float | None):
         self._distance = 0.0 if per_minute is None else 60.0 / per_minute

@@ -1,1 +1,1 @@
-"""Compute-aware tree search: its configuration, policy interface, features, actions, reward."""
+"""Compute-aware tree search: its configuration, controller interface, features, actions, reward."""

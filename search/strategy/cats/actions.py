@@ -1,7 +1,7 @@
 """The discrete actions of the controller: how many children to sample and keep, and how to sample.
 
-Section 5.2 of the paper says what an action consists of: the number of additional candidates, the
-number of retained ones, and sampling parameters such as top-p, top-k and temperature. It prints no
+By section 5.2 of the paper, an action consists of the number of additional candidates, the number
+of retained ones, and sampling parameters such as top-p, top-k and temperature. The paper prints no
 table of values: every table here is our choice.
 """
 
@@ -24,15 +24,15 @@ MAX_ACTIONS = 128
 
 @dataclass(frozen=True)
 class ActionTable:
-    """A hashable table of actions; row `a` holds the policy's action `a`.
+    """A hashable table of actions; row `a` holds the controller's action `a`.
 
     Attributes:
         rows: (num_extra, num_retain, temperature, top_p, top_k) per action. num_extra >= 0,
             num_retain >= 1, temperature >= 0 (0 = greedy), top_p in (0, 1], top_k >= 0 (0 = off).
 
     Raises:
-        ValueError: an entry is out of range, the table is empty, has over 128 entries, or has
-            no action with num_extra = 0 (which must stay legal when nothing is left).
+        ValueError: an entry is out of range, or the table is empty, has over 128 entries, or has no
+            action with num_extra = 0. Such an action must be legal when no candidates are left.
     """
 
     rows: tuple[tuple[int, int, float, float, int], ...]
@@ -67,7 +67,7 @@ class ActionTable:
         top_p: tuple[float, ...] = (0.9, 1.0),
         top_k: tuple[int, ...] = (0,),
     ) -> ActionTable:
-        """The table of all combinations of the given values, last one fastest; 90 by default."""
+        """The table of all combinations of the given values, last axis fastest; 90 by default."""
         return cls(tuple(itertools.product(num_extra, num_retain, temperature, top_p, top_k)))
 
     def num_extra(self) -> Int[Array, " A"]:
@@ -91,10 +91,10 @@ class ActionTable:
 
     @property
     def retry(self) -> int:
-        """Row that a node without a valid child takes, whatever the policy says.
+        """Row that a node without a valid child takes, whatever the controller chooses.
 
-        It is the first action with the fewest additional children among those that sample at a
-        temperature above 0. Without such an action it is the first one with num_extra = 0.
+        Among the actions that sample at a temperature above 0, it is the first one with the fewest
+        additional children. Without such an action, it is the first one with num_extra = 0.
         """
         sampled = [row for row in self.rows if row[0] > 0 and row[2] > 0.0]
         none = [row for row in self.rows if row[0] == 0]
@@ -115,8 +115,8 @@ ACTION_TABLES: Mapping[str, ActionTable] = MappingProxyType(
         "ask": ActionTable((*_NARROW, (1, 1, 0.0, 1.0, 0))),
         "top-k": ActionTable(
             (
-                # Actions that sample nothing need no sampling parameters: one row for each number
-                # kept.
+                # Actions that sample nothing need no sampling parameters: one row for each
+                # num_retain.
                 *((0, keep, 1.0, 1.0, 0) for keep in (1, 2, 4)),
                 *itertools.product((1, 2, 4, 8), (1, 2, 4), (0.6, 1.0), (0.9, 1.0), (0, 20)),
             )
@@ -129,19 +129,19 @@ ACTION_TABLES: Mapping[str, ActionTable] = MappingProxyType(
   `cats` use it, and the shipped bank recipes record its settings.
 - `narrow`: 5 rows. Temperature 1, and one child is kept. The configuration `CATS_TOKENS` and the
   shipped controller `cats-tokens` use it.
-- `ask`: 6 rows. `narrow`, and at the end one more greedy child. A node without scores takes this
-  row to have the PRM score the greedy child that it has. For `score_base=False`.
+- `ask`: 6 rows. The rows of `narrow`, and a last row with one more greedy child. A node without
+  scores takes this row so that the PRM scores its greedy child. For `score_base=False`.
 - `top-p`: 90 rows. Temperatures .6, 1 and 1.4; top-p .9 and 1. The configuration `PAPER` uses it.
 - `top-k`: 99 rows. Temperatures .6 and 1; top-p .9 and 1; top-k 20 and off. All three sampling
   parameters that the paper names vary. It is meant for policies with a large vocabulary.
 
-An action samples 0, 1, 2, 4 or 8 more children. Other than in `narrow` and `ask` it keeps 1, 2 or
-4.
+An action samples 0, 1, 2, 4 or 8 more children. It keeps 1, 2 or 4 children, except in `narrow` and
+`ask`, where it keeps 1.
 """
 
 
 def action_table(name: str) -> ActionTable:
-    """The action table of that name. Raises ValueError naming the known ones."""
+    """The action table of that name. For an unknown name, raises ValueError with the known ones."""
     if name not in ACTION_TABLES:
         raise ValueError(f"unknown action table {name!r}: choose one of {', '.join(ACTION_TABLES)}")
     return ACTION_TABLES[name]

@@ -15,30 +15,30 @@ from .reward import RewardWeights
 
 @dataclass(frozen=True)
 class CatsConfig:
-    """Configuration of a CATS search: all settings other than its policy.
+    """Configuration of a CATS search: all settings other than its controller.
 
     Attributes:
-        rounds: R >= 1, most decisions of a node per step; 1 in Algorithms 1 and 2.
-        num_base: children that each node gets before its first decision, >= 1 (at most N).
+        rounds: R >= 1, largest number of decisions of a node per step; 1 in Algorithms 1 and 2.
+        num_base: number of children that each node gets before its first decision, >= 1 (at most
+            N).
         base: sampling parameters of these children.
         score_base: whether the PRM scores these children. If not, the likelihood of a child under
-            the policy gives its P(step right), until its node requests more children; this needs
+            the policy gives its P(step right), until its node requests more children. This needs
             `calibrated`, and a policy with log-probabilities.
-        ask_below: with `score_base=False`, the threshold on P(step right), in [0, 1], below which
-            the PRM scores the greedy base child. Otherwise the child is accepted. Both happen in a
-            round before the R others and without the policy, which decides for nodes with a scored
-            child. None: there is no such round, and the policy decides for all nodes.
+        ask_below: with `score_base=False`, the threshold on P(step right), in [0, 1]. Below it, the
+            PRM scores the greedy base child; otherwise the child is accepted. Both happen in an
+            additional round before the R rounds. The controller decides only for nodes with a
+            scored child. None: there is no such round, and the controller decides for all nodes.
         least_weight: with `ask_below`, the weight of the score, in [0, 1], below which a PRM never
             scores a base child. The weight is slope / (|slope| + |likelihood|) in the PRM's
             calibration.
-        charge: what the price applies to: "candidates" (per 100) or "tokens" (per 1000 of the
-            policy; those that the PRM reads cost `Context.prm_rate` times as much). Only training
-            reads it.
+        charge: unit of the price: "candidates" (per 100) or "tokens" (per 1000 policy tokens; a
+            PRM token costs `Context.prm_rate` policy tokens). Only training reads it.
         factor: divisor of N that gives the width, K = max(1, N // factor).
         path_score: name of the aggregation of step scores.
         vote: answer rule, "best", "weighted" or "majority".
         reward: weights of the reward, and the discount.
-        excluded_features: names of the features that are 0 for the policy.
+        excluded_features: names of the features that are 0 for the controller.
         actions: action table.
         calibrated: whether ranking and features use P(step right) in place of raw scores, see
             `search.calibration`; `path_score` should then be "product".
@@ -113,13 +113,13 @@ class CatsConfig:
 PAPER = CatsConfig()
 """The method of the paper, with one decision per step (Algorithms 1 and 2).
 
-The state is that of section 5.2, the reward that of equation 9 with the weights of section 6.1, and
-gamma is .9 (`tab:gamma-ablation`).
+The state is that of section 5.2, and the reward is that of equation 9 with the weights of section
+6.1. Gamma is .9 (`tab:gamma-ablation`).
 
-Our choices, where the paper prints nothing: the action table, two base children sampled at
-temperature 1, K = N // 4, and the minimum as path score. Finished paths compete for places;
-Algorithm 2 accepts them without limit. The encoding of the state's features, and the cost as a
-share of N, are ours as well; see `features` and `reward`."""
+Our choices, where the paper states nothing: the action table, two base children sampled at
+temperature 1, K = N // 4, and the minimum as path score. The encoding of the state's features, and
+the cost as a share of N, are our choices, too; see `features` and `reward`. Finished paths compete
+for places here; Algorithm 2 accepts them without limit."""
 
 CATS = CatsConfig(
     rounds=3,
@@ -131,9 +131,9 @@ CATS = CatsConfig(
 )
 """Our method, with up to three rounds per step and one greedy base child.
 
-It has the extra features and a table of 30 actions: with 90 actions, a short training spends
-most of its time on learning which of them are alike. Paths are ranked by raw scores; the slope and
-the agreement of the PRM's calibration are features."""
+It has the extra features and a table of 30 actions. With 90 actions, a short training spends most
+of its time on learning which actions are alike. Paths are ranked by raw scores. The slope and the
+agreement of the PRM's calibration are features."""
 
 CATS_TOKENS = CatsConfig(
     rounds=12,
@@ -149,17 +149,17 @@ CATS_TOKENS = CatsConfig(
 """`CATS` with a price for tokens and up to 12 rounds of at most 8 more children.
 
 Paths are ranked by P(step right) from score and likelihood together, which needs a calibration by
-likelihood. The features include the likelihood of the children, and so the share of the policy's
-probability that they cover."""
+likelihood. The features include the likelihood of the children, and therefore the share of the
+policy's probability that the children cover."""
 
 SELECTIVE = dataclasses.replace(
     CATS_TOKENS,
-    rounds=CATS_TOKENS.rounds + 1,  # one to ask in
+    rounds=CATS_TOKENS.rounds + 1,  # one more for a PRM call
     score_base=False,
     actions=ACTION_TABLES["ask"],
 )
 """`CATS_TOKENS` in which a node decides whether to pay for a PRM call.
 
-The one greedy base child has no score. In up to 13 rounds a node accepts it, has the PRM score it,
-or samples up to 8 more, which are scored. All children are compared by P(step right), from the
-score and the likelihood under the policy. The price is for tokens."""
+The one greedy base child has no score. In each of up to 13 rounds, a node accepts the child, lets
+the PRM score it, or samples up to 8 more children, which are scored. All children are compared by
+P(step right), from the score and the likelihood under the policy. The price is for tokens."""

@@ -1,8 +1,8 @@
-"""Features of a node, the policy's input: numbers about its children, the budget and the PRM.
+"""Features of a node, inputs of the controller: numbers about children, the budget and the PRM.
 
-A *node* is a frontier slot; its *children* are the valid rows of the pool that grew from it. Number
-and order of the features are fixed. Every checkpoint holds `FEATURE_NAMES`; a checkpoint with other
-names raises an error.
+A *node* is a frontier slot; its *children* are the valid rows of the pool that grew from it. The
+number and order of the features are fixed. Every checkpoint holds `FEATURE_NAMES`. Loading a
+checkpoint with other names raises an error.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ...ranking import reduce_rows, segment_ranks
 from ...types import Calibration, Paths, SearchState
 
 NUM_SORTED_SCORES = 16
-"""Number of children whose scores are features. The others enter count, mean and deviation only."""
+"""Number of children whose scores are features. The others only enter features of all children."""
 
 PAPER_FEATURES = (
     "num_children",
@@ -38,8 +38,8 @@ PAPER_FEATURES = (
 """The paper's state (section 5.2) without the sparsity.
 
 The paper names the number of candidates (here those of the node), their scores, and "the maximum
-candidate paths that can be sampled". We read the last both as N and as what is left of it. The
-statistics of the scores and the depth are our choice."""
+candidate paths that can be sampled". We read the last both as N and as the part of N that is left.
+The statistics of the scores and the depth are our choice."""
 
 SPARSITY_FEATURES = ("sparsity_total", "sparsity_last_layer")
 """The paper's proxy for the PRM's generalisation error (section 5.1, appendix G)."""
@@ -63,11 +63,12 @@ EXTRA_FEATURES = (
 """Features that the paper does not have.
 
 Of the node: round of the step; share of children with the best child's text; rank among the
-frontier; own path score; 1 minus the product of (1 - path score) over children of distinct texts
-(the chance that any is right, were they independent and the scores calibrated); number of distinct
-texts. Of the search: shares of the places taken by finished and by growing paths; best path score
-in the pool and among finished paths; the leading answer's share of the finished paths' votes,
-weighted by path score. Of the setting: price, and how well the PRM ranks (slope, agreement)."""
+frontier; own path score; number of distinct texts of its children. `any_right` is 1 minus the
+product of (1 - path score) over children of distinct texts: the probability that any of them is
+right, if they are independent and the scores are calibrated. Of the search: shares of the places
+taken by finished and by growing paths; best path score in the pool and among finished paths; the
+leading answer's share of the finished paths' votes, weighted by path score. Of the setting: price,
+and how well the PRM ranks (slope, agreement)."""
 
 COMPUTE_FEATURES = (
     "likelihood_best",
@@ -81,10 +82,10 @@ COMPUTE_FEATURES = (
 """Features of the cost so far, and of what more samples may find.
 
 Of the node: probability of the best child's text under the policy; sum of these probabilities over
-the distinct texts of the children, so that 1 minus it is what no child covers yet; share of the
-children that the PRM has scored; tokens of the node's path that the PRM has not read; score of the
-best child's own step. Of the setting: cost of a PRM token relative to a policy token, and weight of
-the PRM's score relative to the likelihood."""
+the distinct texts of the children (the rest to 1 is the probability that no child covers); share of
+the children that the PRM has scored; number of tokens of the node's path that the PRM has not read;
+score of the best child's own step. Of the setting: cost of a PRM token relative to a policy token,
+and weight of the PRM's score relative to the likelihood."""
 
 CALIBRATION_FEATURES = ("calibration_slope", "calibration_agreement")
 """The extra features with slope and agreement of the PRM's calibration, see `calibration`."""
@@ -100,13 +101,13 @@ def extract(
 ) -> Float[Array, "N F"]:
     """Features of every frontier slot; zeros for slots without a valid child.
 
-    All are scaled to about [-1, 1] except the two sparsities, which are log10(max(s, 1e-6)). Scores
-    are path scores of the children, best first, 0 where there are fewer; `std` is the population
-    standard deviation; `gap` is first minus second, 0 for a single child. `num_children`,
-    `distinct_texts`, `budget_left`, `step_left`, `num_candidates` and `unread` are log2(1 + count)
-    / 8; `prm_rate` is log2(1 + rate) / 4; `prm_weight` is the slope's share of slope plus
-    likelihood; `price` is log10(max(1000 price, 1)) / 3; the calibration's slope and agreement are
-    divided by 4.
+    All features are scaled to about [-1, 1], except the two sparsities: log10(max(s, 1e-6)). The
+    scores are path scores of the children, best first, and 0 beyond the last child. `std` is the
+    population standard deviation. `gap` is the first score minus the second, 0 for a single child.
+    `num_children`, `distinct_texts`, `budget_left`, `step_left`, `num_candidates` and `unread` are
+    log2(1 + count) / 8. `prm_rate` is log2(1 + rate) / 4. `prm_weight` is the slope's share of
+    slope plus likelihood. `price` is log10(max(1000 price, 1)) / 3. The calibration's slope and
+    agreement are divided by 4.
     """
     frontier = state.frontier
     children = _children(state, aggregation)
@@ -160,7 +161,7 @@ def extract(
 
 
 class FeatureSet(NamedTuple):
-    """The features that a policy sees of a node.
+    """The features of a node that are the input of a controller.
 
     Attributes:
         names: names of the features, in order; every checkpoint holds them.
@@ -191,7 +192,7 @@ FEATURES = FeatureSet(FEATURE_NAMES, extract)
 
 
 def num_children(state: SearchState) -> Int[Array, " N"]:
-    """Valid children of each frontier slot in the pool."""
+    """Number of valid children of each frontier slot in the pool."""
     return _count_children(state.pool.parent, state.pool.valid, state.frontier.valid.shape[0])
 
 
@@ -204,11 +205,11 @@ class _Children(NamedTuple):
     ranks: jax.Array  # i32[N]; among the siblings, 0 is the best
     child_of: jax.Array  # bool[S, N]
     num: jax.Array  # i32[S]; of each node
-    ordered: jax.Array  # f32[S, NUM_SORTED_SCORES]; best first, 0 where there are fewer
+    ordered: jax.Array  # f32[S, NUM_SORTED_SCORES]; best first, 0 beyond the last child
 
 
 def _children(state: SearchState, aggregation: Aggregation) -> _Children:
-    # Without the barriers XLA computes these once for each column and each pair that reads them.
+    # Without the barriers, XLA computes these values again for each column and pair that read them.
     pool, slots = state.pool, state.frontier.valid.shape[0]
     scores, parent, valid = lax.optimization_barrier(
         (path_scores(pool, aggregation), pool.parent, pool.valid)
@@ -274,7 +275,7 @@ def _best_step(pool: Paths, children: _Children) -> Float[Array, " S"]:
 
 
 def _prm_weight(calibration: Calibration) -> Float[Array, ""]:
-    """The slope's share of slope plus likelihood; 1 where the likelihood does not count."""
+    """The slope's share of slope plus likelihood; 1 if the likelihood has no weight."""
     total = jnp.abs(calibration.slope) + jnp.abs(calibration.likelihood)
     return calibration.slope / jnp.maximum(total, 1e-6)
 

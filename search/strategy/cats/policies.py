@@ -1,6 +1,6 @@
-"""Policies without training: random, constant, and threshold rules.
+"""Controllers without training: random, constant, and threshold rules.
 
-They are baselines of learned policies, which `learners.make_policy` makes from an actor.
+They are baselines for learned controllers, which `learners.make_policy` makes from an actor.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .features import FEATURES, FeatureSet
 from .types import Observation
 
 Policy = Callable[[Any, jax.Array, Observation], tuple[jax.Array, jax.Array]]
-"""`(params, key, observation) -> (action i32[N], log_prob f32[N])`; consumes `key`.
+"""A controller: `(params, key, observation) -> (action i32[N], log_prob f32[N])`; consumes `key`.
 
 Results of slots that do not decide are ignored.
 """
@@ -27,7 +27,7 @@ Results of slots that do not decide are ignored.
 def random_policy(
     params: Any, key: jax.Array, observation: Observation
 ) -> tuple[Int[Array, " N"], Float[Array, " N"]]:
-    """Every legal action with the same probability; `params` is not read."""
+    """A controller that draws each legal action with the same probability; ignores `params`."""
     del params
     features, legal = observation.features, observation.legal
     logits = jnp.where(legal, 0.0, jnp.finfo(features.dtype).min)
@@ -39,9 +39,9 @@ def random_policy(
 def constant_policy(
     params: Int[Array, "*N"], key: jax.Array, observation: Observation
 ) -> tuple[Int[Array, " N"], Float[Array, " N"]]:
-    """The action with index `params`; where it is not legal, the first legal one.
+    """A controller that takes the action of index `params`, or else the first legal one.
 
-    The log-probability is 0: the choice is certain.
+    The log-probability is 0, because the choice is certain.
     """
     del key
     features, legal = observation.features, observation.legal
@@ -55,15 +55,15 @@ class RuleParams(struct.PyTreeNode):
 
     threshold: jax.Array  # f32[]
     sample: jax.Array  # i32[]; row of the action table, taken below the threshold
-    stop: jax.Array  # i32[]; taken otherwise; its num_extra is 0
+    stop: jax.Array  # i32[]; row taken otherwise; its num_extra is 0
 
 
 @functools.cache
 def sample_while_below(feature: str, features: FeatureSet = FEATURES) -> Policy:
-    """A policy that samples more, in every round, while a feature of the node is below a threshold.
+    """A controller that samples more in every round while a node's feature is below a threshold.
 
-    Feature "max" is the best child's path score, "gap" its lead over the second best child. The
-    policy's parameters are `RuleParams`.
+    Feature "max" is the best child's path score, and "gap" is its lead over the second best child.
+    The controller's parameters are `RuleParams`.
 
     Args:
         feature: name of the feature.
@@ -91,5 +91,5 @@ _FEATURES_READ: dict[Policy, tuple[str, ...]] = {random_policy: (), constant_pol
 
 
 def features_read(policy: Policy) -> tuple[str, ...] | None:
-    """The features that a policy of this module reads; None for others, which may read any."""
+    """The features that a controller of this module reads; None for others, which may read any."""
     return _FEATURES_READ.get(policy)

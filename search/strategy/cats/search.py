@@ -1,20 +1,21 @@
-"""CATS: a learned policy decides, per node and round, how many more children to sample.
+"""CATS: a learned controller decides, per node and round, how many more children to sample.
 
 This is the search of Algorithms 1 and 2 of the paper, vectorised over the frontier. Phase 0 gives
 each node its base children: this is how we read that Algorithm 2 expands a node "using legal
-actions". In each round the policy sees the features of the children and picks an action: how many
-more to sample, with which parameters, how many to keep. A node that samples no more is closed for
-this step; the others decide again in the next round. In the paper a node decides once.
+actions". In each round the controller reads the features of the children and chooses an action: how
+many more children to sample, with which parameters, and how many children to keep. A node that
+samples no more is closed for this step. The other nodes decide again in the next round. In the
+paper a node decides once.
 
-The policy does not decide for a node without a valid child. In each round such a node samples as
-few more children as the action table allows (`ActionTable.retry`) until one is valid. Without this
-rule a question is lost as soon as its one greedy child loops until the limit of tokens; the paper
-leaves this case open.
+The controller does not decide for a node without a valid child. In each round such a node samples
+as few more children as the action table allows (`ActionTable.retry`) until one is valid. Without
+this rule, a question would fail as soon as its one greedy child repeats itself up to the limit of
+tokens. The paper leaves this case open.
 
-With `CatsConfig.ask_below` the policy does not decide for a node whose children have no score,
-either. If the likelihood of its best child gives a low P(step right), the node samples that greedy
-child once more, so that the PRM scores it. The copy costs the policy nothing. Otherwise the node
-accepts the child.
+With `CatsConfig.ask_below`, the controller does not decide for a node whose children have no score,
+either. If the likelihood of the node's best child gives a low P(step right), the node requests that
+greedy child once more, so that the PRM scores it. This copy costs no policy tokens. Otherwise the
+node accepts the child.
 """
 
 from __future__ import annotations
@@ -54,12 +55,12 @@ def cats(
     features: FeatureSet = FEATURES,
     reward: RewardFn = step_reward,
 ) -> Strategy:
-    """Compute-aware tree search with the given policy.
+    """Compute-aware tree search with the given controller.
 
     Args:
-        policy: policy that decides, for example `learners.make_policy(actor.apply, "argmax")`.
+        policy: controller that decides, for example `learners.make_policy(actor.apply, "argmax")`.
         config: all other settings of the search.
-        features: features that the policy sees of a node; those named in
+        features: features of a node, inputs of the controller; those named in
             `config.excluded_features` are set to 0.
         reward: reward function of a decision. The rewards are reported for learning; the search
             does not read them.
@@ -87,7 +88,7 @@ def cats(
 
 
 def _read(policy: Policy, names: tuple[str, ...]) -> tuple[str, ...]:
-    """Those of the named features that the policy reads."""
+    """Those of the named features that the controller reads."""
     reads = features_read(policy)
     return names if reads is None else tuple(name for name in names if name in reads)
 
@@ -153,7 +154,7 @@ def _make_asks(
 ) -> Callable[[Float[Array, "N F"]], tuple[Bool[Array, " N"], Bool[Array, " N"]]]:
     """The function from features to two masks: nodes without scored children, and nodes in doubt.
 
-    Without `CatsConfig.ask_below` both masks are False: the policy decides for all nodes.
+    Without `CatsConfig.ask_below` both masks are False: the controller decides for all nodes.
     """
     if config.ask_below is None:
         return lambda found: (jnp.zeros(found.shape[0], bool), jnp.zeros(found.shape[0], bool))
@@ -169,7 +170,7 @@ def _make_asks(
 
 
 def _copies(asks: Bool[Array, " N"]) -> Action:
-    """One more greedy child where the PRM is to score it, nothing elsewhere."""
+    """One more greedy child, which the PRM scores, for each node in `asks`; no child for others."""
     one = asks.astype(jnp.int32)
     return Action(
         num_extra=one,
@@ -217,7 +218,7 @@ def _open_all(state: SearchState, features: FeatureSet) -> CatsMemory:
 
 
 def empty_decision(num_slots: int, num_features: int) -> Decision:
-    """A `Decision` of `num_slots` frontier slots, none of which decided."""
+    """A `Decision` of `num_slots` frontier slots in which no slot decided."""
     zeros, nothing = jnp.zeros((num_slots,), jnp.float32), jnp.zeros((num_slots,), jnp.int32)
     return Decision(
         features=jnp.zeros((num_slots, num_features), jnp.float32),

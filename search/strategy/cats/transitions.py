@@ -24,7 +24,8 @@ def decision_recorder(discount: float) -> Recorder:
     """A recorder of `DecisionRecord`s.
 
     Args:
-        discount: gamma, in [0, 1], of transitions to another decision; those to an end have 0.
+        discount: gamma, in [0, 1], of transitions to another decision. Transitions to the end of a
+            path have the discount 0.
     """
 
     def record(pending: Decision, tick: Tick) -> tuple[Decision, DecisionRecord]:
@@ -56,10 +57,11 @@ def _nothing_pending(state: SearchState) -> Decision:
 def _continue(
     pending: Decision, decision: Decision, dies: Bool[Array, " S"], discount: float
 ) -> Transition:
-    """Transitions from each slot's pending decision to the decision it takes in this tick.
+    """Transitions from each slot's pending decision to the slot's decision in this tick.
 
-    A path whose newest node has no valid child at the end of the step, and so has never decided,
-    ends here with discount 0. All other decisions stay pending for the children.
+    If the newest node of a path has no valid child at the end of the step, no decision was taken
+    for this node, and the path ends here with discount 0. All other decisions stay pending for the
+    children.
     """
     decided = decision.valid
     return _transition(
@@ -79,7 +81,7 @@ def _has_children(tick: Tick) -> Bool[Array, " S"]:
 
 
 def _inherit(held: Decision, after: SearchState) -> Decision:
-    """The pending decisions by slot of the next step; none after the end of the search."""
+    """The pending decisions by slot of the next step; zeros after the end of the search."""
     inherited = take(held, after.frontier.parent)
     stays = inherited.valid & after.frontier.valid & ~is_terminal(after)
     return where_rows(stays, inherited, jax.tree.map(jnp.zeros_like, inherited))

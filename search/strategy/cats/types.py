@@ -1,4 +1,4 @@
-"""The pytrees of a CATS search: observations and decisions of its policy, and transitions."""
+"""The pytrees of a CATS search: observations and decisions of its controller, and transitions."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from ...types import SearchState
 
 
 class Observation(struct.PyTreeNode):
-    """The input of a policy: all nodes of the frontier at once."""
+    """The input of a controller: all nodes of the frontier at once."""
 
     features: jax.Array  # f32[N, F]; zeros for slots without a valid child
     legal: jax.Array  # bool[A]; actions that can still be afforded
     deciding: jax.Array  # bool[N]; slots whose decision counts
-    state: SearchState  # the whole search, for policies that see more than features
+    state: SearchState  # the whole search, for controllers that read more than features
 
 
 class Action(struct.PyTreeNode):
@@ -28,14 +28,14 @@ class Action(struct.PyTreeNode):
 
 
 class Decision(struct.PyTreeNode):
-    """What the policy saw and chose at each frontier slot; zeros where it did not decide."""
+    """The controller's input and choice at each frontier slot; zeros for slots without decision."""
 
     features: jax.Array  # f32[N, F]
     available: jax.Array  # i32[N]; candidates the action could request: what was legal
     action: jax.Array  # i32[N]; row of the action table
     num_extra: jax.Array  # i32[N]; children the action requested
     num_retain: jax.Array  # i32[N]; children it keeps
-    log_prob: jax.Array  # f32[N]; of the action under the policy, nats
+    log_prob: jax.Array  # f32[N]; of the action under the controller, nats
     reward: jax.Array  # f32[N]; 0 until the children exist
     valid: jax.Array  # bool[N]; the slot decided
 
@@ -49,7 +49,7 @@ class CatsMemory(struct.PyTreeNode):
 
 
 class Transition(struct.PyTreeNode):
-    """Transitions between decisions, with rlax's time suffixes: one at t-1, the next at t.
+    """Transitions from one decision, at t-1, to the next, at t, with rlax's time suffixes.
 
     Rows of weight 0 are zeros.
     """
@@ -57,7 +57,7 @@ class Transition(struct.PyTreeNode):
     features_tm1: jax.Array  # f32[N, F]
     available_tm1: jax.Array  # i32[N]; candidates the action could request: what was legal
     action_tm1: jax.Array  # i32[N]
-    log_prob_tm1: jax.Array  # f32[N]; of the action under the policy that took it
+    log_prob_tm1: jax.Array  # f32[N]; of the action under the controller that took it
     reward_t: jax.Array  # f32[N]
     discount_t: jax.Array  # f32[N]; gamma, or 0 where the path or the search ended
     features_t: jax.Array  # f32[N, F]; zeros where discount_t is 0
@@ -69,5 +69,5 @@ class DecisionRecord(struct.PyTreeNode):
 
     decision: Decision  # [S]
     transition: Transition  # [2 S]; decisions followed by another one, then those that end here
-    pending: Decision  # [S]; after the tick: the last decision on each path not yet learned from
+    pending: Decision  # [S]; after the tick: each path's last decision, not yet in a transition
     last_reward: jax.Array  # f32[S]; of the newest decision on the path in this slot
