@@ -12,6 +12,7 @@ PYTHON    ?= python3
 JOBS      ?= 2
 SEED      ?= 0
 QUESTIONS ?= 100
+N         ?=
 ENGINE    ?= vllm
 MODEL     ?= smollm2
 PART      ?=
@@ -138,10 +139,10 @@ demo: $(STAMP)
 
 REAL_ENV := $(if $(filter hf,$(ENGINE)),.venv,.venv-vllm)
 demo-real: QUESTIONS = $(if $(filter qwen,$(MODEL)),5,20)
-demo-real: N = $(if $(filter qwen,$(MODEL)),4,8)
 demo-real: $(REAL_ENV)/.$(if $(filter qwen,$(MODEL)),qwen,smollm2)
 	@$(REAL_ENV)/bin/python studies/real/demo.py --model $(MODEL) --questions $(QUESTIONS) \
-	  --num-candidates $(N) --seed $(SEED) --engine $(ENGINE)
+	  --num-candidates $(or $(N),$(if $(filter qwen,$(MODEL)),4,8)) \
+	  --seed $(SEED) --engine $(ENGINE)
 
 test: $(STAMP)
 	@$(TEST_ENV) $(QUICK_PROGRAMS) $(PYTEST) -m 'not slow and not gpu and not vllm and not web'
