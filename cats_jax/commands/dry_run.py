@@ -61,7 +61,9 @@ def show_bounds(
     _show_settings(console, specs, formats)
     notes = [note for _, found_notes in counted for note in found_notes]
     _show_remarks(
-        console, notes, (*absent, *_absent_files(recipe.questions), *missing, *controllers)
+        console,
+        [*notes, *_judges(recipe.prms)],
+        (*absent, *_absent_files(recipe.questions), *missing, *controllers),
     )
 
 
@@ -89,7 +91,20 @@ def show_bank(console: Console, recipe: BankRecipe, models: ModelSource) -> None
     _show_memory(console, [found] if together else [[model] for model in found])
     _show_settings(console, specs, formats)
     notes = [note for _, found_notes in counted for note in found_notes]
-    _show_remarks(console, notes, (*absent, *_absent_files(recipe.questions)))
+    absent = [*absent, *_absent_files(recipe.questions)]
+    _show_remarks(console, [*notes, *_judges(recipe.prms)], absent)
+
+
+def _judges(prms: Sequence[PrmSpec]) -> list[str]:
+    """A note for each PRM whose tokens the table does not bound."""
+    from ..models.source import is_judge
+
+    return [
+        f"PRM {spec.label!r} is a judge: for each step it reads its prompt and the path, and "
+        "writes its critiques. The table does not count these tokens"
+        for spec in prms
+        if is_judge(spec)
+    ]
 
 
 def _absent_files(questions: Sequence[QuestionSpec]) -> list[str]:

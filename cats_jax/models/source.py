@@ -180,13 +180,24 @@ def is_outcome_model(spec: PrmSpec) -> bool:
     Raises:
         BadInputError: the model does not fit the format, or the format is unknown.
     """
+    chosen = _prm_format(spec)
+    return chosen is not None and chosen.finished_only
+
+
+def is_judge(spec: PrmSpec) -> bool:
+    """Whether a model is a language model as judge, by its format; see `is_outcome_model`."""
+    chosen = _prm_format(spec)
+    return chosen is not None and chosen.layout == "judge"
+
+
+def _prm_format(spec: PrmSpec) -> PRMFormat | None:
+    """The format of a PRM; None for a user's own model and for a missing model."""
     if is_function_name(spec.path):
-        return False
+        return None
     try:
-        name = format_name(spec)
-        return choose_format(name, spec.path).finished_only
+        return choose_format(format_name(spec), spec.path)
     except MissingModelError:
-        return False
+        return None
 
 
 def check_scores_steps(specs: Sequence[PrmSpec], use: str) -> None:

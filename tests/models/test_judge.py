@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
 import search
+from cats_jax import cli
 from cats_jax.errors import BadInputError, PathTooLongError, RunStoppedError, ScorerContractError
 from cats_jax.evaluation import evaluate
 from cats_jax.live.searcher import Searcher
@@ -597,3 +598,24 @@ def test_the_shipped_prompts_show_question_and_path_once(name):
     text = judge_text(prm_format(name), "Q?", ["one", "two"])
     assert text.count("Q?") == text.count("\none\n") == text.count("\ntwo\n") == 1
     assert set(text) <= set(string.printable)
+
+
+def test_a_dry_run_says_that_a_judge_costs_more_than_its_table(folder, formats, tmp_path, capsys):
+    content = {
+        "name": "judged",
+        "strategies": ["best_of_n"],
+        "num_candidates": [4],
+        "questions": {"world": "test", "count": 3},
+        "policy": "weak",
+        "calibration": "none",
+        "prms": [
+            {"path": str(folder), "format": formats["sampled"], "label": "writer"},
+            {"path": "exact", "label": "plain"},
+        ],
+    }
+    file = tmp_path / "r.yaml"
+    file.write_text(json.dumps(content))
+    assert cli.run(["evaluate", str(file), "--dry-run"]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "PRM 'writer' is a judge" in printed
+    assert "'plain' is a judge" not in printed
