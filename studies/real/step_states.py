@@ -1,0 +1,108 @@
+"""Hidden states of a frozen language model at the ends of labelled steps: inputs of a PRM head.
+
+    python studies/real/step_states.py MODEL STATES --steps STEPS.jsonl ... --format FORMAT.yaml
+
+STEPS.jsonl is a file of labelled steps as `cats-jax quality` reads them. FORMAT.yaml says how the
+PRM reads a solution. STATES is a folder that gets a file for each block of solutions. The same
+command computes only the blocks that are missing, so that an interrupted run resumes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import hashlib
+import itertools
+import pathlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.numpy import save_file
+from transformers import AutoModel
+
+from cats_jax.models.huggingface.tokenizer import load_tokenizer
+from cats_jax.models.prm.encoder import StepEncoder
+from cats_jax.models.prm.family import load_format
+from cats_jax.scoring.labelled import LabelledSteps, read_labelled
+
+BLOCK = 16
+"""Solutions in a file, and in a forward pass. They have similar lengths, because all are sorted."""
+
+_NO_READ_OUT = {"read_out": {"positive": "+", "negative": "-"}}  # a head replaces it
+
+Backbone = Callable[..., Any]
+
+
+def make_encoder(prm_format: pathlib.Path, tokenizer: Any) -> StepEncoder:
+    """The ids of solutions in a PRM's format, whose read-out does not matter."""
+    return StepEncoder(load_format(prm_format, _NO_READ_OUT), tokenizer)
+
+
+def step_states(
+    backbone: Backbone, encoder: StepEncoder, solutions: Sequence[LabelledSteps]
+) -> dict[str, np.ndarray]:
+    """The states of some solutions, computed in one forward pass.
+
+    Returns:
+        `states` f16[S, hidden], the last hidden state behind the final norm where the score of each
+        labelled step is read; `labels` i8[S]; `group` i64[S], a number of the step's question.
+    """
+    chunks = [encoder.chunks(each.question, each.steps) for each in solutions]
+    ids = [list(itertools.chain.from_iterable(each)) for each in chunks]
+    width = max(map(len, ids))
+    padded = torch.tensor([each + [0] * (width - len(each)) for each in ids])
+    mask = torch.tensor([[1] * len(each) + [0] * (width - len(each)) for each in ids])
+    with torch.inference_mode():
+        hidden = backbone(input_ids=padded, attention_mask=mask).last_hidden_state
+    states, labels, groups = [], [], []
+    for row, solution, parts in zip(hidden, solutions, chunks, strict=True):
+        ends = np.cumsum([len(part) for part in parts])[-len(solution.steps) :] - 1
+        kept = [i for i, label in enumerate(solution.labels) if label is not None]
+        states.append(row[ends[kept]].half().numpy())
+        labels += [solution.labels[i] for i in kept]
+        groups += [question_number(solution.question)] * len(kept)
+    return {
+        "states": np.concatenate(states),
+        "labels": np.array(labels, np.int8),
+        "group": np.array(groups, np.int64),
+    }
+
+
+def question_number(text: str) -> int:
+    """A number that follows from the text of a question."""
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7])
+
+
+def main() -> None:
+    """Compute the blocks that are missing."""
+    parser = argparse.ArgumentParser(description="Hidden states at the ends of labelled steps.")
+    parser.add_argument("model", type=pathlib.Path)
+    parser.add_argument("states", type=pathlib.Path)
+    parser.add_argument("--steps", type=pathlib.Path, nargs="+", required=True)
+    parser.add_argument("--format", type=pathlib.Path, required=True)
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="bfloat16")
+    options = parser.parse_args()
+    tokenizer = load_tokenizer(options.model)
+    encoder = make_encoder(options.format, tokenizer)
+    backbone = functools.cache(
+        lambda: AutoModel.from_pretrained(options.model, dtype=getattr(torch, options.dtype)).eval()
+    )
+    options.states.mkdir(parents=True, exist_ok=True)
+    for file in options.steps:
+        solutions = sorted(read_labelled([file]).paths, key=lambda each: len("".join(each.steps)))
+        starts = range(0, len(solutions), BLOCK)
+        for start in starts:
+            target = options.states / f"{file.stem}-{start:06d}.safetensors"
+            if target.is_file():
+                continue
+            arrays = step_states(backbone(), encoder, solutions[start : start + BLOCK])
+            unfinished = target.with_suffix(".part")
+            save_file(arrays, unfinished)
+            unfinished.replace(target)
+            print(f"{target.name}: {start // BLOCK + 1} of {len(starts)} blocks", flush=True)
+
+
+if __name__ == "__main__":
+    main()

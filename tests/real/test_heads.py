@@ -1,0 +1,185 @@
+"""PRM heads on a frozen language model: hidden states, training, pruning, labels by outcome."""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+import made_runs
+import numpy as np
+import pytest
+import tiny_models
+import torch
+from safetensors.numpy import load_file, save_file
+from transformers import AutoModel
+
+from cats_jax.live.ledger import Ledger
+from cats_jax.live.results import Candidate, SearchResult, path_of
+from cats_jax.models.huggingface.tokenizer import load_tokenizer
+from cats_jax.models.source import ModelFolders
+from cats_jax.protocols import Question, Step
+from cats_jax.runs.folder import RunWriter
+from cats_jax.scoring.labelled import read_labelled
+from cats_jax.specs.models import PrmSpec
+from studies.real import prune, step_states, train_head
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+FORMAT = ROOT / "studies" / "real" / "qwen" / "prm-format.yaml"
+
+ROWS = [
+    {"question": "((50*4)-21)+15=?", "steps": ["50*4=200", "200-21=179", "179+15=194"],
+     "labels": [1, 1, 0]},
+    {"question": "3+4=?", "steps": ["3+4=7"], "labels": [1]},
+    {"question": "9*9=?", "steps": ["9*9=80", "80"], "labels": [0]},
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    return tiny_models.save_model(tmp_path_factory.mktemp("models") / "base", seed=2)
+
+
+@pytest.fixture
+def rows(tmp_path):
+    file = tmp_path / "steps.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    return file
+
+
+def test_a_head_on_the_states_gives_the_scores_of_a_search(base, rows, tmp_path):
+    encoder = step_states.make_encoder(FORMAT, load_tokenizer(base))
+    backbone = AutoModel.from_pretrained(base).eval()
+    found = step_states.step_states(backbone, encoder, read_labelled([rows]).paths)
+    assert found["labels"].tolist() == [1, 1, 0, 1, 0]
+    assert len(set(found["group"][:3])) == 1
+    assert len(set(found["group"])) == 3
+    weight = np.random.default_rng(0).normal(size=(1, 64)).astype(np.float32) / 8
+    save_file({"weight": weight, "bias": np.array([0.3], np.float32)}, tmp_path / "h.safetensors")
+    scorer = ModelFolders().prm(
+        PrmSpec(str(base), format=str(FORMAT), head=str(tmp_path / "h.safetensors"))
+    )
+    paths = [(row, n + 1) for row in ROWS for n in range(len(row["labels"]))]
+    scores = scorer.score(
+        [Question(row["question"], row["question"]) for row, _ in paths],
+        [tuple(Step(text, ()) for text in row["steps"][:n]) for row, n in paths],
+    ).all_scores()
+    logits = found["states"].astype(np.float64) @ weight[0] + 0.3
+    assert 1 / (1 + np.exp(-logits)) == pytest.approx(scores, abs=2e-3)  # states in 16 bits
+
+
+def test_blocks_that_are_there_are_not_computed_again(base, rows, tmp_path):
+    states = tmp_path / "states"
+    command = [sys.executable, str(ROOT / "studies/real/step_states.py"), str(base), str(states),
+               "--steps", str(rows), "--format", str(FORMAT), "--dtype", "float32"]  # fmt: skip
+    subprocess.run(command, check=True, cwd=ROOT)
+    (file,) = states.iterdir()
+    assert load_file(file)["states"].shape == (5, 64)
+    file.write_bytes(b"kept")
+    subprocess.run(command, check=True, cwd=ROOT)
+    assert file.read_bytes() == b"kept"
+
+
+def made_steps(questions=60, each=4, hidden=12, noise=0.5, seed=0):
+    """Steps whose label is the sign of a direction, and questions that differ by an offset."""
+    rng = np.random.default_rng(seed)
+    states = rng.normal(size=(questions * each, hidden))
+    logits = 2 * states[:, 0] + noise * rng.normal(size=len(states))
+    group = np.repeat(np.arange(questions), each)
+    return train_head.Steps(3 * states + 1, (logits > 0).astype(float), group)
+
+
+def test_the_fit_is_a_minimum():
+    """The derivative of penalized log loss vanishes, by differences of a literal formula."""
+    steps, penalty = made_steps(), 0.05
+    weight, bias = train_head.fit_head(steps, penalty)
+    spread = steps.states.std(0)
+
+    def objective(weight, bias):
+        total = 0.0
+        for state, label in zip(steps.states, steps.labels, strict=True):
+            p = 1 / (1 + np.exp(-(state @ weight + bias)))
+            total -= np.log(p if label else 1 - p)
+        return total / len(steps.labels) + penalty / 2 * ((weight * spread) ** 2).sum()
+
+    least = objective(weight, bias)
+    rng = np.random.default_rng(1)
+    for _ in range(20):
+        moved = objective(weight + 1e-3 * rng.normal(size=12), bias + 1e-3 * rng.normal())
+        assert moved > least - 1e-9
+    assert abs(weight[0]) > 5 * abs(weight[1:]).max()
+
+
+def test_folds_hold_whole_questions_and_held_out_scores_are_honest():
+    steps = made_steps()
+    fold = train_head.folds(steps.group, 0)
+    assert sorted(np.bincount(fold)) == [48] * 5
+    for question in range(60):
+        assert len(set(fold[steps.group == question])) == 1
+    logits = train_head.held_out_logits(steps, 0.01, 0)
+    assert train_head.auc(logits, steps.labels) > 0.95
+    shuffled = train_head.Steps(
+        np.random.default_rng(5).normal(size=(240, 200)), steps.labels, steps.group
+    )
+    # More features than steps: a fit of its own steps separates them, held-out scores can't.
+    assert train_head.auc(train_head.held_out_logits(shuffled, 0.01, 0), steps.labels) < 0.6
+
+
+def test_auc_counts_pairs():
+    labels = np.array([1, 0, 1, 0, 0], float)
+    logits = np.array([2.0, 1.0, 1.0, 3.0, -1.0])
+    pairs = [(a, b) for a in logits[labels > 0] for b in logits[labels == 0]]
+    expected = sum((a > b) + (a == b) / 2 for a, b in pairs) / len(pairs)
+    assert train_head.auc(logits, labels) == pytest.approx(expected)
+
+
+def test_a_share_has_whole_questions():
+    steps = train_head.some_questions(made_steps(), 0.1, 0)
+    assert len(set(steps.group)) == 6
+    assert len(steps.labels) == 24
+
+
+def test_pruning_zeroes_the_smallest_weights_of_the_layers(base, tmp_path):
+    target = tmp_path / "pruned"
+    subprocess.run(
+        [sys.executable, str(ROOT / "studies/real/prune.py"), str(base), str(target),
+         "--sparsity", "0.3"], check=True, cwd=ROOT,
+    )  # fmt: skip
+    before = AutoModel.from_pretrained(base).state_dict()
+    after = AutoModel.from_pretrained(target).state_dict()
+    assert before.keys() == after.keys()
+    for name, weight in before.items():
+        gone = (after[name] == 0) & (weight != 0)
+        assert torch.equal(after[name][~gone], weight[~gone])
+        if prune.is_pruned(f".{name}", weight):
+            assert gone.float().mean() == pytest.approx(0.3, abs=0.01)
+            assert weight[gone].abs().max() <= weight[~gone].abs().min()
+        else:
+            assert not gone.any()
+
+
+def test_the_label_of_a_sampled_step_is_the_grade_of_its_path(tmp_path):
+    """Three finished paths with the answers 4, 5 and none; the gold answer is 4."""
+    texts = [("2+2", None), ("it is 4", "4"), ("2+3", None), ("it is 5", "5"), ("?", None)]
+    parents = [0, 1, 0, 3, 0]
+    candidates = [
+        Candidate(id=i + 1, parent=parent, step=int(parent > 0), phase=0, pool_row=i, text=text,
+                  token_ids=(), num_tokens=1, log_prob=None, done=i in (1, 3, 4), answer=answer)
+        for i, (parent, (text, answer)) in enumerate(zip(parents, texts, strict=True))
+    ]  # fmt: skip
+    paths = [path_of(nodes, candidates) for nodes in [(1, 2), (3, 4), (5,)]]
+    tree = SearchResult(
+        Question("q0", "2+2=?"), "4", 0, "answered", "", 2, paths, candidates, [], Ledger()
+    )
+    row = made_runs.row(strategy="majority", n=4, prm=None, answer="4", gold="4.0")
+    with RunWriter(tmp_path / "run", made_runs.manifest()) as writer:
+        writer.add(row, tree)
+    subprocess.run(
+        [sys.executable, str(ROOT / "studies/real/outcome_labels.py"), str(tmp_path / "run"),
+         str(tmp_path / "steps.jsonl")], check=True, cwd=ROOT,
+    )  # fmt: skip
+    assert [
+        (path.steps, path.labels) for path in read_labelled([tmp_path / "steps.jsonl"]).paths
+    ] == [
+        (("2+2", "it is 4"), (1, 1)),
+        (("2+3", "it is 5"), (0, 0)),
+    ]
