@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _arguments as arguments
-from ._arguments import Array, Flags, Numbers
+from ._arguments import Array, Numbers
 from .testing import reject, selective_p
 
 
@@ -40,7 +40,7 @@ class Stopping:
 
 
 def certify_stopping(
-    scores: Numbers, right: Flags, thresholds: Numbers, *, max_loss: float, delta: float
+    scores: Numbers, right: Numbers, thresholds: Numbers, *, max_loss: float, delta: float
 ) -> Stopping:
     """The thresholds at which stopping loses less than `max_loss` of the accuracy of all N paths.
 
@@ -76,10 +76,12 @@ def certify_stopping(
 
 
 def _stopped(
-    scores: Numbers, right: Flags, grid: Array
+    scores: Numbers, right: Numbers, grid: Array
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
     """Paths i64[G, n] and verdicts bool[G, n] of the stopped searches, verdicts of the whole."""
-    score, hits = arguments.real("scores", scores), np.asarray(right, bool)
+    score, verdicts = arguments.real("scores", scores), arguments.real("right", right)
+    arguments.require("right", verdicts, np.isin(verdicts, (0.0, 1.0)), "0 or 1, one for each path")
+    hits = verdicts == 1
     if score.ndim != 2 or not score.size or score.shape != hits.shape:
         raise ValueError(
             f"scores has shape {list(score.shape)}, right has {list(hits.shape)}: both need a row "

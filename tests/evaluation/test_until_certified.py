@@ -147,21 +147,21 @@ LOSS = {"strategies": ["majority"], "num_candidates": [4, 16]}
 
 
 def loses_little(number, cell):
-    """The small N is wrong on one question in fifty more than the large one."""
-    return mostly(number) and (cell.num_candidates == 16 or number % 50 != 3)
+    """The small N is wrong on one question in fifteen more than the large one."""
+    return mostly(number) and (cell.num_candidates == 16 or number % 15 != 3)
 
 
 @pytest.mark.parametrize("stop_after", [math.inf, 5, 40])
 def test_a_loss_against_the_larger_n(tmp_path, stop_after):
-    claim = AccuracyClaim(0.07, against="majority")
+    claim = AccuracyClaim(0.25, against="majority")
     if stop_after < math.inf:
         with pytest.raises(KeyboardInterrupt):
             search_until(tmp_path, loses_little, claim, stop_after, **LOSS)
     found, runner = search_until(tmp_path, loses_little, claim, **LOSS)
     ordered = in_order(scripted.question_set(QUESTIONS).questions, 0)
-    losses = [mostly(i) and i % 50 == 3 for i in (int(item.id[1:]) for item in ordered)]
+    losses = [mostly(i) and i % 15 == 3 for i in (int(item.id[1:]) for item in ordered)]
     values = [(1 - loss) / 2 for loss in losses]
-    settled = theory.settle_mean(values, target=(1 - 0.07) / 2, delta=0.05)
+    settled = theory.settle_mean(values, target=(1 - 0.25) / 2, delta=0.05)
     assert found.found == settled
     assert settled.decision == "above"
     assert FIRST_BATCH < settled.trials < QUESTIONS - FIRST_BATCH
@@ -173,13 +173,14 @@ def test_a_loss_against_the_larger_n(tmp_path, stop_after):
     record = found.record()
     assert (record["strategy"], record["num_candidates"]) == ("majority", 4)
     used = losses[: settled.trials]
+    assert any(used)
     assert record["lost"] == pytest.approx(sum(used) / len(used))
     differences = [float(loss) for loss in used]
     assert record["upper_bound"] == pytest.approx(theory.paired_upper(differences, delta=0.05))
-    assert record["bound"] <= record["lost"] <= record["upper_bound"] <= 0.07
+    assert record["bound"] <= record["lost"] <= record["upper_bound"] <= 0.25
     content = found.as_json()
-    assert content["claim"] == {"anytime": True, "max_loss": 0.07, "against": "majority"}
-    assert content["words"] == "accuracy at most 0.07 below that of majority"
+    assert content["claim"] == {"anytime": True, "max_loss": 0.25, "against": "majority"}
+    assert content["words"] == "accuracy at most 0.25 below that of majority"
     assert "lost" in {column.title for column in anytime_sheet(found).columns}
 
 
