@@ -166,7 +166,7 @@ def prepare(
     fingerprints = {"policy": models.fingerprint(recipe.policy)}
     for spec in recipe.prms:
         fingerprints[f"prm {spec.label}"] = models.fingerprint(spec)
-    recipe, guarantees = with_guarantees(recipe, fingerprints, asked)
+    recipe, guarantees = with_guarantees(recipe, fingerprints, asked, questions.contents)
     notes = (*questions.notes, *foreign_models(recipe.strategies, fingerprints))
     notes += _unrepeatable(recipe)
     for spec in recipe.strategies:
@@ -183,6 +183,8 @@ def prepare(
         notes=(*notes, *guarantees),
     )
     manifest["formats"], manifest["asked"] = formats, asked
+    if questions.contents:
+        manifest["contents"] = dict(questions.contents)
     manifest["revisions"] = revisions_of(recipe.strategies)
     manifest |= _spent(recipe, questions)
     cells = settled_cells(cells, given, recipe)

@@ -196,6 +196,7 @@ def about_run(run: Run) -> dict[str, Any]:
         "models": manifest["models"],
         "revisions": manifest.get("revisions"),
         "asked": manifest.get("asked"),
+        "contents": manifest.get("contents"),
         "spent": {
             "fitted_on": earlier["fitted_on"],
             "chosen_on": sorted({*earlier["chosen_on"], *manifest.get("texts", ())}),
