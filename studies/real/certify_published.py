@@ -122,7 +122,7 @@ def accuracy_line(name: str, right: np.ndarray, target: float, tests: int) -> li
                     .certified[0])  # fmt: skip
 
     def refuted(fresh: np.ndarray) -> bool:
-        return theory.binomial_upper(right[fresh].sum(), fresh.size, delta=DELTA) <= target
+        return bool(theory.binomial_upper(right[fresh].sum(), fresh.size, delta=DELTA) <= target)
 
     found = halves(above, refuted, number)
     low = theory.binomial_lower(right.sum(), number, delta=level)
@@ -138,10 +138,10 @@ def loss_line(
     harm, number, level = full & ~right, right.size, DELTA / tests
 
     def below(used: np.ndarray) -> bool:
-        return theory.selective_p(harm[used].sum(), used.size, limit) <= level
+        return bool(theory.selective_p(harm[used].sum(), used.size, limit) <= level)
 
     def refuted(fresh: np.ndarray) -> bool:
-        return theory.binomial_lower(harm[fresh].sum(), fresh.size, delta=DELTA) >= limit
+        return bool(theory.binomial_lower(harm[fresh].sum(), fresh.size, delta=DELTA) >= limit)
 
     found = halves(below, refuted, number)
     most = theory.binomial_upper(harm.sum(), number, delta=level)
