@@ -1460,6 +1460,13 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/reporting/test_stopping_thresholds.py", "-k", "lowest"),
     ),
     Mutant(
+        name="a calibrated head is certified on what fitted it",
+        file="cats_jax/scoring/certified_quality.py",
+        original="return Head(prm, intercept, slope, half.size), ~fits",
+        mutated="return Head(prm, intercept, slope, half.size), fits",
+        tests=("tests/scoring/test_certified_quality.py", "-k", "a_head"),
+    ),
+    Mutant(
         name="a run that its results ended is certified by a fixed test",
         file="cats_jax/reporting/certified_configurations.py",
         original='run.manifest.get("until_certified") is not None',
