@@ -75,11 +75,14 @@ from .selective import Selective as Selective
 from .selective import certify_selective as certify_selective
 from .sequential import Settled as Settled
 from .sequential import settle as settle
+from .sequential import settle_mean as settle_mean
 from .sparsity import Sparsity as Sparsity
 from .sparsity import measure_sparsity as measure_sparsity
 from .sparsity import sparsity_bound as sparsity_bound
 from .sparsity import support_code_c as support_code_c
 from .sparsity import support_code_length as support_code_length
+from .stopping import Stopping as Stopping
+from .stopping import certify_stopping as certify_stopping
 from .testing import Certified as Certified
 from .testing import binomial_lower as binomial_lower
 from .testing import binomial_upper as binomial_upper

@@ -1,8 +1,11 @@
-"""Sequential decisions: an accuracy is above a target, below it, or not settled yet.
+"""Sequential decisions: a mean is above a target, below it, or not settled yet.
 
 Two e-processes run side by side, one against "at most the target" and one against "at least the
 target". Each may be inspected after every question, so that the search may stop at the first
 question after which one of them reaches 1 / delta (Ville 1939).
+
+`settle` is for one right or wrong answer a question, and `settle_mean` for any value in [0, 1],
+such as the mean over seeds. A difference D of two accuracies enters as (1 + D) / 2.
 """
 
 from __future__ import annotations
@@ -13,28 +16,28 @@ from typing import Literal
 import numpy as np
 
 from . import _arguments as arguments
-from ._arguments import Numbers
-from .betting import binary_log_wealth
+from ._arguments import Array, Numbers
+from .betting import binary_log_wealth, running_log_wealth
 
 Decision = Literal["above", "below", "open"]
-"""Whether the accuracy is above the target, below it, or not settled."""
+"""Whether the mean is above the target, below it, or not settled."""
 
 
 @dataclass(frozen=True)
 class Settled:
-    """What a sequence of answers shows about an accuracy.
+    """What a sequence of answers shows about an accuracy, or one of values about their mean.
 
     Attributes:
         decision: "open" if neither e-process reached 1 / delta.
         trials: answers up to the decision; all of them if it is open.
-        successes: right answers among these.
-        log_wealth_above: evidence that the accuracy is above the target, after `trials`, in nats.
+        successes: right answers among these; of `settle_mean` the sum of their values.
+        log_wealth_above: evidence that the mean is above the target, after `trials`, in nats.
         log_wealth_below: evidence that it is below, likewise.
     """
 
     decision: Decision
     trials: int
-    successes: int
+    successes: float
     log_wealth_above: float
     log_wealth_below: float
 
@@ -63,13 +66,42 @@ def settle(right: Numbers, *, target: float, delta: float) -> Settled:
     if not np.isin(hits, (0.0, 1.0)).all():
         raise ValueError("right: each value must be 0 or 1, one answer a question")
     m = float(arguments.inner_mean("target", target))
-    needed = -float(np.log(arguments.error_rate(delta)))
     trials, successes = np.arange(1, hits.size + 1), hits.cumsum()
     above = np.atleast_1d(binary_log_wealth(successes, trials, m))
     below = np.atleast_1d(binary_log_wealth(trials - successes, trials, 1 - m))
+    return _first(hits, above, below, delta)
+
+
+def settle_mean(values: Numbers, *, target: float, delta: float) -> Settled:
+    """The first value after which it is settled whether the mean of their law is above a target.
+
+    As `settle`, by `running_log_wealth` of the values against `target`, and of 1 - values against
+    1 - `target`.
+
+    Args:
+        values: f64[n] in [0, 1], one per question in the order of inspection, n at least 1. The
+            order may not depend on the values.
+        target: in (0, 1).
+        delta: in (0, 1).
+
+    Returns:
+        The decision and the evidence. Values after the decision change nothing.
+
+    Raises:
+        ValueError: an argument outside its range.
+    """
+    x = arguments.sample("values", values)
+    m = float(arguments.inner_mean("target", target))
+    return _first(x, running_log_wealth(x, m), running_log_wealth(1 - x, 1 - m), delta)
+
+
+def _first(x: Array, above: Array, below: Array, delta: float) -> Settled:
+    """The first place where one of two paths of evidence reaches ln(1 / delta)."""
+    needed = -float(np.log(arguments.error_rate(delta)))
     reached = (above >= needed) | (below >= needed)
-    at = int(np.argmax(reached)) if reached.any() else hits.size - 1
+    at = int(np.argmax(reached)) if reached.any() else x.size - 1
     decision: Decision = "open"
     if reached[at]:
         decision = "above" if above[at] >= needed else "below"
-    return Settled(decision, at + 1, int(successes[at]), float(above[at]), float(below[at]))
+    total = float(x[: at + 1].sum())
+    return Settled(decision, at + 1, total, float(above[at]), float(below[at]))

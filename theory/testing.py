@@ -62,6 +62,8 @@ def certify(
         ValueError: an argument outside its range, or no configuration.
     """
     right, total = arguments.successes("counts", counts, "trials", trials)
+    if not right.size:
+        raise ValueError("counts is empty: the grid needs one configuration or more")
     p_values = _at_least(np.atleast_1d(right), np.atleast_1d(total), target)
     certified = reject(p_values, delta=delta, order=order)
     first = int(np.argmax(certified)) if certified.any() else None

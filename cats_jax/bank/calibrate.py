@@ -150,7 +150,7 @@ def _fit_likelihood(
     """The values of one PRM, from score and likelihood."""
     both = np.stack(
         [
-            _score_odds(np.asarray(bank.arrays.score)[:, column]),
+            score_odds(np.asarray(bank.arrays.score)[:, column]),
             _likelihood_odds(np.asarray(bank.arrays.log_prob)),
         ],
         axis=1,
@@ -220,14 +220,14 @@ def _logit(candidates: Candidates, column: int, values: CalibrationValues) -> np
 
 def _inputs(candidates: Candidates, column: int) -> np.ndarray:
     """Inputs of the model, f[C, 4]: 1, and the log-odds of score, votes and likelihood."""
-    score = _score_odds(candidates.score[:, column])
+    score = score_odds(candidates.score[:, column])
     same, siblings = candidates.same_text, candidates.num_siblings
     votes = np.log((same + 0.5) / (siblings - same + 0.5))
     odds = _likelihood_odds(candidates.log_prob)
     return np.stack([np.ones_like(score), score, votes, odds], axis=1)
 
 
-def _score_odds(score: np.ndarray) -> np.ndarray:
+def score_odds(score: np.ndarray) -> np.ndarray:
     """Log-odds of clipped scores, as in `search.calibration.calibrated_score`."""
     return logit(np.clip(score.astype(float), MIN_SCORE, 1 - MIN_SCORE))
 

@@ -17,7 +17,7 @@ from .ray_options import RayOptions
 
 
 def accuracy_claim(
-    target: float | None, delta: float | None, searching: RayOptions
+    target: float | None, delta: float | None, against: str | None, searching: RayOptions
 ) -> AccuracyClaim | None:
     """The claim of --until-certified; None without one.
 
@@ -25,17 +25,18 @@ def accuracy_claim(
         BadInputError: a number is not between 0 and 1, or the options do not go together.
     """
     if target is None:
-        if delta is not None:
-            raise BadInputError(
-                f"--delta={delta:g} is that of --until-certified: give both, or none"
-            )
+        for name, value in (("--delta", delta), ("--against", against)):
+            if value is not None:
+                raise BadInputError(
+                    f"{name}={value!s:.80} is that of --until-certified: give both, or none"
+                )
         return None
     if searching.ray is not None:
         raise BadInputError(
             "--until-certified looks at each question in order, which workers do not keep: give it "
             "without --ray"
         )
-    return AccuracyClaim(target, 0.05 if delta is None else delta)
+    return AccuracyClaim(target, 0.05 if delta is None else delta, against)
 
 
 def ended_by(claim: AccuracyClaim, evaluation: Evaluation, folder: pathlib.Path) -> Evaluation:

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import pathlib
-from typing import Literal
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import tyro
 
 from ..errors import BadInputError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from ..reporting.sheets import Sheet
+    from ..runs.folder import Run
 
 
 def certify(
@@ -17,6 +25,7 @@ def certify(
     max_loss: float | None = None,
     against: str | None = None,
     selective: bool = False,
+    stopping: bool = False,
     delta: float = 0.05,
     order: Literal["holm", "descending"] = "holm",
     strategies: tuple[str, ...] = (),
@@ -34,10 +43,13 @@ def certify(
         runs: a finished run folder, or several of the same questions, policy and limits, which are
             taken as one.
         target: certify an accuracy above this.
-        max_loss: certify an accuracy that is at most this far below that of --against.
+        max_loss: certify an accuracy that is at most this far below that of --against, or with
+            --stopping below that of all N paths.
         against: strategy to compare with, such as best_of_n, at its largest N in the run.
         selective: abstain below a threshold on the score of an answer: find the lowest threshold at
             which the accuracy of the answered questions is above the target.
+        stopping: sample the paths of best-of-N one after the other, and stop at a good score: find
+            the lowest score at which the accuracy is at most --max-loss below that of all N paths.
         delta: largest probability that anything that is certified is false.
         order: correction of the tests: holm, or from the largest N to the smallest (descending).
         strategies: labels of the strategies to test; default: all.
@@ -48,28 +60,17 @@ def certify(
             certificate.json.
     """
     import json
-    from functools import partial
 
-    from ..reporting.certified_configurations import (
-        Claim,
-        certificate_sheet,
-        certify_run,
-        draw_certificate,
-    )
     from ..reporting.drawing import FORMATS, drawing, save_figure
     from ..reporting.printing import show_sheet
     from ..reporting.selection import Selection, select_runs
-    from ..reporting.selective_answers import certify_selective, selective_sheet
-    from ..reporting.selective_figure import draw_selective
     from ..reporting.sheet_files import output_folder, write_sheets
     from ..runs.folder import read_run
     from ..runs.merge import merge_runs
     from ..storage.durable import whole_text
     from .terminal import make_console
 
-    claim = Claim(target, max_loss, against)
-    if selective and (target is None or order != "holm"):
-        raise BadInputError("--selective: takes --target A, without --max-loss and --order")
+    make = _maker(target, max_loss, against, selective, stopping, delta, order)
     if not runs:
         raise BadInputError("certify: name at least one run folder, such as runs/NAME")
     found = [read_run(run) for run in runs]
@@ -81,20 +82,70 @@ def certify(
         )
     (chosen,) = merged
     folder = None if output is None else output_folder(output)
-    if selective:
-        assert target is not None
-        certificate = certify_selective(chosen, target, delta=delta)
-        sheet, figure = selective_sheet(certificate), partial(draw_selective, certificate)
-    else:
-        certificate = certify_run(chosen, claim, delta=delta, order=order)
-        sheet, figure = certificate_sheet(certificate), partial(draw_certificate, certificate)
-    show_sheet(make_console(), sheet)
+    made = make(chosen)
+    show_sheet(make_console(), made.sheet)
     if folder is not None:
-        write_sheets([sheet], folder)
+        write_sheets([made.sheet], folder)
         with drawing():
-            drawn = figure()
+            drawn = made.draw()
             for kind in FORMATS:
                 save_figure(drawn, folder / f"certificate.{kind}")
         with whole_text(folder / "certificate.json") as file:
-            file.write(json.dumps(certificate.as_json(), indent=1) + "\n")
-    return 0 if certificate.chosen is not None else 1
+            file.write(json.dumps(made.content, indent=1) + "\n")
+    return 0 if made.content["chosen"] is not None else 1
+
+
+class _Made(NamedTuple):
+    """A certificate in the three forms that are shown or written."""
+
+    content: dict[str, Any]
+    sheet: Sheet
+    draw: Callable[[], Figure]
+
+
+def _maker(
+    target: float | None,
+    max_loss: float | None,
+    against: str | None,
+    selective: bool,
+    stopping: bool,
+    delta: float,
+    order: Literal["holm", "descending"],
+) -> Callable[[Run], _Made]:
+    """The function that makes the certificate of the options from a run.
+
+    Raises:
+        BadInputError: the options do not go together.
+    """
+    from ..reporting import certified_configurations as configurations
+    from ..reporting import selective_answers, selective_figure, stopping_figure
+    from ..reporting import stopping_thresholds as thresholds
+
+    if stopping:
+        if max_loss is None or selective or (target, against) != (None, None) or order != "holm":
+            raise BadInputError("--stopping: takes --max-loss E, without other claims and --order")
+
+        def of_stopping(run: Run) -> _Made:
+            found = thresholds.certify_stopping(run, max_loss, delta=delta)
+            sheet = thresholds.stopping_sheet(found)
+            return _Made(found.as_json(), sheet, partial(stopping_figure.draw_stopping, found))
+
+        return of_stopping
+    claim = configurations.Claim(target, max_loss, against)
+    if selective:
+        if target is None or order != "holm":
+            raise BadInputError("--selective: takes --target A, without --max-loss and --order")
+
+        def of_answers(run: Run) -> _Made:
+            found = selective_answers.certify_selective(run, target, delta=delta)
+            sheet = selective_answers.selective_sheet(found)
+            return _Made(found.as_json(), sheet, partial(selective_figure.draw_selective, found))
+
+        return of_answers
+
+    def of_configurations(run: Run) -> _Made:
+        found = configurations.certify_run(run, claim, delta=delta, order=order)
+        sheet = configurations.certificate_sheet(found)
+        return _Made(found.as_json(), sheet, partial(configurations.draw_certificate, found))
+
+    return of_configurations

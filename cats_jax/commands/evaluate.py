@@ -33,6 +33,7 @@ def evaluate(
     fresh: Annotated[bool, tyro.conf.arg(name="new-only")] = False,
     functions: bool = True,
     until_certified: float | None = None,
+    against: str | None = None,
     delta: float | None = None,
 ) -> int:
     """Search every question with every strategy, N, PRM and seed of a recipe.
@@ -63,7 +64,10 @@ def evaluate(
         fresh: refuse a folder that has rows already.
         functions: run the code of functions that the recipe names as module:function.
         until_certified: stop as soon as it is settled whether the accuracy of the recipe's one
-            configuration is above this number, and write certificate.json to the run folder.
+            configuration is above this number, and write certificate.json to the run folder. Of
+            several seeds a question has the mean.
+        against: with --until-certified, the claim is that the accuracy is at most this number below
+            that of the strategy of this label, at its largest N.
         delta: largest probability that the decision of --until-certified is false; default: 0.05.
     """
     from ..batch.claims import accuracy_claim, write_certificate
@@ -85,7 +89,7 @@ def evaluate(
     if measure and not dry_run:
         raise BadInputError("--measure estimates what a run would take: give it with --dry-run")
     searching.check()
-    claim = accuracy_claim(until_certified, delta, searching)
+    claim = accuracy_claim(until_certified, delta, against, searching)
     changes = Changes(strategies, num_candidates, prms, seeds, questions, in_flight)
     missing: list[str] = []
     try:

@@ -27,6 +27,7 @@ def quality(
     level: float = 0.9,
     clip: float = 0.0,
     certified: bool = False,
+    calibrated: bool = False,
     delta: float = 0.05,
     trust: float = 0.85,
     output: pathlib.Path | None = None,
@@ -52,6 +53,8 @@ def quality(
         certified: also bound each PRM's risk and its gain over the constant score 1, and find the
             lowest score at which a step may be trusted; the questions must not have been used to
             train or choose anything.
+        calibrated: with --certified, also bound the risk of each PRM after a calibration of its
+            scores, which a random half of the questions fits and the other half certifies.
         delta: with --certified, largest probability that a bound is false.
         trust: with --certified, smallest probability that a trusted step is right.
         output: JSON file for all figures, replaced if it exists.
@@ -77,6 +80,8 @@ def quality(
     specs = [loading.spec(prm) for prm in prms]
     check_settings(level, clip)
     check_certified(delta, trust)
+    if calibrated and not certified:
+        raise BadInputError("--calibrated certifies calibrated scores: give it with --certified")
     if scored is not None and not prms:
         raise BadInputError("--scored keeps new scores: name the PRMs by --prms, or leave it out")
     if len(prms) > 1 and loading.backend not in ("hf", "vllm"):
@@ -126,7 +131,9 @@ def quality(
             f"{infinite} scores are exactly 0 or 1 and wrong, which makes a cross-entropy "
             "infinite: --clip 1e-6 bounds it"
         )
-    bounds = certified_quality(labelled, delta=delta, trust=trust) if certified else []
+    bounds = []
+    if certified:
+        bounds = certified_quality(labelled, delta=delta, trust=trust, calibrated=calibrated)
     for sheet in (sheet for group in bounds for sheet in certified_sheets(group)):
         show_sheet(console, sheet)
     if output is not None:

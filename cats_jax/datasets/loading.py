@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
 from collections.abc import Sequence
 
@@ -72,6 +73,9 @@ def _load(spec: QuestionSpec) -> QuestionSet:
         split = chosen_split(published, spec.split)
         source = f"{published.path}, split {split}"
         questions = to_question_set(hub_rows(published, split), layout, source)
+        found = questions.fingerprint()
+        content = f"{found['sha256']} {found['answers_sha256']}"
+        questions = dataclasses.replace(questions, contents={spec.label: content})
     return questions.select(shuffle=spec.shuffle, start=spec.start, count=spec.count)
 
 

@@ -26,6 +26,8 @@ class QuestionSet:
             question id; only for questions that allow a difference.
         datasets: label of the data set by question id; empty if there is only one data set.
         notes: lines about the selection for the user.
+        contents: by label, the digest of a whole published data set that was read from the hub,
+            before questions were selected from it.
     """
 
     source: str
@@ -35,6 +37,7 @@ class QuestionSet:
     tolerances: Mapping[str, float] = field(default_factory=dict)
     datasets: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    contents: Mapping[str, str] = field(default_factory=dict)
 
     def fingerprint(self) -> dict[str, Any]:
         """Source, count and hashes of the questions and of the answers."""
@@ -79,6 +82,7 @@ class QuestionSet:
             tolerances={i: self.tolerances[i] for i in ids if i in self.tolerances},
             datasets={i: self.datasets[i] for i in ids if i in self.datasets},
             notes=(*self.notes, *notes),
+            contents=self.contents,
         )
 
     def _tolerance(self, identity: str) -> list[float]:
@@ -110,6 +114,7 @@ def joined(sets: Sequence[tuple[str, QuestionSet]]) -> QuestionSet:
         tolerances={i: value for _, one in sets for i, value in one.tolerances.items()},
         datasets=owner,
         notes=tuple(note for _, one in sets for note in one.notes),
+        contents={label: digest for _, one in sets for label, digest in one.contents.items()},
     )
 
 

@@ -166,7 +166,7 @@ def prepare(
     fingerprints = {"policy": models.fingerprint(recipe.policy)}
     for spec in recipe.prms:
         fingerprints[f"prm {spec.label}"] = models.fingerprint(spec)
-    recipe, guarantees = with_guarantees(recipe, fingerprints, asked)
+    recipe, guarantees = with_guarantees(recipe, fingerprints, asked, questions.contents)
     notes = (*questions.notes, *foreign_models(recipe.strategies, fingerprints))
     notes += _unrepeatable(recipe)
     for spec in recipe.strategies:
@@ -183,6 +183,8 @@ def prepare(
         notes=(*notes, *guarantees),
     )
     manifest["formats"], manifest["asked"] = formats, asked
+    if questions.contents:
+        manifest["contents"] = dict(questions.contents)
     manifest["revisions"] = revisions_of(recipe.strategies)
     manifest |= _spent(recipe, questions)
     cells = settled_cells(cells, given, recipe)
@@ -258,8 +260,8 @@ def evaluate(
         judge: decides which answers are the same; default: `default_judge`.
         runner: searches the questions of a cell; default: `LocalRunner`, in this process.
         keep_going: whether a run in which every search fails continues, see `FailureWatch`.
-        until: a claim that ends the search of a cell as soon as it is settled; the runner must
-            return when all questions of a call have ended, as `LocalRunner` does.
+        until: a claim that ends the run as soon as it is settled; the runner must return when all
+            questions of a call have ended, as `LocalRunner` does.
 
     Returns:
         The run as read from its folder, and the times.
@@ -306,17 +308,24 @@ def search_cells(
     if until is not None:
         observers = (*observers, until)
     known = {row.key: row for row in read_run(writer.folder).rows}
-    for cell in evaluation.cells:
-        todo = [item for item in questions.questions if cell.key(item.id) not in known]
-        done = [known[key] for q in questions.questions if (key := cell.key(q.id)) in known]
+
+    def begin(cell: Cell) -> Recorder:
+        done = [known[key] for item in questions.questions if (key := cell.key(item.id)) in known]
         for observer in observers:
             observer.begin_cell(cell.title, len(questions.questions), done)
-        if not todo:
-            continue
         with_trees = evaluation.recipe.writes_trees(cell.num_candidates)
-        recorder = Recorder(cell, questions, judge, writer, with_trees, observers, times)
-        for part in (todo,) if until is None else until.batches(questions.questions):
-            runner.search(cell, part, recorder)
+        return Recorder(cell, questions, judge, writer, with_trees, observers, times)
+
+    # A claim is about all cells, which search the same batch before the next one.
+    cells = evaluation.cells
+    for together in [[cell] for cell in cells] if until is None else [cells]:
+        recorders = [begin(cell) for cell in together]
+        everything = [questions.questions]
+        for part in everything if until is None else until.batches(questions.questions):
+            for cell, recorder in zip(together, recorders, strict=True):
+                todo = [item for item in part if cell.key(item.id) not in known]
+                if todo:
+                    runner.search(cell, todo, recorder)
     runner.finish(times)
 
 

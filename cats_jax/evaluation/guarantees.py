@@ -90,6 +90,7 @@ def guarantees(
     recipe: Recipe,
     fingerprints: Mapping[str, Any],
     asked: Mapping[str, Any],
+    contents: Mapping[str, str] | None = None,
     *,
     of_questions: bool = True,
 ) -> dict[str, Guarantee]:
@@ -99,6 +100,7 @@ def guarantees(
         recipe: the recipe.
         fingerprints: those of its policy and PRMs, by "policy" and "prm LABEL".
         asked: `asked_of` the recipe before it was settled.
+        contents: those of the question set.
         of_questions: whether the recipe's questions are those that are searched.
 
     Raises:
@@ -122,6 +124,7 @@ def guarantees(
             None if prm is None else prm.label,
             revisions_of([spec]),
             asked,
+            contents,
         )
         if not of_questions:
             del here["data sets"]
@@ -137,7 +140,10 @@ def guarantees(
 
 
 def with_guarantees(
-    recipe: Recipe, fingerprints: Mapping[str, Any], asked: Mapping[str, Any]
+    recipe: Recipe,
+    fingerprints: Mapping[str, Any],
+    asked: Mapping[str, Any],
+    contents: Mapping[str, str],
 ) -> tuple[Recipe, tuple[str, ...]]:
     """A recipe whose labels show which strategies lack their guarantee, and a line per certificate.
 
@@ -146,7 +152,7 @@ def with_guarantees(
     Raises:
         BadInputError: see `guarantees`.
     """
-    found = guarantees(recipe, fingerprints, asked)
+    found = guarantees(recipe, fingerprints, asked, contents)
     strategies = tuple(
         dataclasses.replace(spec, label=spec.label + NO_GUARANTEE)
         if spec.label in found and not found[spec.label].holds

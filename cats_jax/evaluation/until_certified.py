@@ -1,4 +1,4 @@
-"""Evaluation until a claim on an accuracy is settled, by e-processes; see `theory.settle`.
+"""Evaluation until a claim on an accuracy is settled, by e-processes; see `theory.sequential`.
 
 The order of the questions depends on the seed and on their ids alone. Questions are searched in
 batches of fixed sizes, and the claim is tested after each question in that order. A run that was
@@ -8,13 +8,14 @@ killed and resumed therefore gets the same rows and the same decision.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import theory
 
-from ..errors import BadInputError
+from ..errors import BadInputError, known_names
 from ..protocols import Question
 from ..runs.folder import Row
 from .cells import Cell
@@ -32,15 +33,18 @@ NOTE = (
 
 @dataclass(frozen=True)
 class AccuracyClaim:
-    """The claim that an accuracy is above a target.
+    """The claim that an accuracy is above a target, or little below that of another strategy.
 
     Attributes:
-        target: in (0, 1).
+        target: the accuracy to be exceeded; with `against`, the accuracy that may be lost; in
+            (0, 1).
         delta: largest probability that a decision is false, in (0, 1).
+        against: label of the strategy to compare with, at its largest N; None: no comparison.
     """
 
     target: float
     delta: float = 0.05
+    against: str | None = None
 
     def __post_init__(self) -> None:
         """Check the two numbers.
@@ -55,29 +59,73 @@ class AccuracyClaim:
     @property
     def words(self) -> str:
         """The claim as a clause."""
-        return f"accuracy above {self.target:g}"
+        if self.against is None:
+            return f"accuracy above {self.target:g}"
+        return f"accuracy at most {self.target:g} below that of {self.against}"
+
+    @property
+    def contrary(self) -> str:
+        """The contrary of the claim as a clause."""
+        if self.against is None:
+            return f"the accuracy is below {self.target:g}"
+        return f"the accuracy is more than {self.target:g} below that of {self.against}"
+
+    @property
+    def mean(self) -> float:
+        """The mean that `value` exceeds if the claim is true."""
+        return self.target if self.against is None else (1 - self.target) / 2
+
+    def value(self, rows: Sequence[Row]) -> float:
+        """The value in [0, 1] of a question, from its rows of all cells.
+
+        It is the share of right answers over the seeds. With `against` the loss D, the other
+        strategy's share minus this one's, enters as (1 - D) / 2.
+        """
+        mine = [row.correct for row in rows if not self.is_other(row, rows)]
+        other = [row.correct for row in rows if self.is_other(row, rows)]
+        share = sum(mine) / len(mine)
+        return (1 - sum(other) / len(other) + share) / 2 if other else share
+
+    def is_other(self, row: Row, rows: Sequence[Row]) -> bool:
+        """Whether a row, one of all rows of a question, is of the strategy to compare with."""
+        found = _compared(((each.strategy, each.num_candidates) for each in rows), self.against)
+        return (row.strategy, row.num_candidates) == found
 
     def of(self, manifest: Mapping[str, Any]) -> dict[str, Any]:
         """The manifest of a run that this claim ends; with another claim, it is another run."""
+        named = {} if self.against is None else {"against": self.against}
         return {
             **manifest,
             "notes": [*manifest["notes"], NOTE],
-            "until_certified": {"target": self.target, "delta": self.delta},
+            "until_certified": {"target": self.target, "delta": self.delta, **named},
         }
 
     def check(self, cells: Sequence[Cell], num_questions: int) -> None:
         """Refuse a claim that no answers could certify, before a model is loaded.
 
         Raises:
-            BadInputError: there are several cells, or too few questions.
+            BadInputError: the cells are not those of one configuration and of the one that it is
+                compared with, or there are too few questions.
         """
-        if len(cells) != 1:
-            raise BadInputError(
-                f"--until-certified: a claim is about one configuration, and the recipe has "
-                f"{len(cells)}, such as {cells[0].title} and {cells[1].title}: name one by "
-                "--strategies, --num-candidates, --prms and --seeds"
-            )
-        needed = least_questions(self.target, self.delta)
+        labels = [cell.spec.label for cell in cells]
+        if self.against is not None and self.against not in labels:
+            raise BadInputError(f"--against {self.against!r}: {known_names(self.against, labels)}")
+        other = _compared(((cell.spec.label, cell.num_candidates) for cell in cells), self.against)
+        mine, others = [], []
+        for cell in cells:
+            is_other = (cell.spec.label, cell.num_candidates) == other
+            (others if is_other else mine).append(cell)
+        for relation, found in (("about", mine), ("against", others)):
+            without_seeds = {cell.title.rpartition(" seed ")[0]: cell for cell in found}
+            titles = [cell.title for cell in without_seeds.values()]
+            if len(titles) > 1 or (relation == "about" and not titles):
+                some = f", such as {titles[0]} and {titles[1]}" if titles else " beside --against"
+                raise BadInputError(
+                    f"--until-certified: a claim is {relation} one configuration, and the recipe "
+                    f"has {len(titles)}{some}: name one by --strategies, --num-candidates and "
+                    "--prms"
+                )
+        needed = least_questions(self, len(cells))
         if num_questions < needed:
             raise BadInputError(
                 f"--until-certified={self.target:g}: {num_questions} questions certify nothing, "
@@ -86,7 +134,7 @@ class AccuracyClaim:
 
 
 class UntilCertified:
-    """Batches of questions until a claim is settled; a `recording.Observer` of the one cell.
+    """Batches of questions until a claim is settled; a `recording.Observer` of all cells.
 
     Args:
         claim: the claim.
@@ -95,31 +143,31 @@ class UntilCertified:
 
     def __init__(self, claim: AccuracyClaim, seed: int) -> None:
         self._claim, self._seed = claim, seed
-        self._right: dict[str, bool] = {}
+        self._rows: defaultdict[str, list[Row]] = defaultdict(list)
 
     def begin_cell(self, title: str, total: int, rows: Sequence[Row]) -> None:
         """Read the rows that an earlier start has written."""
-        self._right = {row.question: row.correct for row in rows}
+        for row in rows:
+            self._rows[row.question].append(row)
 
     def row(self, title: str, row: Row) -> None:
         """Read one more row."""
-        self._right[row.question] = row.correct
+        self._rows[row.question].append(row)
 
     def batches(self, questions: Sequence[Question]) -> Iterator[list[Question]]:
-        """The questions that have no row yet, batch by batch, up to the one that settles the claim.
+        """The questions, batch by batch, up to the one that settles the claim.
 
-        A batch must have ended before the next one is taken. Questions that an earlier start has
-        searched are left out of their batch. An empty batch is skipped.
+        All cells must have searched a batch before the next one is taken. Questions that have rows
+        of an earlier start are in their batches, too.
         """
         ordered = in_order(questions, self._seed)
         done = 0
         while done < len(ordered):
             end = min(done + max(FIRST_BATCH, done // 4), len(ordered))
-            if todo := [item for item in ordered[done:end] if item.id not in self._right]:
-                yield todo
+            yield ordered[done:end]
             done = end
-            right = [self._right[item.id] for item in ordered[:done]]
-            if settled(self._claim, right).decision != "open":
+            looked = [self._rows[item.id] for item in ordered[:done]]
+            if settled(self._claim, looked).decision != "open":
                 return
 
 
@@ -132,14 +180,28 @@ def in_order(questions: Sequence[Question], seed: int) -> list[Question]:
     return sorted(questions, key=place)
 
 
-def settled(claim: AccuracyClaim, right: Sequence[bool]) -> theory.Settled:
-    """The state of a claim after the answers to the first questions."""
-    return theory.settle(right, target=claim.target, delta=claim.delta)
+def settled(claim: AccuracyClaim, looked: Sequence[Sequence[Row]]) -> theory.Settled:
+    """The state of a claim after the first questions, each with its rows of all cells.
+
+    One row a question gives the exact process of right and wrong answers.
+    """
+    settle = theory.settle if len(looked[0]) == 1 else theory.settle_mean
+    values = [claim.value(rows) for rows in looked]
+    return settle(values, target=claim.mean, delta=claim.delta)
 
 
-def least_questions(target: float, delta: float) -> int:
-    """Number of questions that certify an accuracy above a target if all answers are right."""
+def least_questions(claim: AccuracyClaim, num_cells: int = 1) -> int:
+    """Number of questions that certify a claim if each of them has the largest value, 1."""
+    settle = theory.settle if num_cells == 1 else theory.settle_mean
     number = 1
-    while theory.settle([True] * number, target=target, delta=delta).decision != "above":
+    while True:
+        found = settle([1.0] * number, target=claim.mean, delta=claim.delta)
+        if found.decision == "above":
+            return found.trials
         number *= 2
-    return theory.settle([True] * number, target=target, delta=delta).trials
+
+
+def _compared(found: Iterable[tuple[str, int]], against: str | None) -> tuple[str, int] | None:
+    """Label and largest N of the strategy that a claim compares with; None without one."""
+    values = [number for label, number in found if label == against]
+    return None if against is None or not values else (against, max(values))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +12,7 @@ import theory
 
 from ..evaluation.until_certified import AccuracyClaim, in_order, settled
 from ..protocols import Question
-from ..runs.folder import Run
+from ..runs.folder import Row, Run
 from ..specs.certificates import KIND
 from .certified_configurations import about_run
 from .groups import Group, groups
@@ -28,45 +29,72 @@ class AnytimeCertificate:
     Attributes:
         claim: the claim.
         found: the decision. Questions after the decisive one do not count, even if they have rows.
-        group: the rows of the one configuration.
+        values: `AccuracyClaim.value` of each question that was searched, in the order of
+            inspection.
+        exact: whether each value is one right or wrong answer.
+        group: the rows of the one configuration that the claim is about.
         run: the run.
     """
 
     claim: AccuracyClaim
     found: theory.Settled
+    values: tuple[float, ...]
+    exact: bool
     group: Group
     run: Run
 
     @property
     def certified(self) -> bool:
-        """Whether the accuracy is above the target."""
+        """Whether the claim is certified."""
         return self.found.decision == "above"
 
     def record(self) -> dict[str, Any]:
-        """The row of the table and of the file."""
-        found, delta = self.found, self.claim.delta
-        lower = theory.anytime_lower(found.successes, found.trials, delta=delta)
-        upper = theory.anytime_upper(found.successes, found.trials, delta=delta)
+        """The row of the table and of the file.
+
+        Both bounds hold at whatever question the run ended, see `theory.betting`. They are those of
+        the accuracy, or of the loss in a claim against another strategy.
+        """
+        found, (low, high) = self.found, self._bounds()
+        mean = found.successes / found.trials
         return {
             "strategy": self.group.strategy,
             "num_candidates": self.group.num_candidates,
             "prm": self.group.prm,
             "decision": _DECISIONS[found.decision],
             "questions_used": found.trials,
-            "accuracy": found.successes / found.trials,
-            "bound": lower,
-            "upper_bound": upper,
+            ("accuracy" if self.claim.against is None else "lost"): self._claimed(mean),
+            "bound": min(self._claimed(low), self._claimed(high)),
+            "upper_bound": max(self._claimed(low), self._claimed(high)),
             "e_value": _e_value(found.log_wealth_above),
             "e_value_below": _e_value(found.log_wealth_below),
         }
 
+    def _bounds(self) -> tuple[float, float]:
+        """Bounds on the mean of `AccuracyClaim.value`."""
+        found, delta = self.found, self.claim.delta
+        if self.exact:
+            hits = round(found.successes)
+            return (
+                theory.anytime_lower(hits, found.trials, delta=delta),
+                theory.anytime_upper(hits, found.trials, delta=delta),
+            )
+        values = self.values[: found.trials]
+        return theory.betting_lower(values, delta=delta), theory.betting_upper(values, delta=delta)
+
+    def _claimed(self, mean: float) -> float:
+        """The accuracy or the loss of a mean of values."""
+        return mean if self.claim.against is None else 1 - 2 * mean
+
     def as_json(self) -> dict[str, Any]:
         """The certificate and the run's settings, in the format of `cats-jax certify`."""
-        record = self.record()
+        record, claim = self.record(), self.claim
+        named: dict[str, Any] = {"target": claim.target}
+        if claim.against is not None:
+            named = {"max_loss": claim.target, "against": claim.against}
         return {
             "kind": KIND,
             "words": self.claim.words,
-            "claim": {"anytime": True, "target": self.claim.target},
+            "claim": {"anytime": True, **named},
             "delta": self.claim.delta,
             "num_questions": self.found.trials,
             "decision": record["decision"],
@@ -82,28 +110,33 @@ def certify_anytime(
     """Decide a claim by a run's rows.
 
     Args:
-        run: a run of one configuration, with rows for the first questions of the order.
+        run: a run of the claim's configurations, with rows for the first questions of the order.
         claim: the claim.
         questions: all questions of the run.
         seed: the seed that fixed their order.
     """
-    (group,) = groups(run.rows)
-    right = {row.question: row.correct for row in group.rows}
-    looked: list[bool] = []
+    rows: defaultdict[str, list[Row]] = defaultdict(list)
+    for row in run.rows:
+        rows[row.question].append(row)
+    complete = max(map(len, rows.values()))
+    looked: list[list[Row]] = []
     for question in in_order(questions, seed):
-        if question.id not in right:
+        if len(rows[question.id]) < complete:
             break
-        looked.append(right[question.id])
-    return AnytimeCertificate(claim, settled(claim, looked), group, run)
+        looked.append(rows[question.id])
+    (group,) = [one for one in groups(run.rows) if not claim.is_other(one.rows[0], looked[0])]
+    values = tuple(map(claim.value, looked))
+    return AnytimeCertificate(claim, settled(claim, looked), values, complete == 1, group, run)
 
 
 def anytime_sheet(certificate: AnytimeCertificate) -> Sheet:
     """The table of one row, with the decision in words below it."""
+    what = "accuracy" if certificate.claim.against is None else "lost"
     columns = (
         *IDENTITY,
         Column("decision", ("decision",), plain, 0),
         Column("questions used", ("questions_used",), plain, 1),
-        Column("accuracy", ("accuracy",), share, 2),
+        Column(what, (what,), share, 2),
         Column("at least", ("bound",), share, 4),
         Column("at most", ("upper_bound",), share, 5),
         Column("e-value", ("e_value",), lambda value: f"{value:.3g}", 3),
@@ -112,7 +145,7 @@ def anytime_sheet(certificate: AnytimeCertificate) -> Sheet:
     claim, found = certificate.claim, certificate.found
     words = {
         "above": f"certified: {claim.words}, after {found.trials} questions",
-        "below": f"refuted: the accuracy is below {claim.target:g}, after {found.trials} questions",
+        "below": f"refuted: {claim.contrary}, after {found.trials} questions",
         "open": (
             f"not settled by {found.trials} questions: run more of them in a new folder, or a "
             "claim that is farther from the accuracy"

@@ -28,6 +28,7 @@ from .run_tables import COSTS, IDENTITY
 from .sheets import Column, Record, Sheet, count, giga, plain, share
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 COST_SHARE = 0.2
@@ -195,6 +196,7 @@ def about_run(run: Run) -> dict[str, Any]:
         "models": manifest["models"],
         "revisions": manifest.get("revisions"),
         "asked": manifest.get("asked"),
+        "contents": manifest.get("contents"),
         "spent": {
             "fitted_on": earlier["fitted_on"],
             "chosen_on": sorted({*earlier["chosen_on"], *manifest.get("texts", ())}),
@@ -270,12 +272,24 @@ def draw_certificate(certificate: Certificate) -> Figure:
     wanted = claim.target if claim.target is not None else claim.max_loss
     assert wanted is not None
     axes.axhline(wanted, color="#c1272d", linewidth=1.0, label=f"the claim: {wanted:g}")
+    _shade(axes, claim)
     axes.set_xscale("log")
     label_log_axis(axes.xaxis)
     what = "accuracy" if claim.target is not None else f"accuracy lost against {claim.against}"
     note = f"bars: to the bounds, which hold together with the claims; delta {certificate.delta:g}"
     frame(figure, [axes], claim.words, note, TOKENS.title, what)
     return figure
+
+
+def _shade(axes: Axes, claim: Claim) -> None:
+    """Shade the values of which the claim is true."""
+    low, high = axes.get_ylim()
+    if claim.target is not None:
+        low = claim.target
+    if claim.max_loss is not None:
+        low, high = min(low, 0.0), claim.max_loss
+    axes.axhspan(low, high, color="#2f7d4f", alpha=0.12, linewidth=0.0, label="the claim is true")
+    axes.margins(y=0.0)
 
 
 def _observed(each: Configuration, claim: Claim) -> float:

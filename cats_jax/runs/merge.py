@@ -116,6 +116,8 @@ def _premises(family: Sequence[Run]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if any("asked" in manifest for manifest in manifests):
         found["asked"] = _asked(manifests)
+    if any(manifest.get("contents") != manifests[0].get("contents") for manifest in manifests):
+        found["contents"] = None
     if any(manifest.get("revisions") for manifest in manifests):
         found["revisions"] = _revisions(manifests)
     if any("texts" in manifest for manifest in manifests):

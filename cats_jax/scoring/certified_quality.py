@@ -13,9 +13,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import expit
 
 import theory
 
+from ..bank.calibrate import fit_logistic, score_odds
 from ..errors import BadInputError
 from ..reporting.sheets import Column, Record, Sheet, plain, share
 from .labelled import LabelledData, LabelledSteps
@@ -72,6 +74,33 @@ class StepTrust:
 
 
 @dataclass(frozen=True)
+class Head:
+    """A calibration of a PRM's scores: 1 / (1 + exp(-(intercept + slope logit(score)))).
+
+    A random half of the questions fits it, and its risks are certified on the other half.
+
+    Attributes:
+        prm: name of the PRM.
+        intercept, slope: of the log-odds.
+        questions: number of questions that fitted it.
+    """
+
+    prm: str
+    intercept: float
+    slope: float
+    questions: int
+
+    @property
+    def name(self) -> str:
+        """Name in tables."""
+        return f"{self.prm}, calibrated"
+
+    def scores(self, score: np.ndarray) -> np.ndarray:
+        """Calibrated scores in [0, 1]."""
+        return expit(self.intercept + self.slope * score_odds(score))
+
+
+@dataclass(frozen=True)
 class CertifiedQuality:
     """The certified statements about one group of labelled questions.
 
@@ -83,6 +112,7 @@ class CertifiedQuality:
         trust: the wanted probability of `StepTrust`.
         risks: one for every PRM and loss.
         steps: one for every PRM.
+        heads: one for every PRM if they were asked for. The risks of a head are among `risks`.
     """
 
     group: str
@@ -91,10 +121,16 @@ class CertifiedQuality:
     trust: float
     risks: tuple[CertifiedRisk, ...]
     steps: tuple[StepTrust, ...]
+    heads: tuple[Head, ...] = ()
 
 
 def certified_quality(
-    labelled: LabelledData, *, delta: float = 0.05, trust: float = 0.85, seed: int = 0
+    labelled: LabelledData,
+    *,
+    delta: float = 0.05,
+    trust: float = 0.85,
+    seed: int = 0,
+    calibrated: bool = False,
 ) -> list[CertifiedQuality]:
     """The certified statements about every group and PRM; each statement has the level delta.
 
@@ -102,7 +138,9 @@ def certified_quality(
         labelled: labelled steps with scores, of questions that trained or chose none of the PRMs.
         delta: level of each statement, in (0, 1).
         trust: least probability that a trusted step is right, in (0, 1).
-        seed: random seed by which the step of each question is drawn.
+        seed: random seed by which the step of each question is drawn, and the half of the questions
+            that fits the heads.
+        calibrated: whether risks of calibrated heads are added, see `Head`.
 
     Raises:
         BadInputError: see `check_certified`.
@@ -119,7 +157,7 @@ def certified_quality(
         question = np.repeat([place[path.question] for path in paths], list(map(sum, known)))
         label = np.array([float(x) for path in paths for x in path.labels if x is not None])
         drawn = _one_each(question, seed)
-        risks, steps = [], []
+        risks, steps, heads = [], [], []
         for prm in labelled.prms:
             score = np.array(
                 [
@@ -131,7 +169,15 @@ def certified_quality(
             )
             risks += [_risk(group, prm, loss, score, label, question, delta) for loss in LOSSES]
             steps.append(_trust(group, prm, score[drawn], label[drawn], trust, delta))
-        found.append(CertifiedQuality(group, len(names), delta, trust, tuple(risks), tuple(steps)))
+            if calibrated:
+                head, rest = _head(prm, score, label, question, seed)
+                values = head.scores(score[rest]), label[rest], question[rest]
+                risks += [_risk(group, head.name, loss, *values, delta) for loss in LOSSES]
+                heads.append(head)
+        quality = CertifiedQuality(
+            group, len(names), delta, trust, tuple(risks), tuple(steps), tuple(heads)
+        )
+        found.append(quality)
     return found
 
 
@@ -158,7 +204,14 @@ def certified_sheets(found: CertifiedQuality) -> tuple[Sheet, Sheet]:
             Column("gain at least", ("gain_bound",), lambda value: f"{value:+.3f}", 1),
         ),
         records=tuple(map(_record, found.risks)),
-        notes=(f"{each}; gain: over the constant score 1, on the same questions",),
+        notes=(
+            f"{each}; gain: over the constant score 1, on the same questions",
+            *(
+                f"{head.name}: log-odds {head.intercept:+.3f} {head.slope:+.3f} logit(score), "
+                f"fitted to {head.questions} questions and certified on the others"
+                for head in found.heads
+            ),
+        ),
     )
     trust = Sheet(
         name="step-trust",
@@ -201,6 +254,25 @@ def _risk(
     )
 
 
+def _head(
+    prm: str, score: np.ndarray, label: np.ndarray, question: np.ndarray, seed: int
+) -> tuple[Head, np.ndarray]:
+    """A head, and the mask of the steps of the questions that did not fit it."""
+    number = int(question.max()) + 1
+    half = np.random.default_rng(seed).permutation(number)[: number // 2]
+    fits = np.isin(question, half)
+    if len(set(label[fits])) < 2:
+        raise BadInputError(
+            f"--calibrated: half of the {number} questions has steps of one label only, which fit "
+            "no calibration: give more questions"
+        )
+    inputs = np.stack([np.ones(fits.sum()), score_odds(score[fits])], axis=1)
+    # Each question counts once.
+    weight = 1.0 / np.bincount(question)[question[fits]]
+    intercept, slope = fit_logistic(inputs, label[fits], weight, (0, 1)).tolist()
+    return Head(prm, intercept, slope, half.size), ~fits
+
+
 def _trust(
     group: str, prm: str, score: np.ndarray, label: np.ndarray, trust: float, delta: float
 ) -> StepTrust:
@@ -213,8 +285,9 @@ def _trust(
 
 
 def _mean_by(question: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Mean of the values of each question, f64[Q] in [0, 1]."""
-    return np.clip(np.bincount(question, values) / np.bincount(question), 0.0, 1.0)
+    """Mean of the values of each question that has some, f64[Q] in [0, 1]."""
+    index = np.unique(question, return_inverse=True)[1]
+    return np.clip(np.bincount(index, values) / np.bincount(index), 0.0, 1.0)
 
 
 def _one_each(question: np.ndarray, seed: int) -> np.ndarray:

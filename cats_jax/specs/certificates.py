@@ -72,6 +72,7 @@ _FILE = {
     "models": mapping_of(optional(MAPPING)),
     "revisions": optional(MAPPING),
     "asked": optional(mapping_of(_ASKED)),
+    "contents": optional(mapping_of(TEXT)),
     "spent": optional(mapping_with(fitted_on=list_of(TEXT), chosen_on=list_of(TEXT))),
 }
 _CONFIGURATION = {
@@ -88,7 +89,7 @@ _CONFIG = {
     "calibration": optional(pairs_of(_CALIBRATION)),
 }
 _STRATEGY = {"name": TEXT, "options": optional(pairs_of(ANYTHING))}
-_OPTIONAL = dict.fromkeys(("revisions", "asked", "spent"))
+_OPTIONAL = dict.fromkeys(("revisions", "asked", "contents", "spent"))
 """Entries that files may lack."""
 
 
@@ -176,6 +177,7 @@ def read_certificate(path: str, *, elsewhere: bool = False) -> tuple[dict[str, A
                 prm,
                 content.get("revisions"),
                 content.get("asked"),
+                content.get("contents"),
             ),
             elsewhere=elsewhere,
             threshold=chosen.get("threshold"),
@@ -223,12 +225,13 @@ def terms(
     prm: str | None,
     revisions: Mapping[str, int] | None,
     asked: Mapping[str, Any] | None,
+    contents: Mapping[str, str] | None,
 ) -> dict[str, Any]:
     """The values that must be the same in a certified run and where its certificate is used.
 
     Args:
-        config, models, revisions, asked: entries of the manifest of a run. The manifest of an
-            earlier version has no `asked`.
+        config, models, revisions, asked, contents: entries of the manifest of a run. The manifest
+            of an earlier version has no `asked`.
         strategy, prm: labels of the strategy and of its PRM in the run.
 
     Returns:
@@ -247,7 +250,9 @@ def terms(
         "rule of the method": (revisions or {}).get(method["name"]),
         "asked": None if asked is None else {"policy": asked.get("policy"), "prm": None},
         "functions": [method["name"]] if is_function_name(method["name"]) else [],
-        "data sets": [_dataset(spec, asked or {}) for spec in config.get("questions", ())],
+        "data sets": [
+            _dataset(spec, asked or {}, contents or {}) for spec in config.get("questions", ())
+        ],
     }
     if prm is not None:
         scorer = _labelled(config["prms"], prm)
@@ -333,10 +338,13 @@ def _name(fingerprint: Mapping[str, Any]) -> str:
     return str(fingerprint.get("name") or fingerprint.get("function"))
 
 
-def _dataset(spec: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
+def _dataset(
+    spec: Mapping[str, Any], asked: Mapping[str, Any], contents: Mapping[str, str]
+) -> dict[str, Any]:
     """The identity of a data set, without the choice of rows, their order, and their seed.
 
-    A file is identified by its content and the columns that are read.
+    A file is identified by its content and the columns that are read, and a data set on the hub by
+    its name, its split and the digest of all its questions and answers.
     """
     named = {name: spec[name] for name in _DATASET if spec.get(name) is not None}
     if "file" in named:
@@ -344,6 +352,8 @@ def _dataset(spec: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any
         named["file"] = pathlib.Path(named["file"]).name
         content = (asked.get(f"questions {spec.get('label')}") or {}).get("file")
         named["sha256"] = content or "not known"
+    elif "dataset" in named:
+        named["sha256"] = contents.get(str(spec.get("label"))) or "not known"
     return named
 
 

@@ -11,7 +11,7 @@ import pytest
 import scripted
 import tiny_models
 
-from cats_jax.datasets import load_questions
+from cats_jax.datasets import load_questions, loading
 from cats_jax.datasets.digests import text_digest
 from cats_jax.errors import BadInputError
 from cats_jax.evaluation.evaluate import prepare
@@ -301,6 +301,33 @@ def test_a_data_file_is_its_content_and_columns(tmp_path):
         "the data set is file a.jsonl, question_column text, answer_column answer with another "
         "content"
     )
+
+
+def test_a_data_set_on_the_hub_is_all_its_rows(tmp_path, monkeypatch):
+    rows = [{"question": f"{i}+2", "answer": f"so it is\n#### {i + 2}"} for i in range(41)]
+
+    def published(rows):
+        places = [(f"row {i}", row) for i, row in enumerate(rows)]
+        monkeypatch.setattr(loading, "hub_rows", lambda published, split: places)
+
+    published(rows)
+    models, questions = scripted.ScriptedModels(), {"dataset": "gsm8k", "count": 40}
+    file = made_certificates.write_certificate(tmp_path / "c.json", models, questions=questions)
+
+    def line():
+        changed = {"dataset": "gsm8k", "start": 1, "count": 3}
+        return prepared(file, True, questions=changed).guarantees[0]
+
+    assert line().startswith("certified: guarantee")
+    # Another row counts, even one that is not selected.
+    published([*rows[:-1], {"question": "9+9", "answer": "so it is\n#### 18"}])
+    assert line().endswith("the data set is dataset gsm8k with another content")
+    # A certificate without the digest is none for the data set of that name.
+    content = json.loads((tmp_path / "c.json").read_text())
+    del content["contents"]
+    (tmp_path / "c.json").write_text(json.dumps(content))
+    published(rows)
+    assert line().endswith("with another content")
 
 
 def test_a_function_is_known_by_its_name(tmp_path, certificate, monkeypatch):

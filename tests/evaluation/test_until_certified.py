@@ -23,7 +23,7 @@ from cats_jax.live.ledger import Ledger
 from cats_jax.live.results import SearchResult
 from cats_jax.models import source
 from cats_jax.reporting import run_report
-from cats_jax.reporting.anytime_certificates import certify_anytime
+from cats_jax.reporting.anytime_certificates import anytime_sheet, certify_anytime
 from cats_jax.reporting.certified_configurations import Claim, certify_run
 from cats_jax.runs.folder import read_run
 from cats_jax.specs.certificates import read_certificate
@@ -40,10 +40,14 @@ RECIPE = {
 
 
 class Answers:
-    """A runner that answers right where a function of the question's number says so."""
+    """A runner that answers right where a function of the question's number says so.
 
-    def __init__(self, answers, is_right, stop_after=math.inf):
+    With `by_cell` the function also gets the cell.
+    """
+
+    def __init__(self, answers, is_right, stop_after=math.inf, by_cell=False):
         self.answers, self.is_right, self.left = answers, is_right, stop_after
+        self.by_cell = by_cell
         self.searched = []
 
     def search(self, cell, questions, on_result):
@@ -53,7 +57,8 @@ class Answers:
                 raise KeyboardInterrupt
             self.left -= 1
             self.searched.append(item.id)
-            right = self.is_right(int(item.id[1:]))
+            number = int(item.id[1:])
+            right = self.is_right(number, cell) if self.by_cell else self.is_right(number)
             answer = self.answers[item.id] if right else "none"
             on_result(SearchResult(item, answer, None, "answered", "", 1, [], [], ledger=Ledger()))
 
@@ -61,12 +66,13 @@ class Answers:
         pass
 
 
-def search_until(folder, is_right, claim, stop_after=math.inf):
+def search_until(folder, is_right, claim, stop_after=math.inf, **changes):
     models = scripted.ScriptedModels()
     questions = scripted.question_set(QUESTIONS)
-    evaluation = prepare(parse_recipe(RECIPE), models, questions)
+    evaluation = prepare(parse_recipe({**RECIPE, **changes}), models, questions)
+    claim.check(evaluation.cells, QUESTIONS)
     evaluation = dataclasses.replace(evaluation, manifest=claim.of(evaluation.manifest))
-    runner = Answers(questions.answers, is_right, stop_after)
+    runner = Answers(questions.answers, is_right, stop_after, by_cell=bool(changes))
     until = UntilCertified(claim, 0)
     run, _ = evaluate(evaluation, models, folder, runner=runner, until=until)
     return certify_anytime(run, claim, questions.questions, 0), runner
@@ -137,6 +143,81 @@ def test_refuted_and_not_settled(tmp_path):
     assert len(runner.searched) == QUESTIONS
 
 
+LOSS = {"strategies": ["majority"], "num_candidates": [4, 16]}
+
+
+def loses_little(number, cell):
+    """The small N is wrong on one question in fifteen more than the large one."""
+    return mostly(number) and (cell.num_candidates == 16 or number % 15 != 3)
+
+
+@pytest.mark.parametrize("stop_after", [math.inf, 5, 40])
+def test_a_loss_against_the_larger_n(tmp_path, stop_after):
+    claim = AccuracyClaim(0.25, against="majority")
+    if stop_after < math.inf:
+        with pytest.raises(KeyboardInterrupt):
+            search_until(tmp_path, loses_little, claim, stop_after, **LOSS)
+    found, runner = search_until(tmp_path, loses_little, claim, **LOSS)
+    ordered = in_order(scripted.question_set(QUESTIONS).questions, 0)
+    losses = [mostly(i) and i % 15 == 3 for i in (int(item.id[1:]) for item in ordered)]
+    values = [(1 - loss) / 2 for loss in losses]
+    settled = theory.settle_mean(values, target=(1 - 0.25) / 2, delta=0.05)
+    assert found.found == settled
+    assert settled.decision == "above"
+    assert FIRST_BATCH < settled.trials < QUESTIONS - FIRST_BATCH
+    # Both configurations have rows of the same questions, whole batches of them.
+    searched = {row.key for row in found.run.rows}
+    assert len(searched) == 2 * -(-settled.trials // FIRST_BATCH) * FIRST_BATCH
+    before = 0 if stop_after == math.inf else stop_after
+    assert len(runner.searched) == len(searched) - before
+    record = found.record()
+    assert (record["strategy"], record["num_candidates"]) == ("majority", 4)
+    used = losses[: settled.trials]
+    assert any(used)
+    assert record["lost"] == pytest.approx(sum(used) / len(used))
+    differences = [float(loss) for loss in used]
+    assert record["upper_bound"] == pytest.approx(theory.paired_upper(differences, delta=0.05))
+    assert record["bound"] <= record["lost"] <= record["upper_bound"] <= 0.25
+    content = found.as_json()
+    assert content["claim"] == {"anytime": True, "max_loss": 0.25, "against": "majority"}
+    assert content["words"] == "accuracy at most 0.25 below that of majority"
+    assert "lost" in {column.title for column in anytime_sheet(found).columns}
+
+
+def test_of_several_seeds_a_question_has_the_mean(tmp_path):
+    claim = AccuracyClaim(0.6)
+    seeds = {"strategies": ["majority"], "seeds": [0, 1]}
+    found, _ = search_until(
+        tmp_path, lambda number, cell: mostly(number + cell.seed), claim, **seeds
+    )
+    ordered = in_order(scripted.question_set(QUESTIONS).questions, 0)
+    numbers = [int(item.id[1:]) for item in ordered]
+    values = [(mostly(number) + mostly(number + 1)) / 2 for number in numbers]
+    settled = theory.settle_mean(values, target=0.6, delta=0.05)
+    assert found.found == settled
+    assert (settled.decision, found.certified) == ("above", True)
+    bound = theory.betting_lower(values[: settled.trials], delta=0.05)
+    assert found.record()["bound"] == pytest.approx(bound)
+    assert bound >= 0.6
+
+
+def test_a_claim_is_about_one_configuration_and_against_one():
+    models, questions = scripted.ScriptedModels(), scripted.question_set(QUESTIONS)
+
+    def refused(message, claim, **changes):
+        evaluation = prepare(parse_recipe({**RECIPE, **changes}), models, questions)
+        with pytest.raises(BadInputError, match=message):
+            claim.check(evaluation.cells, QUESTIONS)
+
+    against = AccuracyClaim(0.1, against="majority")
+    refused("--against 'majority': .*greedy", against)
+    refused("about one configuration, and the recipe has 0 beside --against", against,
+            strategies=["majority"])  # fmt: skip
+    refused("about one configuration, and the recipe has 2, such as majority N=8", against,
+            strategies=["majority"], num_candidates=[4, 8, 16])  # fmt: skip
+    refused("150 questions certify nothing", AccuracyClaim(0.999))
+
+
 def test_another_claim_is_another_run(tmp_path):
     search_until(tmp_path, mostly, AccuracyClaim(0.7), math.inf)
     with pytest.raises(BadInputError, match=r"until_certified.target: 0.7 -> 0.6"):
@@ -148,7 +229,7 @@ def test_another_claim_is_another_run(tmp_path):
 
 def test_least_questions():
     for target, delta in ((0.5, 0.05), (0.9, 0.01), (0.2, 0.1)):
-        number = least_questions(target, delta)
+        number = least_questions(AccuracyClaim(target, delta))
         needed = -math.log(delta)
         assert theory.binary_log_wealth(number, number, target) >= needed
         assert number == 1 or theory.binary_log_wealth(number - 1, number - 1, target) < needed
@@ -206,6 +287,7 @@ def test_the_command(recipe, tmp_path, capsys, monkeypatch):
         ({}, ["--until-certified", "1.5"], "--until-certified=1.5: must be between 0 and 1"),
         ({}, ["--until-certified", "0.5", "--delta", "0"], "--delta=0: must be between 0 and 1"),
         ({}, ["--delta", "0.1"], "--delta=0.1 is that of --until-certified: give both"),
+        ({}, ["--against", "beam"], "--against=beam is that of --until-certified: give both"),
         ({}, ["--until-certified", "0.5", "--ray", "local"], "give it without --ray"),
         ({"count": 4}, ["--until-certified", "0.5"], "4 questions certify nothing.*at least 7"),
         (

@@ -184,6 +184,10 @@ def test_a_merged_run_vouches_for_nothing_that_a_run_does_not_say():
         assert merged.manifest["asked"] is None
     (merged,) = merge_runs(list(manifests(said, said)))
     assert merged.manifest["asked"] == said["asked"]
+    one, two = ({"contents": {"gsm8k": digest}} for digest in "ab")
+    for other, contents in ((one, {"gsm8k": "a"}), (two, None)):
+        (merged,) = merge_runs(list(manifests(one, other)))
+        assert merged.manifest["contents"] == contents
     changed = {"asked": {"policy": {"max_model_len": None, "files": {"tokenizer.json": "q"}}}}
     with pytest.raises(BadInputError, match="the policy is asked in one way in 'run0' and in ano"):
         merge_runs(list(manifests(said, changed)))

@@ -4,12 +4,13 @@ import json
 from collections import defaultdict
 from statistics import fmean
 
+import numpy as np
 import pytest
 
 import theory
 from cats_jax import cli
 from cats_jax.errors import BadInputError
-from cats_jax.scoring.certified_quality import certified_quality
+from cats_jax.scoring.certified_quality import certified_quality, certified_sheets
 from cats_jax.scoring.labelled import read_labelled
 
 
@@ -56,6 +57,45 @@ def test_a_question_has_one_value(tmp_path):
     assert (blind.threshold, blind.coverage, blind.right) == (None, 0.0, None)
 
 
+def test_a_head_is_certified_on_what_did_not_fit_it(tmp_path):
+    # Scores that are too low by 2 in log-odds: 0-1 errors fall once they are calibrated.
+    rng = np.random.default_rng(0)
+    rows = []
+    for i in range(400):
+        odds = rng.normal(0.0, 3.0, 3)
+        labels = [int(rng.random() < 1 / (1 + np.exp(-x))) for x in odds]
+        score = (1 / (1 + np.exp(2 - odds))).tolist()
+        rows.append({"question": f"q{i}", "steps": ["a", "b", "c"], "labels": labels})
+        rows[-1]["scores"] = {"low": score}
+    labelled = read_labelled([write(tmp_path / "rows.jsonl", rows)])
+    (found,) = certified_quality(labelled, calibrated=True)
+    (head,) = found.heads
+    assert (head.prm, head.questions) == ("low", 200)
+    assert (head.intercept, head.slope) == pytest.approx((2.0, 1.0), abs=0.3)
+    risks = {(each.prm, each.loss): each for each in found.risks}
+    raw, better = risks["low", "0-1"], risks["low, calibrated", "0-1"]
+    assert better.risk < raw.risk
+    # The 200 questions of the other half, one value each.
+    half = set(np.random.default_rng(0).permutation(400)[:200].tolist())
+    values = [
+        fmean(
+            (head.intercept + head.slope * np.log(score / (1 - score)) >= 0) != label
+            for score, label in zip(row["scores"]["low"], row["labels"], strict=True)
+        )
+        for i, row in enumerate(rows)
+        if i not in half
+    ]
+    assert better.risk == pytest.approx(fmean(values))
+    assert better.risk_bound == pytest.approx(theory.betting_upper(values, delta=0.05))
+    note = certified_sheets(found)[0].notes[1]
+    assert note.startswith("low, calibrated: log-odds +")
+    assert note.endswith("fitted to 200 questions and certified on the others")
+    right = [{**row, "labels": [1, 1, 1]} for row in rows]
+    labelled = read_labelled([write(tmp_path / "right.jsonl", right)])
+    with pytest.raises(BadInputError, match="steps of one label only"):
+        certified_quality(labelled, calibrated=True)
+
+
 def test_the_command(tmp_path, capsys):
     source = write(tmp_path / "rows.jsonl", made(120))
     output = tmp_path / "figures.json"
@@ -69,6 +109,8 @@ def test_the_command(tmp_path, capsys):
     for option, value in (("--trust", "1"), ("--delta", "0")):
         assert cli.run(["quality", str(source), "--certified", option, value]) == 2
         assert f"{option}={value}: must be between 0 and 1" in capsys.readouterr().err
+    assert cli.run(["quality", str(source), "--calibrated"]) == 2
+    assert "give it with --certified" in capsys.readouterr().err
     with pytest.raises(BadInputError, match="--delta=2"):
         certified_quality(read_labelled([source]), delta=2.0)
 

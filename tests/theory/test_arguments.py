@@ -88,8 +88,9 @@ PAC_BAYES = (
 # From one example on.
 ONE_EXAMPLE = ("occam_bound", "occam_kl_bound", "holdout_bound")
 
-# What takes samples and counts has its rules in `test_betting.py` and `test_sequential.py`.
-ELSEWHERE = ("checks", "estimators", "betting", "selective", "sequential", "testing")
+# What takes samples and counts has its rules in `test_betting.py`, `test_sequential.py` and
+# `test_stopping.py`.
+ELSEWHERE = ("checks", "estimators", "betting", "selective", "sequential", "stopping", "testing")
 
 # Argument -> values outside its range, and what the error has to say.
 BAD = {

@@ -392,6 +392,30 @@ def test_the_papers_table(predictor, rho, tau, r, rho4, r4):
         assert again[name].p_value == pytest.approx(expected[1], abs=1e-12)
 
 
+@pytest.mark.parametrize(("rows", "expected"), [(range(5), 4 / 120), ((0, 1, 3, 4), 4 / 24)])
+def test_the_largest_correlation_of_both_sparsities(rows, expected):
+    rows = [paper.SPARSITY[i] for i in rows]
+    columns = {
+        name: [getattr(row, name) for row in rows]
+        for name in ("total_sparsity", "last_layer_sparsity")
+    }
+    error = [row.test_error for row in rows]
+    found = estimators.sparsity_max_p(columns, error)
+    assert found == pytest.approx(expected)
+    # Each order once more, by SciPy's coefficient.
+
+    def largest(order):
+        return max(abs(stats.spearmanr(column, order).statistic) for column in columns.values())
+
+    orders = [largest(order) >= largest(error) - 1e-9 for order in itertools.permutations(error)]
+    assert found == pytest.approx(np.mean(orders))
+    # At least the smallest p of one predictor, and at most the sum of both.
+    alone = [estimators.spearman(column, error).p_value for column in columns.values()]
+    assert min(alone) <= found <= sum(alone)
+    with pytest.raises(ValueError, match="error has 9 PRMs: at most 8"):
+        estimators.sparsity_max_p({"x": [float(i) for i in range(9)]}, [float(i) for i in range(9)])
+
+
 def test_the_permutation_tests_of_the_papers_table_by_scipy():
     """The p-values once more, by another implementation of coefficients and permutations."""
     error = np.array([row.test_error for row in paper.SPARSITY])

@@ -5,6 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+import scipy.stats
 
 import theory
 from theory.sequential import Settled
@@ -79,3 +80,33 @@ def test_what_can_not_be_settled():
         with pytest.raises(ValueError, match=message):
             theory.settle(right, **{"target": 0.5, "delta": 0.05, **options})
     assert isinstance(theory.settle([True], target=0.5, delta=0.05), Settled)
+
+
+def test_the_mean_is_settled_where_the_running_wealth_is_first_large():
+    rng = np.random.default_rng(3)
+    values = rng.choice([0.0, 0.5, 1.0], size=300, p=[0.1, 0.3, 0.6])
+    found = theory.settle_mean(values, target=0.6, delta=0.05)
+    above = theory.running_log_wealth(values, 0.6)
+    below = theory.running_log_wealth(1 - values, 0.4)
+    first = int(np.flatnonzero(np.maximum(above, below) >= np.log(20))[0])
+    assert (found.decision, found.trials) == ("above", first + 1)
+    assert found.successes == values[: first + 1].sum()
+    assert (found.log_wealth_above, found.log_wealth_below) == (above[first], below[first])
+    mirrored = theory.settle_mean(1 - values, target=0.4, delta=0.05)
+    assert (mirrored.decision, mirrored.trials) == ("below", first + 1)
+    # Values after the decision change nothing.
+    assert theory.settle_mean(values[: first + 1], target=0.6, delta=0.05) == found
+    for wrong in ([], [1.5], [np.nan]):
+        with pytest.raises(ValueError, match="values"):
+            theory.settle_mean(wrong, target=0.6, delta=0.05)
+
+
+def test_a_mean_at_the_target_is_settled_at_most_twice_as_often_as_delta():
+    # Both decisions are false, each in at most a share delta of the worlds.
+    rng = np.random.default_rng(4)
+    delta, worlds, wrong = 0.1, 300, 0
+    for _ in range(worlds):
+        values = rng.choice([0.0, 0.5, 1.0], size=400, p=[0.3, 0.4, 0.3])
+        wrong += theory.settle_mean(values, target=0.5, delta=delta).decision != "open"
+    assert wrong > 0
+    assert scipy.stats.binomtest(wrong, worlds, 2 * delta, alternative="greater").pvalue > 1e-3

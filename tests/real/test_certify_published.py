@@ -1,0 +1,56 @@
+"""Certificates from published scores and solutions, in small; needs the reference material."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import theory
+from cats_jax.scoring.labelled import read_labelled
+from studies.real import certify_published as study
+
+
+def test_qwen(shared):
+    found = study.read_rewarded(shared("real/qwen2.5_math_100x8.jsonl"))
+    assert found.right.shape == found.scores.shape == (100, 8)
+    assert [int(found.best_of(n).sum()) for n in (1, 8)] == [90, 94]
+    line = study.accuracy_line("best of 8", found.best_of(8), 0.8, 1)
+    assert line[5] == "yes"
+    low = stats.binomtest(94, 100, alternative="greater").proportion_ci(0.95, "exact").low
+    assert line[4] == f"at least {low:.3f}".replace("0.", ".")
+    # Of 200 halves none contradicts what the other half has certified.
+    assert int(line[6]) > 100
+    assert line[7] == "0"
+
+
+def test_samples(shared):
+    found = study.read_samples(shared("real/smollm2/samples_1_660.jsonl.gz"))
+    assert found.right.shape == (660, 16)
+    # A vote over one solution with an answer is that solution.
+    assert found.majority_of(1).sum() == (found.right[:, 0] & (found.scores[:, 0] >= 0)).sum()
+    assert found.majority_of(16).mean() == pytest.approx(0.115, abs=5e-4)
+
+
+def test_risks_of_six_prms(shared):
+    labelled = read_labelled([shared("real/prm_steps/steps.jsonl")])
+    scores, labels, question = study.question_steps(labelled, labelled.prms)
+    assert scores.shape == (3001, 6)
+    assert question.max() + 1 == 679
+    score = scores[:, 0]
+    values = study.by_question(study.LOSSES["0-1"](score, labels), question)
+    mean = np.mean([np.mean(((score >= 0.5) != labels)[question == i]) for i in range(679)])
+    assert values.mean() == pytest.approx(mean)
+    (first, *_) = study.risk_lines(scores[:, :1], labels, question)
+    assert first[-1] == study.share(theory.betting_upper(values, delta=0.05))
+    # A head of slope 1 without an offset is the PRM itself.
+    grid = study.heads(np.array([-1.0, 0.5]))
+    assert grid.shape == (693, 2)
+    assert any(np.allclose(row, 1 / (1 + np.exp([1.0, -0.5])), atol=0.03) for row in grid)
+
+
+def test_the_gibbs_risk_of_a_sharp_head_is_its_risk():
+    x = np.array([[1.0], [2.0], [-1.0], [3.0]])
+    y, question = np.array([1.0, 1.0, 1.0, -1.0]), np.array([0, 0, 1, 2])
+    # With the prior at the weights, the bound is that of the risk with ln 10 nats, or lower.
+    bound = study._gibbs_bound(x, y, question, np.array([5.0]))
+    most = theory.seeger_bound(2 / 3, np.log(10), num_samples=3, delta=0.05)
+    assert bound <= most + 1e-9
