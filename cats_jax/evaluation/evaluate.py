@@ -34,7 +34,7 @@ from ..specs.functions import is_function_name
 from ..specs.recipe import QuestionSpec, Recipe, StrategySpec
 from ..storage.manifest import make_manifest
 from .asked import asked_of
-from .cells import Cell, check_outcome_models, grid, settled_cells
+from .cells import Cell, check_outcome_models, grid, rewritings_of, settled_cells
 from .failing import FailureWatch
 from .guarantees import with_guarantees
 from .recording import Observer, Recorder
@@ -161,7 +161,19 @@ def prepare(
     asked = asked_of(recipe)
     formats = {"policy": described_format(recipe.policy)}
     formats |= {f"prm {spec.label}": described_format(spec) for spec in recipe.prms}
-    policy, prms = settle(recipe.policy, recipe.prms, questions.questions, recipe.max_depth)
+    last = max(recipe.policy.max_step_tokens, recipe.policy.max_answer_tokens)
+    rewritings = rewritings_of(cells)
+    formats |= {
+        f"rewriting {label}": f"{each.name}: {text_digest(repr(each))}"
+        for label, each in rewritings.items()
+    }
+    policy, prms = settle(
+        recipe.policy,
+        recipe.prms,
+        questions.questions,
+        recipe.max_depth,
+        max((each.prompt_tokens(last) for each in rewritings.values()), default=0),
+    )
     recipe = dataclasses.replace(recipe, policy=policy, prms=prms)
     fingerprints = {"policy": models.fingerprint(recipe.policy)}
     for spec in recipe.prms:
