@@ -78,8 +78,11 @@ class Rewriter:
                 ) from error
 
     def keep_only(self, question: Question, paths: Sequence[Path]) -> None:
-        """Free a question's cached state except prefixes of `paths`; without paths, all of it."""
-        self._policy.keep_only(question, paths)
+        """Free a question's cached state except its prompt; without paths, all of it.
+
+        Nothing continues a whole answer, so that the policy need not keep `paths`.
+        """
+        self._policy.keep_only(question, [()] if paths else ())
 
     def generate(self, requests: Sequence[StepRequest]) -> Generation:
         """Sample every request; see `StepGenerator.generate`."""

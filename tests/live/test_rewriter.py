@@ -25,10 +25,15 @@ class Writer(LetterPolicy):
         super().__init__(invalid_percent)
         self.context = context
         self.calls: list = []
+        self.kept: set = set()
 
     def check_question(self, question):
         if len(question.text) > self.context:
             raise BadInputError(f"question {question.id!r} is too long")
+
+    def keep_only(self, question, paths):
+        self.kept |= set(paths)
+        super().keep_only(question, paths)
 
     def generate(self, requests) -> Generation:
         self.calls.append(list(requests))
@@ -70,6 +75,7 @@ def test_a_search_with_rewrites(strategy):
         assert result.paths[result.chosen].path_score == best
     assert tokens == sum(len(request.seeds) for request in asked)  # critiques included
     assert all(paths == [] for paths in policy.live.values())
+    assert policy.kept == {()}  # no answer is continued
     assert {request.question.id for request in asked} <= policy.live.keys()
     turned = _run(strategy, policy=Writer(20), questions=QUESTIONS[3::-1])[::-1]
     for again in (turned, _run(strategy, policy=Concurrent(20))):
