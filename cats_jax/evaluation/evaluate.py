@@ -32,6 +32,7 @@ from ..protocols import AnswerJudge
 from ..runs.folder import Run, RunWriter, read_run
 from ..specs.functions import is_function_name
 from ..specs.recipe import QuestionSpec, Recipe, StrategySpec
+from ..specs.rewriting import load_rewriting
 from ..storage.manifest import make_manifest
 from .asked import asked_of
 from .cells import Cell, check_outcome_models, grid, rewritings_of, settled_cells
@@ -97,7 +98,13 @@ def cost_bounds(
         policy = recipe.policy
         longest = max(policy.max_step_tokens, policy.max_answer_tokens)
         tokens = (candidates - last) * policy.max_step_tokens + last * longest
+        critiques = 0
+        if cell.strategy.rewriting is not None:
+            # Each candidate is a whole answer, perhaps with a critique, which no PRM reads.
+            tokens = candidates * longest
+            critiques = tokens if load_rewriting(cell.strategy.rewriting).critique else 0
         scored = 0 if cell.prm is None else PROMPT_TOKENS + tokens + MARK_TOKENS * candidates
+        tokens += critiques
         per_question = (1, candidates, tokens, scored)
         table.append((cell, *(num_questions * count for count in per_question)))
     return table

@@ -11,6 +11,7 @@ from cats_jax.evaluation import evaluate
 from cats_jax.evaluation.cells import grid
 from cats_jax.evaluation.replay import replay
 from cats_jax.evaluation.runners import check_steps
+from cats_jax.models.footprint import MARK_TOKENS, PROMPT_TOKENS
 from cats_jax.models.source import ModelFolders
 from cats_jax.specs.recipe import parse_recipe
 
@@ -54,6 +55,13 @@ def test_what_is_refused_before_a_run():
         grid(_recipe(strategies=[{"name": "mctsr", "rewriting": "nothing", "label": "mine"}]))
     with pytest.raises(BadInputError, match="'mctsr' rewrites answers, which a bank has none of"):
         replay(toy_bank(), search.mctsr(), prm=1, num_candidates=4)
+
+
+def test_the_bounds_of_a_dry_run_hold_answers_and_critiques():
+    recipe = _recipe(max_depth=1, strategies=["mctsr", "ab_mcts_a"])
+    found = evaluate.cost_bounds(recipe, grid(recipe), 1)
+    scored = PROMPT_TOKENS + 4 * 64 + 4 * MARK_TOKENS
+    assert [each[1:] for each in found] == [(1, 4, 8 * 64, scored), (1, 4, 4 * 64, scored)]
 
 
 def test_an_endpoint_that_continues_nothing_can_rewrite():
