@@ -90,6 +90,8 @@ class StepRequest:
         top_p: nucleus mass in (0, 1]; 1 switches it off.
         top_k: number of most likely tokens kept; 0 switches it off.
         to_end: sample the rest of the answer as one step, without stopping at step separators.
+        rewrites: `path` is a finished answer: sample another whole answer in its place. Only
+            `live.rewriter.Rewriter` gets such requests; it turns them into requests without a path.
     """
 
     question: Question
@@ -99,6 +101,7 @@ class StepRequest:
     top_p: float
     top_k: int
     to_end: bool
+    rewrites: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,6 +60,7 @@ from .state import init as init
 from .state import is_terminal as is_terminal
 from .step import commit as commit
 from .step import plan as plan
+from .strategy.ab_mcts_a import ab_mcts_a as ab_mcts_a
 from .strategy.cats.actions import ACTION_TABLES as ACTION_TABLES
 from .strategy.cats.actions import ActionTable as ActionTable
 from .strategy.cats.actions import action_table as action_table
@@ -96,6 +97,7 @@ from .strategy.fixed import majority as majority
 from .strategy.litesearch import litesearch as litesearch
 from .strategy.lookahead import lookahead as lookahead
 from .strategy.mcts import mcts as mcts
+from .strategy.mctsr import mctsr as mctsr
 from .strategy.particle_filtering import particle_filtering as particle_filtering
 from .strategy.particle_gibbs import particle_gibbs as particle_gibbs
 from .strategy.path_by_path import adaptive_consistency as adaptive_consistency
@@ -131,6 +133,8 @@ strategies: _Mapping[str, Strategy] = _NamedStrategies(
         "rebase": rebase(),
         "mcts": mcts(),
         "litesearch": litesearch(),
+        "mctsr": mctsr(),
+        "ab_mcts_a": ab_mcts_a(),
         "speculative_rejection": speculative_rejection(),
         "adaptive_consistency": adaptive_consistency(),
         "early_stopping_consistency": early_stopping_consistency(),

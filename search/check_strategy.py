@@ -179,6 +179,7 @@ def _check_search(
         -1 <= row < final.finished.valid.size and (row < 0 or bool(final.finished.valid[row])),
         where + f"answer gave row {row}, which is no finished path; -1 stands for no answer",
     )
+    _check_rewrites(strategy, ticks.request, where, require)
     declared = np.array([(s.temperature, s.top_p, s.top_k) for s in strategy.sampling])
     request = ticks.request
     used = np.stack([request.temperature, request.top_p, request.top_k], axis=-1)
@@ -188,6 +189,20 @@ def _check_search(
             f"it samples with temperature {setting[0]:g}, top_p {setting[1]:g}, top_k "
             f"{setting[2]:g}, which `sampling` does not list: add it",
         )
+
+
+def _check_rewrites(strategy: Strategy, request: Request, where: str, require: Require) -> None:
+    """Children of finished paths, whose embeddings are negative, see `_expand`."""
+    rewrites = (request.num_samples > 0) & (request.embedding < 0)
+    require(
+        strategy.rewriting is not None or not rewrites.any(),
+        where + "it samples children of finished paths, which are rewrites: set `rewriting`",
+    )
+    require(
+        bool((request.to_end & (request.depth == 0))[rewrites].all()),
+        where + "a rewrite is a whole answer that begins anew: request it with `to_end`, of a path "
+        "with depth 0",
+    )
 
 
 def _check_facts(
@@ -269,6 +284,9 @@ def _expand(world: tuple[jax.Array, jax.Array], key: jax.Array, request: Request
         world: the chance that a child is invalid, and a factor of the scores.
         key: consumed.
         request: at most `CAPACITY` children.
+
+    Returns:
+        The children. The embedding of a child that ends its path is negative.
     """
     p_invalid, scale = world
     parent, granted = children_of(request.num_samples, CAPACITY)
@@ -286,5 +304,5 @@ def _expand(world: tuple[jax.Array, jax.Array], key: jax.Array, request: Request
         text=drawn,
         log_prob=jnp.zeros((CAPACITY,), jnp.float32),
         num_tokens=jnp.ones((CAPACITY,), jnp.int32),
-        embedding=jnp.arange(CAPACITY, dtype=jnp.int32),
+        embedding=jnp.where(valid & done, -1, 1) * jnp.arange(1, CAPACITY + 1, dtype=jnp.int32),
     )

@@ -143,6 +143,12 @@ class Strategy:
         needs_calibration: the method reads `state.context.calibration`.
         needs_log_probs: the method reads `Paths.log_prob`; a search with a policy that does not
             report log-probabilities then fails with this reason.
+        rewriting: how the policy rewrites a finished answer: a name or a .yaml file of prompts,
+            which the host reads, see `cats_jax.specs.rewriting`. The method may then put finished
+            paths into the frontier again, with `done` False and depth 0. A child of such a path is
+            a rewrite: a whole answer that begins anew. Its request must have `to_end`. None: the
+            method samples no children of finished paths. A simulator and a step bank have no
+            rewrites.
         config: settings of the method, for callers; the core does not read them.
     """
 
@@ -168,6 +174,7 @@ class Strategy:
     weights_paths: bool = False
     needs_calibration: bool = False
     needs_log_probs: bool = False
+    rewriting: str | None = None
     config: Any = None
 
     def __post_init__(self) -> None:

@@ -1117,6 +1117,27 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/search/test_beams.py", "-k", "spent_budget"),
     ),
     Mutant(
+        name="MCTSr rewrites a node although a child is as good",
+        file="search/strategy/mctsr.py",
+        original="mature = (num_children >= max_expand) & (best_child >= rewards)",
+        mutated="mature = (num_children >= max_expand) & (best_child > rewards)",
+        tests=("tests/search/test_answer_trees.py", "-k", "by_hand"),
+    ),
+    Mutant(
+        name="AB-MCTS-A takes the score of a new answer for one below its parent's children",
+        file="search/strategy/ab_mcts_a.py",
+        original="deeper=seen.deeper.at[parent[node]].add(below)",
+        mutated="deeper=seen.deeper.at[node].add(below)",
+        tests=("tests/search/test_answer_trees.py", "-k", "ab_mcts_a_grows"),
+    ),
+    Mutant(
+        name="the critiques of rewrites cost nothing",
+        file="cats_jax/live/rewriter.py",
+        original="paid = [*found, critiques[i]] if i in critiques else found",
+        mutated="paid = found",
+        tests=("tests/live/test_rewriter.py", "-k", "one_call"),
+    ),
+    Mutant(
         name="a node of LiteSearch at any depth gets the children of one at the root",
         file="search/strategy/litesearch.py",
         original="whole, rest = enough // depth, 2 * (enough % depth)",

@@ -411,6 +411,8 @@ FACTORIES: Mapping[str, Callable[..., SearchMethod]] = MappingProxyType(
         "rebase": _plain(search.rebase),
         "mcts": _plain(search.mcts),
         "litesearch": _plain(search.litesearch),
+        "mctsr": _plain(search.mctsr),
+        "ab_mcts_a": _plain(search.ab_mcts_a),
         "speculative_rejection": _plain(search.speculative_rejection),
         "adaptive_consistency": _plain(search.adaptive_consistency),
         "early_stopping_consistency": _plain(search.early_stopping_consistency),

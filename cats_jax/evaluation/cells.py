@@ -18,6 +18,8 @@ from ..specs.calibrations import IDENTITY, CalibrationValues, calibration_of
 from ..specs.functions import SHIPPED
 from ..specs.models import PolicySpec
 from ..specs.recipe import PrmSpec, Recipe, StrategySpec
+from ..specs.rewriting import Rewriting, load_rewriting
+from ..storage.yaml_file import naming
 from .guarantees import certified_prm
 
 
@@ -99,6 +101,9 @@ def grid(recipe: Recipe) -> tuple[Cell, ...]:
             elif prm is not None:
                 required = strategy.needs_calibration
                 calibration = calibration_of(prm.label, recipe.calibration, required=required)
+            if strategy.rewriting is not None:
+                with naming(f"strategy {spec.label!r}"):
+                    load_rewriting(strategy.rewriting)
             check_log_probs(f"strategy {spec.label!r}", strategy, calibration, recipe.policy)
             _check_confidence(prm, recipe.policy)
             once = strategy.ignores_num_candidates
@@ -149,6 +154,12 @@ def settled_cells(cells: Sequence[Cell], given: Recipe, settled: Recipe) -> tupl
         )
         for cell in cells
     )
+
+
+def rewritings_of(cells: Sequence[Cell]) -> dict[str, Rewriting]:
+    """The rewriting of each strategy that rewrites answers, by the strategy's label."""
+    names = {cell.spec.label: cell.strategy.rewriting for cell in cells}
+    return {label: load_rewriting(name) for label, name in names.items() if name is not None}
 
 
 def check_outcome_models(cells: Sequence[Cell]) -> None:

@@ -32,9 +32,10 @@ from ..protocols import AnswerJudge
 from ..runs.folder import Run, RunWriter, read_run
 from ..specs.functions import is_function_name
 from ..specs.recipe import QuestionSpec, Recipe, StrategySpec
+from ..specs.rewriting import load_rewriting
 from ..storage.manifest import make_manifest
 from .asked import asked_of
-from .cells import Cell, check_outcome_models, grid, settled_cells
+from .cells import Cell, check_outcome_models, grid, rewritings_of, settled_cells
 from .failing import FailureWatch
 from .guarantees import with_guarantees
 from .recording import Observer, Recorder
@@ -97,7 +98,13 @@ def cost_bounds(
         policy = recipe.policy
         longest = max(policy.max_step_tokens, policy.max_answer_tokens)
         tokens = (candidates - last) * policy.max_step_tokens + last * longest
+        critiques = 0
+        if cell.strategy.rewriting is not None:
+            # Each candidate is a whole answer, perhaps with a critique, which no PRM reads.
+            tokens = candidates * longest
+            critiques = tokens if load_rewriting(cell.strategy.rewriting).critique else 0
         scored = 0 if cell.prm is None else PROMPT_TOKENS + tokens + MARK_TOKENS * candidates
+        tokens += critiques
         per_question = (1, candidates, tokens, scored)
         table.append((cell, *(num_questions * count for count in per_question)))
     return table
@@ -161,7 +168,19 @@ def prepare(
     asked = asked_of(recipe)
     formats = {"policy": described_format(recipe.policy)}
     formats |= {f"prm {spec.label}": described_format(spec) for spec in recipe.prms}
-    policy, prms = settle(recipe.policy, recipe.prms, questions.questions, recipe.max_depth)
+    last = max(recipe.policy.max_step_tokens, recipe.policy.max_answer_tokens)
+    rewritings = rewritings_of(cells)
+    formats |= {
+        f"rewriting {label}": f"{each.name}: {text_digest(repr(each))}"
+        for label, each in rewritings.items()
+    }
+    policy, prms = settle(
+        recipe.policy,
+        recipe.prms,
+        questions.questions,
+        recipe.max_depth,
+        max((each.prompt_tokens(last) for each in rewritings.values()), default=0),
+    )
     recipe = dataclasses.replace(recipe, policy=policy, prms=prms)
     fingerprints = {"policy": models.fingerprint(recipe.policy)}
     for spec in recipe.prms:

@@ -76,8 +76,13 @@ def replay(
         seed: seed of the random draws.
 
     Raises:
-        BadInputError: the strategy does not call the PRM for some children.
+        BadInputError: the strategy does not call the PRM for some children, or rewrites answers.
     """
+    if strategy.rewriting is not None:
+        raise BadInputError(
+            f"strategy {strategy.name!r} rewrites answers, which a bank has none of: search the "
+            "questions by `cats-jax evaluate` without a bank"
+        )
     if isinstance(strategy.config, search.CatsConfig) and not strategy.config.score_base:
         raise BadInputError(
             f"strategy {strategy.name!r} asks the PRM for some children only (score_base=False): a "

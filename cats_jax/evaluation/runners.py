@@ -64,7 +64,8 @@ def check_steps(policy: StepGenerator, recipe: Recipe) -> None:
     )
     for cell in grid(recipe) if reason else ():
         wrapped = whole_answers(policy, cell.strategy, max_depth=recipe.max_depth, limited=limited)
-        if wrapped is policy:
+        # A rewrite and the answer that it rewrites are whole answers, without a path before them.
+        if wrapped is policy and cell.strategy.rewriting is None:
             raise BadInputError(f"{cell.title} needs single steps: {reason}")
 
 

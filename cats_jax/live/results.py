@@ -31,7 +31,8 @@ class Candidate:
 
     Attributes:
         id: number of the candidate within its question, from 1 in order of sampling.
-        parent: id of the candidate that this one continues; 0 is the question.
+        parent: id of the candidate that this one continues; 0 is the question. A rewrite of a
+            finished answer begins anew: its parent is the question.
         step: index of the reasoning step of the search, from 0.
         phase: index of the tick within the step, from 0.
         pool_row: row in the step's pool.
@@ -48,6 +49,7 @@ class Candidate:
         done: whether the candidate ends its path.
         answer: the path's final answer if the path is done and has one, otherwise None.
         kept: whether a path ending in this candidate was in the frontier or finished after a step.
+        rewrites: id of the candidate that ends the answer of which this one is a rewrite, or None.
     """
 
     id: int
@@ -65,6 +67,7 @@ class Candidate:
     done: bool = False
     answer: str | None = None
     kept: bool = False
+    rewrites: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from ..errors import BadInputError
 from ..grading.boxed_integer import BoxedIntegerJudge
 from ..protocols import AnswerJudge, Question, StepGenerator, StepScorer
 from ..specs.recipe import check_num_candidates
+from ..specs.rewriting import load_rewriting
 from .arguments import (
     as_method,
     check_calibration,
@@ -35,6 +36,7 @@ from .driver import SearchBatch
 from .jobs import Job, Limits, SearchSettings
 from .method import SearchMethod
 from .results import SearchResult
+from .rewriter import Rewriter
 from .seeds import stable_seed
 from .ticks import SearchInputs
 from .timings import Timings
@@ -158,6 +160,8 @@ class Searcher:
             raise BadInputError(f"max_tokens={max_tokens!r}: must be an integer of at least 1")
         if max_seconds is not None and (not isinstance(max_seconds, Real) or not max_seconds >= 0):
             raise BadInputError(f"max_seconds={max_seconds!r}: must be a number >= 0")
+        if strategy.rewriting is not None:
+            policy = Rewriter(policy, load_rewriting(strategy.rewriting))
         limited = budget is not None or max_tokens is not None or max_seconds is not None
         self._policy = whole_answers(policy, strategy, max_depth=max_depth, limited=limited)
         self._scorer = None

@@ -34,11 +34,13 @@ class SearchTree:
     def add(
         self, parent: int, sample: StepSample, *, step: int, phase: int, pool_row: int
     ) -> Candidate:
-        """Append a sampled step.
+        """Append a sampled step; a child of a finished path is a rewrite of that path.
 
         Returns:
             The new candidate. `invalid` says whether it is usable, `done` whether it ends its path.
         """
+        rewrites = parent if self.is_finished(parent) else None
+        parent = parent if rewrites is None else ROOT
         candidate = Candidate(
             id=len(self.candidates) + 1,
             parent=parent,
@@ -50,12 +52,17 @@ class SearchTree:
             num_tokens=len(sample.step.token_ids),
             log_prob=sample.log_prob,
             invalid=why_invalid(sample),
+            rewrites=rewrites,
         )
         self.candidates.append(candidate)
         if candidate.invalid is None:
             path, candidate.answer, candidate.done = self._continue(parent, sample)
             self._paths[candidate.id] = path
         return candidate
+
+    def is_finished(self, node: int) -> bool:
+        """Whether a node ends its path."""
+        return node != ROOT and self.candidates[node - 1].done
 
     def refuse(self, candidate: Candidate) -> None:
         """Make a candidate invalid because the PRM can't read its path."""

@@ -51,6 +51,8 @@ def tree_to_lines(key: str, result: SearchResult) -> bytes:
             "kind": "candidate",
             **dict(zip(_CANDIDATE, _of_candidate(candidate), strict=True)),
         }
+        if candidate.rewrites is None:
+            del line["rewrites"]  # as in trees of earlier versions
         if candidate.log_prob is not None and not math.isfinite(candidate.log_prob):
             line["log_prob"] = None  # JSON has no number for it
         lines.append(line)
@@ -91,11 +93,14 @@ def tree_from_lines(
     for line in lines:
         if line.get("kind") == "candidate":
             check_entries(line, _CANDIDATE_RULES)
-            fields = {name: line[name] for name in _CANDIDATE}
+            fields = {"rewrites": None, **{name: line[name] for name in _CANDIDATE if name in line}}
             candidate = Candidate(**fields, token_ids=())
             # Readers walk from a candidate to the root, and find candidates by their ids.
             if candidate.id != len(candidates) + 1 or not ROOT <= candidate.parent < candidate.id:
                 raise ValueError(f"candidate {candidate.id!r} is out of order")
+            check_entries(fields, _REWRITE_RULES)
+            if candidate.rewrites is not None and not ROOT < candidate.rewrites < candidate.id:
+                raise ValueError(f"candidate {candidate.id!r} rewrites no earlier one")
             candidates.append(candidate)
         else:
             check_entries(line, _DECISION_RULES)
@@ -147,6 +152,7 @@ _CANDIDATE_RULES = {
     **dict.fromkeys(("invalid", "answer"), optional(TEXT)),
     **dict.fromkeys(("done", "kept"), TRUTH),
 }
+_REWRITE_RULES = {"rewrites": optional(COUNT)}
 _DECISION_RULES = {
     "kind": one_of("decision"),
     **dict.fromkeys(("step", "phase", "node", "action", "num_extra", "num_retain"), COUNT),

@@ -29,6 +29,32 @@ class OpenNodes(struct.PyTreeNode):
     num_grown: jax.Array  # i32[]; nodes that were given children
 
 
+class AnswerStatistics(struct.PyTreeNode):
+    """Scores that Thompson sampling has seen: number, sum and sum of squares of each."""
+
+    own: jax.Array  # f32[M, 3]; of each node and all rewrites below it
+    wider: jax.Array  # f32[M, 3]; of each node's children: of new answers there
+    deeper: jax.Array  # f32[M, 3]; of all nodes below each node's children
+
+
+class SampledAnswers(struct.PyTreeNode):
+    """The memory of AB-MCTS-A: all answers so far; node 0 is the question."""
+
+    paths: Paths  # [M]; `parent` is the node's parent in this tree
+    seen: AnswerStatistics
+    key: jax.Array  # u32[...]; data of the key of the next draws
+    node_of_slot: jax.Array  # i32[S]; tree node of each frontier slot
+    count_of_slot: jax.Array  # i32[S]; children that each frontier slot gets
+
+
+class RefinedAnswers(struct.PyTreeNode):
+    """The memory of MCTSr: all answers so far; node 0 is the dummy answer."""
+
+    paths: Paths  # [M]; `parent` is the node's parent in this tree, or itself without one
+    visits: jax.Array  # i32[M]; rewards of each node
+    node_of_slot: jax.Array  # i32[S]; tree node of each frontier slot
+
+
 class Waiting(struct.PyTreeNode):
     """The memory of look-ahead search: the candidates, while the frontier rolls them out."""
 

@@ -253,6 +253,9 @@ def test_an_engine_gets_the_context_that_the_run_needs(machine):
     assert settled.max_model_len is not None
     assert scorer.max_model_len == 2 * settled.max_model_len + 16 * 3
     assert settle(settled, (scorer,), questions, max_depth=9) == (settled, (scorer,))
+    # The prompt of a rewrite may be longer than a path; the PRM reads no prompts.
+    rewrites, again = settle(policy, (prm,), questions, 3, rewriting_tokens=60)
+    assert (rewrites.max_model_len, again) == (longest + 60 + 25, (scorer,))
     # At most what the model has, and nothing where there is no engine.
     most, (scorer,) = settle(policy, (prm,), questions, max_depth=99)
     assert (most.max_model_len, scorer.max_model_len) == (256, 256)

@@ -72,6 +72,10 @@ def test_without_limits_or_counts_there_is_no_bound(tmp_path):
     _, found = bounds(run)
     assert (found.tokens, found.flops) == (None, None)
     assert found.candidates < 12
+    run = searched(tmp_path)
+    run.manifest["formats"] = {f"rewriting {run.rows[0].strategy}": "critique"}
+    _, found = bounds(run)
+    assert (found.tokens, found.flops) == (None, None)
 
 
 def test_a_question_beyond_the_premise_takes_the_bound_away(tmp_path):

@@ -1,0 +1,183 @@
+"""Rewrites of finished answers, for any policy: a rewrite is an answer to a longer question.
+
+A strategy with `search.Strategy.rewriting` expands finished answers. A child of such a node is a
+rewrite: a whole answer that begins anew. The policy is asked with the prompts of a `Rewriting` in
+place of the question, so that no policy has code of its own for rewrites.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+
+from ..errors import BadInputError
+from ..protocols import (
+    Generation,
+    Path,
+    Question,
+    Step,
+    StepGenerator,
+    StepRequest,
+    StepSample,
+    TokenUsage,
+    shared_seconds,
+    total_usage,
+)
+from ..specs.rewriting import Rewriting, rewriting_text
+from .calls import generate, is_concurrent
+from .seeds import stable_seed
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """What one request to the wrapped policy gave and cost."""
+
+    samples: list[StepSample]
+    usage: TokenUsage
+    seconds: float
+
+
+class Rewriter:
+    """`StepGenerator` that also serves requests with `rewrites`.
+
+    A critique is sampled like its rewrite, with a seed that derives from that of the rewrite. A
+    request is charged for the prompts, critiques and answers together. If a prompt does not fit the
+    policy's context, the rewrite has no tokens and finishes with "context".
+
+    Args:
+        policy: policy that writes critiques and answers.
+        rewriting: prompts.
+    """
+
+    def __init__(self, policy: StepGenerator, rewriting: Rewriting) -> None:
+        self._policy = policy
+        self._rewriting = rewriting
+        self.concurrent = is_concurrent(policy)
+        self.name = policy.name
+        self.num_parameters = policy.num_parameters
+
+    def check_question(self, question: Question) -> None:
+        """Check that the policy can read the question, and the prompts with an empty answer.
+
+        Raises:
+            BadInputError: it can't.
+        """
+        self._policy.check_question(question)
+        rewriting = self._rewriting
+        for prompt in filter(None, (rewriting.critique, rewriting.prompt)):
+            texts = {"question": question.text, "answer": "", "critique": ""}
+            asked = _asked(question, rewriting_text(prompt, **texts))
+            try:
+                self._policy.check_question(asked)
+            except BadInputError as error:
+                raise BadInputError(
+                    f"question {question.id!r}: policy {self.name!r} can't read the prompts of "
+                    f"rewriting {rewriting.name!r}: {error}"
+                ) from error
+
+    def keep_only(self, question: Question, paths: Sequence[Path]) -> None:
+        """Free a question's cached state except its prompt; without paths, all of it.
+
+        Nothing continues a whole answer, so that the policy need not keep `paths`.
+        """
+        self._policy.keep_only(question, [()] if paths else ())
+
+    def generate(self, requests: Sequence[StepRequest]) -> Generation:
+        """Sample every request; see `StepGenerator.generate`."""
+        rewrites = [i for i, request in enumerate(requests) if request.rewrites]
+        if not rewrites:
+            return generate(self._policy, requests)
+        known = {request.question for request in requests}
+        critiques: dict[int, _Made] = {}
+        inside = 0.0
+        if self._rewriting.critique:
+            asked = [self._critique(requests[i]) for i in rewrites]
+            made, inside = self._ask(asked, known)
+            critiques = dict(zip(rewrites, made, strict=True))
+        parts = [
+            self._parts(request, critiques.get(i)) if request.rewrites else [request]
+            for i, request in enumerate(requests)
+        ]
+        flat, more = self._ask([part for each in parts for part in each], known)
+        answers = iter(flat)
+        samples: list[list[StepSample]] = []
+        usage: list[TokenUsage] = []
+        seconds: list[float] = []
+        for i, each in enumerate(parts):
+            found = [next(answers) for _ in each]
+            paid = [*found, critiques[i]] if i in critiques else found
+            samples.append([sample for part in found for sample in part.samples])
+            usage.append(total_usage([part.usage for part in paid]))
+            seconds.append(sum(part.seconds for part in paid))
+        return Generation(samples, usage, inside + more, seconds=seconds)
+
+    def _critique(self, request: StepRequest) -> StepRequest:
+        """The request for one critique per rewrite."""
+        text = self._text(self._rewriting.critique, request)
+        seeds = tuple(stable_seed("critique", seed) for seed in request.seeds)
+        return _anew(request, text, seeds)
+
+    def _parts(self, request: StepRequest, critiques: _Made | None) -> list[StepRequest]:
+        """The requests for the rewrites: one for all, or one for each critique."""
+        prompt = self._rewriting.prompt
+        if critiques is None:
+            return [_anew(request, self._text(prompt, request), request.seeds)]
+        return [
+            _anew(request, self._text(prompt, request, critique.step.text), (seed,))
+            for seed, critique in zip(request.seeds, critiques.samples, strict=True)
+        ]
+
+    @staticmethod
+    def _text(prompt: str, request: StepRequest, critique: str = "") -> str:
+        answer = "\n\n".join(step.text for step in request.path)
+        question = request.question.text
+        return rewriting_text(prompt, question=question, answer=answer, critique=critique)
+
+    def _ask(
+        self, requests: Sequence[StepRequest], known: set[Question]
+    ) -> tuple[list[_Made], float]:
+        """What each request gives, in one call of the policy, and the seconds inside it.
+
+        Args:
+            requests: the requests.
+            known: questions of the search, which fit; all others are prompts.
+        """
+        fits = [
+            i
+            for i, request in enumerate(requests)
+            if request.question in known or self._fits(request.question)
+        ]
+        asked = [requests[i] for i in fits]
+        made = generate(self._policy, asked) if asked else Generation([], [], 0.0)
+        for question in dict.fromkeys(request.question for request in asked):
+            if question not in known:
+                self._policy.keep_only(question, ())
+        seconds = made.seconds or shared_seconds(made.usage, made.inside_seconds)
+        found = dict(zip(fits, map(_Made, made.samples, made.usage, seconds), strict=True))
+        cut = StepSample(Step("", ()), "context", 0.0)
+        return [
+            found.get(i) or _Made([cut] * len(request.seeds), TokenUsage(), 0.0)
+            for i, request in enumerate(requests)
+        ], made.inside_seconds
+
+    def _fits(self, question: Question) -> bool:
+        try:
+            self._policy.check_question(question)
+        except BadInputError:
+            return False
+        return True
+
+
+def _asked(question: Question, text: str) -> Question:
+    """A prompt as a question; its id differs from those of all open questions and prompts."""
+    digest = blake2b(text.encode(), digest_size=16).hexdigest()
+    return Question(f"rewrite of {question.id}: {digest}", text, question.system)
+
+
+def _anew(request: StepRequest, text: str, seeds: tuple[int, ...]) -> StepRequest:
+    question = _asked(request.question, text)
+    return dataclasses.replace(
+        request, question=question, path=(), seeds=seeds, to_end=True, rewrites=False
+    )

@@ -1,0 +1,137 @@
+"""How a policy rewrites a finished answer: prompts as data.
+
+A rewrite is a new whole answer. The policy writes it after the question and an earlier answer, and
+after a critique of that answer if the rewriting has a prompt for one. The prompt stands in the
+place of the question in the policy's own format, so that every policy can rewrite.
+
+Question, answer and critique are treated as hostile text. Each stands between two tags, and its
+text can't contain such a tag.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import re
+from dataclasses import dataclass
+
+from ..errors import BadInputError, known_names
+from ..storage.yaml_file import checked_fields, load_mapping, naming
+
+_PLACES = re.compile(r"\{(question|answer|critique)\}")
+_TAGS = re.compile(r"<(?=[\s/]{0,8}(?:question|answer|critique))", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Rewriting:
+    """The prompts of a rewrite.
+
+    Attributes:
+        name: key in `REWRITINGS`, or the name of the file.
+        prompt: the user's message for the new answer, with {question} and {answer} once each, and
+            {critique} once if there is a critique.
+        critique: the user's message for the critique, with {question} and {answer} once each; ""
+            for a rewrite without a critique.
+    """
+
+    name: str
+    prompt: str
+    critique: str = ""
+
+    def __post_init__(self) -> None:
+        places = {
+            "prompt": ["answer", *(["critique"] if self.critique else []), "question"],
+            **({"critique": ["answer", "question"]} if self.critique else {}),
+        }
+        for key, wanted in places.items():
+            if sorted(_PLACES.findall(getattr(self, key))) != wanted:
+                shown = ", ".join(f"{{{place}}}" for place in wanted)
+                raise BadInputError(
+                    f"rewriting {self.name!r}: {key} must have {shown} once each and no other place"
+                )
+
+    def prompt_tokens(self, answer_tokens: int) -> int:
+        """Most tokens that a prompt of a rewrite has besides the question's.
+
+        Args:
+            answer_tokens: most tokens of an answer or a critique. The prompts' own text counts one
+                token per byte.
+        """
+        prompts = (self.prompt, self.critique)
+        own = max(
+            len(rewriting_text(each, question="", answer="", critique="").encode())
+            for each in prompts
+        )
+        return own + answer_tokens * (2 if self.critique else 1)
+
+
+REVISE = Rewriting(
+    name="revise",
+    prompt="""\
+{question}
+
+Here is an earlier answer to this question. It may be wrong.
+
+{answer}
+
+Check every step of it. Then write a complete and better answer of your own. Do not mention the \
+earlier answer.""",
+)
+"""A rewrite without a critique."""
+
+CRITIQUE = Rewriting(
+    name="critique",
+    critique="""\
+{question}
+
+Here is an answer to this question:
+
+{answer}
+
+Do not answer the question. Name each mistake and each weakness of this answer, as strictly as you \
+can, and say how to correct it.""",
+    prompt="""\
+{question}
+
+Here is an earlier answer to this question:
+
+{answer}
+
+This is a critique of it:
+
+{critique}
+
+Write a complete new answer that corrects the mistakes. Do not mention the earlier answer or the \
+critique.""",
+)
+"""A rewrite after a critique, which the policy writes first."""
+
+REWRITINGS = {each.name: each for each in (REVISE, CRITIQUE)}
+
+
+def load_rewriting(choice: str) -> Rewriting:
+    """The rewriting of a name in `REWRITINGS`, or of a .yaml file with its keys.
+
+    Raises:
+        BadInputError: an unknown name, or a file that is not a rewriting.
+    """
+    if choice.endswith((".yaml", ".yml")):
+        where = f"rewriting file {choice!r}"
+        values = checked_fields(where, load_mapping(choice, "rewriting"), Rewriting)
+        with naming(where):
+            return Rewriting(**{"name": pathlib.Path(choice).stem, **values})
+    if choice not in REWRITINGS:
+        raise BadInputError(
+            f"rewriting {choice!r} is unknown: {known_names(choice, REWRITINGS)}, or a .yaml file"
+        )
+    return REWRITINGS[choice]
+
+
+def rewriting_text(prompt: str, **texts: str) -> str:
+    """A prompt with texts in its places, each between tags of the place's name."""
+
+    def fenced(place: re.Match[str]) -> str:
+        tag = place[1]
+        return f"<{tag}>\n{_TAGS.sub('&lt;', texts[tag])}\n</{tag}>"
+
+    # In one pass: inserted texts are not searched for places.
+    return _PLACES.sub(fenced, prompt)

@@ -1,0 +1,157 @@
+"""MCTSr: Monte-Carlo tree self-refine over whole answers.
+
+Zhang et al.: "Accessing GPT-4 level Mathematical Olympiad Solutions via Monte Carlo Tree
+Self-refine with LLaMa-3 8B" (2024), arXiv:2406.07394, and the authors' code,
+trotsky1997/MathBlackBox at 7768f9d. A node is an answer; a child of it is a rewrite after a
+critique. The search begins with one sampled answer and a dummy answer of the lowest reward. An
+answer whose score is s has the reward 200 s - 100, or 50 if that is at least `full_score`. With the
+rewards R of a node a, its father f, its children i, and the number N of a node's rewards:
+
+    Q(a) = (min R + mean R) / 2,    Q'(a) = (Q(a) + max_i Q(i)) / 2, or Q(a) without children,
+    UCT(a) = Q'(a) + exploration * sqrt(ln(N(f) + 1) / (N(a) + 1e-5)),    N(f) = 0 without a father.
+
+The node of the highest UCT is rewarded once more and gets a child. A node with at least
+`max_expand` children is left out once a child's Q is at least its own.
+
+What differs from the authors' code:
+
+- The scorer gives the rewards; to let the policy judge itself, take it as a judge. A scorer gives
+  an answer one score, so that all rewards of a node are equal and Q is this reward. A node that is
+  chosen again is not scored again, but N(a) counts it.
+- The authors' code stops when it meets the gold answer, which no search sees here. It gives no
+  answer of its own; here the answer of the highest score does.
+- The dummy answer is the question itself: its rewrites are new answers.
+- The authors' code updates Q' of those nodes only that have a child without children.
+- N is the number of sampled answers. The authors' temperature is .95.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from ..aggregation import AGGREGATIONS, path_scores
+from ..answers import answer_rule
+from ..interface import Sampling, Strategy
+from ..state import pack
+from ..types import Paths, Request, SearchState
+from .answer_tree import answers_left, ask, check_rewriting, grow, has_child, kept, plant
+from .fixed import check_count
+from .types import RefinedAnswers
+
+_LEAST, _SPAN = -100.0, 200.0
+"""Lowest reward, and the difference of the highest one."""
+
+_SUPPRESSED = 50.0
+"""Reward of an answer whose reward is at least `full_score`."""
+
+_LAST = AGGREGATIONS["last"]
+
+
+@functools.cache
+def mctsr(
+    *,
+    exploration: float = 1.4,
+    max_expand: int = 3,
+    full_score: float = 95.0,
+    rewriting: str = "critique",
+    vote: str = "best",
+    sampling: Sampling = Sampling(),
+) -> Strategy:
+    """UCT over whole answers, of which one is rewritten in each step; K = N answers.
+
+    Args:
+        exploration: C of UCT, >= 0, on the scale of the rewards, -100 to 100.
+        max_expand: children from which on a node may be left out, at least 1.
+        full_score: reward from which on a reward counts as 50; above 100 none does.
+        rewriting: prompts of a rewrite, a name or a .yaml file; see `Strategy.rewriting`.
+        vote: how the answers give the answer of the search.
+        sampling: parameters of every answer.
+
+    Raises:
+        ValueError: an argument is out of range or unknown.
+    """
+    if not exploration >= 0.0:
+        raise ValueError(f"exploration must be >= 0, got {exploration}")
+    if not full_score >= _LEAST:
+        raise ValueError(f"full_score must be a reward >= {_LEAST:g}, got {full_score}")
+    check_count("max_expand", max_expand, 1)
+    check_rewriting(rewriting)
+
+    def plan(params: Any, key: jax.Array, state: SearchState) -> tuple[Request, RefinedAnswers]:
+        del params, key
+        return ask(state, 1, sampling), state.memory
+
+    def keep(state: SearchState) -> tuple[Paths, Bool[Array, " R"], RefinedAnswers]:
+        memory: RefinedAnswers = state.memory
+        paths, is_new = grow(memory.paths, state.pool, memory.node_of_slot)
+        nodes = jnp.arange(is_new.shape[0], dtype=jnp.int32)
+        # The first answer is no rewrite of the dummy answer.
+        paths = paths.replace(parent=jnp.where(is_new & (state.step == 0), nodes, paths.parent))
+        visits = jnp.where(is_new, 1, memory.visits)
+        rewards = _LEAST + _SPAN * path_scores(paths, _LAST)
+        rewards = jnp.where(rewards >= full_score, _SUPPRESSED, rewards)
+        rewards = jnp.where(nodes == 0, _LEAST, rewards)
+        best = choose(paths.parent, paths.valid, rewards, visits, exploration, max_expand)
+        chosen = (nodes == best) & (answers_left(state) > 0)
+        node_of_slot, _ = pack(chosen, memory.node_of_slot.shape[0])
+        memory = memory.replace(
+            paths=paths, visits=visits + chosen.astype(jnp.int32), node_of_slot=node_of_slot
+        )
+        return kept(state, paths, chosen, memory)
+
+    return Strategy(
+        name="mctsr",
+        plan=plan,
+        sampling=(sampling,),
+        aggregation=_LAST,
+        keep=keep,
+        answer=answer_rule(vote),
+        init_memory=_init_memory,
+        num_steps=lambda num_candidates, max_depth: num_candidates,
+        needs_step_scores=False,
+        rewriting=rewriting,
+    )
+
+
+def choose(
+    parent: Int[Array, " M"],
+    valid: Bool[Array, " M"],
+    rewards: Float[Array, " M"],
+    visits: Int[Array, " M"],
+    exploration: float,
+    max_expand: int,
+) -> Int[Array, ""]:
+    """The node that is rewritten next; ties: the earlier node.
+
+    Args:
+        parent: father of each node, itself without one.
+        valid: nodes of the tree, at least one.
+        rewards: Q of each node.
+        visits: number of rewards of each node, >= 1.
+        exploration: C of UCT.
+        max_expand: children from which on a node may be left out.
+    """
+    children = has_child(parent, valid)
+    num_children = jnp.sum(children, axis=1, dtype=jnp.int32)
+    best_child = jnp.max(jnp.where(children, rewards[None, :], -jnp.inf), axis=1)
+    backed_up = jnp.where(num_children > 0, (rewards + best_child) / 2.0, rewards)
+    is_root = parent == jnp.arange(parent.shape[0], dtype=jnp.int32)
+    of_father = jnp.where(is_root, 0, visits[parent]).astype(jnp.float32)
+    bonus = jnp.sqrt(jnp.log(of_father + 1.0) / (visits.astype(jnp.float32) + 1e-5))
+    mature = (num_children >= max_expand) & (best_child >= rewards)
+    uct = backed_up + exploration * bonus
+    return jnp.argmax(jnp.where(valid & ~mature, uct, -jnp.inf)).astype(jnp.int32)
+
+
+def _init_memory(state: SearchState) -> RefinedAnswers:
+    paths = plant(state)
+    return RefinedAnswers(
+        paths=paths,
+        visits=paths.valid.astype(jnp.int32),
+        node_of_slot=jnp.zeros(state.frontier.valid.shape, jnp.int32),
+    )

@@ -1,0 +1,71 @@
+"""Methods that rewrite answers in a run: on an engine with its cache, and what is refused."""
+
+import types
+
+import pytest
+from toy_bank import toy_bank
+
+import search
+from cats_jax.errors import BadInputError
+from cats_jax.evaluation import evaluate
+from cats_jax.evaluation.cells import grid
+from cats_jax.evaluation.replay import replay
+from cats_jax.evaluation.runners import check_steps
+from cats_jax.models.footprint import MARK_TOKENS, PROMPT_TOKENS
+from cats_jax.models.source import ModelFolders
+from cats_jax.specs.recipe import parse_recipe
+
+
+def _recipe(**changes):
+    content = {
+        "name": "rewrites",
+        "policy": {"path": "weak", "max_step_tokens": 32, "max_answer_tokens": 64},
+        "prms": ["exact"],
+        "calibration": "none",
+        "strategies": ["mctsr"],
+        "num_candidates": [4],
+        "questions": {"world": "validation", "count": 2},
+    }
+    return parse_recipe({**content, **changes})
+
+
+@pytest.mark.slow
+def test_a_run_on_transformers(tmp_path):
+    """The embedded policy reads any text; what it writes after an answer does not matter here."""
+    own = tmp_path / "own.yaml"
+    own.write_text('prompt: "{answer}{critique}{question}"\ncritique: "{question}{answer}"\n')
+    option = {"name": "mctsr", "rewriting": str(own), "label": "refine"}
+    models = ModelFolders()
+    prepared = evaluate.prepare(_recipe(strategies=[option]), models)
+    assert prepared.manifest["formats"]["rewriting refine"].startswith("own: ")
+    run, _ = evaluate.evaluate(prepared, models, tmp_path / "run")
+    assert len(run.rows) == 2
+    for row in run.rows:
+        tree = run.tree(row)
+        assert row.ledger.candidates == 4
+        assert all(node.parent == 0 for node in tree.candidates)
+        # Critiques are among the tokens.
+        rewrites = [node for node in tree.candidates if node.rewrites]
+        answers = sum(node.num_tokens for node in tree.candidates)
+        assert (row.ledger.generated > answers) == bool(rewrites)
+
+
+def test_what_is_refused_before_a_run():
+    with pytest.raises(BadInputError, match="strategy 'mine': rewriting 'nothing' is unknown"):
+        grid(_recipe(strategies=[{"name": "mctsr", "rewriting": "nothing", "label": "mine"}]))
+    with pytest.raises(BadInputError, match="'mctsr' rewrites answers, which a bank has none of"):
+        replay(toy_bank(), search.mctsr(), prm=1, num_candidates=4)
+
+
+def test_the_bounds_of_a_dry_run_hold_answers_and_critiques():
+    recipe = _recipe(max_depth=1, strategies=["mctsr", "ab_mcts_a"])
+    found = evaluate.cost_bounds(recipe, grid(recipe), 1)
+    scored = PROMPT_TOKENS + 4 * 64 + 4 * MARK_TOKENS
+    assert [each[1:] for each in found] == [(1, 4, 8 * 64, scored), (1, 4, 4 * 64, scored)]
+
+
+def test_an_endpoint_that_continues_nothing_can_rewrite():
+    endpoint = types.SimpleNamespace(whole_only="it continues nothing")
+    check_steps(endpoint, _recipe())  # type: ignore[arg-type]
+    with pytest.raises(BadInputError, match=r"beam .* needs single steps: it continues nothing"):
+        check_steps(endpoint, _recipe(strategies=["beam"]))  # type: ignore[arg-type]
