@@ -287,4 +287,5 @@ def _expand(world: tuple[jax.Array, jax.Array], key: jax.Array, request: Request
         log_prob=jnp.zeros((CAPACITY,), jnp.float32),
         num_tokens=jnp.ones((CAPACITY,), jnp.int32),
         embedding=jnp.arange(CAPACITY, dtype=jnp.int32),
+        certainty=jax.random.uniform(jax.random.fold_in(key, 4), (CAPACITY,)),
     )

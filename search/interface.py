@@ -14,6 +14,7 @@ from jaxtyping import Array, Bool, Int
 
 from .aggregation import AGGREGATIONS, Aggregation
 from .answers import AnswerRule, answer_best
+from .certainty import Certainty
 from .types import Paths, Plan, Request, SearchState
 
 
@@ -138,11 +139,13 @@ class Strategy:
             the paths of a smaller N are among those of a larger one, whatever the PRM.
         ignores_num_candidates: one deterministic path; neither N nor the seed changes it.
         weights_paths: the answer depends on `Paths.weight`, on how often a finished path occurs in
-            the state, or on step scores that `keep` has changed. Stored trees hold none of these,
-            so that a search cannot be answered again from them.
+            the state, on the certainty of paths, or on step scores that `keep` has changed. Stored
+            trees hold none of these, so that a search cannot be answered again from them.
         needs_calibration: the method reads `state.context.calibration`.
         needs_log_probs: the method reads `Paths.log_prob`; a search with a policy that does not
             report log-probabilities then fails with this reason.
+        certainty: what the method reads as `Paths.certainty`. A policy that does not report it is
+            refused before the search. None: nothing, and paths have no certainty.
         config: settings of the method, for callers; the core does not read them.
     """
 
@@ -168,6 +171,7 @@ class Strategy:
     weights_paths: bool = False
     needs_calibration: bool = False
     needs_log_probs: bool = False
+    certainty: Certainty | None = None
     config: Any = None
 
     def __post_init__(self) -> None:

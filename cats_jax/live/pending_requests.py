@@ -65,6 +65,7 @@ def pending_requests(slot: Slot, request: search.Request) -> Iterator[PendingReq
             top_p=float(request.top_p[at]),
             top_k=int(request.top_k[at]),
             to_end=bool(request.to_end[at]),
+            certainty=None if slot.certainty is None else slot.certainty.token,
         )
         yield PendingRequest(
             slot=slot,
