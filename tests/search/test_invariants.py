@@ -307,6 +307,20 @@ def test_particle_gibbs_keeps_one_particle_from_iteration_to_iteration():
         assert final.finished.depth[0] == 5
 
 
+def test_rounds_of_sequential_halving_cost_the_same():
+    """80 candidates in 4 rounds: 16 paths for one step, 8 for two, then 4 for five and more."""
+    for seed in range(5):
+        case = Case(num_candidates=16, p_done=0.0, p_invalid=0.0, seed=seed)
+        final, records = run("sequential_halving", case)
+        assert records.output.num_samples.sum(axis=1).tolist() == [16, 8, 8, 4, 4]
+        assert final.finished.valid.sum() == 4
+        means = final.finished.step_scores.mean(axis=1)
+        answered = [row for row in range(4) if final.finished.answer[row] >= 0]
+        row = int(answer_of("sequential_halving")(final))
+        assert row in answered
+        assert means[row] == max(means[row] for row in answered)
+
+
 def test_early_stopping_stops_at_the_first_window_that_agrees():
     stopped, not_for_silence = 0, 0
     for seed in range(40):

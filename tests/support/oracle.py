@@ -1297,7 +1297,6 @@ EMPTY = {
     "answer": -1,
     "text": -1,
     "weight": 0.0,
-    "certainty": 0.0,
 }
 
 

@@ -759,14 +759,14 @@ def _assert_paths(
 ) -> None:
     capacity, depth_capacity = actual.step_scores.shape
     columns = oracle.padded(expected, capacity, depth_capacity)
-    certainty = columns.pop("certainty")
-    if actual.certainty is not None:
-        assert_equal(f"{name}.certainty", actual.certainty, certainty)
     assert columns.keys() | {"embedding", "certainty"} == actual.__dataclass_fields__.keys()
     for field, column in columns.items():
         assert_equal(f"{name}.{field}", getattr(actual, field), column)
     filled = list(expected) + [None] * (capacity - len(expected))
     ids = [0 if path is None else path["embedding"]["id"] for path in filled]
+    if actual.certainty is not None:
+        certainty = [0.0 if path is None else path["certainty"] for path in filled]
+        assert_equal(f"{name}.certainty", actual.certainty, certainty)
     latents = [(0.0, 0.0) if path is None else path["embedding"]["latent"] for path in filled]
     assert_equal(f"{name}.embedding.id", actual.embedding["id"], ids)
     assert_equal(f"{name}.embedding.latent", actual.embedding["latent"], latents)
