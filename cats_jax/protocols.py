@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol, get_args, runtime_checkable
 
 from .errors import ScorerContractError
 
@@ -78,6 +78,20 @@ Finish = Literal["step", "end", "length", "context"]
 """
 
 
+TokenCertainty = Literal["top", "all"]
+"""What a token's certainty is, a number >= 0 of the distribution that the token was sampled from.
+
+The distribution is that at temperature 1, without truncation. "top": minus the mean log-probability
+of the `TOP_TOKENS` most likely tokens. "all": -1/V sum_j log(V p_j) over all V tokens.
+"""
+
+TOKEN_CERTAINTIES: tuple[TokenCertainty, ...] = get_args(TokenCertainty)
+"""The kinds."""
+
+TOP_TOKENS = 20
+"""Number of tokens in the certainty "top"; all of them where a vocabulary has fewer."""
+
+
 @dataclass(frozen=True, slots=True)
 class StepRequest:
     """Sample `len(seeds)` continuations of one path.
@@ -92,6 +106,8 @@ class StepRequest:
         to_end: sample the rest of the answer as one step, without stopping at step separators.
         rewrites: `path` is a finished answer: sample another whole answer in its place. Only
             `live.rewriter.Rewriter` gets such requests; it turns them into requests without a path.
+        certainty: kind of token certainty that the samples must report, the same in all requests of
+            a call; None for no certainty.
     """
 
     question: Question
@@ -102,6 +118,7 @@ class StepRequest:
     top_k: int
     to_end: bool
     rewrites: bool = False
+    certainty: TokenCertainty | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,11 +131,13 @@ class StepSample:
             A request with `to_end` never finishes with "step".
         log_prob: summed log-probability of the step's tokens under the policy at temperature 1,
             untruncated, in nats, finite and <= 0; None if the policy was told to leave it out.
+        certainties: certainty of each token, finite; None if the request did not ask for it.
     """
 
     step: Step
     finish: Finish
     log_prob: float | None
+    certainties: tuple[float, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +261,9 @@ class StepGenerator(Protocol):
     A policy may have an attribute `concurrent`. If it is true, several threads may call the policy
     at a time: a `Searcher` then makes a call for each question, and a question continues when its
     own samples have arrived. If an attribute `reads_system` is true, the policy reads the system
-    message of a question; other policies do not get questions with one.
+    message of a question; other policies do not get questions with one. An attribute `certainties`
+    holds the kinds of token certainty that the policy can report; without it there is none, and
+    strategies that read one are refused.
 
     Attributes:
         num_parameters: number of the model's parameters, for the ledger's FLOP estimate.

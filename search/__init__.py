@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 from . import aggregation as aggregation
 from . import allocation as allocation
 from . import calibration as calibration
+from . import certainty as certainty
 from . import children as children
 from . import costs as costs
 from . import ranking as ranking
@@ -28,6 +29,7 @@ from .answers import answer_best as answer_best
 from .answers import answer_majority as answer_majority
 from .answers import answer_rule as answer_rule
 from .answers import answer_weighted as answer_weighted
+from .certainty import Certainty as Certainty
 from .check_expand import check_expand_fn as check_expand_fn
 from .check_strategy import check_strategy as check_strategy
 from .children import children_of as children_of
@@ -86,6 +88,9 @@ from .strategy.cats.types import Action as Action
 from .strategy.cats.types import Decision as Decision
 from .strategy.cats.types import Observation as Observation
 from .strategy.cats.types import Transition as Transition
+from .strategy.certainty_votes import deepconf as deepconf
+from .strategy.certainty_votes import self_certainty as self_certainty
+from .strategy.deepconf_online import deepconf_online as deepconf_online
 from .strategy.dvts import dvts as dvts
 from .strategy.early_stopping_consistency import (
     early_stopping_consistency as early_stopping_consistency,
@@ -104,6 +109,7 @@ from .strategy.path_by_path import adaptive_consistency as adaptive_consistency
 from .strategy.path_by_path import sequential_best_of_n as sequential_best_of_n
 from .strategy.proportional_resampling import proportional_resampling as proportional_resampling
 from .strategy.rebase import rebase as rebase
+from .strategy.sequential_halving import sequential_halving as sequential_halving
 from .strategy.speculative_rejection import speculative_rejection as speculative_rejection
 from .strategy.step_level_beam import step_level_beam as step_level_beam
 from .strategy.vg_search import vg_search as vg_search
@@ -136,8 +142,12 @@ strategies: _Mapping[str, Strategy] = _NamedStrategies(
         "mctsr": mctsr(),
         "ab_mcts_a": ab_mcts_a(),
         "speculative_rejection": speculative_rejection(),
+        "sequential_halving": sequential_halving(),
         "adaptive_consistency": adaptive_consistency(),
         "early_stopping_consistency": early_stopping_consistency(),
+        "self_certainty": self_certainty(),
+        "deepconf": deepconf(),
+        "deepconf_online": deepconf_online(),
         "sequential_best_of_n": sequential_best_of_n(),
         "cats_random": cats(random_policy),
         "cats_constant": cats(constant_policy),

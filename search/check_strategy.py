@@ -305,4 +305,5 @@ def _expand(world: tuple[jax.Array, jax.Array], key: jax.Array, request: Request
         log_prob=jnp.zeros((CAPACITY,), jnp.float32),
         num_tokens=jnp.ones((CAPACITY,), jnp.int32),
         embedding=jnp.where(valid & done, -1, 1) * jnp.arange(1, CAPACITY + 1, dtype=jnp.int32),
+        certainty=jax.random.uniform(jax.random.fold_in(key, 4), (CAPACITY,)),
     )

@@ -60,6 +60,7 @@ def padded_expansion(
     text: Any = None,
     log_prob: Any = 0.0,
     num_tokens: Any = 1,
+    certainty: Any = None,
 ) -> Expansion:
     """An expansion of C children, from lists or NumPy arrays on the host; padding follows.
 
@@ -69,6 +70,7 @@ def padded_expansion(
         embedding: pytree of arrays [C, ...].
         score, done, answer, valid, text, log_prob, num_tokens: fields of `Expansion`, each [C] or
             one value for all children. By default no two texts are equal.
+        certainty: the same, for strategies that read it; None for others.
 
     Raises:
         ValueError: more children than rows, parents that do not ascend, or a field of another
@@ -106,4 +108,5 @@ def padded_expansion(
         log_prob=column("log_prob", log_prob, np.float32),
         num_tokens=column("num_tokens", num_tokens, np.int32),
         embedding=jax.tree.map(padded, embedding),
+        certainty=None if certainty is None else column("certainty", certainty, np.float32),
     )

@@ -14,6 +14,7 @@ from jaxtyping import Array, Bool, Int
 
 from .aggregation import AGGREGATIONS, Aggregation
 from .answers import AnswerRule, answer_best
+from .certainty import Certainty
 from .types import Paths, Plan, Request, SearchState
 
 
@@ -138,8 +139,8 @@ class Strategy:
             the paths of a smaller N are among those of a larger one, whatever the PRM.
         ignores_num_candidates: one deterministic path; neither N nor the seed changes it.
         weights_paths: the answer depends on `Paths.weight`, on how often a finished path occurs in
-            the state, or on step scores that `keep` has changed. Stored trees hold none of these,
-            so that a search cannot be answered again from them.
+            the state, on the certainty of paths, or on step scores that `keep` has changed. Stored
+            trees hold none of these, so that a search cannot be answered again from them.
         needs_calibration: the method reads `state.context.calibration`.
         needs_log_probs: the method reads `Paths.log_prob`; a search with a policy that does not
             report log-probabilities then fails with this reason.
@@ -149,6 +150,8 @@ class Strategy:
             a rewrite: a whole answer that begins anew. Its request must have `to_end`. None: the
             method samples no children of finished paths. A simulator and a step bank have no
             rewrites.
+        certainty: what the method reads as `Paths.certainty`. A policy that does not report it is
+            refused before the search. None: nothing, and paths have no certainty.
         config: settings of the method, for callers; the core does not read them.
     """
 
@@ -175,6 +178,7 @@ class Strategy:
     needs_calibration: bool = False
     needs_log_probs: bool = False
     rewriting: str | None = None
+    certainty: Certainty | None = None
     config: Any = None
 
     def __post_init__(self) -> None:

@@ -99,6 +99,8 @@ def check_expansion_shapes(expansion: Expansion, embedding: Any, num_rows: int) 
     """
     _check_fields("expansion", expansion, EXPANSION_DTYPES, num_rows)
     _check_embedding("expansion", expansion.embedding, embedding, num_rows)
+    if expansion.certainty is not None:
+        _check_fields("expansion", expansion, {"certainty": jnp.float32}, num_rows)
 
 
 def _check_embedding(name: str, embedding: Any, parents: Any, num_rows: int) -> None:

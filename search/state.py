@@ -78,7 +78,8 @@ def init(
     if budget is None:
         budget = num_candidates * max_depth
 
-    empty_frontier = empty_paths(frontier_capacity, depth_capacity, root)
+    certain = strategy.certainty is not None
+    empty_frontier = empty_paths(frontier_capacity, depth_capacity, root, certain=certain)
     frontier = empty_frontier.replace(
         valid=empty_frontier.valid.at[0].set(True),
         weight=empty_frontier.weight.at[0].set(1.0),
@@ -88,7 +89,7 @@ def init(
     )
     state = SearchState(
         frontier=frontier,
-        pool=empty_paths(capacity, depth_capacity, root),
+        pool=empty_paths(capacity, depth_capacity, root, certain=certain),
         finished=empty_frontier,
         num_candidates=_int32(num_candidates),
         width=_int32(width),
@@ -130,8 +131,11 @@ def count(paths: Paths) -> Int[Array, ""]:
     return jnp.sum(paths.valid, dtype=jnp.int32)
 
 
-def empty_paths(capacity: int, depth_capacity: int, root: Any) -> Paths:
-    """Padding: `capacity` rows that are not valid. `root` gives the embedding's structure."""
+def empty_paths(capacity: int, depth_capacity: int, root: Any, *, certain: bool = False) -> Paths:
+    """Padding: `capacity` rows that are not valid.
+
+    `root` gives the embedding's structure; `certain` says whether paths have a certainty.
+    """
     return Paths(
         valid=jnp.zeros((capacity,), bool),
         done=jnp.zeros((capacity,), bool),
@@ -148,6 +152,7 @@ def empty_paths(capacity: int, depth_capacity: int, root: Any) -> Paths:
         embedding=jax.tree.map(
             lambda leaf: jnp.zeros((capacity, *jnp.shape(leaf)), jnp.asarray(leaf).dtype), root
         ),
+        certainty=jnp.zeros((capacity,), jnp.float32) if certain else None,
     )
 
 

@@ -104,9 +104,17 @@ def commit(
 
     Raises:
         AssertionError: a field of the expansion has a wrong shape or dtype, or it has more rows
-            than the pool; or the strategy changes its memory's structure.
+            than the pool; or the strategy changes its memory's structure, or reads a certainty
+            that the expansion does not have.
     """
     check_expansion_shapes(expansion, state.frontier.embedding, expansion.valid.shape[0])
+    if strategy.certainty is None:
+        expansion = expansion.replace(certainty=None)
+    elif expansion.certainty is None:
+        raise AssertionError(
+            f"strategy {strategy.name!r} reads the certainty of paths, which this expand function "
+            "does not report: set Expansion.certainty, or take another strategy"
+        )
     chex.assert_axis_dimension_lteq(
         expansion.valid, 0, state.pool.valid.shape[0], custom_message="rows of the expansion"
     )
@@ -191,6 +199,7 @@ def _append_children(
         text=child.text,
         weight=frontier.weight[parent],
         embedding=child.embedding,
+        certainty=child.certainty,
     )
     return where_rows(is_child, children, pool)
 
@@ -226,4 +235,4 @@ def _end_step(state: SearchState, strategy: Strategy) -> tuple[SearchState, Int[
 def _blank_like(paths: Paths) -> Paths:
     capacity, depth_capacity = paths.step_scores.shape
     root = jax.tree.map(lambda leaf: leaf[0], paths.embedding)
-    return empty_paths(capacity, depth_capacity, root)
+    return empty_paths(capacity, depth_capacity, root, certain=paths.certainty is not None)

@@ -58,6 +58,7 @@ class Paths(struct.PyTreeNode):
     text: jax.Array  # i32[N]; equal for equal step texts under one parent
     weight: jax.Array  # f32[N]; 1 unless a strategy sets another
     embedding: Any  # E[N, ...]; a candidate's id on the host, a latent in the simulator
+    certainty: Any = None  # f32[N]; of the whole path; None unless the strategy reads it
 
 
 class SearchState(struct.PyTreeNode):
@@ -110,6 +111,7 @@ class Expansion(struct.PyTreeNode):
     log_prob: jax.Array  # f32[N]
     num_tokens: jax.Array  # i32[N]
     embedding: Any  # E[N, ...]
+    certainty: Any = None  # f32[N]; of the child's whole path, see `Strategy.certainty`; or None
 
 
 class Plan(struct.PyTreeNode):

@@ -11,7 +11,7 @@ import search
 
 from ..controllers.strategies import build_strategy
 from ..errors import BadInputError
-from ..live.arguments import check_outcome_model, check_width
+from ..live.arguments import check_outcome_model, check_width, missing_certainty
 from ..models.source import is_outcome_model
 from ..runs.folder import row_key
 from ..specs.calibrations import IDENTITY, CalibrationValues, calibration_of
@@ -65,7 +65,8 @@ class Cell:
         strategy = self.strategy
         if not strategy.keeps_all_paths or strategy.width(256) != 256:
             return None
-        return f"seed {self.seed}, {strategy.sampling}"
+        certainty = strategy.certainty and strategy.certainty.token
+        return f"seed {self.seed}, {strategy.sampling}, {certainty}"
 
     def key(self, question_id: str) -> str:
         """Key of the result row of a question in this cell."""
@@ -105,6 +106,7 @@ def grid(recipe: Recipe) -> tuple[Cell, ...]:
                 with naming(f"strategy {spec.label!r}"):
                     load_rewriting(strategy.rewriting)
             check_log_probs(f"strategy {spec.label!r}", strategy, calibration, recipe.policy)
+            _check_certainty(spec.label, strategy, recipe.policy)
             _check_confidence(prm, recipe.policy)
             once = strategy.ignores_num_candidates
             values = (1,) if once else recipe.num_candidates
@@ -193,6 +195,14 @@ def check_log_probs(
     by_likelihood = strategy.calibrated and search.Calibration(*calibration).likelihood != 0.0
     if missing and (strategy.needs_log_probs or by_likelihood):
         raise BadInputError(f"{name} reads the policy's log-probabilities, {missing}")
+
+
+def _check_certainty(label: str, strategy: search.Strategy, policy: PolicySpec) -> None:
+    """Raise BadInputError if a search reads a certainty that its policy can't report."""
+    wanted = None if strategy.certainty is None else strategy.certainty.token
+    reported = policy.certainties
+    if wanted is not None and reported is not None and wanted not in reported:
+        raise BadInputError(missing_certainty(label, wanted, reported))
 
 
 def _missing_log_probs(policy: PolicySpec, way_out: str) -> str | None:

@@ -344,7 +344,8 @@ def replayed(evaluation: Evaluation, folder: pathlib.Path) -> tuple[Evaluation, 
     """An evaluation on a step bank of its models, and the runner that replays it.
 
     Raises:
-        BadInputError: the bank is of other models, or the recipe has limits that a replay lacks.
+        BadInputError: the bank is of other models, or the recipe has limits that a replay lacks,
+            or a strategy that reads the certainty of paths.
     """
     recipe, models = evaluation.recipe, evaluation.manifest["models"]
     recorded = {name: models[name] for name in models if not name.startswith("controller ")}
@@ -359,6 +360,12 @@ def replayed(evaluation: Evaluation, folder: pathlib.Path) -> tuple[Evaluation, 
             f"max_depth={recipe.max_depth}: step bank {str(folder)!r} was collected with {depth}, "
             "which is what a replay has"
         )
+    for cell in evaluation.cells:
+        if cell.strategy.certainty is not None:
+            raise BadInputError(
+                f"strategy {cell.spec.label!r} reads the certainty of paths, which no step bank "
+                "has: leave --bank out, or take another strategy"
+            )
     models = {**models, "bank": {name: bank.manifest[name] for name in ("config", "world")}}
     evaluation = dataclasses.replace(evaluation, manifest={**evaluation.manifest, "models": models})
     return evaluation, ReplayRunner(bank)

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..live.calls import generate, is_concurrent, reads_finished_only, score
+from ..live.calls import certainties_of, generate, is_concurrent, reads_finished_only, score
 from ..live.results import SearchResult
 from ..live.tree import why_invalid
 from ..live.whole_answers import AnswerSource, whole_scores
@@ -193,6 +193,7 @@ class RememberingGenerator:
         self._parts = parts
         self._scored: set[str] = set()
         self.concurrent = is_concurrent(policy)
+        self.certainties = certainties_of(policy)
         self.name = policy.name
         self.num_parameters = policy.num_parameters
 

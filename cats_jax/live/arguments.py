@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import inspect
 import math
+from collections.abc import Collection
 from typing import Any
 
 import search
 
 from ..errors import BadInputError
 from ..protocols import Question, StepGenerator, StepScorer
+from .calls import certainties_of
 from .method import SearchMethod
 
 
@@ -58,6 +60,27 @@ def check_width(strategy: search.Strategy, label: str, num_candidates: int) -> N
             f"strategy {label!r}: K={width} paths kept, but N={num_candidates} "
             "candidates a step: K must be at most N; lower the width or raise N"
         )
+
+
+def check_certainty(strategy: search.Strategy, label: str, policy: StepGenerator) -> None:
+    """Raise BadInputError if a strategy reads a certainty that a policy can't report."""
+    reported = certainties_of(policy)
+    if strategy.certainty is not None and strategy.certainty.token not in reported:
+        raise BadInputError(missing_certainty(label, strategy.certainty.token, reported))
+
+
+def missing_certainty(label: str, wanted: str, reported: Collection[str]) -> str:
+    """The message for a strategy that reads a token certainty which its policy can't report."""
+    what = {
+        "top": "the 20 most likely tokens' log-probabilities",
+        "all": "the log-probabilities of the whole vocabulary",
+    }
+    others = " or ".join(what[kind] for kind in sorted(reported))
+    return (
+        f"strategy {label!r} reads {what[wanted]}, which the policy does not report"
+        f"{f', but only {others}' if others else ''}: take backend: hf, or another strategy, such "
+        "as majority"
+    )
 
 
 def check_outcome_model(strategy: search.Strategy, label: str, model: str) -> None:

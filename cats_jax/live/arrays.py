@@ -40,5 +40,6 @@ def blank_expansion(slots: int, capacity: int) -> dict[str, Any]:
         "text": np.full(shape, -1, np.int32),
         "log_prob": np.zeros(shape, np.float32),
         "num_tokens": np.zeros(shape, np.int32),
+        "certainty": np.zeros(shape, np.float32),
         "embedding": np.zeros(shape, np.int32),
     }

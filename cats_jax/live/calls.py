@@ -38,6 +38,11 @@ def reads_finished_only(scorer: StepScorer) -> bool:
     return bool(getattr(scorer, "finished_only", False))
 
 
+def certainties_of(policy: StepGenerator) -> frozenset[str]:
+    """The kinds of token certainty that a policy can report: its attribute `certainties`."""
+    return frozenset(getattr(policy, "certainties", ()))
+
+
 def note_of(scorer: StepScorer | None) -> str | None:
     """A PRM's message for the end of a run, in one line: its attribute `note`, or None."""
     return getattr(scorer, "note", None)

@@ -258,10 +258,17 @@ def _fault_of_sample(sample: Any, request: StepRequest) -> str | None:
     if not all(map(_is_count_type, set(map(type, ids)))) or min(ids) < 0:
         wrong = next(each for each in ids if not _is_count_type(type(each)) or each < 0)
         return f"token id {wrong!r}: token_ids must be integers >= 0"
-    if log_prob is None:
-        return None
-    if not _is_number(log_prob) or not -math.inf < log_prob <= _ROUNDING:
+    if log_prob is not None and (not _is_number(log_prob) or not -math.inf < log_prob <= _ROUNDING):
         return f"log-probability {log_prob!r}: it must be finite and at most 0, or None"
+    return None if request.certainty is None else _fault_of_certainties(sample)
+
+
+def _fault_of_certainties(sample: StepSample) -> str | None:
+    found, tokens = sample.certainties, len(sample.step.token_ids)
+    if not isinstance(found, tuple) or len(found) != tokens:
+        return f"{_size(found, 'certainties')} for {tokens} tokens: return one per token"
+    if not all(_is_number(each) and math.isfinite(each) for each in found):
+        return "a certainty is not a finite number"
     return None
 
 

@@ -125,7 +125,8 @@ class SearchBatch:
                 job = self._waiting.popleft()
                 tree = SearchTree(job.question, self._judge)
                 reads_log_probs = self._settings.reads_log_probs(job.inputs)
-                self._slots[index] = Slot(index, job, tree, reads_log_probs)
+                certainty = self._settings.strategy.certainty
+                self._slots[index] = Slot(index, job, tree, reads_log_probs, certainty)
                 opened[index] = job.inputs
         self._states.open(opened)
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..protocols import Generation
+from .path_certainty import path_certainty
 from .pending_requests import PendingRequest
 from .results import Candidate
 from .slots import Slot
@@ -81,6 +82,9 @@ class NewCandidates:
             arrays["text"][at] = slot.tree.text_class(candidate.text)
             # A strategy that reads a missing value must not take it for a probability of 1.
             arrays["log_prob"][at] = np.nan if candidate.log_prob is None else candidate.log_prob
+            if slot.certainty is not None:
+                tokens = slot.tree.token_certainties(candidate.id)
+                arrays["certainty"][at] = path_certainty(tokens, slot.certainty)
             arrays["embedding"][at] = candidate.id
 
 

@@ -66,6 +66,7 @@ def pending_requests(slot: Slot, request: search.Request) -> Iterator[PendingReq
             top_k=int(request.top_k[at]),
             to_end=bool(request.to_end[at]),
             rewrites=slot.tree.is_finished(parent),
+            certainty=None if slot.certainty is None else slot.certainty.token,
         )
         yield PendingRequest(
             slot=slot,

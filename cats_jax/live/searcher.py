@@ -24,6 +24,7 @@ from ..specs.rewriting import load_rewriting
 from .arguments import (
     as_method,
     check_calibration,
+    check_certainty,
     check_judge,
     check_outcome_model,
     check_policy,
@@ -112,8 +113,9 @@ class Searcher:
 
         Raises:
             BadInputError: a setting breaks its rule, or an object can't be used in a search. Also,
-                the strategy reads a calibration that is missing, or it reads scores of unfinished
-                paths and the scorer is an outcome model.
+                the strategy reads a calibration that is missing, or a certainty that the policy
+                does not report; or it reads scores of unfinished paths and the scorer is an outcome
+                model.
 
         Warns:
             UserWarning: a controller was not trained with these models.
@@ -137,6 +139,7 @@ class Searcher:
             if not isinstance(value, Real) or not 0.0 <= value < math.inf:
                 raise BadInputError(f"{name}={value!r}: must be a number >= 0")
         check_width(strategy, strategy.name, num_candidates)
+        check_certainty(strategy, strategy.name, policy)
         if budget is not None and (not isinstance(budget, Integral) or budget < 1):
             raise BadInputError(
                 f"budget={budget!r}: must be an integer of at least 1, or None for N * max_depth"

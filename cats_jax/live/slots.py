@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+import search
+
 from ..protocols import StepSample
 from .arrays import of_slot
 from .decisions import decision_rows
@@ -23,6 +25,7 @@ class Slot:
         job: the question, with its own values.
         tree: its search tree.
         reads_log_probs: whether its search reads log-probabilities of the policy.
+        certainty: certainty of paths that its search reads, or None.
         records: what the recorder returned for each tick.
         step, phase: completed reasoning steps, and ticks within the one in progress.
         used: rows of the step's pool in use.
@@ -37,6 +40,7 @@ class Slot:
     job: Job
     tree: SearchTree
     reads_log_probs: bool
+    certainty: search.Certainty | None = None
     records: list[Any] = field(default_factory=list)
     step: int = 0
     phase: int = 0

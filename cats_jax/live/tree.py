@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+import numpy as np
+
 from ..protocols import AnswerJudge, Path, Question, Step, StepSample, confidence
 from .ledger import Ledger
 from .results import PRM_CONTEXT, ROOT, Candidate, DecisionRow
@@ -28,6 +30,7 @@ class SearchTree:
         self._paths: dict[int, Path] = {ROOT: ()}
         # Path and answer of each distinct continuation of a node: samples are often equal.
         self._continued: dict[tuple[int, int, str], tuple[StepSample, Path, str | None, bool]] = {}
+        self._certainties: dict[int, np.ndarray] = {}  # of the tokens of each candidate
         self._text_class: dict[str, int] = {}
         self._answers = AnswerClasses(judge)
 
@@ -55,6 +58,8 @@ class SearchTree:
             rewrites=rewrites,
         )
         self.candidates.append(candidate)
+        if sample.certainties is not None:
+            self._certainties[candidate.id] = np.asarray(sample.certainties, np.float32)
         if candidate.invalid is None:
             path, candidate.answer, candidate.done = self._continue(parent, sample)
             self._paths[candidate.id] = path
@@ -74,6 +79,10 @@ class SearchTree:
         path = self._paths.get(node)
         # A strategy with a memory may return to a path that was forgotten.
         return self._rebuild(node) if path is None else path
+
+    def token_certainties(self, node: int) -> np.ndarray:
+        """Certainties of the tokens from the question to a candidate, f32[tokens]."""
+        return np.concatenate([self._certainties[each] for each in self.nodes(node)])
 
     def nodes(self, node: int) -> list[int]:
         """Candidate ids from the first step to `node`."""

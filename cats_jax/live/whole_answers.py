@@ -34,6 +34,7 @@ from ..protocols import (
     total_usage,
 )
 from .calls import (
+    certainties_of,
     generate,
     generate_answers,
     is_concurrent,
@@ -89,6 +90,7 @@ class WholeAnswers:
         self._policy = policy
         self._max_depth = max_depth
         self.concurrent = is_concurrent(policy)
+        self.certainties = certainties_of(policy)
         self.name = policy.name
         self.num_parameters = policy.num_parameters
         # Rests of sampled answers that are not requested yet: question -> path -> rests.

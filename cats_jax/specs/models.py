@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from ..errors import BadInputError
+from ..protocols import TOKEN_CERTAINTIES
 from .functions import CHAT, SHIPPED, is_function_name
 
 HF_KEYS = ("batch_tokens", "kv_cache_gib", "num_threads", "adapter", "head")
@@ -226,6 +227,15 @@ class PolicySpec(ModelSpec):
             raise BadInputError(f"policy: seed_per={self.seed_per!r}: must be sample or request")
         if self.log_probs is not None and not isinstance(self.log_probs, bool):
             raise BadInputError(f"policy: log_probs={self.log_probs!r}: must be true or false")
+
+    @property
+    def certainties(self) -> tuple[str, ...] | None:
+        """Kinds of token certainty that the engine reports; None if that is not known yet."""
+        if self.chat or self.log_probs is False:
+            return ()
+        if is_function_name(self.path) or self.backend == "auto":
+            return None
+        return {"hf": TOKEN_CERTAINTIES, "vllm": ("top",)}.get(_kind(self.backend), ())
 
     @property
     def name(self) -> str:

@@ -97,6 +97,7 @@ def expand(
     kind = 2 * jnp.where(right, 0, jnp.where(node.right, 1, off_path)) + done.astype(jnp.int32)
     y = _latent_scores(params.scores, node, kind, normal(seed, 2))
     tokens = jnp.maximum(jnp.floor(node.num_tokens + uniform(seed, 3)), 1.0).astype(jnp.int32)
+    log_prob = _log_probs(node, consistent, text)
     return Expansion(
         valid=valid,
         parent=jnp.where(granted, parent, 0),
@@ -104,7 +105,7 @@ def expand(
         done=valid & done,
         answer=jnp.where(valid & done, answer, -1),
         text=jnp.where(valid, text, -1),
-        log_prob=jnp.where(valid, _log_probs(node, consistent, text), 0.0),
+        log_prob=jnp.where(valid, log_prob, 0.0),
         num_tokens=jnp.where(valid, tokens, 0),
         embedding=Latent(
             seed=jnp.where(valid, seed, jnp.uint32(0)),
@@ -112,6 +113,8 @@ def expand(
             right=valid & right,
             score=jnp.where(valid, y, 0.0),
         ),
+        # The simulator has no tokens. The newest step's likelihood stands in for the path's.
+        certainty=jnp.where(valid, jnp.exp(log_prob / tokens.astype(jnp.float32)), 0.0),
     )
 
 

@@ -48,6 +48,9 @@ _HOPELESS = 0.01
 _SLACK = 0.01
 """A solution can end the search although its value is lower than the greedy one's by up to this."""
 
+_MOST_NODES = 1 << 14
+"""Largest number of nodes of a tree. Every search of a batch has room for all nodes of its tree."""
+
 
 @functools.cache
 def litesearch(
@@ -65,7 +68,8 @@ def litesearch(
 
     Args:
         expected: epsilon, the wanted probability that a child of a node is right, in (0, 1).
-        max_budget: largest number of children of a node, at least 1; N if that is less.
+        max_budget: largest number of children of a node, at least 1; N if that is less. The product
+            of `limit` and `max_budget` is at most 16384.
         min_value: value that a solution must exceed to end the search, >= 0; at 1 or more, no
             solution exceeds it.
         end_leaf_num: number of solutions, without the greedy one, that ends the search, at least 1.
@@ -84,6 +88,11 @@ def litesearch(
     check_count("max_budget", max_budget, 1)
     check_count("end_leaf_num", end_leaf_num, 1)
     check_count("limit", limit, 1)
+    if limit * max_budget > _MOST_NODES:
+        raise ValueError(
+            f"limit * max_budget = {limit} * {max_budget} nodes, of which a search holds at most "
+            f"{_MOST_NODES}: lower limit or max_budget"
+        )
     aggregated, greedy = aggregation(path_score), Sampling(temperature=0.0)
 
     def base(state: SearchState) -> tuple[Request, OpenNodes]:

@@ -93,6 +93,22 @@ class Rejection(struct.PyTreeNode):
     ranked: jax.Array  # bool[S]; finished paths that still take part in rejections
 
 
+class Warmup(struct.PyTreeNode):
+    """The memory of DeepConf online."""
+
+    root: Paths  # [1]; the question
+    bar: jax.Array  # f32[]; least confidence of a path that is good enough; 0 in the warm-up
+    is_over: jax.Array  # bool[]; the warm-up has ended
+    length: jax.Array  # i32[S]; tokens of each frontier slot's path
+
+
+class Halving(struct.PyTreeNode):
+    """The memory of sequential halving."""
+
+    is_arm: jax.Array  # bool[S]; finished paths that no round has dropped
+    steps_left: jax.Array  # i32[]; of the round
+
+
 class Iterations(struct.PyTreeNode):
     """The memory of particle Gibbs: the newest resampling, and the reference particle.
 

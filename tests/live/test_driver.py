@@ -17,7 +17,7 @@ from letters import QUESTIONS, HashScorer, LetterPolicy, run, signature
 import search
 from cats_jax.controllers.strategies import build_strategy
 from cats_jax.errors import BadInputError
-from cats_jax.live import ticks
+from cats_jax.live import new_candidates, ticks
 from cats_jax.live.searcher import Searcher
 from cats_jax.live.seeds import stable_seed
 from cats_jax.protocols import Generation, Question, Scoring, Step, StepSample, TokenUsage
@@ -537,9 +537,13 @@ def test_an_error_in_the_policy_stops_the_run():
 
 
 class Replay:
-    """Policy and PRM that hand back the recorded expansions of one simulated search."""
+    """Policy and PRM that hand back the recorded expansions of one simulated search.
+
+    All tokens of a step have the certainty that the simulator gives its path.
+    """
 
     name = "replay"
+    certainties = ("top",)
     num_parameters = 1
     sparsity_total = 0.0
     sparsity_last_layer = 0.0
@@ -569,7 +573,9 @@ class Replay:
         if tick.answer[row] >= 0:
             step = dataclasses.replace(step, text=f"{step.text} \\boxed{{{tick.answer[row]}}}")
         finish = "end" if tick.done[row] else "step"
-        return StepSample(step, finish if tick.valid[row] else "context", float(tick.log_prob[row]))
+        finish = finish if tick.valid[row] else "context"
+        certainties = (float(tick.certainty[row]),) * len(step.token_ids)
+        return StepSample(step, finish, float(tick.log_prob[row]), certainties)
 
     def score(self, questions, paths) -> Scoring:
         assert len(paths) == len(self._scores)
@@ -591,6 +597,8 @@ class Replay:
         "mcts",
         "litesearch",
         "speculative_rejection",
+        "sequential_halving",
+        "deepconf_online",
         "cats_random",
         "sequential_best_of_n",
     ],
@@ -599,6 +607,11 @@ def test_driver_and_rollout_give_identical_states(name, monkeypatch):
     """The same plan and commit around a bridge and in one scan, field by field, every tick."""
     # Every phase on its own, as in the graph.
     strategy = dataclasses.replace(search.strategies[name], quiet_ends_step=False)
+    if name == "deepconf_online":
+        strategy = search.deepconf_online(
+            warmup_traces=4, confidence_percentile=50.0, window_size=8
+        )
+        monkeypatch.setattr(new_candidates, "path_certainty", lambda tokens, _: tokens[-1])
     params = simulation.toy_params(num_steps=(4,), invalid=0.1, lucky=0.2, max_depth=5)
     task = simulation.question(params, jax.random.key(5), 0, 0)
     expand = simulation.simulator(16)
@@ -650,6 +663,8 @@ def _assert_same(host, graph, strategy):
 
     def comparable(state):
         blank = {"text": 0, "answer": 0, "embedding": 0}
+        if not strategy.uses_scores:  # the simulator scores all the same
+            blank["step_scores"] = 0
         parts = {
             part: getattr(state, part).replace(**blank) for part in ("frontier", "pool", "finished")
         }

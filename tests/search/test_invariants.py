@@ -181,6 +181,7 @@ def test_ticks_after_the_end_change_nothing(name):
         text=np.ones(16, np.int32),
         log_prob=np.full(16, np.nan, np.float32),
         num_tokens=np.ones(16, np.int32),
+        certainty=np.full(16, np.nan, np.float32),
         embedding={"id": np.ones(16, np.int32), "latent": np.ones((16, 2), np.float32)},
     )
     memory = programs.first_memory(state)
@@ -304,6 +305,20 @@ def test_particle_gibbs_keeps_one_particle_from_iteration_to_iteration():
         assert records.output.num_samples.sum(axis=1)[:8].tolist() == [*whole[:7], 0]
         assert final.finished.valid.tolist() == [True] + [False] * (script.CAPACITY - 1)
         assert final.finished.depth[0] == 5
+
+
+def test_rounds_of_sequential_halving_cost_the_same():
+    """80 candidates in 4 rounds: 16 paths for one step, 8 for two, then 4 for five and more."""
+    for seed in range(5):
+        case = Case(num_candidates=16, p_done=0.0, p_invalid=0.0, seed=seed)
+        final, records = run("sequential_halving", case)
+        assert records.output.num_samples.sum(axis=1).tolist() == [16, 8, 8, 4, 4]
+        assert final.finished.valid.sum() == 4
+        means = final.finished.step_scores.mean(axis=1)
+        answered = [row for row in range(4) if final.finished.answer[row] >= 0]
+        row = int(answer_of("sequential_halving")(final))
+        assert row in answered
+        assert means[row] == max(means[row] for row in answered)
 
 
 def test_early_stopping_stops_at_the_first_window_that_agrees():

@@ -149,6 +149,7 @@ def test_one_candidate_is_greedy_decoding():
         ({"max_budget": 0}, "max_budget must be an integer >= 1, got 0"),
         ({"end_leaf_num": 0}, "end_leaf_num must be an integer >= 1, got 0"),
         ({"limit": True}, "limit must be an integer >= 1, got True"),
+        ({"limit": 1639}, r"limit \* max_budget = 1639 \* 10 nodes, .* at most 16384: lower limit"),
         ({"path_score": "x"}, "unknown aggregation 'x'"),
     ],
 )

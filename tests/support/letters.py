@@ -17,6 +17,7 @@ class LetterPolicy:
 
     name = "letters"
     num_parameters = 1000
+    certainties = ("top", "all")
 
     def __init__(self, invalid_percent: int = 0, longest: int = 5) -> None:
         self.invalid_percent = invalid_percent
@@ -42,12 +43,13 @@ class LetterPolicy:
             finish = ("step", "length", "context")[seed % 3]
             text = "  " if finish == "step" else "cut off"
             finish = "end" if finish == "step" and request.to_end else finish
-            return StepSample(Step(text, (1, 2)), finish, -1.0)
+            return StepSample(Step(text, (1, 2)), finish, -1.0, (0.0, 0.0))
         depth = len(request.path)
         ends = request.to_end or depth + 1 >= self.longest or (depth >= 1 and seed % 3 == 0)
         letter = "abcde"[seed % (2 if request.temperature < 0.7 else 5)]
         text = f"{letter} \\boxed{{{seed % 4}}}" if ends else letter
-        return StepSample(Step(text, (seed % 7, 3)), "end" if ends else "step", -0.5)
+        finish, certainties = "end" if ends else "step", (float(seed % 7), 3.0)
+        return StepSample(Step(text, (seed % 7, 3)), finish, -0.5, certainties)
 
     def keep_only(self, question, paths) -> None:
         self.live[question.id] = list(paths)

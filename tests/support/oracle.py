@@ -16,8 +16,9 @@ NO_CALIBRATION = [0.0, 1.0, 0.0, 0.0, 0.0, 1.0, 1.0]  # the last one is the rate
 
 
 _RESAMPLED = ("particle_filtering", "proportional_resampling")
-_WHOLE = ("majority", "best_of_n", "speculative_rejection")
-_WIDE = (*_WHOLE, "rebase", "litesearch", "early_stopping_consistency", *_RESAMPLED)
+_WHOLE = ("majority", "best_of_n", "speculative_rejection", "sequential_halving")
+_STAGED = ("early_stopping_consistency", "deepconf_online")
+_WIDE = (*_WHOLE, "rebase", "litesearch", *_STAGED, *_RESAMPLED)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,8 +28,8 @@ class Rules:
     Attributes:
         kind: greedy, majority, best_of_n, beam, dvts, particle_filtering, proportional_resampling,
             particle_gibbs, step_level_beam, vg_search, lookahead, rebase, speculative_rejection,
-            mcts, litesearch, cats, adaptive_consistency, sequential_best_of_n or
-            early_stopping_consistency.
+            mcts, litesearch, cats, adaptive_consistency, sequential_best_of_n,
+            early_stopping_consistency, deepconf_online or sequential_halving.
         path_score: min, last, mean or product.
         vote: best, majority or weighted.
         factor: width K = max(1, N // factor) where the kind has one (MCTS: its branching; particle
@@ -44,7 +45,8 @@ class Rules:
         max_nodes: most nodes of the tree of MCTS.
         confident, tempering: of particle filtering: scores are those of the policy; how the
             temperature of the weights is found.
-        window: of early-stopping consistency.
+        window: of early-stopping consistency; tokens of a window of DeepConf.
+        warmup, share: of DeepConf: first paths; share of them that is below the bar.
         rejection, memory_tokens: of speculative rejection.
         unique: equal children of a path stand once.
         granularity: steps from one verification of VG-Search to the next.
@@ -73,6 +75,8 @@ class Rules:
     confident: bool = False
     tempering: str = "none"
     window: int = 1
+    warmup: int = 1
+    share: float = 0.0
     rejection: float = 0.5
     memory_tokens: int = 0
     unique: bool = False
@@ -97,6 +101,8 @@ class Rules:
             return self.factor * max_depth
         if self.kind == "early_stopping_consistency":
             return math.ceil(num_candidates / self.window) * max_depth
+        if self.kind == "deepconf_online":
+            return 2 * max_depth
         if self.kind == "lookahead":
             return max_depth * (1 + self.lookahead)
         return num_candidates * max_depth if self.in_turn else max_depth
@@ -133,7 +139,8 @@ class World:
 
     Attributes:
         child: `(tick, row, parent, to_end) -> child`: a dictionary with valid, score, done,
-            answer, text, log_prob, num_tokens, embedding; `row` counts the children of that tick.
+            answer, text, log_prob, num_tokens, certainty, embedding; `row` counts the children of
+            that tick.
         action: `(tick, slot, legal, features) -> (index, log_prob)`: the policy.
         offset: `tick -> [0, 1)`: the uniform number of systematic resampling.
         uniforms: `(tick, count)`: the uniform numbers of particle filtering.
@@ -184,6 +191,8 @@ def search(
         _settle(rules, state, 1, 1, width, state["max_steps"])
     if rules.kind == "early_stopping_consistency":
         state["begun"] = min(rules.window, num_candidates)
+    if rules.kind == "sequential_halving":
+        state["round"] = _round(state, num_candidates)
     ticks = []
     for index in range(num_ticks):
         ticks.append(tick(rules, world, index, state))
@@ -213,6 +222,7 @@ def first_state(
         "answer": -1,
         "text": -1,
         "weight": 1.0,
+        "certainty": 0.0,
         "embedding": root,
         "line": [],  # the path after each of its steps
     }
@@ -243,6 +253,9 @@ def first_state(
         "copies": [],  # particle filtering: of each finished path
         "completes": False,  # MCTS: paths are taken to their ends
         "before": 0,  # early-stopping consistency: finished paths of earlier windows
+        "bar": None,  # DeepConf: once the warm-up has ended
+        "arms": [],  # sequential halving: whether each finished path is one
+        "round": 0,  # sequential halving: steps left of it
         "unranked": [],  # speculative rejection: finished paths that are ranked no more
         "iteration": 0,  # particle Gibbs: iterations that have ended
         "reference": None,  # particle Gibbs: the particle of before
@@ -323,6 +336,7 @@ def tick(rules: Rules, world: World, index: int, before: dict[str, Any]) -> Tick
                 "answer": sample["answer"],
                 "text": sample["text"],
                 "weight": parent["weight"],
+                "certainty": sample["certainty"],
                 "embedding": sample["embedding"],
             }
             child["line"] = [*parent["line"], child]
@@ -496,6 +510,10 @@ def _wanted(rules: Rules, world: World, tick: int, state: dict[str, Any]) -> lis
     if rules.kind == "early_stopping_consistency":
         of_window = (state["begun"] - 1) % rules.window + 1
         return [of_window if path["depth"] == 0 else 1 for path in state["frontier"]]
+    if rules.kind == "deepconf_online":
+        first = min(rules.warmup, candidates)
+        begins = first if state["bar"] is None else candidates - first
+        return [begins if path["depth"] == 0 else 1 for path in state["frontier"]]
     if rules.kind in _WHOLE:
         return [candidates if state["step"] == 0 else 1] * slots
     if rules.kind == "step_level_beam":
@@ -777,6 +795,10 @@ def _end_step(rules: Rules, state: dict[str, Any]) -> list[dict[str, Any]]:
         paths, retained = _window(rules, state)
     elif rules.kind == "speculative_rejection":
         paths, retained = state["pool"], _reject(rules, state)
+    elif rules.kind == "sequential_halving":
+        paths, retained = state["pool"], _halve(rules, state)
+    elif rules.kind == "deepconf_online":
+        paths, retained = _warm_up(rules, state)
     elif rules.kind == "particle_gibbs":
         paths, retained = _iterate(rules, state)
     elif rules.kind == "lookahead":
@@ -794,6 +816,8 @@ def _end_step(rules: Rules, state: dict[str, Any]) -> list[dict[str, Any]]:
 
     if rules.kind == "speculative_rejection":
         state["unranked"] += [paths[row]["rejected"] for row in finishes]
+    if rules.kind == "sequential_halving":
+        state["arms"] += [True for row in finishes]
 
     pending = state["pending"]
     state["frontier"] = [paths[row] for row in grows]
@@ -877,6 +901,76 @@ def _window(rules: Rules, state: dict[str, Any]) -> tuple[list[dict[str, Any]], 
     state["begun"] = min(state["begun"] + rules.window, state["num_candidates"])
     state["before"] = number
     return [state["question"], *state["pool"]], [0, *(1 + row for row in ends)]
+
+
+# DeepConf
+
+
+def _warm_up(rules: Rules, state: dict[str, Any]) -> tuple[list[dict[str, Any]], list[int]]:
+    """The paths that go on; the question for the others when those of the warm-up have ended."""
+    grows, ends, begins = _rows(state, done=False), _rows(state, done=True), False
+    if state["bar"] is not None:
+        stopped = {
+            row
+            for row in grows + ends
+            if tokens_of(state["pool"][row]) >= rules.window
+            and state["pool"][row]["certainty"] < state["bar"]
+        }
+        grows, ends = sorted({*grows} - stopped), sorted({*ends} - stopped)
+    elif not grows:
+        traces = [*state["finished"], *(state["pool"][row] for row in ends)]
+        found = [path["certainty"] for path in traces]
+        state["bar"] = quantile(found, rules.share) if traces else 0.0
+        full = len(traces) >= state["width"] or state["spent"] >= state["budget"]
+        begins = bool(traces) and not full and state["num_candidates"] > rules.warmup
+    bar = state["bar"] or 0.0
+
+    def votes(path: dict[str, Any]) -> dict[str, Any]:
+        return {**path, "weight": path["certainty"] if path["certainty"] >= bar else 0.0}
+
+    state["finished"] = [votes(path) for path in state["finished"]]
+    pool = [path and votes(path) for path in state["pool"]]
+    if begins:
+        return [state["question"], *pool], [0, *(1 + row for row in ends)]
+    return pool, grows + ends
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """The number that lies at this share of the way through the sorted ones."""
+    ordered = sorted(values)
+    whole, rest = divmod(share * (len(ordered) - 1), 1)
+    low = int(whole)
+    return ordered[low] + rest * (ordered[min(low + 1, len(ordered) - 1)] - ordered[low])
+
+
+# Sequential halving
+
+
+def _round(state: dict[str, Any], arms: int) -> int:
+    """Steps of a round."""
+    rounds = max(1, math.ceil(math.log2(state["num_candidates"])))
+    return max(1, state["budget"] // (max(1, arms) * rounds))
+
+
+def _halve(rules: Rules, state: dict[str, Any]) -> list[int]:
+    """The children that are arms after this step."""
+    children = [row for row, path in enumerate(state["pool"]) if path]
+    old = [row for row, is_arm in enumerate(state["arms"]) if is_arm]
+    arms = [("finished", row) for row in old] + [("pool", row) for row in children]
+    state["round"] -= 1
+    if state["round"] == 0:
+        arms.sort(  # stable: of equal ones the first stays
+            key=lambda place: path_score(rules.path_score, state[place[0]][place[1]]["scores"]),
+            reverse=True,
+        )
+        arms = arms[: math.ceil(len(arms) / 2)]
+        state["round"] = _round(state, len(arms))
+    state["arms"] = [("finished", row) in arms for row in range(len(state["finished"]))]
+    state["finished"] = [
+        {**path, "weight": float(is_arm)}
+        for path, is_arm in zip(state["finished"], state["arms"], strict=True)
+    ]
+    return [row for group, row in arms if group == "pool"]
 
 
 # Speculative rejection
@@ -1170,6 +1264,8 @@ def _best_node(rules: Rules, state: dict[str, Any]) -> tuple[list[Any], list[int
 def answer(rules: Rules, finished: Sequence[dict[str, Any]]) -> int:
     """Row of the path that speaks for the search, or -1."""
     voters = [row for row, path in enumerate(finished) if path["answer"] >= 0]
+    if rules.kind == "sequential_halving":
+        voters = [row for row in voters if finished[row]["weight"] > 0] or voters
     if not voters:
         return -1
     if rules.vote == "best":
@@ -1181,7 +1277,7 @@ def answer(rules: Rules, finished: Sequence[dict[str, Any]]) -> int:
         path = finished[row]
         score = path["weight"] * path_score(rules.path_score, path["scores"])
         votes[path["answer"]] = votes.get(path["answer"], 0.0) + (
-            path["weight"] if rules.vote == "majority" else score
+            path["weight"] if rules.vote in ("majority", "certainty") else score
         )
     return min(voters, key=lambda row: (-votes[finished[row]["answer"]], row))
 

@@ -210,6 +210,7 @@ def expand_fn(params: Any, key: jax.Array, request: search.Request) -> search.Ex
         text=fill(table.text, -9, -1),
         log_prob=fill(table.log_prob, jnp.nan, 0.0),
         num_tokens=fill(table.num_tokens, -1, 0),
+        certainty=fill(-table.log_prob, jnp.nan, 0.0),
         embedding={
             "id": fill((number * 7 + 31 * tick + rows + 1) % 10007, -1, 0),
             "latent": fill(latent + table.score[:, None] * signs, jnp.nan, 0.0),
@@ -250,6 +251,7 @@ def host_expand(
         text=np.full(CAPACITY, -1, np.int32),
         log_prob=np.zeros(CAPACITY, np.float32),
         num_tokens=np.zeros(CAPACITY, np.int32),
+        certainty=np.zeros(CAPACITY, np.float32),
         embedding={
             "id": np.zeros(CAPACITY, np.int32),
             "latent": np.zeros((CAPACITY, 2), np.float32),
@@ -267,6 +269,7 @@ def host_expand(
             out.text[row] = table.text[tick, row]
             out.num_tokens[row] = table.num_tokens[tick, row]
             out.log_prob[row] = table.log_prob[tick, row]
+            out.certainty[row] = -table.log_prob[tick, row]
             out.embedding["id"][row] = (int(ids[slot]) * 7 + 31 * tick + row + 1) % 10007
             out.embedding["latent"][row] = latents[slot] * 0.5 + np.stack([score, -score])
             row += 1
@@ -292,6 +295,7 @@ def world(case: Case, exact: bool = True) -> oracle.World:
             "text": table.text[tick][row],
             "log_prob": table.log_prob[tick][row],
             "num_tokens": table.num_tokens[tick][row],
+            "certainty": -table.log_prob[tick][row],
             "embedding": {
                 "id": (parent["embedding"]["id"] * 7 + 31 * tick + row + 1) % 10007,
                 "latent": (a * 0.5 + score, b * 0.5 - score),
@@ -410,6 +414,14 @@ EXACT: dict[str, tuple[search.Strategy, oracle.Rules]] = {
     "speculative_rejection": (
         search.speculative_rejection(memory_tokens=60),
         oracle.Rules("speculative_rejection", "last", memory_tokens=60),
+    ),
+    "sequential_halving": (
+        search.sequential_halving(path_score="mean"),
+        oracle.Rules("sequential_halving", "mean"),
+    ),
+    "deepconf_online": (
+        search.deepconf_online(warmup_traces=5, confidence_percentile=75.0, window_size=9),
+        oracle.Rules("deepconf_online", vote="certainty", warmup=5, share=0.25, window=9),
     ),
     "sequential_best_of_n": (
         search.sequential_best_of_n(
@@ -612,6 +624,16 @@ def assert_state(state: search.SearchState, rules: oracle.Rules, expected: dict[
         for name in ("begun", "before"):
             assert_equal(name, getattr(state.memory, name), expected[name])
         _assert_paths("question", state.memory.root, [expected["question"]])
+    elif rules.kind == "sequential_halving":
+        _assert_slots("is_arm", state.memory.is_arm, expected["arms"])
+        assert_equal("steps_left", state.memory.steps_left, expected["round"])
+    elif rules.kind == "deepconf_online":
+        bar = expected["bar"]
+        assert_equal("is_over", state.memory.is_over, bar is not None)
+        assert_equal("bar", state.memory.bar, bar or 0.0)
+        lengths = [oracle.tokens_of(path) for path in expected["frontier"]]
+        _assert_slots("length", state.memory.length, lengths)
+        _assert_paths("question", state.memory.root, [expected["question"]])
     elif rules.kind == "speculative_rejection":
         slots, memory = state.frontier.valid.shape[0], state.memory
         lengths = [oracle.tokens_of(path) for path in expected["frontier"]]
@@ -737,11 +759,14 @@ def _assert_paths(
 ) -> None:
     capacity, depth_capacity = actual.step_scores.shape
     columns = oracle.padded(expected, capacity, depth_capacity)
-    assert columns.keys() | {"embedding"} == actual.__dataclass_fields__.keys()
+    assert columns.keys() | {"embedding", "certainty"} == actual.__dataclass_fields__.keys()
     for field, column in columns.items():
         assert_equal(f"{name}.{field}", getattr(actual, field), column)
     filled = list(expected) + [None] * (capacity - len(expected))
     ids = [0 if path is None else path["embedding"]["id"] for path in filled]
+    if actual.certainty is not None:
+        certainty = [0.0 if path is None else path["certainty"] for path in filled]
+        assert_equal(f"{name}.certainty", actual.certainty, certainty)
     latents = [(0.0, 0.0) if path is None else path["embedding"]["latent"] for path in filled]
     assert_equal(f"{name}.embedding.id", actual.embedding["id"], ids)
     assert_equal(f"{name}.embedding.latent", actual.embedding["latent"], latents)

@@ -28,12 +28,14 @@ from torch import Tensor
 
 from ...errors import RunStoppedError
 from ...protocols import (
+    TOKEN_CERTAINTIES,
     Generation,
     Path,
     Question,
     Step,
     StepRequest,
     StepSample,
+    TokenCertainty,
     TokenUsage,
     total_usage,
 )
@@ -67,12 +69,15 @@ class HuggingFaceGenerator(StepPolicy):
             `StepPolicy`.
 
     Attributes:
+        certainties: the kinds of token certainty that it reports.
         recomputed: number of tokens computed again because their keys and values had been put
             aside for lack of room, since the model was loaded. No usage contains them.
 
     Raises:
         BadInputError: before the weights are read, if the folder or a setting can't work.
     """
+
+    certainties = frozenset(TOKEN_CERTAINTIES)
 
     def __init__(
         self,
@@ -129,7 +134,7 @@ class HuggingFaceGenerator(StepPolicy):
         ends, paths = self._paths(requests)
         counts = [len(request.seeds) for request in requests]
         first = np.cumsum([0, *counts])
-        drawn = _Drawn(int(first[-1]))
+        drawn = _Drawn(int(first[-1]), requests[0].certainty if requests else None)
         for wave in self._cache.waves(ends):
             self._fill([ends[i] for i in wave])
             self._run(self._draws(wave, requests, ends, first), drawn)
@@ -262,6 +267,8 @@ class HuggingFaceGenerator(StepPolicy):
         log_prob = torch.zeros(size, dtype=torch.float64, device=device)
         ending = torch.zeros(size, dtype=torch.long, device=device)
         endings: list[_Ending] = []
+        kind = None if drawn is None else drawn.certainty
+        certainty = torch.zeros(out.shape if kind else (0,), dtype=torch.float32, device=device)
 
         most = np.bincount(draws.node).tolist()
         rows = DecodingRows(self._model, self._cache, segments, most)
@@ -286,6 +293,9 @@ class HuggingFaceGenerator(StepPolicy):
                         truncated=p.truncated,
                     )
                 log_prob[alive] += log_probs[row_of, token]
+                if kind is not None:
+                    of_rows = sampling.token_certainties(log_probs, kind)
+                    certainty[alive, tick] = of_rows[row_of].float()
                 out[alive, tick] = token
                 tick += 1
                 # The samples' histories from here on: one key per (row, token).
@@ -302,7 +312,10 @@ class HuggingFaceGenerator(StepPolicy):
                 ending[alive[found.ended]] = found.kind + len(endings)
                 reasons = found.reasons.tolist()
                 sums = log_prob[alive[found.one]].tolist()
-                endings += map(_Ending, steps, reasons, sums, rests)
+                certain: Sequence[tuple[float, ...] | None] = [None] * len(steps)
+                if kind is not None:
+                    certain = list(map(tuple, certainty[alive[found.one], :tick].tolist()))
+                endings += map(_Ending, steps, reasons, sums, rests, certain)
                 closed = [i for i, reason in enumerate(reasons) if reason == STEP]
                 if closed:
                     children = [segments[parents[i]].child(steps[i]) for i in closed]
@@ -367,22 +380,26 @@ class HuggingFaceGenerator(StepPolicy):
     def _step_samples(self, endings: Sequence[_Ending]) -> list[StepSample]:
         steps: dict[tuple[tuple[int, ...], int, Rest | None], Step] = {}
         samples = []
-        for ids, code, log_prob, rest in endings:
+        for ids, code, log_prob, rest, certainties in endings:
             step = steps.get((ids, code, rest))
             if step is None:
                 text = self._text.text(ids, FINISHES[code], rest)
                 step = steps[ids, code, rest] = Step(text, ids)
-            samples.append(StepSample(step, FINISHES[code], log_prob))
+            samples.append(StepSample(step, FINISHES[code], log_prob, certainties))
         return samples
 
 
 class _Ending(NamedTuple):
-    """Token ids of a sample, why it finished, its log-probability, and what its path has left."""
+    """Token ids of a sample, why it finished, its log-probability, and what its path has left.
+
+    `certainties` are those of its tokens, or None if the call does not ask for them.
+    """
 
     ids: tuple[int, ...]
     code: int
     log_prob: float
     rest: Rest | None
+    certainties: tuple[float, ...] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -422,12 +439,14 @@ class _Drawn:
     """The samples so far.
 
     Attributes:
+        certainty: kind of token certainty that the call asks for, or None.
         endings: distinct samples; the first is empty, for a path that leaves no room.
         ending: i64[S], index of each sample in `endings`.
     """
 
-    def __init__(self, num_samples: int):
-        self.endings: list[_Ending] = [_Ending((), CONTEXT, 0.0, None)]
+    def __init__(self, num_samples: int, certainty: TokenCertainty | None):
+        self.certainty: TokenCertainty | None = certainty
+        self.endings: list[_Ending] = [_Ending((), CONTEXT, 0.0, None, ())]
         self.ending = np.zeros(num_samples, dtype=np.int64)
 
     def add(self, sample: np.ndarray, ending: Tensor, endings: Sequence[_Ending]) -> None:

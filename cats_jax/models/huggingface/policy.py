@@ -73,10 +73,12 @@ class StepPolicy:
         log_probs: Sequence[float] | None,
         path: Path,
         max_depth: int,
+        *,
+        certainties: tuple[float, ...] | None = None,
     ) -> Answer:
-        """The steps of a whole answer; `log_probs` are those of its tokens, if known."""
+        """The steps of a whole answer; `log_probs` and `certainties` are those of its tokens."""
         if not ids:  # the path leaves no room in the context
-            return (StepSample(Step("", ()), finish, 0.0),)
+            return (StepSample(Step("", ()), finish, 0.0, ()),)
         pieces = cut_answer(
             self._text,
             ids,
@@ -90,6 +92,7 @@ class StepPolicy:
                 Step(at.text, ids[at.start : at.end]),
                 at.finish,
                 None if log_probs is None else sum(log_probs[at.start : at.end]),
+                None if certainties is None else certainties[at.start : at.end],
             )
             for at in pieces
         )

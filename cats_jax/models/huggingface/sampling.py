@@ -8,12 +8,15 @@ the inverse CDF of a large vocabulary is negligible.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from ...protocols import TOP_TOKENS, TokenCertainty
 
 # Elements of one [rows, vocabulary] float64 block: large vocabularies go block by block. 128 MiB
 # keep a GPU busy. On a CPU 8 MiB stay below the 32 MiB from which on glibc maps every array anew,
@@ -185,3 +188,19 @@ def _shift_right(x: Tensor, bits: int) -> Tensor:
 def _signed(x: int) -> int:
     """The signed 64-bit integer with the low 64 bits of x: torch has no arithmetic on uint64."""
     return (x + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
+def token_certainties(log_probs: Tensor, kind: TokenCertainty) -> Tensor:
+    """The certainty of the tokens that are sampled from each row, see `protocols.TokenCertainty`.
+
+    Args:
+        log_probs: f64[R, V] at temperature 1.
+        kind: of the certainty.
+
+    Returns:
+        f64[R], >= 0 but for rounding.
+    """
+    vocabulary = log_probs.shape[1]
+    if kind == "top":
+        return -log_probs.topk(min(TOP_TOKENS, vocabulary), dim=1).values.mean(1)
+    return -log_probs.mean(1) - math.log(vocabulary)

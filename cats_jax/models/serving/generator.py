@@ -77,6 +77,11 @@ class EngineGenerator(StepPolicy):
         """Whether several threads may call it at a time, see `Sampler`."""
         return self._engine.concurrent
 
+    @property
+    def certainties(self) -> frozenset[str]:
+        """Kinds of token certainty that it reports."""
+        return frozenset(["top"] if getattr(self._engine, "reports_top", False) else [])
+
     def keep_only(self, question: Question, paths: Sequence[Path]) -> None:
         """Does nothing: an engine drops the least recently used blocks of its cache by itself."""
 
@@ -108,7 +113,14 @@ class EngineGenerator(StepPolicy):
         sampled, usage, inside = self._sample(requests, whole=True)
         answers = [
             [
-                self._answer(each.ids, each.finish, each.log_probs, request.path, max_depth)
+                self._answer(
+                    each.ids,
+                    each.finish,
+                    each.log_probs,
+                    request.path,
+                    max_depth,
+                    certainties=each.certainties,
+                )
                 for each in answer
             ]
             for request, answer in zip(requests, sampled, strict=True)
@@ -141,6 +153,7 @@ class EngineGenerator(StepPolicy):
                 max_tokens=min(limit, room),
                 stop_ids=(*self._text.ends, *separators),
                 step_end=StepEnd(self._text, rest) if by_steps else None,
+                certain=request.certainty is not None,
             )
             asked.setdefault((request.question.id, same), []).append(i)
         joined = [
@@ -151,7 +164,7 @@ class EngineGenerator(StepPolicy):
         with self._time.call(max(1, number)) as share:
             found = draw(self._engine, joined, self._ends) if joined else []
 
-        empty = _Sample((), "context", ())
+        empty = _Sample((), "context", (), ())
         answers = [[empty] * len(request.seeds) for request in requests]
         usage = [[TokenUsage()] * len(request.seeds) for request in requests]
         for places, request, samples in zip(asked.values(), joined, found, strict=True):
@@ -165,6 +178,7 @@ class EngineGenerator(StepPolicy):
                         each.ids,
                         each.finish if each.finish in ("step", "end") else at_limit,
                         each.log_probs,
+                        each.certainties,
                     )
                     for each in own
                 ]
@@ -189,12 +203,14 @@ class EngineGenerator(StepPolicy):
     def _step_sample(self, sample: _Sample, rest: Rest | None) -> StepSample:
         step = Step(self._text.text(sample.ids, sample.finish, rest), sample.ids)
         log_probs = sample.log_probs
-        return StepSample(step, sample.finish, None if log_probs is None else sum(log_probs))
+        known = None if log_probs is None else sum(log_probs)
+        return StepSample(step, sample.finish, known, sample.certainties)
 
 
 class _Sample(NamedTuple):
-    """Token ids of a sample, why it finished, and their log-probabilities, if known."""
+    """Token ids of a sample, why it finished, and log-probabilities and certainties, if known."""
 
     ids: tuple[int, ...]
     finish: Finish
     log_probs: tuple[float, ...] | None
+    certainties: tuple[float, ...] | None

@@ -20,12 +20,14 @@ class Drawn:
             has stopped at a token that closes nothing.
         log_probs: as in `Sampled`.
         usage: what the sample cost, with tokens behind its end that an engine has sampled.
+        certainties: as in `Sampled`.
     """
 
     ids: tuple[int, ...]
     finish: Finish | None
     log_probs: tuple[float, ...] | None
     usage: TokenUsage
+    certainties: tuple[float, ...] | None
 
 
 def draw(
@@ -72,7 +74,9 @@ def _drawn(request: SampleRequest, sampled: Sampled, ends: Collection[int]) -> D
     # The last token is sampled but not fed to the model.
     fed = len(request.prompt) + len(ids) - 1
     usage = TokenUsage(computed=fed - sampled.cached, cached=sampled.cached, generated=len(ids))
-    return Drawn(ids[:closed], finish, None if log_probs is None else log_probs[:closed], usage)
+    log_probs = None if log_probs is None else log_probs[:closed]
+    certainties = None if sampled.certainties is None else sampled.certainties[:closed]
+    return Drawn(ids[:closed], finish, log_probs, usage, certainties)
 
 
 def _rest(request: SampleRequest, seed: int, ids: tuple[int, ...]) -> SampleRequest:
@@ -89,8 +93,15 @@ def _rest(request: SampleRequest, seed: int, ids: tuple[int, ...]) -> SampleRequ
 
 
 def _joined(first: Drawn, rest: Drawn) -> Drawn:
-    log_probs = None
-    if first.log_probs is not None and rest.log_probs is not None:
-        log_probs = first.log_probs + rest.log_probs
-    usage = total_usage([first.usage, rest.usage])
-    return Drawn(first.ids + rest.ids, rest.finish, log_probs, usage)
+    def both(
+        one: tuple[float, ...] | None, other: tuple[float, ...] | None
+    ) -> tuple[float, ...] | None:
+        return None if one is None or other is None else one + other
+
+    return Drawn(
+        first.ids + rest.ids,
+        rest.finish,
+        both(first.log_probs, rest.log_probs),
+        total_usage([first.usage, rest.usage]),
+        both(first.certainties, rest.certainties),
+    )

@@ -22,6 +22,8 @@ class SampleRequest:
         top_k: >= 0; 0 switches it off.
         max_tokens: largest number of tokens of a sample, >= 1.
         stop_ids: tokens that end a sample; the sample includes the token that ended it.
+        certain: whether to report the certainty "top" of each token, see `TokenCertainty`; True
+            only for an engine with `reports_top`.
         step_end: the rule by which a step ends; None samples on. An engine may ignore it: the
             caller cuts a sample where it closes, and continues one that ended too early. An engine
             that applies the rule wastes no tokens.
@@ -35,6 +37,7 @@ class SampleRequest:
     max_tokens: int
     stop_ids: tuple[int, ...]
     step_end: StepEnd | None = None
+    certain: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +51,14 @@ class Sampled:
         log_probs: log-probability of each token at temperature 1, untruncated, in nats; None if
             the engine was not asked for them.
         cached: number of prompt tokens that the engine did not compute for this sample.
+        certainties: certainty of each token; None if the request did not ask for it.
     """
 
     ids: tuple[int, ...]
     stopped: bool
     log_probs: tuple[float, ...] | None
     cached: int
+    certainties: tuple[float, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +113,8 @@ def by_beginnings(
 
 class Sampler(Protocol):
     """A generating engine.
+
+    If an attribute `reports_top` is true, it reports the certainty "top" of tokens.
 
     Attributes:
         concurrent: whether several threads may call it at a time, whose requests share batches.

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...protocols import TOP_TOKENS
 from ..prompts.step_text import StepEnd
 from .vllm_version import TESTED
 
@@ -30,6 +31,8 @@ class Output:
         ids: sampled token ids.
         log_probs: their log-probabilities at temperature 1, untruncated, in nats; none if the
             request did not ask for them.
+        certainties: minus the mean log-probability of the `TOP_TOKENS` most likely tokens at each
+            place; none if the request did not ask for it.
         cached: number of prompt tokens that were read from the prefix cache.
         finish: why the request ended, in vLLM's words; None while it runs.
         pooled: values of a pooling request.
@@ -38,6 +41,7 @@ class Output:
 
     ids: list[int] = field(default_factory=list)
     log_probs: list[float] = field(default_factory=list)
+    certainties: list[float] = field(default_factory=list)
     cached: int = 0
     finish: str | None = None
     pooled: Any = None
@@ -207,12 +211,16 @@ def _add(output: Output, part: Any) -> bool:
     known = len(output.ids)
     output.ids += part.new_token_ids
     if part.new_logprobs is not None:
-        output.log_probs += part.new_logprobs.logprobs[:, 0].tolist()
+        # The first column is the sampled token; the most likely ones follow.
+        known_ones = part.new_logprobs.logprobs
+        output.log_probs += known_ones[:, 0].tolist()
+        if known_ones.shape[1] > 1:
+            output.certainties += (-known_ones[:, 1 : 1 + TOP_TOKENS].mean(1)).tolist()
     if part.prefill_stats is not None:
         output.cached = part.prefill_stats.num_cached_tokens
     closed = None if output.rule is None else output.rule.place(output.ids, known)
     if closed is not None:
-        del output.ids[closed:], output.log_probs[closed:]
+        del output.ids[closed:], output.log_probs[closed:], output.certainties[closed:]
         output.finish = "stop"
         return True
     if part.finish_reason is None:
@@ -237,11 +245,18 @@ def generate(engine: Any, requests: Sequence[tuple[list[int], Any]]) -> list[Out
                 log_probs=[]
                 if known is None
                 else [at[token].logprob for at, token in zip(known, ids, strict=True)],
+                certainties=[] if known is None else [_top(at) for at in known if len(at) > 1],
                 cached=each.num_cached_tokens or 0,
                 finish=completion.finish_reason,
             )
         )
     return outputs
+
+
+def _top(at: Any) -> float:
+    """Certainty of one token: vLLM lists the most likely tokens, and the sampled one."""
+    found = sorted((each.logprob for each in at.values()), reverse=True)[:TOP_TOKENS]
+    return -sum(found) / len(found)
 
 
 def classify(engine: Any, prompts: Sequence[Sequence[int]]) -> list[Output]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
+import itertools
 import multiprocessing.connection
 import os
 import pathlib
@@ -20,7 +21,7 @@ from typing import Any
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from ...errors import BadInputError, RunStoppedError, known_names
-from ...protocols import TokenUsage
+from ...protocols import TOP_TOKENS, TokenUsage
 from ...specs.models import ModelSpec, PolicySpec
 from ..backend import choose_backend, gpu_numbers
 from ..prm.format import Head, TokenPair
@@ -68,6 +69,7 @@ class VLLMSampler:
 
     Attributes:
         engine: the `vllm.LLM`.
+        reports_top: whether it reports the certainties of tokens, see `SampleRequest`.
 
     Raises:
         BadInputError: vLLM is not installed, or the engine does not start.
@@ -83,6 +85,7 @@ class VLLMSampler:
         spec = settings if isinstance(settings, PolicySpec) else PolicySpec()
         self._together = spec.seed_per == "request"
         self._log_probs = spec.log_probs is not False
+        self.reports_top = self._log_probs
         self.engine = _start(path, context, settings, skip_tokenizer_init=True)
         with of_this_release():
             list(single_samples(SampleRequest((0,), (0,), 1.0, 1.0, 0, 1, (1,))))
@@ -106,10 +109,11 @@ class VLLMSampler:
                 outputs = self._queue.run(asked, self._rules(requests))
             else:
                 outputs = generate(self.engine, asked)
-        found = (_sampled(output, self._log_probs) for output in outputs)
+        found = iter(outputs)
         answers = []
         for request in requests:
-            samples = [next(found) for _ in range(self._number(request))]
+            own = itertools.islice(found, self._number(request))
+            samples = [_sampled(each, self._log_probs, request.certain) for each in own]
             answers.append(samples * (len(request.seeds) // len(samples)))
         return answers
 
@@ -155,7 +159,7 @@ def single_samples(
         stop_token_ids=list({*request.stop_ids, *closers}),
         ignore_eos=True,  # stop_token_ids has all stops
         detokenize=False,
-        logprobs=0 if log_probs else None,
+        logprobs=TOP_TOKENS if request.certain else (0 if log_probs else None),
         **({"skip_clone": True} if takes(SamplingParams, "skip_clone") else {}),  # not shared
     )
     prompt = list(request.prompt)
@@ -465,9 +469,11 @@ def _wake_when_it_dies(engine: Any) -> None:
     threading.Thread(target=watch, daemon=True, name="engine-watch").start()
 
 
-def _sampled(output: Output, log_probs: bool) -> Sampled:
+def _sampled(output: Output, log_probs: bool, certain: bool) -> Sampled:
     if output.finish not in ("stop", "length"):
         raise RuntimeError(f"vLLM ended a sample with {output.finish!r}")
     stopped = output.finish == "stop"
     known = tuple(output.log_probs) if log_probs else None
-    return Sampled(tuple(output.ids), stopped, known, output.cached)
+    # A batch may report the most likely tokens to requests that did not ask for them.
+    certainties = tuple(output.certainties) if certain else None
+    return Sampled(tuple(output.ids), stopped, known, output.cached, certainties)

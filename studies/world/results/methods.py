@@ -26,9 +26,17 @@ _FAMILIES = {
         "best_of_n",
         "best_of_n_weighted",
         "speculative_rejection",
+        "sequential_halving",
         "early_stopping_consistency",
         "adaptive_consistency",
         "sequential_best_of_n",
+    ),
+    "votes by certainty": (
+        "majority",
+        "self_certainty",
+        "deepconf",
+        "deepconf-top",
+        "deepconf_online",
     ),
     "beams": ("beam", "step_level_beam", "vg_search", "lookahead", "dvts"),
     "resampling": (

@@ -1,0 +1,134 @@
+"""Votes of whole paths by how certain the policy was of them: self-certainty, and DeepConf offline.
+
+`self_certainty`: Kang, Zhao, Song: "Scalable Best-of-N Selection for Large Language Models via
+Self-Certainty" (2025), arXiv:2502.18581, and the authors' `voting_from_list.py`,
+backprop07/Self-Certainty at b17d021. The n paths are ranked by their self-certainty, and the path
+of rank r = 1..n casts (n - r + 1)^p votes for its answer. A path without an answer takes its rank
+and casts no vote. Two things differ. The log-probabilities come from the sampling itself and not
+from a second pass in half precision. A path that was cut is no finished path and takes no rank.
+
+`deepconf`: Fu et al.: "Deep Think with Confidence" (2025), arXiv:2508.15260, and `utils.py` in the
+authors' code, facebookresearch/deepconf at 675529d. A path votes with its confidence; only paths
+with an answer and a confidence of at least a percentile vote. Their code averages what vLLM
+returns: the 20 most likely tokens, and the sampled token where it is not one of these. Here it is
+always the 20 most likely ones, as in the paper.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from ..certainty import Certainty
+from ..interface import Sampling, Strategy, same_for_all
+from ..ranking import segment_ranks
+from ..selection import weighted_vote
+from ..types import Paths
+from .fixed import samples_then_one
+
+_ROUNDING = 1e-4
+"""Rows by which float32 may miss the place of a quantile."""
+
+
+@functools.cache
+def self_certainty(*, power: float = 0.5, sampling: Sampling = Sampling()) -> Strategy:
+    """N whole paths, and a Borda vote by their self-certainty; the PRM is not called.
+
+    Args:
+        power: p, >= 0; .5 in the authors' script. 0 is a majority vote, and a large p gives the
+            answer of the most certain path.
+        sampling: parameters of every sample.
+
+    Raises:
+        ValueError: `power` is out of range.
+    """
+    if not 0.0 <= power < float("inf"):
+        raise ValueError(f"power must be a number >= 0, got {power}")
+
+    def answer(params: Any, finished: Paths, context: Any, aggregation: Any) -> Int[Array, ""]:
+        del params, context, aggregation
+        weights = borda_weights(finished.certainty, finished.valid, power)
+        return weighted_vote(weights, finished.answer, finished.valid)
+
+    return _whole_paths("self_certainty", Certainty("all"), answer, sampling)
+
+
+@functools.cache
+def deepconf(
+    *,
+    summary: str = "least",
+    window: int = 2048,
+    top_share: float = 1.0,
+    sampling: Sampling = Sampling(),
+) -> Strategy:
+    """N whole paths; the most confident ones vote with their confidence. The PRM is not called.
+
+    Args:
+        summary: from a path's token confidences to its confidence, see `search.certainty`.
+        window: tokens of a window, >= 1.
+        top_share: the share of the answered paths that votes, in (0, 1]; the authors compare .1
+            and .9. A path votes if its confidence is at least the (1 - `top_share`) quantile.
+        sampling: parameters of every sample.
+
+    Raises:
+        ValueError: an argument is out of range or unknown.
+    """
+    if not 0.0 < top_share <= 1.0:
+        raise ValueError(f"top_share must be in (0, 1], got {top_share}")
+    certainty = Certainty("top", summary, window)
+
+    def answer(params: Any, finished: Paths, context: Any, aggregation: Any) -> Int[Array, ""]:
+        del params, context, aggregation
+        answered = finished.valid & (finished.answer >= 0)
+        bar = quantile(finished.certainty, answered, 1.0 - top_share)
+        return weighted_vote(
+            finished.certainty, finished.answer, finished.valid & (finished.certainty >= bar)
+        )
+
+    return _whole_paths("deepconf", certainty, answer, sampling)
+
+
+def borda_weights(
+    certainty: Float[Array, " N"], valid: Bool[Array, " N"], power: float
+) -> Float[Array, " N"]:
+    """((n - r + 1) / n)^power of the r-th most certain of n valid rows; ties go to the lower row.
+
+    The division by n changes no vote and keeps large powers finite.
+    """
+    ranks = segment_ranks(certainty, jnp.zeros(certainty.shape, jnp.int32), valid)
+    number = jnp.maximum(jnp.sum(valid, dtype=jnp.int32), 1)
+    share = (number - ranks).astype(jnp.float32) / number.astype(jnp.float32)
+    return jnp.where(valid, jnp.maximum(share, 0.0) ** power, 0.0)
+
+
+def quantile(
+    values: Float[Array, " N"], valid: Bool[Array, " N"], share: float
+) -> Float[Array, ""]:
+    """`numpy.quantile` of the valid rows, by linear interpolation; infinite without a valid row."""
+    ordered = jnp.sort(jnp.where(valid, values, jnp.inf))
+    last = jnp.maximum(jnp.sum(valid, dtype=jnp.int32) - 1, 0)
+    place = share * last.astype(values.dtype)
+    # A place that is a row but for rounding is this row: a bar above it would exclude the row.
+    row = jnp.round(place)
+    place = jnp.where(jnp.abs(place - row) < _ROUNDING, row, place)
+    low = jnp.floor(place).astype(jnp.int32)
+    below, above = ordered[low], ordered[jnp.minimum(low + 1, last)]
+    # Two infinite numbers have no difference.
+    rest = (place - low.astype(values.dtype)) * jnp.where(above > below, above - below, 0.0)
+    return below + rest
+
+
+def _whole_paths(name: str, certainty: Certainty, answer: Any, sampling: Sampling) -> Strategy:
+    return Strategy(
+        name=name,
+        plan=same_for_all(samples_then_one, sampling),
+        sampling=(sampling,),
+        answer=answer,
+        certainty=certainty,
+        uses_scores=False,
+        keeps_all_paths=True,
+        weights_paths=True,
+    )

@@ -1,0 +1,144 @@
+"""DeepConf online: paths that a warm-up shows to be unusually uncertain are stopped as they grow.
+
+Fu et al.: "Deep Think with Confidence" (2025), arXiv:2508.15260, and `wrapper.py` in the authors'
+code, facebookresearch/deepconf at 675529d. The first paths are written to their ends; the bar is a
+percentile of their confidences. Each of the other paths is stopped once a window of its tokens is
+below the bar. The paths at or above the bar vote with their confidence, those of the warm-up
+included. The confidence is the smallest mean of `window_size` consecutive tokens.
+
+Five things differ from the authors' code. A path is stopped at the end of a step and not at a
+token. N is their `total_budget`. The average is over the 20 most likely tokens alone, see
+`certainty_votes`. A path that was cut at its limit is no finished path, so it does not set the bar.
+If no path of the warm-up has ended, the others are not begun; in their code there always is one.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from ..aggregation import AGGREGATIONS, path_keys
+from ..certainty import Certainty
+from ..interface import Sampling, Strategy, request
+from ..ranking import prune
+from ..selection import weighted_vote
+from ..state import count, pack, take
+from ..types import Paths, Request, SearchState
+from .certainty_votes import quantile
+from .fixed import check_count
+from .types import Warmup
+
+
+@functools.cache
+def deepconf_online(
+    *,
+    warmup_traces: int = 16,
+    confidence_percentile: float = 90.0,
+    window_size: int = 2048,
+    sampling: Sampling = Sampling(),
+) -> Strategy:
+    """N whole paths at most; after a warm-up, uncertain ones are stopped. The PRM is not called.
+
+    Args:
+        warmup_traces: paths of the warm-up, >= 1; N if that is less.
+        confidence_percentile: eta, in [0, 100): the bar is the (100 - eta)-th percentile of the
+            warm-up's confidences.
+        window_size: tokens of a window, >= 1. A path of fewer tokens is not stopped.
+        sampling: parameters of every sample.
+
+    Raises:
+        ValueError: an argument is out of range.
+    """
+    check_count("warmup_traces", warmup_traces, 1)
+    if not 0.0 <= confidence_percentile < 100.0:
+        raise ValueError(f"confidence_percentile must be in [0, 100), got {confidence_percentile}")
+    certainty = Certainty("top", "least", window_size)
+
+    def init_memory(state: SearchState) -> Warmup:
+        return Warmup(
+            root=take(state.frontier, jnp.zeros((1,), jnp.int32)),
+            bar=jnp.float32(0.0),
+            is_over=jnp.bool_(False),
+            length=jnp.zeros(state.frontier.valid.shape, jnp.int32),
+        )
+
+    def plan(params: Any, key: jax.Array, state: SearchState) -> tuple[Request, Warmup]:
+        del params, key
+        first = jnp.minimum(warmup_traces, state.num_candidates)
+        begins = jnp.where(state.memory.is_over, state.num_candidates - first, first)
+        wanted = jnp.where(state.frontier.depth == 0, begins, 1)
+        return request(state, wanted, sampling), state.memory
+
+    def bar_of(state: SearchState) -> tuple[Float[Array, ""], Bool[Array, ""]]:
+        """The bar after this step, and whether the warm-up has ended by then."""
+        finished, pool, memory = state.finished, state.pool, state.memory
+        ends = pool.valid & pool.done
+        over = memory.is_over | ~jnp.any(_grows(state))
+        confidences = jnp.concatenate([finished.certainty, pool.certainty])
+        here = jnp.concatenate([finished.valid, ends])
+        found = quantile(confidences, here, 1.0 - confidence_percentile / 100.0)
+        is_new = over & ~memory.is_over & jnp.any(here)
+        return jnp.where(is_new, found, memory.bar), over
+
+    def keep_finished(state: SearchState) -> Paths:
+        return _weighed(state.finished, bar_of(state)[0])
+
+    def keep(state: SearchState) -> tuple[Paths, Bool[Array, " M"], Warmup]:
+        memory, pool = state.memory, state.pool
+        bar, over = bar_of(state)
+        length = memory.length[pool.parent] + pool.num_tokens
+        stopped = memory.is_over & (length >= window_size) & (pool.certainty < bar)
+        grows, ends = _grows(state) & ~stopped, pool.valid & pool.done & ~stopped
+        ended = count(state.finished) + jnp.sum(ends, dtype=jnp.int32)
+        # A root without a budget would count as a path that ended.
+        begins = (
+            (over & ~memory.is_over & (ended > 0))
+            & (state.num_candidates > warmup_traces)
+            & (ended < state.width)
+            & (state.spent < state.budget)
+        )
+        paths = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), memory.root, _weighed(pool, bar))
+        # A recipe may set fewer places than N.
+        marked = prune(
+            path_keys(paths, AGGREGATIONS["min"]),
+            jnp.concatenate([begins[None], grows | ends]),
+            state.width - count(state.finished),
+        )
+        lengths = jnp.concatenate([jnp.zeros((1,), jnp.int32), length])
+        source, is_grown = pack(marked & ~paths.done, state.frontier.valid.shape[0])
+        lengths = jnp.where(is_grown, lengths[source], 0)
+        return paths, marked, memory.replace(bar=bar, is_over=over, length=lengths)
+
+    def answer(params: Any, finished: Paths, context: Any, aggregation: Any) -> Int[Array, ""]:
+        del params, context, aggregation
+        return weighted_vote(finished.weight, finished.answer, finished.valid)
+
+    return Strategy(
+        name="deepconf_online",
+        plan=plan,
+        keep=keep,
+        keep_finished=keep_finished,
+        answer=answer,
+        init_memory=init_memory,
+        num_steps=lambda num_candidates, max_depth: 2 * max_depth,
+        sampling=(sampling,),
+        certainty=certainty,
+        uses_scores=False,
+        weights_paths=True,
+    )
+
+
+def _grows(state: SearchState) -> Bool[Array, " N"]:
+    """Which children of the step may grow further."""
+    pool = state.pool
+    # A path may be unfinished although its last step was to end the answer.
+    return pool.valid & ~pool.done & (pool.depth < state.max_depth)
+
+
+def _weighed(paths: Paths, bar: Float[Array, ""]) -> Paths:
+    """The paths with their votes: their confidence, or 0 below the bar."""
+    return paths.replace(weight=jnp.where(paths.certainty >= bar, paths.certainty, 0.0))
