@@ -239,7 +239,9 @@ class StepGenerator(Protocol):
     A policy may have an attribute `concurrent`. If it is true, several threads may call the policy
     at a time: a `Searcher` then makes a call for each question, and a question continues when its
     own samples have arrived. If an attribute `reads_system` is true, the policy reads the system
-    message of a question; other policies do not get questions with one.
+    message of a question; other policies do not get questions with one. If an attribute
+    `adds_tokens` is true, steps may have tokens that were not sampled, and usage does not count
+    them as `generated`.
 
     Attributes:
         num_parameters: number of the model's parameters, for the ledger's FLOP estimate.

@@ -27,7 +27,7 @@ from ..grading.verdict import default_judge, needs_math
 from ..models.digests import folder_digest
 from ..models.footprint import MARK_TOKENS, PROMPT_TOKENS
 from ..models.settle import settle
-from ..models.source import ModelSource, described_format
+from ..models.source import ModelSource, described_format, thought_tokens
 from ..protocols import AnswerJudge
 from ..runs.folder import Run, RunWriter, read_run
 from ..specs.functions import is_function_name
@@ -97,6 +97,7 @@ def cost_bounds(
         policy = recipe.policy
         longest = max(policy.max_step_tokens, policy.max_answer_tokens)
         tokens = (candidates - last) * policy.max_step_tokens + last * longest
+        tokens += candidates * thought_tokens(policy)
         scored = 0 if cell.prm is None else PROMPT_TOKENS + tokens + MARK_TOKENS * candidates
         per_question = (1, candidates, tokens, scored)
         table.append((cell, *(num_questions * count for count in per_question)))
