@@ -263,7 +263,8 @@ class StepGenerator(Protocol):
     own samples have arrived. If an attribute `reads_system` is true, the policy reads the system
     message of a question; other policies do not get questions with one. An attribute `certainties`
     holds the kinds of token certainty that the policy can report; without it there is none, and
-    strategies that read one are refused.
+    strategies that read one are refused. If an attribute `adds_tokens` is true, steps may have
+    tokens that were not sampled, and usage does not count them as `generated`.
 
     Attributes:
         num_parameters: number of the model's parameters, for the ledger's FLOP estimate.

@@ -1343,9 +1343,30 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="white space alone is a step",
         file="cats_jax/models/prompts/step_text.py",
-        original="            if text[start:at].strip():\n                stop = at",
-        mutated="            stop = at",
+        original="text[start : found.start()].strip():\n                stop = found",
+        mutated="True:\n                stop = found",
         tests=("tests/models/test_step_text.py", "-k", "closing_token"),
+    ),
+    Mutant(
+        name="a thought goes on beyond its budget",
+        file="cats_jax/models/huggingface/thoughts.py",
+        original="return self._thinking.budget - thought.spent - len(thought.body)",
+        mutated="return self._thinking.budget - len(thought.body)",
+        tests=("tests/models/test_thinking.py", "-k", "cut_into_steps"),
+    ),
+    Mutant(
+        name="the pieces of a path depend on what was sampled",
+        file="cats_jax/models/huggingface/thoughts.py",
+        original="        if end is None or end <= left:",
+        mutated="        if True:",
+        tests=("tests/models/test_thinking.py", "-k", "contract"),
+    ),
+    Mutant(
+        name="a path without an answer has the score of a thought",
+        file="cats_jax/models/prm/answer_steps.py",
+        original="IN_THOUGHT if is_open else NO_ANSWER",
+        mutated="IN_THOUGHT",
+        tests=("tests/models/test_thinking.py", "-k", "reads_the_answer"),
     ),
     Mutant(
         name="what a closing token says behind the separator is lost",

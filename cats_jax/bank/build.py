@@ -24,7 +24,13 @@ from ..grading.verdict import default_judge
 from ..models.backend import check_there
 from ..models.footprint import Work
 from ..models.settle import check_shares, settle
-from ..models.source import ModelSource, check_models, check_scores_steps, is_world_policy
+from ..models.source import (
+    ModelSource,
+    check_models,
+    check_scores_steps,
+    is_world_policy,
+    thought_tokens,
+)
 from ..protocols import AnswerJudge, Question, StepScorer
 from ..specs.recipe import PolicySpec, PrmSpec, QuestionSpec
 from ..storage.manifest import make_manifest
@@ -258,6 +264,7 @@ def largest_work(recipe: BankRecipe, questions: int) -> Work:
         steps=recipe.max_depth,
         step_tokens=policy.max_step_tokens,
         answer_tokens=policy.max_answer_tokens,
+        thought_tokens=thought_tokens(policy),
     )
 
 

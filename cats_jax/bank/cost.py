@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..models.footprint import PROMPT_TOKENS
+from ..models.source import thought_tokens
 from .recipe import BankRecipe
 
 
@@ -45,6 +46,7 @@ def bank_cost(recipe: BankRecipe, questions: int) -> BankCost:
     last = root if steps == 1 else later
     longest = max(policy.max_step_tokens, policy.max_answer_tokens)
     sampled = (samples - last) * policy.max_step_tokens + last * longest
+    sampled += samples * thought_tokens(policy)
     return BankCost(
         paths=root,
         samples=questions * samples,

@@ -30,6 +30,7 @@ def solve(
     policy: str | None = None,
     policy_format: str | None = None,
     policy_adapter: str | None = None,
+    chat: bool = False,
     prm: str | None = None,
     prm_format: str | None = None,
     prm_adapter: str | None = None,
@@ -71,6 +72,8 @@ def solve(
             default: weak.
         policy_format: prompt format of the policy: a name, a .yaml file, or auto (default).
         policy_adapter: folder of a LoRA adapter in PEFT's layout, merged into the policy's weights.
+        chat: the policy is the model --served-name of the chat endpoint --backend, and the PRM is
+            on the back end hf.
         prm: model folder, id of the Hugging Face hub, PRM of the embedded world, or the label of a
             PRM in the recipe; default: exact.
         prm_format: format in which the PRM reads a solution: a name, a .yaml file, or auto
@@ -98,7 +101,7 @@ def solve(
     from ..evaluation.asked import asked_of
     from ..evaluation.cells import check_outcome_models, grid
     from ..evaluation.guarantees import guarantees
-    from ..evaluation.runners import largest_work
+    from ..evaluation.runners import check_steps, largest_work
     from ..live.abstention import decided
     from ..live.calls import note_of
     from ..live.searcher import Searcher
@@ -127,6 +130,7 @@ def solve(
         "policy": policy,
         "policy_format": policy_format,
         "policy_adapter": policy_adapter,
+        "chat": chat or None,
         "prm": prm,
         "prm_format": prm_format,
         "prm_adapter": prm_adapter,
@@ -169,6 +173,7 @@ def solve(
     started = time.perf_counter()
     with status.status("loading the models"):
         loaded = models.policy(chosen)
+        check_steps(loaded, one)
         scorer = models.prm(prms[0]) if prms else None
     loading_seconds = time.perf_counter() - started
     searcher = Searcher(
@@ -217,7 +222,7 @@ def solve(
 
 _OF_STRATEGIES = ("checkpoint", "width", "path_score")
 _OF_MODELS = ("policy", "policy_format", "policy_adapter", "prm_format", "prm_adapter", "prm_head")
-_OF_MODELS += ("calibration", "max_step_tokens")
+_OF_MODELS += ("chat", "calibration", "max_step_tokens")
 _OF_CERTIFICATES = ("strategy", "num_candidates", "calibration", *_OF_STRATEGIES)
 
 
@@ -229,21 +234,21 @@ def _of_options(given: Mapping[str, Any], loading: ModelOptions) -> Recipe:
 
     if "certified" in given:
         return _of_certificate(given, loading)
-    settings = loading.settings()
+    of_policy, of_prm = _settings(given, loading)
     steps = {name: given[name] for name in ("max_step_tokens",) if name in given}
     policy = PolicySpec(
         given.get("policy", "weak"),
         format=given.get("policy_format", "auto"),
         adapter=given.get("policy_adapter"),
         **steps,
-        **settings,
+        **of_policy,
     )
     prm = PrmSpec(
         given.get("prm", "exact"),
         format=given.get("prm_format", "auto"),
         adapter=given.get("prm_adapter"),
         head=given.get("prm_head"),
-        **settings,
+        **of_prm,
     )
     spec = StrategySpec(given.get("strategy", "beam"), options=_options(given))
     if "calibration" in given:
@@ -263,6 +268,21 @@ def _of_options(given: Mapping[str, Any], loading: ModelOptions) -> Recipe:
         budget=given.get("budget"),
         in_flight=1,
     )
+
+
+def _settings(
+    given: Mapping[str, Any], loading: ModelOptions
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The settings of the policy and of the PRM, which share them unless the policy is remote."""
+    settings = loading.settings()
+    if "chat" not in given:
+        return settings, settings
+    served = {name: settings.pop(name) for name in _OF_ENDPOINTS if name in settings}
+    return {"chat": True, **served}, settings
+
+
+_OF_ENDPOINTS = ("backend", "served_name", "api_key_env")
+"""Settings of a chat endpoint, which is never the PRM's."""
 
 
 def _certified(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -287,6 +307,11 @@ def _of_certificate(given: Mapping[str, Any], loading: ModelOptions) -> Recipe:
     from ..storage.reading import reading
 
     strategy = _certified(given)
+    if "chat" in given:
+        raise BadInputError(
+            "--chat: the certificate names the policy: name the certificate in a recipe whose "
+            "policy has chat: true, and give that by --recipe"
+        )
     path = str(given["certified"])
     content, (_, certified) = read_content(path), read_certificate(path)
     config = content["config"]

@@ -27,7 +27,7 @@ from ..grading.verdict import default_judge, needs_math
 from ..models.digests import folder_digest
 from ..models.footprint import MARK_TOKENS, PROMPT_TOKENS
 from ..models.settle import settle
-from ..models.source import ModelSource, described_format
+from ..models.source import ModelSource, described_format, thought_tokens
 from ..protocols import AnswerJudge
 from ..runs.folder import Run, RunWriter, read_run
 from ..specs.functions import is_function_name
@@ -102,7 +102,9 @@ def cost_bounds(
         if cell.strategy.rewriting is not None:
             # Each candidate is a whole answer, perhaps with a critique, which no PRM reads.
             tokens = candidates * longest
-            critiques = tokens if load_rewriting(cell.strategy.rewriting).critique else 0
+        tokens += candidates * thought_tokens(policy)
+        if cell.strategy.rewriting is not None and load_rewriting(cell.strategy.rewriting).critique:
+            critiques = tokens
         scored = 0 if cell.prm is None else PROMPT_TOKENS + tokens + MARK_TOKENS * candidates
         tokens += critiques
         per_question = (1, candidates, tokens, scored)

@@ -15,7 +15,7 @@ from ..live.whole_answers import whole_answers
 from ..models.backend import check_there
 from ..models.footprint import Work
 from ..models.settle import check_shares
-from ..models.source import ModelSource, check_models
+from ..models.source import ModelSource, check_models, thought_tokens
 from ..protocols import AnswerJudge, Question, StepGenerator, StepScorer
 from ..specs.recipe import PrmSpec, Recipe
 from .cells import Cell, grid
@@ -50,6 +50,7 @@ def largest_work(recipe: Recipe) -> Work:
         steps=recipe.max_depth,
         step_tokens=policy.max_step_tokens,
         answer_tokens=policy.max_answer_tokens,
+        thought_tokens=thought_tokens(policy),
     )
 
 

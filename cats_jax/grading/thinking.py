@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-_TAGS = (
+TAGS = (
     ("<think>", "</think>"),
     ("<thinking>", "</thinking>"),
     ("<thought>", "</thought>"),
@@ -15,18 +15,36 @@ _TAGS = (
     ("[THINK]", "[/THINK]"),
     ("◁think▷", "◁/think▷"),
 )
-_OPENING = frozenset(opening.lower() for opening, _ in _TAGS)
-_TAG = re.compile("|".join(re.escape(tag) for pair in _TAGS for tag in pair), re.IGNORECASE)
+"""Tags that open and close a thought."""
+
+MARKS = tuple({tag[0] for pair in TAGS for tag in pair})
+"""First characters of all tags; a text without them has no tag."""
+
+_OPENING = frozenset(opening.lower() for opening, _ in TAGS)
+_TAG = re.compile("|".join(re.escape(tag) for pair in TAGS for tag in pair), re.IGNORECASE)
 
 
 def without_thinking(steps: Iterable[str]) -> str:
     """The last of several steps without the thinking in it; "" if there is no step.
 
-    A thought may begin in one step and end in another. An unclosed thought ends with the text. If a
-    closing tag has no opening tag, the prompt opened the thought, and all text before the tag is
-    part of it.
+    See `outside_thinking`.
     """
-    outside, thinking = "", False
+    outside = outside_thinking(steps)
+    return outside[-1][0] if outside else ""
+
+
+def outside_thinking(steps: Iterable[str]) -> list[tuple[str, bool]]:
+    """Several steps without the thinking in them.
+
+    A thought may begin in one step and end in another. An unclosed thought ends with the text. If a
+    closing tag has no opening tag, the prompt opened the thought, and all text of the step before
+    the tag is part of it.
+
+    Returns:
+        For each step its text outside of thoughts, and whether it ends within a thought.
+    """
+    outside: list[tuple[str, bool]] = []
+    thinking = False
     for step in steps:
         parts, start = [], 0
         for tag in _TAG.finditer(step):
@@ -39,5 +57,5 @@ def without_thinking(steps: Iterable[str]) -> str:
         if not thinking:
             parts.append(step[start:])
         # A blank separates the texts before and after a thought.
-        outside = " ".join(parts)
+        outside.append((" ".join(parts), thinking))
     return outside

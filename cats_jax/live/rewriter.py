@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 
 from ..errors import BadInputError
+from ..grading.thinking import outside_thinking, without_thinking
 from ..protocols import (
     Generation,
     Path,
@@ -42,8 +43,8 @@ class _Made:
 class Rewriter:
     """`StepGenerator` that also serves requests with `rewrites`.
 
-    A critique is sampled like its rewrite, with a seed that derives from that of the rewrite. A
-    request is charged for the prompts, critiques and answers together. If a prompt does not fit the
+    Prompts contain answers and critiques without the thoughts in them. A critique is sampled like
+    its rewrite, with a seed that derives from that of the rewrite. A request is charged for the prompts, critiques and answers together. If a prompt does not fit the
     policy's context, the rewrite has no tokens and finishes with "context".
 
     Args:
@@ -131,8 +132,9 @@ class Rewriter:
 
     @staticmethod
     def _text(prompt: str, request: StepRequest, critique: str = "") -> str:
-        answer = "\n\n".join(step.text for step in request.path)
-        question = request.question.text
+        said = [text.strip() for text, _ in outside_thinking(step.text for step in request.path)]
+        answer = "\n\n".join(filter(None, said))
+        question, critique = request.question.text, without_thinking([critique]).strip()
         return rewriting_text(prompt, question=question, answer=answer, critique=critique)
 
     def _ask(

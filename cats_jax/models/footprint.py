@@ -179,6 +179,7 @@ class Work:
         steps: number of steps of a path.
         step_tokens: largest number of tokens of a step.
         answer_tokens: largest number of tokens of the last step, if that is more.
+        thought_tokens: largest number of tokens of a thought before the answer.
     """
 
     questions: int = 1
@@ -186,11 +187,13 @@ class Work:
     steps: int = 1
     step_tokens: int = 256
     answer_tokens: int = 2048
+    thought_tokens: int = 0
 
     def path_tokens(self, context: int) -> int:
         """Largest number of tokens of a path with its prompt, within a model's context."""
         last = max(self.step_tokens, self.answer_tokens)
-        return min(context, PROMPT_TOKENS + (self.steps - 1) * self.step_tokens + last)
+        steps = (self.steps - 1) * self.step_tokens + last
+        return min(context, PROMPT_TOKENS + self.thought_tokens + steps)
 
     def cached_tokens(self, context: int) -> int:
         """Tokens of all live paths if each is as long as it can be; a prompt is there once."""

@@ -32,6 +32,7 @@ from ..protocols import (
     TokenUsage,
     shared_seconds,
 )
+from .prm.answer_steps import answer_steps, score_answer_steps
 from .prm.format import PRMFormat
 from .prm.judge_text import judge_text
 from .prm.newest_steps import broken, check_steps
@@ -122,6 +123,7 @@ class JudgeScorer:
             ScorerContractError: a path without steps, a blank step, or a path longer than the
                 model's context.
         """
+        path = path if self._judge.thoughts else answer_steps(path)[0] or path
         check_steps(question, path, self.name)
         asked = self._asked(question, path)
         if not self._fits(asked):
@@ -138,6 +140,13 @@ class JudgeScorer:
                 writer broke its own contract.
             RunStoppedError: none of the first critiques had a verdict.
         """
+        if len(questions) != len(paths):
+            raise ValueError(f"{len(questions)} questions for {len(paths)} paths")
+        if self._judge.thoughts:
+            return self._score(questions, paths)
+        return score_answer_steps(self._score, questions, paths)
+
+    def _score(self, questions: Sequence[Question], paths: Sequence[Path]) -> Scoring:
         asked = []
         for question, path in zip(questions, paths, strict=True):
             check_steps(question, path, self.name)

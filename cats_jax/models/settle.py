@@ -15,7 +15,7 @@ from .backend import choose_backend, gpu_numbers, has_vllm
 from .folders import MissingModelError
 from .prm.family import AUTO, choose_format
 from .prm.verdict import Verdict
-from .source import format_name, model_folder, silence_transformers
+from .source import format_name, model_folder, silence_transformers, thought_tokens
 from .threads import default_threads
 
 if TYPE_CHECKING:
@@ -46,10 +46,10 @@ def settle(
 
         longest prompt + (max_depth - 1) max_step_tokens + max(max_step_tokens, max_answer_tokens)
 
-    tokens, so that no sample depends on it. If the run rewrites answers, it gets at least the
-    longest prompt, `rewriting_tokens`, and max(max_step_tokens, max_answer_tokens). A PRM's engine,
-    with its other vocabulary, gets twice as many as the formula and 16 per step for the tags of its
-    format; see `prm_context` for judges.
+    tokens, and those of a thought if its format has one, so that no sample depends on it. If the
+    run rewrites answers, it gets at least the longest prompt, `rewriting_tokens`, and
+    max(max_step_tokens, max_answer_tokens). A PRM's engine, with its other vocabulary, gets twice
+    as many as the formula and 16 per step for the tags of its format; see `prm_context` for judges.
 
     Args:
         policy: the policy of a recipe.
@@ -140,7 +140,7 @@ def _with_prompts(
 ) -> tuple[PolicySpec, int]:
     """The policy with a context, and the largest number of tokens of a path, prompt included."""
     last = max(policy.max_step_tokens, policy.max_answer_tokens)
-    steps = (max_depth - 1) * policy.max_step_tokens + last
+    steps = (max_depth - 1) * policy.max_step_tokens + last + thought_tokens(policy)
     if is_function_name(policy.path):
         # A text has at most as many tokens as bytes.
         return policy, max((len(q.text.encode()) for q in questions), default=0) + steps

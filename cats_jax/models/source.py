@@ -172,6 +172,18 @@ def described_format(spec: PolicySpec | PrmSpec) -> str:
     return name if name == spec.format else f"{spec.format}: {name}"
 
 
+def thought_tokens(spec: PolicySpec) -> int:
+    """Largest number of tokens of a thought in a policy's format; 0 without one.
+
+    Raises:
+        BadInputError: the format is unknown.
+    """
+    if spec.format == AUTO or is_function_name(spec.path):  # no format of "auto" has thoughts
+        return 0
+    thinking = choose_policy_format(spec.format, ()).thinking
+    return 0 if thinking is None else thinking.most_tokens
+
+
 def is_outcome_model(spec: PrmSpec) -> bool:
     """Whether a model reads finished answers only, by its format.
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -101,14 +102,15 @@ def _means(group: Group, cost: str) -> np.ndarray:
     return np.array(list(group.by_question(cost).values()))
 
 
-def _most_sampled(policy: dict[str, int], width: int, candidates: int) -> int | None:
+def _most_sampled(policy: dict[str, Any], width: int, candidates: int) -> int | None:
     """Most tokens that a question samples; None if the run does not state the limits.
 
     A sample ends with its step, except at the last step, where it continues to the end of the
-    answer.
+    answer. The format of a file may have thoughts, whose budget the run does not state.
     """
     step, answer = policy.get("max_step_tokens"), policy.get("max_answer_tokens")
-    if step is None or answer is None:
+    in_file = str(policy.get("format", "")).endswith((".yaml", ".yml"))
+    if step is None or answer is None or in_file:
         return None
     last = min(width, candidates)
     return (candidates - last) * step + last * max(step, answer)

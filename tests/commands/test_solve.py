@@ -6,6 +6,7 @@ import re
 import made_certificates
 import pytest
 import scripted
+from chat_server import serving
 
 from cats_jax import cli
 from cats_jax.errors import BadInputError
@@ -46,6 +47,32 @@ def searched(capsys, *options):
     """What `solve` prints, without its times."""
     assert cli.run(["solve", QUESTION, *options]) in (0, 1)
     return capsys.readouterr().out.partition("seconds:")[0]
+
+
+def test_a_chat_endpoint_is_the_policy_and_the_prm_stays_here(checked, monkeypatch, capsys):
+    monkeypatch.setenv("A_KEY", "0123456789abcdef")
+    with serving(key="0123456789abcdef") as server:
+        of_server = ["--backend", server.url, "--served-name", "m", "--api-key-env", "A_KEY"]
+        options = [*of_server, "--chat", "--policy-format", "plain", "-n", "2", "--max-depth", "4"]
+        assert cli.run(["solve", QUESTION, *options, "--dtype", "bfloat16"]) == 2
+        policy, prm = checked
+        assert (policy.chat, policy.backend, policy.served_name) == (True, server.url, "m")
+        assert (policy.name, policy.dtype, policy.api_key_env) == ("m", "float32", "A_KEY")
+        assert (prm.backend, prm.dtype, prm.served_name) == ("hf", "bfloat16", None)
+        assert server.bodies == []
+        monkeypatch.undo()
+        monkeypatch.setenv("A_KEY", "0123456789abcdef")
+        assert cli.run(["solve", QUESTION, *options, "--strategy", "best_of_n"]) == 0
+        assert len(server.bodies) >= 2
+    assert "policy 16, PRM 37" in capsys.readouterr().out
+    with serving(continues=False) as server:
+        options = ["--backend", server.url, "--served-name", "m", "--chat", "-n", "2"]
+        assert cli.run(["solve", QUESTION, *options, "--strategy", "beam"]) == 2
+        assert "needs single steps" in capsys.readouterr().err
+    assert cli.run(["solve", QUESTION, "--chat"]) == 2
+    assert "chat: true needs an endpoint" in capsys.readouterr().err
+    assert cli.run(["solve", QUESTION, "--chat", "--policy", "strong"]) == 2
+    assert "give its address" in capsys.readouterr().err
 
 
 def test_a_model_s_settings_reach_policy_and_prm(checked):

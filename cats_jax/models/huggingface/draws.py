@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ...protocols import Finish
-from ..prompts.step_text import Rest
+from ..prompts.step_text import StepEnd
 from .prefix_cache import Segment
 
 FINISHES: tuple[Finish, ...] = ("step", "end", "length", "context")
@@ -22,13 +22,13 @@ STEP, END, LENGTH, CONTEXT = range(4)
 class Draws:
     """S samples to draw, or steps to decode again: arrays [S], and the segments they continue.
 
-    `node` is a sample's index in `nodes`, and `sample` its number in the call. `rests` are what
-    the last steps of the nodes' paths have left for the texts of the samples. Steps to decode again
-    have their tokens in `forced`, i64[S, T], and the other parameters have no effect.
+    `node` is a sample's index in `nodes`, and `sample` its number in the call. `step_ends` are
+    the nodes' rules by which steps end. Steps to decode again have no rules, and their tokens are
+    in `forced`, i64[S, T]; the other parameters have no effect.
     """
 
     nodes: list[Segment]
-    rests: list[Rest | None]
+    step_ends: list[StepEnd]
     node: np.ndarray
     sample: np.ndarray
     limit: np.ndarray
@@ -42,13 +42,13 @@ class Draws:
 
     def take(self, part: Sequence[int]) -> Draws:
         """Some of the samples, with their nodes in the order in which the samples name them."""
-        own = ("nodes", "rests", "node", "forced")
+        own = ("nodes", "step_ends", "node", "forced")
         names = [each.name for each in fields(self) if each.name not in own]
         numbers: dict[int, int] = {}
         node = [numbers.setdefault(each, len(numbers)) for each in self.node[part].tolist()]
         return Draws(
             nodes=[self.nodes[i] for i in numbers],
-            rests=[self.rests[i] for i in numbers],
+            step_ends=[self.step_ends[i] for i in numbers if self.step_ends],
             node=np.array(node, dtype=np.int64),
             forced=None if self.forced is None else self.forced[part],
             **{name: getattr(self, name)[part] for name in names},
@@ -66,7 +66,7 @@ def forced_draws(segments: Sequence[Segment]) -> Draws:
     zeros = np.zeros(len(segments), dtype=np.int64)
     return Draws(
         nodes=list(nodes),
-        rests=[None] * len(nodes),
+        step_ends=[],
         node=np.array(node, dtype=np.int64),
         sample=zeros,
         limit=limit,

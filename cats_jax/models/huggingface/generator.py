@@ -18,7 +18,7 @@ from __future__ import annotations
 import itertools
 import math
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -39,10 +39,10 @@ from ...protocols import (
     TokenUsage,
     total_usage,
 )
-from ..prompts.step_text import Rest, check_parameters
+from ..prompts.step_text import StepEnd, check_parameters
 from . import sampling
 from .decoding_rows import DecodingRows, padded_width
-from .draws import CONTEXT, END, FINISHES, LENGTH, STEP, Draws, Parameters, forced_draws
+from .draws import CONTEXT, END, FINISHES, STEP, Draws, Parameters, forced_draws
 from .model import CHUNK_WIDTH, WIDTH, CausalModel, padded
 from .policy import StepPolicy, check_positive
 from .prefix_cache import Segment, missing
@@ -69,15 +69,12 @@ class HuggingFaceGenerator(StepPolicy):
             `StepPolicy`.
 
     Attributes:
-        certainties: the kinds of token certainty that it reports.
         recomputed: number of tokens computed again because their keys and values had been put
             aside for lack of room, since the model was loaded. No usage contains them.
 
     Raises:
         BadInputError: before the weights are read, if the folder or a setting can't work.
     """
-
-    certainties = frozenset(TOKEN_CERTAINTIES)
 
     def __init__(
         self,
@@ -101,7 +98,7 @@ class HuggingFaceGenerator(StepPolicy):
             adapter=adapter,
             **asked,
         )
-        self._may_close = _table(self._text.closers, self._model)
+        self._may_close = _table(self._closers, self._model)
         self._is_end = _table(self._text.ends, self._model)
         self._model.load_weights()
         self.num_parameters = self._model.num_parameters
@@ -109,11 +106,15 @@ class HuggingFaceGenerator(StepPolicy):
         self._cache = self._model.new_cache()
         self.recomputed = 0
 
+    @property
+    def certainties(self) -> frozenset[str]:
+        """Kinds of token certainty that it reports; none of a thought, which has tokens put in."""
+        return frozenset() if self.adds_tokens else frozenset(TOKEN_CERTAINTIES)
+
     def keep_only(self, question: Question, paths: Sequence[Path]) -> None:
         """Frees a question's cached state except prefixes of `paths`; without paths, all of it."""
-        self._cache.keep_only(question, [_keys(path) for path in paths])
+        self._cache.keep_only(question, [_keys(self._pieces(path)) for path in paths])
 
-    @torch.inference_mode()
     def generate(self, requests: Sequence[StepRequest]) -> Generation:
         """Samples every request; see `StepGenerator.generate`.
 
@@ -130,6 +131,10 @@ class HuggingFaceGenerator(StepPolicy):
         """
         for request in requests:
             check_parameters(request)
+        return self._with_thoughts(requests, self._generate)
+
+    @torch.inference_mode()
+    def _generate(self, requests: Sequence[StepRequest]) -> Generation:
         before = self._model.seconds
         ends, paths = self._paths(requests)
         counts = [len(request.seeds) for request in requests]
@@ -214,9 +219,12 @@ class HuggingFaceGenerator(StepPolicy):
         rooms = {i: self._model.context - len(ends[i]) - 1 for i in wave}
         wave = [i for i in wave if rooms[i] > 0]  # `_Drawn` begins with empty samples
         limits = [self._limit(requests[i]) for i in wave]
-        nodes: dict[Segment, int] = {}
-        node = [nodes.setdefault(ends[i], len(nodes)) for i in wave]
-        rests = {ends[i]: self._text.rest_of(requests[i].path) for i in wave}
+        nodes: dict[tuple[Segment, StepEnd], int] = {}
+        rules = [self._step_end(requests[i]) for i in wave]
+        node = [
+            nodes.setdefault((ends[i], rule), len(nodes))
+            for i, rule in zip(wave, rules, strict=True)
+        ]
         room = [rooms[i] for i in wave]
         counts = [len(requests[i].seeds) for i in wave]
 
@@ -226,11 +234,12 @@ class HuggingFaceGenerator(StepPolicy):
         parts = [np.arange(first[i], first[i + 1]) for i in wave]
         seeds = [seed for i in wave for seed in requests[i].seeds]
         at_limit = [
-            LENGTH if most <= left else CONTEXT for most, left in zip(limits, room, strict=True)
+            FINISHES.index(self._at_limit(requests[i])) if most <= left else CONTEXT
+            for i, most, left in zip(wave, limits, room, strict=True)
         ]
         return Draws(
-            nodes=list(nodes),
-            rests=[rests[each] for each in nodes],
+            nodes=[segment for segment, _ in nodes],
+            step_ends=[rule for _, rule in nodes],
             node=column(node, np.int64),
             sample=np.concatenate([np.arange(0), *parts]),
             limit=column(list(map(min, limits, room)), np.int64),
@@ -239,7 +248,7 @@ class HuggingFaceGenerator(StepPolicy):
             temperature=column([requests[i].temperature for i in wave], np.float64),
             top_p=column([requests[i].top_p for i in wave], np.float64),
             top_k=column([requests[i].top_k for i in wave], np.int64),
-            stop_at_separator=column([not requests[i].to_end for i in wave], np.bool_),
+            stop_at_separator=column([self._by_steps(requests[i]) for i in wave], np.bool_),
         )
 
     def _run(self, draws: Draws, drawn: _Drawn | None) -> None:
@@ -304,18 +313,19 @@ class HuggingFaceGenerator(StepPolicy):
             if bool(done.any()):
                 found = _endings(history, code, done)
                 steps, parents = _steps(out, p, alive[found.one], tick)
-                rests = [draws.rests[i] for i in parents]
-                if p.forced is None and self._open(found, steps, rests, p, alive, done, code):
+                rules = [draws.step_ends[i] for i in parents if draws.step_ends]
+                if p.forced is None and self._open(found, steps, rules, p, alive, done, code):
                     found = _endings(history, code, done)
                     steps, parents = _steps(out, p, alive[found.one], tick)
-                    rests = [draws.rests[i] for i in parents]
+                    rules = [draws.step_ends[i] for i in parents]
                 ending[alive[found.ended]] = found.kind + len(endings)
                 reasons = found.reasons.tolist()
                 sums = log_prob[alive[found.one]].tolist()
-                certain: Sequence[tuple[float, ...] | None] = [None] * len(steps)
+                ruled = rules or itertools.repeat(None)
+                certain: Iterable[tuple[float, ...] | None] = itertools.repeat(None)
                 if kind is not None:
-                    certain = list(map(tuple, certainty[alive[found.one], :tick].tolist()))
-                endings += map(_Ending, steps, reasons, sums, rests, certain)
+                    certain = map(tuple, certainty[alive[found.one], :tick].tolist())
+                endings += map(_Ending, steps, reasons, sums, ruled, certain)
                 closed = [i for i, reason in enumerate(reasons) if reason == STEP]
                 if closed:
                     children = [segments[parents[i]].child(steps[i]) for i in closed]
@@ -354,7 +364,7 @@ class HuggingFaceGenerator(StepPolicy):
         self,
         found: _Endings,
         steps: Sequence[tuple[int, ...]],
-        rests: Sequence[Rest | None],
+        rules: Sequence[StepEnd],
         p: Parameters,
         alive: Tensor,
         done: Tensor,
@@ -365,8 +375,8 @@ class HuggingFaceGenerator(StepPolicy):
         A step that is at its limit stays in `done`, and the limit is its reason.
         """
         going_on = [
-            reason == STEP and not self._text.closes(ids, rest)
-            for reason, ids, rest in zip(found.reasons.tolist(), steps, rests, strict=True)
+            reason == STEP and not rule.text.closes(ids, rule.rest)
+            for reason, ids, rule in zip(found.reasons.tolist(), steps, rules, strict=True)
         ]
         if not any(going_on):
             return False
@@ -378,19 +388,19 @@ class HuggingFaceGenerator(StepPolicy):
     # --- the answer ---
 
     def _step_samples(self, endings: Sequence[_Ending]) -> list[StepSample]:
-        steps: dict[tuple[tuple[int, ...], int, Rest | None], Step] = {}
+        steps: dict[tuple[tuple[int, ...], int, StepEnd | None], Step] = {}
         samples = []
-        for ids, code, log_prob, rest, certainties in endings:
-            step = steps.get((ids, code, rest))
+        for ids, code, log_prob, rule, certainties in endings:
+            step = steps.get((ids, code, rule))
             if step is None:
-                text = self._text.text(ids, FINISHES[code], rest)
-                step = steps[ids, code, rest] = Step(text, ids)
+                text = "" if rule is None else rule.text.text(ids, FINISHES[code], rule.rest)
+                step = steps[ids, code, rule] = Step(text, ids)
             samples.append(StepSample(step, FINISHES[code], log_prob, certainties))
         return samples
 
 
 class _Ending(NamedTuple):
-    """Token ids of a sample, why it finished, its log-probability, and what its path has left.
+    """Token ids of a sample, why it finished, its log-probability, and the rule of its end.
 
     `certainties` are those of its tokens, or None if the call does not ask for them.
     """
@@ -398,7 +408,7 @@ class _Ending(NamedTuple):
     ids: tuple[int, ...]
     code: int
     log_prob: float
-    rest: Rest | None
+    rule: StepEnd | None
     certainties: tuple[float, ...] | None
 
 

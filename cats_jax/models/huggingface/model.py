@@ -250,6 +250,11 @@ class CausalModel:
             )
         return ids
 
+    def text_ids(self, text: str) -> tuple[int, ...]:
+        """Token ids of a text that a format puts into an answer."""
+        assert self._prompts is not None
+        return self._prompts.text_ids(text)
+
     def check_prompt(self, question: Question) -> int:
         """Number of tokens of a question's prompt.
 

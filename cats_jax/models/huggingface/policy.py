@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...errors import BadInputError
-from ...protocols import Answer, Finish, Path, Question, Step, StepRequest, StepSample
+from ...protocols import (
+    Answer,
+    AnswerGeneration,
+    Finish,
+    Generation,
+    Path,
+    Question,
+    Step,
+    StepRequest,
+    StepSample,
+)
 from ..prompts.policy_format import AUTO, PolicyFormat
-from ..prompts.step_text import StepText, cut_answer
+from ..prompts.step_text import StepEnd, StepText, cut_answer
 from .model import CausalModel
+from .thoughts import PieceRequest, Sampling, Thoughts
 
 
 class StepPolicy:
@@ -52,13 +63,64 @@ class StepPolicy:
         separator = self._model.format.step_separator if step_separator is None else step_separator
         self._text = StepText(self._model, separator)
         self.name = self._model.name
+        thinking = self._model.format.thinking
+        self._thoughts = None if thinking is None else Thoughts(self._model, thinking)
+
+    @property
+    def adds_tokens(self) -> bool:
+        """Whether steps have tokens that were not sampled: those that close a thought."""
+        return self._thoughts is not None
 
     def check_question(self, question: Question) -> None:
         """Raises BadInputError if the prompt is too short or leaves no room in the context."""
-        self._model.check_prompt(question)
+        prompt = self._model.check_prompt(question)
+        if self._thoughts is not None:
+            self._thoughts.check_room(question, prompt, self._max_step_tokens, self._model.context)
+
+    def _with_thoughts(self, requests: Sequence[StepRequest], sample: Sampling) -> Generation:
+        """Samples of `sample`, which knows no thoughts, with the thoughts of the format."""
+        if self._thoughts is None:
+            return sample(requests)
+        return self._thoughts.generate(requests, sample)
+
+    def _answers_with_thoughts(
+        self,
+        requests: Sequence[StepRequest],
+        max_depth: int,
+        sample: Sampling,
+        sample_answers: Callable[[Sequence[StepRequest], int], AnswerGeneration],
+    ) -> AnswerGeneration:
+        if self._thoughts is None:
+            return sample_answers(requests, max_depth)
+        return self._thoughts.answers(requests, max_depth, sample, sample_answers)
+
+    def _pieces(self, path: Path) -> Path:
+        """A path with each step as the pieces in which it is computed."""
+        return path if self._thoughts is None else self._thoughts.pieces(path)
+
+    @property
+    def _closers(self) -> list[int]:
+        """Tokens at which a step or a piece of a thought may close."""
+        rules = [self._text, *(() if self._thoughts is None else self._thoughts.rules)]
+        return sorted({token for rule in rules for token in rule.closers})
+
+    def _step_end(self, request: StepRequest) -> StepEnd:
+        """The rule by which the samples of a request end, if they end by steps."""
+        rule = request.rule if isinstance(request, PieceRequest) else self._text
+        return StepEnd(rule, rule.rest_of(request.path))
+
+    def _by_steps(self, request: StepRequest) -> bool:
+        """Whether a text ends the samples of a request."""
+        return isinstance(request, PieceRequest) or not request.to_end
+
+    def _at_limit(self, request: StepRequest) -> Finish:
+        """Why a sample ends at its largest number of tokens."""
+        return "step" if isinstance(request, PieceRequest) else "length"
 
     def _limit(self, request: StepRequest) -> int:
         """Largest number of tokens of a sample, whatever room the context leaves."""
+        if isinstance(request, PieceRequest):
+            return request.max_tokens
         return self._max_answer_tokens if request.to_end else self._max_step_tokens
 
     @property

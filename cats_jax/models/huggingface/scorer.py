@@ -19,6 +19,7 @@ import torch
 
 from ...errors import PathTooLongError
 from ...protocols import Path, Question, Scoring, TokenUsage
+from ..prm.answer_steps import answer_steps, score_answer_steps
 from ..prm.format import PRMFormat
 from ..prm.newest_steps import broken, checked_chunks
 from ..prm.sparsity import checkpoint_sparsity
@@ -81,6 +82,7 @@ class HuggingFaceScorer:
         self._model.load_weights()
         self.name = self._model.name
         self.finished_only = prm_format.finished_only
+        self._reads_thoughts = prm_format.thoughts
         self.num_parameters = self._model.num_parameters
         self._cache = self._model.new_cache()
         self.recomputed = 0
@@ -88,7 +90,8 @@ class HuggingFaceScorer:
     def keep_only(self, question: Question, paths: Sequence[Path]) -> None:
         """Frees a question's cached state except prefixes of `paths`; without paths, all of it."""
         encode = self._model.encoder.chunks
-        keys = [encode(question.text, [s.text for s in path])[1:] if path else [] for path in paths]
+        texts = [[step.text for step in self._read(path)] for path in paths]
+        keys = [encode(question.text, each)[1:] if each else [] for each in texts]
         self._cache.keep_only(question, keys)
 
     def count_tokens(self, question: Question, path: Path) -> int:
@@ -98,9 +101,8 @@ class HuggingFaceScorer:
             ScorerContractError: a path without steps, a blank step, or a path longer than the
                 model's context.
         """
-        return sum(map(len, self._chunks(question, path)))
+        return sum(map(len, self._chunks(question, self._read(path) or path)))
 
-    @torch.inference_mode()
     def score(self, questions: Sequence[Question], paths: Sequence[Path]) -> Scoring:
         """Scores the last step of each path; see `StepScorer.score`.
 
@@ -118,6 +120,15 @@ class HuggingFaceScorer:
         """
         if len(questions) != len(paths):
             raise ValueError(f"{len(questions)} questions for {len(paths)} paths")
+        if self._reads_thoughts:
+            return self._score(questions, paths)
+        return score_answer_steps(self._score, questions, paths)
+
+    def _read(self, path: Path) -> Path:
+        return path if self._reads_thoughts else answer_steps(path)[0]
+
+    @torch.inference_mode()
+    def _score(self, questions: Sequence[Question], paths: Sequence[Path]) -> Scoring:
         before = self._model.seconds
         number, firsts = _distinct(questions, paths)
         fitting: list[int] = []

@@ -75,6 +75,7 @@ class PRMFormat:
         joined: whether a step has the token ids that it has in the text as a whole. If False, each
             step is encoded by itself.
         newline: text that replaces a newline inside a step; None keeps newlines.
+        thoughts: whether the model reads the thoughts in a path's steps, see `answer_steps`.
         architectures: names in config.json by which "auto" recognises a family with a head. The
             head's tensors in the weights are enough, too.
         tokens: tokens by which "auto" recognises the tokenizers of a family without a head.
@@ -90,6 +91,7 @@ class PRMFormat:
     between: str = ""
     joined: bool = True
     newline: str | None = None
+    thoughts: bool = False
     architectures: tuple[str, ...] = ()
     tokens: tuple[str, ...] = ()
 

@@ -37,13 +37,21 @@ class ChatTemplate:
 
     Args:
         tokenizer: a transformers tokenizer.
+        switches: further variables of the template.
 
     Attributes:
         special: ids of the special tokens, by their names.
+
+    Raises:
+        ChatError: the template does not mention a switch.
     """
 
-    def __init__(self, tokenizer: Any):
+    def __init__(self, tokenizer: Any, switches: Mapping[str, bool] | None = None):
         self._tokenizer = tokenizer
+        self._switches = switches or {}
+        for name in self._switches:
+            if name not in (tokenizer.get_chat_template() if tokenizer.chat_template else ""):
+                raise ChatError(f"its chat template has no switch {name}: leave the key out")
         self.special = {str(token): i for i, token in tokenizer.added_tokens_decoder.items()}
 
     def render(self, turns: Sequence[tuple[str, str]], *, answer: bool) -> str:
@@ -65,6 +73,7 @@ class ChatTemplate:
             "tools": None,
             "documents": None,
             "add_generation_prompt": answer,
+            **self._switches,
         }
         try:
             return render(self._tokenizer.get_chat_template(), variables)

@@ -38,7 +38,13 @@ class PromptEncoder:
 
     def __init__(self, policy_format: PolicyFormat, tokenizer: Any):
         self._format = policy_format
-        self._chat = ChatTemplate(tokenizer)
+        switch = policy_format.enable_thinking
+        try:
+            self._chat = ChatTemplate(
+                tokenizer, None if switch is None else {"enable_thinking": switch}
+            )
+        except ChatError as error:
+            raise self._misfit(str(error)) from error
         self._prompt = policy_format.prompt
         system = policy_format.system
         if system and not self._shows_system(system):
@@ -93,6 +99,10 @@ class PromptEncoder:
         if system is None:
             return self._chat.ids(self._items, {QUESTION: question})
         return self._chat.ids(self._items_with_system, {QUESTION: question, SYSTEM: system})
+
+    def text_ids(self, text: str) -> Ids:
+        """Ids of a text of the format; names of special tokens in it are these tokens."""
+        return self._chat.ids(self._chat.cut(text))
 
     def _misfit(self, reason: str) -> BadInputError:
         return BadInputError(

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from ...errors import BadInputError, known_names
 from ...storage.yaml_file import checked_fields, load_mapping, naming
+from .thinking import Thinking
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,9 @@ class PolicyFormat:
         end_tokens: tokens that end an answer, in addition to those that the model itself names.
             Members of a family lack some of them; a user's file must name tokens that are there.
         tokens: tokens by which "auto" recognises the tokenizers of this family.
+        thinking: how the model thinks before it answers; None: a thought is like any other text.
+        enable_thinking: value of the switch that some chat templates have under this name; None
+            leaves it as the template has it.
     """
 
     name: str
@@ -37,8 +41,15 @@ class PolicyFormat:
     step_separator: str = "\n\n"
     end_tokens: tuple[str, ...] = ()
     tokens: tuple[str, ...] = ()
+    thinking: Thinking | None = None
+    enable_thinking: bool | None = None
 
     def __post_init__(self) -> None:
+        if self.thinking is not None and self.enable_thinking is False:
+            raise BadInputError(
+                f"policy format {self.name!r}: thinking has no use with enable_thinking=False: "
+                "leave one of them out"
+            )
         if self.prompt.count("{question}") != 1:
             raise BadInputError(
                 f"policy format {self.name!r}: prompt={self.prompt!r} must have {{question}} once"
@@ -122,6 +133,9 @@ def choose_format(choice: str | PolicyFormat, vocabulary: Collection[str]) -> Po
         where = f"policy format file {choice!r}"
         values = checked_fields(where, load_mapping(choice, "policy format"), PolicyFormat)
         with naming(where):
+            if values.get("thinking") is not None:
+                content = checked_fields("thinking", values["thinking"], Thinking)
+                values["thinking"] = Thinking(**content)
             found = PolicyFormat(**{"name": pathlib.Path(choice).stem, **values})
         if vocabulary:
             _check_end_tokens(where, found, vocabulary)

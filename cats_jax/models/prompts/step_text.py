@@ -10,7 +10,7 @@ from typing import Protocol
 
 from ...errors import BadInputError
 from ...protocols import Finish, Path, StepRequest
-from .separator_tokens import separator_tokens
+from .separator_tokens import SeparatorTokens, separator_tokens
 
 _REMEMBERED = 1 << 12
 """Number of steps whose ends are remembered: samples of a node are often equal."""
@@ -58,43 +58,42 @@ class StepText:
     Args:
         model: model whose tokenizer and end tokens are used.
         separator: text that closes a step.
+        end: a second such text, which also closes a step of white space alone; None for no other.
 
     Attributes:
         separators: ids of the tokens that contain the separator, ascending.
         closers: ids of the tokens at which a step may close, ascending: `separators`, and the
             tokens that may complete a separator that others have begun.
         ends: ids of the tokens that end an answer, ascending.
+        texts: the one or two texts that close a step.
 
     Raises:
         BadInputError: the separator is empty or can't be spelled, or no token ends an answer.
     """
 
-    def __init__(self, model: TextModel, separator: str):
-        if not separator:
-            raise BadInputError("step_separator must not be empty: use '\\n\\n'")
-        tokens = separator_tokens(model.decode, model.vocab_size, separator)
-        self.separators = sorted(tokens.whole)
-        self.closers = sorted({*tokens.whole, *tokens.last})
-        if not self.closers:
-            raise BadInputError(
-                f"no token of {model.name!r} contains the step separator {separator!r}, and no "
-                "sequence of its tokens spells it, so no step could end: choose a step_separator "
-                "that the tokenizer can write"
-            )
+    def __init__(self, model: TextModel, separator: str, end: str | None = None):
+        texts = tuple(dict.fromkeys(text for text in (separator, end) if text is not None))
+        found = [_separator_tokens(model, text) for text in texts]
+        whole = {token: text for tokens in found for token, text in tokens.whole.items()}
+        last = frozenset[int]().union(*(tokens.last for tokens in found))
+        self.separators = sorted(whole)
+        self.closers = sorted({*whole, *last})
         self.ends = sorted(model.end_ids())
         if not self.ends:
             raise BadInputError(
                 f"{model.name!r} names no end-of-text token: set eos_token_id in its config.json"
             )
-        self.separator = separator
+        self.texts = texts
+        self._end = end
+        self._pattern = re.compile("|".join(map(re.escape, texts)))
         self._model = model
-        self._whole = tokens.whole
+        self._whole = whole
         self._is_closer = frozenset(self.closers)
         # If other tokens can begin the separator, any closing token may have text after it.
         self._may_leave_rest = frozenset(
             token
             for token in self.closers
-            if tokens.last or tokens.whole[token].partition(separator)[2]
+            if last or self._pattern.split(whole[token], maxsplit=1)[1]
         )
         self._closing = functools.lru_cache(_REMEMBERED)(self._find_closing)
 
@@ -121,12 +120,12 @@ class StepText:
 
         Args:
             ids: token ids of the step, including the token that ended it.
-            finish: why sampling of the step stopped. With "step" the last token must close it.
+            finish: why sampling of the step stopped. With "step" the last token closes it, or the
+                step was cut behind it.
             rest: what the step before it has left, see `rest_of`.
         """
-        if finish == "step":
-            closing = self._closing(tuple(ids), rest)
-            assert closing is not None
+        closing = self._closing(tuple(ids), rest) if finish == "step" else None
+        if closing is not None:
             return closing[0]
         return self._begin(self._decode(ids[:-1] if finish == "end" else ids, rest))
 
@@ -161,19 +160,16 @@ class StepText:
         return found
 
     def _cut(self, text: str) -> tuple[str, int] | None:
-        separator = self.separator
         text = self._begin(text)
-        stop, start = -1, 0
-        at = text.find(separator)
-        while at >= 0:
-            if text[start:at].strip():
-                stop = at
-            start = at + len(separator)
-            at = text.find(separator, start)
-        return None if stop < 0 else (text[:stop], len(text) - stop - len(separator))
+        stop, start = None, 0
+        for found in self._pattern.finditer(text):
+            if found[0] == self._end or text[start : found.start()].strip():
+                stop = found
+            start = found.end()
+        return None if stop is None else (text[: stop.start()], len(text) - stop.end())
 
     def _begin(self, text: str) -> str:
-        return without_beginning(text, self.separator)
+        return _without_blank_steps(text, self._pattern, self._end)
 
     def _decode(self, ids: Sequence[int], rest: Rest | None) -> str:
         if rest is None:
@@ -183,12 +179,30 @@ class StepText:
         return whole[len(self._model.decode((rest.token,))) - rest.length :]
 
 
+def _separator_tokens(model: TextModel, separator: str) -> SeparatorTokens:
+    if not separator:
+        raise BadInputError("step_separator must not be empty: use '\\n\\n'")
+    tokens = separator_tokens(model.decode, model.vocab_size, separator)
+    if not (tokens.whole or tokens.last):
+        raise BadInputError(
+            f"no token of {model.name!r} contains the step separator {separator!r}, and no "
+            "sequence of its tokens spells it, so no step could end: choose a step_separator "
+            "that the tokenizer can write"
+        )
+    return tokens
+
+
 def without_beginning(text: str, separator: str) -> str:
     """A text without blank steps and blank lines before it."""
-    start, at = 0, text.find(separator)
-    while at >= 0 and not text[start:at].strip():
-        start = at + len(separator)
-        at = text.find(separator, start)
+    return _without_blank_steps(text, re.compile(re.escape(separator)), None)
+
+
+def _without_blank_steps(text: str, separators: re.Pattern[str], end: str | None) -> str:
+    start = 0
+    for found in separators.finditer(text):
+        if found[0] == end or text[start : found.start()].strip():
+            break
+        start = found.end()
     lines = _BLANK_LINES.match(text, start)
     return text[start if lines is None else lines.end() :]
 

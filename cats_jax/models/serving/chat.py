@@ -70,7 +70,8 @@ class ChatPolicy:
         whole_only: why no single steps can be sampled; None if they can.
 
     Raises:
-        BadInputError: the format is unknown, or the endpoint refuses the first request.
+        BadInputError: the format is unknown or has thoughts, or the endpoint refuses the first
+            request.
         RunStoppedError: it does not answer.
     """
 
@@ -89,6 +90,11 @@ class ChatPolicy:
     ):
         self._endpoint = endpoint
         self._format = choose_format(format, ())
+        if self._format.thinking is not None:
+            raise BadInputError(
+                f"policy format {self._format.name!r}: thinking is for models whose token ids are "
+                "known, and a chat endpoint cuts thoughts by its own rules: leave it out"
+            )
         self._separator = step_separator or self._format.step_separator
         self._max_step_tokens = max_step_tokens
         self._max_answer_tokens = max_answer_tokens
@@ -238,6 +244,8 @@ class ChatPolicy:
         }
         if request.top_k:
             body["top_k"] = request.top_k
+        if self._format.enable_thinking is not None:  # as vLLM and SGLang take it
+            body["chat_template_kwargs"] = {"enable_thinking": self._format.enable_thinking}
         if request.path:
             body |= _CONTINUE
         if self._stops and not (whole or request.to_end):

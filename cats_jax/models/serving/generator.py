@@ -23,7 +23,7 @@ from ...protocols import (
     total_usage,
 )
 from ..huggingface.policy import StepPolicy
-from ..prompts.step_text import Rest, StepEnd, check_parameters
+from ..prompts.step_text import StepEnd, check_parameters
 from ..stored_model import check_complete
 from ..weights import stored_tensors
 from .shared_time import SharedTime
@@ -79,8 +79,9 @@ class EngineGenerator(StepPolicy):
 
     @property
     def certainties(self) -> frozenset[str]:
-        """Kinds of token certainty that it reports."""
-        return frozenset(["top"] if getattr(self._engine, "reports_top", False) else [])
+        """Kinds of token certainty that it reports; none of a thought, which has tokens put in."""
+        known = getattr(self._engine, "reports_top", False) and not self.adds_tokens
+        return frozenset(["top"] if known else [])
 
     def keep_only(self, question: Question, paths: Sequence[Path]) -> None:
         """Does nothing: an engine drops the least recently used blocks of its cache by itself."""
@@ -95,10 +96,13 @@ class EngineGenerator(StepPolicy):
         Raises:
             BadInputError: a sampling parameter outside its range.
         """
+        return self._with_thoughts(requests, self._generate)
+
+    def _generate(self, requests: Sequence[StepRequest]) -> Generation:
         answers, usage, inside = self._sample(requests)
         samples = [
-            [self._step_sample(each, rest) for each in answer]
-            for answer, rest in zip(answers, self._rests(requests), strict=True)
+            [_step_sample(each, self._step_end(request)) for each in answer]
+            for request, answer in zip(requests, answers, strict=True)
         ]
         return Generation(samples, [total_usage(each) for each in usage], inside, usage)
 
@@ -110,6 +114,13 @@ class EngineGenerator(StepPolicy):
         Raises:
             BadInputError: a sampling parameter outside its range.
         """
+        return self._answers_with_thoughts(
+            requests, max_depth, self._generate, self._generate_answers
+        )
+
+    def _generate_answers(
+        self, requests: Sequence[StepRequest], max_depth: int
+    ) -> AnswerGeneration:
         sampled, usage, inside = self._sample(requests, whole=True)
         answers = [
             [
@@ -136,14 +147,14 @@ class EngineGenerator(StepPolicy):
         drawn twice, are one request to the engine.
         """
         asked: dict[tuple[str, SampleRequest], list[int]] = {}
-        for i, (request, rest) in enumerate(zip(requests, self._rests(requests), strict=True)):
+        for i, request in enumerate(requests):
             check_parameters(request)
             prompt = self._prompt(request.question, request.path)
             limit, room = self._room(request, prompt, whole=whole)
             if room < 1:
                 continue  # every sample finishes with "context", empty
-            by_steps = not (whole or request.to_end)
-            separators = self._text.separators if by_steps else ()
+            rule = self._step_end(request) if self._by_steps(request) and not whole else None
+            separators = () if rule is None else rule.text.separators
             same = SampleRequest(
                 prompt=prompt,
                 seeds=(),
@@ -152,7 +163,7 @@ class EngineGenerator(StepPolicy):
                 top_k=request.top_k,
                 max_tokens=min(limit, room),
                 stop_ids=(*self._text.ends, *separators),
-                step_end=StepEnd(self._text, rest) if by_steps else None,
+                step_end=rule,
                 certain=request.certainty is not None,
             )
             asked.setdefault((request.question.id, same), []).append(i)
@@ -171,7 +182,7 @@ class EngineGenerator(StepPolicy):
             rest = iter(samples)
             for i in places:
                 limit, room = self._room(requests[i], request.prompt, whole=whole)
-                at_limit: Finish = "length" if limit <= room else "context"
+                at_limit: Finish = self._at_limit(requests[i]) if limit <= room else "context"
                 own = list(itertools.islice(rest, len(requests[i].seeds)))
                 answers[i] = [
                     _Sample(
@@ -185,9 +196,6 @@ class EngineGenerator(StepPolicy):
                 usage[i] = [each.usage for each in own]
         return answers, usage, share.seconds
 
-    def _rests(self, requests: Sequence[StepRequest]) -> list[Rest | None]:
-        return [self._text.rest_of(request.path) for request in requests]
-
     def _room(
         self, request: StepRequest, prompt: tuple[int, ...], *, whole: bool
     ) -> tuple[int, int]:
@@ -200,12 +208,6 @@ class EngineGenerator(StepPolicy):
             prompt = self._model.prompt_ids(question)
         return (*prompt, *(t for step in path for t in step.token_ids))
 
-    def _step_sample(self, sample: _Sample, rest: Rest | None) -> StepSample:
-        step = Step(self._text.text(sample.ids, sample.finish, rest), sample.ids)
-        log_probs = sample.log_probs
-        known = None if log_probs is None else sum(log_probs)
-        return StepSample(step, sample.finish, known, sample.certainties)
-
 
 class _Sample(NamedTuple):
     """Token ids of a sample, why it finished, and log-probabilities and certainties, if known."""
@@ -214,3 +216,5 @@ class _Sample(NamedTuple):
     finish: Finish
     log_probs: tuple[float, ...] | None
     certainties: tuple[float, ...] | None
+
+

@@ -430,7 +430,7 @@ def _completion(request: SampleRequest, *, log_probs: bool) -> dict[str, Any]:
     if request.step_end is not None and request.step_end.is_split:
         # Several tokens may spell the separator, so the server looks for it in their text.
         body |= {
-            "stop": [request.step_end.text.separator],
+            "stop": list(request.step_end.text.texts),
             "include_stop_str_in_output": True,
             "skip_special_tokens": False,
         }

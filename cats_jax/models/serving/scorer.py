@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from ...errors import PathTooLongError
 from ...protocols import AnswerScoring, Path, Question, Scoring, TokenUsage, total_usage
 from ..huggingface.prm import RewardModel
+from ..prm.answer_steps import answer_steps, score_answer_steps, score_whole_answers
 from ..prm.format import Head, PRMFormat
 from ..prm.newest_steps import broken, checked_chunks
 from ..prm.sparsity import checkpoint_sparsity
@@ -64,6 +65,7 @@ class EngineScorer:
         self.sparsity_last_layer = sparsity.last_layer
         self.name = self._model.name
         self.finished_only = prm_format.finished_only
+        self._reads_thoughts = prm_format.thoughts
         self._apart = prm_format.layout == "judge"
         self.num_parameters = sum(
             math.prod(tensor.shape) for tensor in stored_tensors(path).values()
@@ -87,7 +89,8 @@ class EngineScorer:
             ScorerContractError: a path without steps, a blank step, or a path longer than the
                 context.
         """
-        return len(self._ids(question, path))
+        read = path if self._reads_thoughts else answer_steps(path)[0] or path
+        return len(self._ids(question, read))
 
     def score(self, questions: Sequence[Question], paths: Sequence[Path]) -> Scoring:
         """Scores the last step of each path in one call; see `StepScorer.score`.
@@ -105,6 +108,11 @@ class EngineScorer:
         """
         if len(questions) != len(paths):
             raise ValueError(f"{len(questions)} questions for {len(paths)} paths")
+        if self._reads_thoughts:
+            return self._score(questions, paths)
+        return score_answer_steps(self._score, questions, paths)
+
+    def _score(self, questions: Sequence[Question], paths: Sequence[Path]) -> Scoring:
         first: dict[tuple[int, ...], int] = {}
         asked: dict[int, tuple[int, ...]] = {}
         for i, (question, path) in enumerate(zip(questions, paths, strict=True)):
@@ -138,8 +146,14 @@ class EngineScorer:
         Raises:
             ScorerContractError: as `score`.
         """
-        if self._apart:
-            return self._score_apart(questions, paths, known)
+        score = self._score_apart if self._apart else self._score_answers
+        if self._reads_thoughts:
+            return score(questions, paths, known)
+        return score_whole_answers(score, questions, paths, known)
+
+    def _score_answers(
+        self, questions: Sequence[Question], paths: Sequence[Path], known: Sequence[int]
+    ) -> AnswerScoring:
         asked = [self._readable(*each) for each in zip(questions, paths, known, strict=True)]
         prompts: dict[tuple[int, ...], tuple[int, ...]] = {}
         for ids, ends in asked:
@@ -180,7 +194,7 @@ class EngineScorer:
         ends = [range(first + 1, len(path) + 1) for path, first in zip(paths, known, strict=True)]
         owners = [i for i, places in enumerate(ends) for _ in places]
         beginnings = [paths[i][:end] for i, places in enumerate(ends) for end in places]
-        found = self.score([questions[i] for i in owners], beginnings)
+        found = self._score([questions[i] for i in owners], beginnings)
         scores: list[list[float | None]] = [[] for _ in paths]
         usage: list[list[TokenUsage]] = [[] for _ in paths]
         for i, score, cost in zip(owners, found.scores, found.usage, strict=True):

@@ -1,0 +1,333 @@
+"""Thoughts of a policy: sampled in pieces, ended at their budget, and joined with a first step."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from ...errors import BadInputError
+from ...live.seeds import stable_seed
+from ...protocols import (
+    AnswerGeneration,
+    Finish,
+    Generation,
+    Path,
+    Question,
+    Step,
+    StepRequest,
+    StepSample,
+    TokenUsage,
+    total_usage,
+)
+from ..prompts.step_text import Rest, StepEnd, StepText
+from ..prompts.thinking import Thinking
+from .model import CausalModel
+
+_REMEMBERED = 1 << 12
+"""Number of steps whose pieces are remembered."""
+
+Sampling = Callable[[Sequence[StepRequest]], Generation]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PieceRequest(StepRequest):
+    """A request for a piece of a thought.
+
+    Attributes:
+        rule: which texts end the piece.
+        max_tokens: number of tokens at which the piece is cut, with the finish "step".
+    """
+
+    rule: StepText
+    max_tokens: int
+
+
+@dataclass(slots=True)
+class _Thought:
+    """A sample whose thought is open.
+
+    Attributes:
+        place: indices of its request and of its seed.
+        request: its request, with one seed.
+        spent: number of tokens of the thought in earlier steps, without those that open it.
+        head: token ids that open the thought, if the step is the first.
+        body: the other token ids of the step so far, as they were sampled or put in.
+        log_prob: of the sampled tokens; None if it is not known.
+        usage: what it cost.
+        waits: number of times that it was prolonged.
+        ended: whether the thought is over, so that the answer's first step follows.
+    """
+
+    place: tuple[int, int]
+    request: StepRequest
+    spent: int
+    head: tuple[int, ...]
+    body: tuple[int, ...] = ()
+    log_prob: float | None = 0.0
+    usage: list[TokenUsage] = field(default_factory=list)
+    waits: int = 0
+    ended: bool = False
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        """Token ids of the step so far."""
+        return self.head + self.body
+
+
+class Thoughts:
+    """Samples of a policy that thinks; see `Thinking`.
+
+    A sample is a function of its path, parameters and seed alone, as long as those of the policy
+    are. Text that is put in has no probability: a step's log-probability is that of its sampled
+    tokens.
+
+    Args:
+        model: tokenizer and prompts of the policy.
+        thinking: how it thinks.
+
+    Attributes:
+        rules: texts that end the pieces of a thought.
+        opening: token ids that open a thought; none if the prompt opens it.
+
+    Raises:
+        BadInputError: the prompt closes a thought, or the tokenizer can't write the end tag.
+    """
+
+    def __init__(self, model: CausalModel, thinking: Thinking):
+        self._model, self._thinking = model, thinking
+        self._whole = StepText(model, thinking.end, thinking.end)
+        separator = thinking.step_separator
+        self._cut = self._whole if separator is None else StepText(model, separator, thinking.end)
+        self.rules = (self._whole, self._cut)
+        if thinking.step_tokens is not None and not self._whole.separators:
+            raise BadInputError(
+                f"policy format {model.format.name!r}: thinking: step_tokens needs an end tag of "
+                f"one token, and {thinking.end!r} has several: take step_separator"
+            )
+        prompt = model.decode(model.prompt_ids(Question("?", "?"))).rstrip()
+        if prompt.endswith(thinking.end):
+            raise BadInputError(
+                f"policy format {model.format.name!r}: the prompt of {model.name!r} closes the "
+                "thought before it begins: leave thinking out, or set enable_thinking: true"
+            )
+        opened = prompt.endswith(thinking.start)
+        self.opening = () if opened else model.text_ids(f"{thinking.start}\n")
+        self._close, self._wait = model.text_ids(thinking.close), model.text_ids(thinking.wait)
+        self._split = functools.lru_cache(_REMEMBERED)(self._pieces_of)
+
+    def check_room(self, question: Question, prompt: int, step: int, context: int) -> None:
+        """Raise BadInputError if a context has no room for a prompt, a thought and a step."""
+        needed = prompt + self._thinking.most_tokens + step
+        if needed > context:
+            raise BadInputError(
+                f"question {question.id!r}: prompt, thought and one step need {needed} tokens, and "
+                f"{self._model.name!r} has a context of {context}: lower the budget of thinking "
+                f"(now {self._thinking.budget}) or max_step_tokens, or raise max_model_len"
+            )
+
+    def pieces(self, path: Path) -> Path:
+        """A path with each step as the pieces that a policy computes one after the other.
+
+        They follow from the token ids alone, so that a sample does not depend on what is cached.
+        """
+        found: list[Step] = []
+        spent = 0
+        for i, step in enumerate(path):
+            if not self.is_open(path[:i]):
+                return (*found, *path[i:])
+            head = self.opening if i == 0 else ()
+            body = step.token_ids[len(head) :]
+            found += self._split_step(path[:i], head, body, spent)
+            spent += len(body)
+        return tuple(found)
+
+    def _split_step(
+        self, before: Path, head: tuple[int, ...], body: tuple[int, ...], spent: int
+    ) -> list[Step]:
+        parts = self._split(body, spent, self._cut.rest_of(before))
+        return [Step("", ids) for ids in (head, *parts) if ids]
+
+    def _pieces_of(
+        self, body: tuple[int, ...], spent: int, rest: Rest | None
+    ) -> list[tuple[int, ...]]:
+        """The thought, what closes it at the budget, and the answer's step."""
+        end = StepEnd(self._whole, rest).place(body)
+        left = self._thinking.budget - spent
+        if end is None or end <= left:
+            return [body[:end], body[len(body) if end is None else end :]]
+        behind = left + len(self._close)
+        return [body[:left], body[left:behind], body[behind:]]
+
+    def is_open(self, path: Path) -> bool:
+        """Whether the thought of a path is not over."""
+        return not any(self._thinking.end in step.text for step in path)
+
+    def answers(
+        self,
+        requests: Sequence[StepRequest],
+        max_depth: int,
+        sample: Sampling,
+        sample_answers: Callable[[Sequence[StepRequest], int], AnswerGeneration],
+    ) -> AnswerGeneration:
+        """Whole answers; a path whose thought is open gets its next step only.
+
+        The rest of such an answer is sampled as that of an answer which was cut, see
+        `AnswerGeneration`.
+        """
+        open_ = [i for i, request in enumerate(requests) if self.is_open(request.path)]
+        over = [i for i in range(len(requests)) if i not in set(open_)]
+        asked = [
+            dataclasses.replace(requests[i], to_end=len(requests[i].path) + 1 >= max_depth)
+            for i in open_
+        ]
+        steps = self.generate(asked, sample)
+        rest = sample_answers([requests[i] for i in over], max_depth)
+        answers = [[(each,) for each in row] for row in steps.samples] + rest.answers
+        each = [*(steps.sample_usage or ()), *(rest.sample_usage or ())]
+        usage = [*steps.usage, *rest.usage]
+        at = [place for _, place in sorted(zip([*open_, *over], range(len(requests)), strict=True))]
+        return AnswerGeneration(
+            [answers[i] for i in at],
+            [usage[i] for i in at],
+            steps.inside_seconds + rest.inside_seconds,
+            [each[i] for i in at],
+        )
+
+    def generate(self, requests: Sequence[StepRequest], sample: Sampling) -> Generation:
+        """Sample every request.
+
+        Args:
+            requests: what to sample.
+            sample: the policy without thoughts.
+        """
+        asked = [self._first(request) for request in requests]
+        made = sample(asked)
+        inside, samples = made.inside_seconds, made.samples
+        assert made.sample_usage is not None
+        usage = [[[one] for one in row] for row in made.sample_usage]
+        waiting: list[_Thought] = []
+        for i, request in enumerate(asked):
+            if not isinstance(request, PieceRequest):
+                continue
+            for j, piece in enumerate(samples[i]):
+                thought = self._begun(requests[i], (i, j))
+                if (step := self._add(thought, request, piece)) is None:
+                    waiting.append(thought)
+                else:
+                    samples[i][j] = step
+        while waiting:
+            asked = [self._next(thought) for thought in waiting]
+            made = sample(asked)
+            inside += made.inside_seconds
+            left = []
+            for thought, request, (piece,), cost in zip(
+                waiting, asked, made.samples, made.usage, strict=True
+            ):
+                i, j = thought.place
+                usage[i][j].append(cost)
+                if (step := self._add(thought, request, piece)) is None:
+                    left.append(thought)
+                else:
+                    samples[i][j] = step
+            waiting = left
+        each = [[total_usage(costs) for costs in row] for row in usage]
+        return Generation(samples, [total_usage(row) for row in each], inside, each)
+
+    def _first(self, request: StepRequest) -> StepRequest:
+        """The request for the first piece of all samples of a request."""
+        if not self.is_open(request.path):
+            return dataclasses.replace(request, path=self.pieces(request.path))
+        return self._piece(request, self._begun(request, (0, 0)))
+
+    def _begun(self, request: StepRequest, place: tuple[int, int]) -> _Thought:
+        """A sample of a request without a token."""
+        spent = sum(len(step.token_ids) for step in request.path)
+        spent -= len(self.opening) if request.path else 0
+        request = dataclasses.replace(request, seeds=(request.seeds[place[1]],))
+        return _Thought(place, request, spent, () if request.path else self.opening)
+
+    def _next(self, thought: _Thought) -> StepRequest:
+        """The request for the next piece of a sample."""
+        request = thought.request
+        seeds = (stable_seed("thought", request.seeds[0], len(thought.ids)),)
+        request = dataclasses.replace(request, seeds=seeds)
+        if thought.ended:
+            return dataclasses.replace(request, path=self._path(thought))
+        return self._piece(request, thought)
+
+    def _piece(self, request: StepRequest, thought: _Thought) -> PieceRequest:
+        limit = self._left(thought)
+        if self._thinking.step_tokens is not None and not request.to_end:
+            limit = min(limit, self._thinking.step_tokens)
+        values = {
+            each.name: getattr(request, each.name) for each in dataclasses.fields(StepRequest)
+        }
+        return PieceRequest(
+            **{**values, "path": self._path(thought)},
+            rule=self._whole if request.to_end else self._cut,
+            max_tokens=limit,
+        )
+
+    def _path(self, thought: _Thought) -> Path:
+        """The path of a sample with all pieces so far."""
+        before = thought.request.path
+        own = self._split_step(before, thought.head, thought.body, thought.spent)
+        return (*self.pieces(before), *own)
+
+    def _left(self, thought: _Thought) -> int:
+        """Number of tokens that a thought may still have."""
+        return self._thinking.budget - thought.spent - len(thought.body)
+
+    def _add(self, thought: _Thought, request: StepRequest, piece: StepSample) -> StepSample | None:
+        """Add a piece to a sample; returns the step if it is complete."""
+        thought.body += piece.step.token_ids
+        if thought.log_prob is not None:
+            known = piece.log_prob
+            thought.log_prob = None if known is None else thought.log_prob + known
+        if not isinstance(request, PieceRequest):
+            return self._step(thought, piece.finish, piece.step.text)
+        if piece.finish != "step":
+            return self._step(thought, piece.finish, "")
+        thought.ended = self._thinking.end in self._said(thought)
+        if thought.ended:
+            self._prolong(thought)
+        elif self._left(thought) == 0:
+            thought.body += self._close
+            thought.ended = True
+        else:
+            return self._step(thought, "step", "")
+        return None
+
+    def _prolong(self, thought: _Thought) -> None:
+        """Put `wait` in the place of the end tag, if the format and the budget allow it."""
+        if thought.waits == self._thinking.waits:
+            return
+        body = self._without_end(thought.body) + self._wait
+        if len(body) < self._thinking.budget:
+            thought.body, thought.ended = body, False
+            thought.waits += 1
+
+    def _step(self, thought: _Thought, finish: Finish, answer: str) -> StepSample:
+        """The step of a sample: its part of the thought, and the first step of the answer."""
+        start, end = self._thinking.start, self._thinking.end
+        text = self._said(thought, finish).partition(end)[0].strip()
+        if not thought.request.path:
+            text = f"{start}\n{text.removeprefix(start).lstrip()}"
+        if thought.ended or finish == "end":
+            text = f"{text}\n{end}\n\n{answer}".rstrip("\n")
+        return StepSample(Step(text, thought.ids), finish, thought.log_prob)
+
+    def _said(self, thought: _Thought, finish: Finish = "step") -> str:
+        """The text of a step so far, with the end tag if it is there."""
+        rest = self._cut.rest_of(thought.request.path)
+        return self._cut.text(thought.ids, "end" if finish == "end" else "length", rest)
+
+    def _without_end(self, ids: tuple[int, ...]) -> tuple[int, ...]:
+        """Token ids before the first one that holds a part of the end tag."""
+        at = self._model.decode(ids).find(self._thinking.end)
+        count = len(ids)
+        while count and len(self._model.decode(ids[:count])) > max(at, 0):
+            count -= 1
+        return ids[:count]

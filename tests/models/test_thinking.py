@@ -1,0 +1,405 @@
+"""Policies that think before they answer: scripted engines, and tiny models against plain loops."""
+
+import dataclasses
+import itertools
+
+import pytest
+import scripted_engine
+import tiny_models
+import torch
+from byte_vocabulary import byte_tokenizer, token_id
+from transformers import AutoModelForCausalLM
+
+import search
+from cats_jax import check_generator
+from cats_jax.errors import BadInputError
+from cats_jax.grading.boxed_integer import BoxedIntegerJudge
+from cats_jax.live.searcher import Searcher
+from cats_jax.models.contracts import check_scorer
+from cats_jax.models.huggingface.generator import HuggingFaceGenerator
+from cats_jax.models.huggingface.scorer import HuggingFaceScorer
+from cats_jax.models.prm.format import WORLD
+from cats_jax.models.prompts.policy_format import PLAIN, choose_format
+from cats_jax.models.prompts.thinking import Thinking
+from cats_jax.models.serving.generator import EngineGenerator
+from cats_jax.models.serving.token_engine import Sampled
+from cats_jax.models.settle import settle
+from cats_jax.models.source import thought_tokens
+from cats_jax.protocols import Question, Step, StepRequest
+from cats_jax.specs.models import PolicySpec
+from cats_jax.world import prm_path
+
+WORDS = ("\n\n", "<think>", "</think>", "Wait")
+CLOSE = "\n</think>\n\n"
+QUESTION = Question("q", "1+2=?")
+ONE = StepRequest(QUESTION, (), (1,), 0.0, 1.0, 0, False)
+END = "\0"
+
+
+def closing():
+    """Token ids that are put in at the budget, encoded without merges."""
+    return (*ids_of("\n</think>"), *ids_of("\n"), *ids_of("\n"))
+
+
+def thinking(**values):
+    return dataclasses.replace(PLAIN, name="mine", thinking=Thinking(**values))
+
+
+def ids_of(text):
+    """Token ids of a text, WORDS as single tokens, END as the end-of-text token."""
+    found = []
+    while text:
+        word = next((word for word in WORDS if text.startswith(word)), text[0])
+        found.append(1 if word == END else token_id(word, WORDS))
+        text = text[len(word) :]
+    return tuple(found)
+
+
+def tokenizer(template=None):
+    """A tokenizer that encodes the tags as single tokens, as those of thinking models do."""
+    made = byte_tokenizer(WORDS)
+    made.add_tokens(list(WORDS[1:]))
+    made.chat_template = template or made.chat_template
+    return made
+
+
+def save_model(path, template=None):
+    sizes = {"hidden_size": 16, "num_attention_heads": 1, "num_key_value_heads": 1}
+    return tiny_models.save_model(path, tokenizer=tokenizer(template), vocab_size=280, **sizes)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return save_model(tmp_path_factory.mktemp("thinking") / "model")
+
+
+@pytest.fixture(scope="module")
+def plain(folder):
+    return HuggingFaceGenerator(folder, format=PLAIN)._model
+
+
+class Writer:
+    """An engine that writes what a function of the answer so far says."""
+
+    concurrent = False
+
+    def __init__(self, model, story):
+        self.model, self.story, self.asked = model, story, []
+        self.first = len(model.prompt_ids(QUESTION))
+
+    def sample(self, requests):
+        self.asked += requests
+        return [[self._sampled(each)] * len(each.seeds) for each in requests]
+
+    def _sampled(self, request):
+        ids = ids_of(self.story(self.model.decode(request.prompt[self.first :])))
+        ids = ids[: request.max_tokens]
+        stop = next((i for i, token in enumerate(ids, 1) if token in request.stop_ids), None)
+        ids = ids[:stop]
+        return Sampled(ids, stop is not None, (-0.5,) * len(ids), 0)
+
+
+def writing(folder, plain, story, format, **limits):
+    engine = Writer(plain, story)
+    limits = {"max_step_tokens": 40, "max_answer_tokens": 60, **limits}
+    return EngineGenerator(folder, lambda context: engine, format=format, **limits), engine
+
+
+def telling(*texts):
+    """A story that continues the one of several texts that the answer so far begins."""
+
+    def story(so_far):
+        return next(text[len(so_far) :] for text in texts if text.startswith(so_far)) + END
+
+    return story
+
+
+def path_of(policy, to_end=False):
+    """The samples of a path, step by step."""
+    path, samples = (), []
+    while not samples or samples[-1].finish == "step":
+        made = policy.generate([dataclasses.replace(ONE, path=path, to_end=to_end)])
+        samples += made.samples[0]
+        path = (*path, samples[-1].step)
+    return samples
+
+
+CALM = "<think>\nIs it 5? \\boxed{5}</think>\n\nSo 1+2=3\n\nIt is \\boxed{3}"
+BODY = "Is it 5? \\boxed{5}"
+
+
+def test_a_thought_and_the_first_step_of_the_answer_are_one_step(folder, plain):
+    policy, engine = writing(folder, plain, telling(CALM), thinking(budget=40))
+    first, second = path_of(policy)
+    assert first.step.text == f"<think>\n{BODY}\n</think>\n\nSo 1+2=3"
+    assert second.step.text == "It is \\boxed{3}"
+    assert first.step.token_ids + second.step.token_ids == (*ids_of(CALM), 1)
+    assert [each.finish for each in (first, second)] == ["step", "end"]
+    # "<think>\n" was put in, and has no probability.
+    assert first.log_prob == -0.5 * (len(first.step.token_ids) - 2)
+    judge = BoxedIntegerJudge()
+    assert judge.extract([first.step.text]) is None
+    assert judge.extract([first.step.text, second.step.text]) == "3"
+    # The pieces of a path are its tokens, so that nothing is encoded anew.
+    assert engine.asked[-1].prompt[engine.first :] == first.step.token_ids
+    ((whole,),) = [policy.generate([dataclasses.replace(ONE, to_end=True)]).samples]
+    assert whole[0].step.token_ids == (*ids_of(CALM), 1)
+    assert whole[0].finish == "end"
+
+
+def test_a_thought_is_closed_at_its_budget(folder, plain):
+    forced = "<think>\nIs it 5?\n</think>\n\nThus \\boxed{4}"
+    policy, engine = writing(folder, plain, telling(CALM, forced), thinking(budget=8))
+    (step,) = path_of(policy)
+    assert step.step.text == "<think>\nIs it 5?\n</think>\n\nThus \\boxed{4}"
+    head, tail = forced.split(CLOSE)
+    assert step.step.token_ids == (*ids_of(head), *closing(), *ids_of(tail), 1)
+    assert [request.max_tokens for request in engine.asked] == [8, 40]
+    made = policy.generate([dataclasses.replace(ONE, seeds=(1, 2), temperature=1.0)])
+    assert [each.step for each in made.samples[0]] == [step.step] * 2
+    assert made.usage[0].generated == sum(each.generated for each in made.sample_usage[0])
+    assert made.sample_usage[0][0].generated == 8 + len(ids_of("Thus \\boxed{4}")) + 1
+
+
+def test_a_thought_is_prolonged_as_often_as_the_format_says(folder, plain):
+    again = CALM.replace("</think>", "Wait, 3.</think>", 1)
+    twice = again.replace("</think>", "Wait; 3.</think>", 1)
+    stories = telling(CALM, again, twice)
+    policy, _ = writing(folder, plain, stories, thinking(budget=60, waits=2))
+    first, second = path_of(policy)
+    assert first.step.token_ids + second.step.token_ids == (*ids_of(twice), 1)
+    assert first.step.text.splitlines()[1] == f"{BODY}Wait, 3.Wait; 3."
+    # The budget counts the tokens that stay, and has room for one more or for none.
+    spent = len(ids_of(BODY + "Wait"))
+    policy, _ = writing(folder, plain, stories, thinking(budget=spent, waits=2))
+    assert path_of(policy)[0].step.text.splitlines()[1] == BODY
+
+
+@pytest.mark.parametrize(
+    ("rule", "texts"),
+    [
+        ({"step_separator": "\n\n"}, ["<think>\none", "two Wait three", "four\n</think>\n\nSo"]),
+        (
+            {"step_separator": "Wait"},
+            ["<think>\none\n\ntwo Wait", "three\n\nfour\n</think>\n\nSo"],
+        ),
+        (
+            {"step_tokens": 9},
+            ["<think>\none\n\ntwo Wait", "three\n\nfo", "ur\n</think>\n\nSo"],
+        ),
+    ],
+)
+def test_a_thought_is_cut_into_steps(folder, plain, rule, texts):
+    told = "<think>\none\n\ntwo Wait three\n\nfour</think>\n\nSo\n\n\\boxed{3}"
+    policy, engine = writing(folder, plain, telling(told), thinking(budget=60, **rule))
+    samples = path_of(policy)
+    assert [each.step.text for each in samples] == [*texts, "\\boxed{3}"]
+    assert tuple(t for each in samples for t in each.step.token_ids) == (*ids_of(told), 1)
+    request = dataclasses.replace(ONE, path=(samples[0].step,), to_end=True)
+    ((rest,),) = policy.generate([request]).samples
+    assert rest.step.token_ids == (*ids_of(told)[len(samples[0].step.token_ids) :], 1)
+    # Steps of a thought share its budget.
+    assert engine.asked[-2].max_tokens == 60 - len(samples[0].step.token_ids) + 2
+
+
+def test_a_model_that_ends_within_its_thought_gives_no_answer(folder, plain):
+    policy, _ = writing(folder, plain, telling("<think>\n\\boxed{5}"), thinking(budget=40))
+    (sample,) = path_of(policy)
+    assert (sample.finish, sample.step.text) == ("end", "<think>\n\\boxed{5}\n</think>")
+    assert BoxedIntegerJudge().extract([sample.step.text]) is None
+
+
+def test_whole_answers_and_searches(folder, plain):
+    format = thinking(budget=40)
+    policy, engine = writing(folder, plain, telling(CALM), format)
+    for strategy in (search.best_of_n(), search.majority(), search.beam(factor=2)):
+        searcher = Searcher(
+            policy=policy, scorer=Halves(), strategy=strategy, num_candidates=2, max_depth=4
+        )
+        (result,) = searcher.run([QUESTION])
+        assert result.answer == "3"
+        assert result.ledger.generated >= len(ids_of(CALM)) - 1
+    assert any(request.step_end is None for request in engine.asked)  # whole answers
+
+
+class Halves:
+    name, num_parameters, sparsity_total, sparsity_last_layer = "halves", 0, 0.0, 0.0
+
+    def score(self, questions, paths):
+        from cats_jax.protocols import Scoring, TokenUsage
+
+        return Scoring([0.5] * len(paths), [TokenUsage()] * len(paths), 0.0)
+
+    def keep_only(self, question, paths):
+        pass
+
+
+def greedy_by_hand(folder, prompt, budget, most):
+    """The greedy thought and first step by whole forward passes, and the ids put in."""
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+
+    def grow(ids, limit, stops):
+        for count in itertools.count(1):
+            with torch.inference_mode():
+                logits = model(torch.tensor([ids])).logits[0, -1]
+            ids = [*ids, int(logits.argmax())]
+            if ids[-1] in stops or count == limit:
+                return ids
+
+    thought = grow([*prompt, *ids_of("<think>\n")], budget, [token_id("</think>", WORDS), 1])
+    if thought[-1] != token_id("</think>", WORDS):
+        thought += closing()
+    return tuple(grow(thought, most, [1])[len(prompt) :])
+
+
+def test_transformers_thinks_as_a_plain_loop_does(folder):
+    policy = HuggingFaceGenerator(
+        folder, format=thinking(budget=12), max_step_tokens=9, max_answer_tokens=9
+    )
+    prompt = policy._model.prompt_ids(QUESTION)
+    ((sample,),) = policy.generate([dataclasses.replace(ONE, to_end=True)]).samples
+    assert sample.step.token_ids == greedy_by_hand(folder, prompt, 12, 9)
+
+
+@pytest.mark.parametrize("more", [{"step_tokens": 3}, {"waits": 1}])
+def test_transformers_keeps_the_contract_of_a_policy(tmp_path_factory, more):
+    log_probs = torch.full((280,), -9.0)
+    for word, chance in (("</think>", 0.3), ("\n\n", 0.3), ("a", 0.25), (END, 0.1)):
+        log_probs[ids_of(word)[0]] = torch.log(torch.tensor(chance))
+    path = tmp_path_factory.mktemp("often") / "model"
+    tiny_models.save_unigram_model(path, log_probs, tokenizer=tokenizer())
+    policy = HuggingFaceGenerator(path, format=thinking(budget=6, **more), max_step_tokens=9)
+    check_generator(policy, [QUESTION, Question("r", "2+2=?")])
+    request = dataclasses.replace(ONE, seeds=tuple(range(12)), temperature=1.0)
+    made = policy.generate([request])
+    texts = {each.step.text for each in made.samples[0]}
+    assert all(text.startswith("<think>\n") for text in texts)
+    if "waits" in more:
+        assert all("</think>" in text for text in texts)
+    # With and without its cache a path goes on in the same way.
+    step = next(each.step for each in made.samples[0] if each.finish == "step")
+    again = dataclasses.replace(request, path=(step,))
+    kept = policy.generate([again])
+    policy.keep_only(QUESTION, ())
+    assert policy.generate([again]).samples == kept.samples
+
+
+def path(*texts):
+    return tuple(Step(text, (7,)) for text in texts)
+
+
+THOUGHT = "<think>\n1+2=4\n\n"
+
+
+@pytest.mark.parametrize("engine", [False, True])
+def test_a_prm_reads_the_answer_s_steps_only(engine):
+    if engine:
+        prm = scripted_engine.prm(scripted_engine.ScriptedPrm())
+        reading = None
+    else:
+        prm = HuggingFaceScorer(prm_path("exact"), WORLD)
+        reading = HuggingFaceScorer(prm_path("exact"), dataclasses.replace(WORLD, thoughts=True))
+    bare = path("1+2=3", "3+1=4")
+    full = path(f"{THOUGHT}3</think>\n\n1+2=3", "3+1=4")
+    split = path("<think>\n1", f"2</think>\n\n{bare[0].text}", "3+1=4")
+    blank = path("<think>\n1+2=4\n</think>")
+    question = Question("q", "1+2+1=?")
+    paths = [bare, full, full[:1], bare[:1], split[:1], split[:2], split, blank]
+    found = prm.score([question] * len(paths), paths)
+    whole, first = found.scores[0], found.scores[3]
+    assert found.scores == [whole, whole, first, first, 1.0, first, whole, 0.0]
+    assert found.usage[4].computed + found.usage[7].computed == 0
+    assert prm.count_tokens(question, full) == prm.count_tokens(question, bare)
+    prm.keep_only(question, [full])
+    check_scorer(prm, [question, question], [bare[:1], full])
+    if reading is not None:
+        words = path("1", "2", "3")
+        assert reading.score([question], [words]).scores == prm.score([question], [words]).scores
+        assert reading.score([question], [split[:1]]).usage[0].computed > 0
+    else:
+        known = [0, 1, 2, 0]
+        scored = prm.score_answers([question] * 4, [bare, full, split, blank], known)
+        assert scored.scores == [[first, whole], [whole], [whole], [0.0]]
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"budget": 0}, "budget=0 must be a number from 1"),
+        ({"budget": 5, "end": "</b>"}, "must be one of the pairs <think> </think>"),
+        ({"budget": 5, "close": "Stop."}, "close='Stop.' must contain '</think>' once"),
+        ({"budget": 5, "waits": 100}, "waits=100 must be a number from 0 to 64"),
+        ({"budget": 5, "wait": " "}, "wait=' ' must be a text"),
+        ({"budget": 5, "step_separator": "think"}, "step_separator='think' must be a text"),
+        ({"budget": 5, "step_tokens": 6}, "step_tokens=6 must be a number from 1 to the budget"),
+        ({"budget": 5, "step_tokens": 2, "waits": 1}, "waits=1 needs a thought in one step"),
+        ({"budget": "5"}, "'5' must be a number"),
+        ({"limit": 5}, "key 'limit' is unknown"),
+        ({}, "key 'budget' is missing"),
+    ],
+)
+def test_a_wrong_value_is_named(tmp_path, values, message):
+    import yaml
+
+    file = tmp_path / "mine.yaml"
+    file.write_text(yaml.safe_dump({"thinking": values}))
+    with pytest.raises(BadInputError, match="thinking") as error:
+        choose_format(str(file), ())
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+TEMPLATE = (
+    "<s>{{ messages[0]['content'] }}"
+    "{% if enable_thinking is defined and not enable_thinking %}<think></think>{% endif %}"
+)
+
+
+def test_the_switch_of_a_chat_template(folder, tmp_path):
+    switched = save_model(tmp_path / "switched", TEMPLATE)
+    texts = []
+    for value in (None, True, False):
+        format = dataclasses.replace(PLAIN, enable_thinking=value)
+        policy = EngineGenerator(switched, lambda context: None, format=format)
+        texts.append(policy._model.decode(policy._model.prompt_ids(QUESTION)))
+    assert texts == ["<s>1+2=?", "<s>1+2=?", "<s>1+2=?<think></think>"]
+    with pytest.raises(BadInputError, match="has no switch enable_thinking"):
+        EngineGenerator(folder, lambda context: None, format=format)
+    with pytest.raises(BadInputError, match="thinking has no use with enable_thinking=False"):
+        dataclasses.replace(thinking(budget=5), enable_thinking=False)
+
+
+def test_prompts_that_open_or_close_the_thought(tmp_path):
+    made = {
+        name: save_model(tmp_path / name, "<s>{{ messages[0]['content'] }}" + tail)
+        for name, tail in (("opens", "<think>\n"), ("closes", "<think></think>\n"))
+    }
+    policy = EngineGenerator(made["opens"], lambda c: None, format=thinking(budget=40))
+    policy._engine = Writer(policy._model, telling(CALM.removeprefix("<think>\n")))
+    first, second = path_of(policy)
+    assert first.step.text == f"<think>\n{BODY}\n</think>\n\nSo 1+2=3"
+    assert first.step.token_ids + second.step.token_ids == (*ids_of(CALM)[2:], 1)
+    with pytest.raises(BadInputError, match="closes the thought before it begins"):
+        EngineGenerator(made["closes"], lambda c: None, format=thinking(budget=40))
+
+
+def test_the_context_has_room_for_the_thought(folder, tmp_path):
+    file = tmp_path / "long.yaml"
+    file.write_text("thinking: {budget: 150}\n")
+    spec = PolicySpec(str(folder), format=str(file), max_step_tokens=30)
+    assert thought_tokens(spec) == 150 + len("<think>\n\n</think>\n\n")
+    policy = EngineGenerator(folder, lambda c: None, format=str(file), max_step_tokens=30)
+    with pytest.raises(BadInputError, match=r"need 2\d\d tokens, and 'model' has a context of 192"):
+        policy.check_question(QUESTION)
+    small = tmp_path / "small.yaml"
+    small.write_text("thinking: {budget: 20}\n")
+    specs = [
+        dataclasses.replace(spec, format=f, max_answer_tokens=1) for f in (str(small), "plain")
+    ]
+    lengths = [
+        settle(dataclasses.replace(each, backend="vllm", device="cpu"), (), [QUESTION], 2)[0]
+        for each in specs
+    ]
+    assert lengths[0].max_model_len - lengths[1].max_model_len == 20 + len(
+        "<think>\n\n</think>\n\n"
+    )
