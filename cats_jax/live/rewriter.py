@@ -44,8 +44,9 @@ class Rewriter:
     """`StepGenerator` that also serves requests with `rewrites`.
 
     Prompts contain answers and critiques without the thoughts in them. A critique is sampled like
-    its rewrite, with a seed that derives from that of the rewrite. A request is charged for the prompts, critiques and answers together. If a prompt does not fit the
-    policy's context, the rewrite has no tokens and finishes with "context".
+    its rewrite, with a seed that derives from that of the rewrite. A request is charged for the
+    prompts, critiques and answers together. If a prompt does not fit the policy's context, the
+    rewrite has no tokens and finishes with "context".
 
     Args:
         policy: policy that writes critiques and answers.

@@ -218,3 +218,8 @@ class _Sample(NamedTuple):
     certainties: tuple[float, ...] | None
 
 
+def _step_sample(sample: _Sample, rule: StepEnd) -> StepSample:
+    step = Step(rule.text.text(sample.ids, sample.finish, rule.rest), sample.ids)
+    log_probs = sample.log_probs
+    known = None if log_probs is None else sum(log_probs)
+    return StepSample(step, sample.finish, known, sample.certainties)
