@@ -48,7 +48,9 @@ def sparsity_max_p(predictors: Mapping[str, Sequence[float]], error: Sequence[fl
     """
     values = np.asarray(error, np.float64)
     if values.size > _MOST:
-        raise ValueError(f"error has {values.size} PRMs: at most {_MOST}, to enumerate their orders")
+        raise ValueError(
+            f"error has {values.size} PRMs: at most {_MOST}, to enumerate their orders"
+        )
     observed = max(abs(spearman(column, error).value) for column in predictors.values())
     centred = [_centred_ranks(column) for column in predictors.values()]
     orders = np.array(list(itertools.permutations(_centred_ranks(error))))
