@@ -9,7 +9,7 @@ missed by nothing.
     python -m studies.world.results.certificate_worlds
 
 writes the tables `certificates-worlds.md` and `certificates-fresh.md` and the figure
-`certificates.png`. `--keep-paths runs/NAME` first keeps the paths of a run of
+`certificates.png`. `--keep runs/NAME` first keeps the paths of a run of
 `studies/world/recipes/weak-paths.yaml`.
 """
 
