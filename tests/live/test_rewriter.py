@@ -86,12 +86,13 @@ def test_a_rewrite_follows_the_question_the_answer_and_the_critique():
     policy = Writer()
     result = _run(MCTSR, policy=policy)[0]
     asked = {request.seeds: request for call in policy.calls for request in call}
-    rewrites = [row for row in result.candidates if row.rewrites is not None]
+    rows = result.candidates
+    rewrites = [(row, rows[row.rewrites - 1]) for row in rows if row.rewrites is not None]
     assert rewrites
-    for row in rewrites:
+    for row, earlier in rewrites:
         seed = candidate_seed(3, "q0", row.step, 0, 0)
         critic, writer = asked[(stable_seed("critique", seed),)], asked[(seed,)]
-        texts = {"question": "text 0", "answer": result.candidates[row.rewrites - 1].text}
+        texts = {"question": "text 0", "answer": earlier.text}
         assert critic.question.text == rewriting_text(CRITIQUE.critique, **texts)
         critique = policy._sample(critic, *critic.seeds).step.text
         assert writer.question.text == rewriting_text(CRITIQUE.prompt, critique=critique, **texts)

@@ -2,6 +2,7 @@
 
 import functools
 import random
+from typing import Any
 
 import answer_trees
 import jax
@@ -217,7 +218,8 @@ def test_n_and_the_budget_limit_the_answers(strategy):
             assert final.spent == final.finished.valid.sum() == most
             assert not final.frontier.valid.any()  # the search ended by itself
             assert all(request.to_end[request.num_samples > 0].all() for request, _ in ticks)
-    assert [each._cache_size() for each in _compiled(strategy)] == [1, 1]  # for all N
+    programs: tuple[Any, ...] = _compiled(strategy)
+    assert [each._cache_size() for each in programs] == [1, 1]  # for all N
 
 
 def test_the_best_answer_is_chosen():
