@@ -89,7 +89,10 @@ def recipe(**changes):
         ({"backend": SERVER, "log_probs": 0}, "log_probs=0: must be true or false"),
         ({"backend": SERVER, "served_name": 3}, "policy: served_name=3: must be a name"),
         ({"backend": SERVER, "served_name": ""}, "served_name='': must be a name"),
-        ({"backend": SERVER, "api_key_env": "sk-1"}, "capital letters.*, not the key itself$"),
+        (
+            {"backend": SERVER, "api_key_env": "sk-1"},
+            "api_key_env: must .* capital letters.*, not the key itself$",
+        ),
         ({"backend": SERVER, "api_key_env": "hf_aBc"}, "capital letters.*, not the key itself$"),
         ({"backend": "http://u:pw@host"}, "backend: an address must not hold a user or password"),
         ({"engine_args": [1]}, r"engine_args=\[1\]: must be a mapping"),
