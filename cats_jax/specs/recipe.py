@@ -236,8 +236,8 @@ def _certified(entry: Mapping[str, Any]) -> StrategySpec:
 
 
 def check_path_text(value: Any, where: str) -> None:
-    """Raise BadInputError if a value is neither None nor a text that can be a path."""
-    if value is not None and not is_path_text(value):
+    """Raise BadInputError if a value is not a text that can be a name or a path."""
+    if not is_path_text(value):
         raise BadInputError(f"{where}={quoted(value)}: must be a name or a path")
 
 
