@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, get_args, runtime_checkable
+from typing import Literal, NamedTuple, Protocol, get_args, runtime_checkable
 
 from .errors import ScorerContractError
 
@@ -250,6 +250,43 @@ class Scoring:
         return scores
 
 
+class ModelFacts(NamedTuple):
+    """What a policy or a PRM may say of itself by attributes with these names; see `facts_of`.
+
+    Attributes:
+        concurrent: several threads may call the model at a time. A `Searcher` then makes a call of
+            the policy for each question, and a question continues when its own samples have
+            arrived. New steps are scored while the policy samples.
+        reads_system: the policy reads the system message of a question; other policies do not get
+            questions with one.
+        whole_only: why the policy can't sample steps, so that a search must need whole answers
+            only; None if it can.
+        certainties: kinds of token certainty that the policy can report; strategies that read
+            another one are refused.
+        adds_tokens: steps may have tokens that were not sampled, and usage does not count them as
+            `generated`.
+        finished_only: the PRM is an outcome model: it reads finished answers only, and `score` is
+            called for no others.
+        note: message of the PRM for the end of a run, in one line.
+        recomputed: number of tokens computed again so far for lack of memory.
+    """
+
+    concurrent: bool = False
+    reads_system: bool = False
+    whole_only: str | None = None
+    certainties: frozenset[str] = frozenset()
+    adds_tokens: bool = False
+    finished_only: bool = False
+    note: str | None = None
+    recomputed: int = 0
+
+
+def facts_of(model: StepGenerator | StepScorer | None) -> ModelFacts:
+    """The facts that a model states now, with the defaults of the others."""
+    defaults = ModelFacts._field_defaults
+    return ModelFacts(*(getattr(model, name, default) for name, default in defaults.items()))
+
+
 @runtime_checkable
 class StepGenerator(Protocol):
     """A policy: a frozen language model that writes candidate steps.
@@ -258,13 +295,7 @@ class StepGenerator(Protocol):
     `live.contract`: if a call breaks the contract, the policy is called again for each question, so
     that only the question at fault fails.
 
-    A policy may have an attribute `concurrent`. If it is true, several threads may call the policy
-    at a time: a `Searcher` then makes a call for each question, and a question continues when its
-    own samples have arrived. If an attribute `reads_system` is true, the policy reads the system
-    message of a question; other policies do not get questions with one. An attribute `certainties`
-    holds the kinds of token certainty that the policy can report; without it there is none, and
-    strategies that read one are refused. If an attribute `adds_tokens` is true, steps may have
-    tokens that were not sampled, and usage does not count them as `generated`.
+    A policy may also have attributes of `ModelFacts`.
 
     Attributes:
         num_parameters: number of the model's parameters, for the ledger's FLOP estimate.
@@ -325,10 +356,7 @@ class StepScorer(Protocol):
 
     A call serves all open questions of a `Searcher`, as a policy's does. If a call breaks the
     contract, its paths are scored again question by question, so that only the question at fault
-    fails. If a PRM has an attribute `concurrent` that is true, several threads may call it at a
-    time: new steps are then scored while the policy samples. If an attribute `finished_only` is
-    true, the model is an outcome model: it reads finished answers only, and `score` is called for
-    no others.
+    fails. A PRM may also have attributes of `ModelFacts`.
 
     Attributes:
         num_parameters: number of the model's parameters, for the ledger's FLOP estimate.

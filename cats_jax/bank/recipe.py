@@ -5,18 +5,27 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, ClassVar
+
+import pydantic
 
 import search
 from search import Sampling
 
-from ..errors import BadInputError, known_names
-from ..specs.recipe import PolicySpec, PrmSpec, QuestionSpec, parse_recipe, without_memory
-from ..storage.yaml_file import load_mapping, naming
+from ..errors import BadInputError
+from ..specs.recipe import (
+    Policy,
+    PolicySpec,
+    Prms,
+    PrmSpec,
+    Questions,
+    QuestionSpec,
+    without_memory,
+)
+from ..storage.schema import Count, Several, checked, from_mapping, nested
+from ..storage.yaml_file import naming
+from ..storage.yaml_reading import load_yaml
 from .types import Allocation, Draws
-
-_SHARED = ("policy", "prms", "questions", "max_depth")  # keys of an evaluation's recipe, too
-_DRAWS = ("temperature", "top_p", "top_k", "root_draws", "revisit_draws")
 
 
 @dataclass(frozen=True)
@@ -54,82 +63,83 @@ def load_bank_recipe(path: str | pathlib.Path) -> BankRecipe:
         BadInputError: the file does not exist or is not YAML, a key is unknown, or a value breaks
             its rule.
     """
-    content = load_mapping(path, "bank recipe")
+    content = load_yaml(path, "bank recipe")
     with naming(f"bank recipe {str(path)!r}"):
-        return _parse(content)
+        return _recipe(from_mapping(_File, content))
 
 
-def _parse(content: Any) -> BankRecipe:
-    counts = ("revisits_per_prm", "revisit_arrivals", "root_draws_per_prm")
-    own = ("sampling", "actions", *counts, "seed")
-    if not isinstance(content, dict):
-        raise BadInputError("must be a mapping of keys to values")
-    for key in content:
-        if key not in (*_SHARED, *own):
-            raise BadInputError(f"unknown key {key!r}: {known_names(key, (*_SHARED, *own))}")
-    if not content.get("prms"):
-        raise BadInputError("key 'prms' is missing or empty: name at least one PRM")
-    draws = _parse_draws(content.get("sampling"))
-    if content.get("actions") is not None:
-        _check_recorded(content["actions"], draws)
-    shared = {key: content[key] for key in _SHARED if key in content}
-    # The other keys of an evaluation's recipe are filled in, so that its rules are in one place.
-    parsed = parse_recipe(
-        {"name": "bank", "strategies": ["greedy"], "num_candidates": [1], **shared}
+_Least = Annotated[int, pydantic.Field(ge=0)]
+
+
+@checked
+class _Entry:
+    """An entry of `sampling`: the fields of `Sampling` and of `Draws`."""
+
+    temperature: float
+    root_draws: Count
+    top_p: float = 1.0
+    top_k: int = 0
+    revisit_draws: Count = 1
+
+    where: ClassVar[str] = "sampling"
+
+    def __post_init__(self) -> None:
+        if self.revisit_draws > self.root_draws:
+            raise BadInputError(
+                f"sampling: revisit_draws={self.revisit_draws} must be at most "
+                f"root_draws={self.root_draws}"
+            )
+        self.sampling()
+
+    def sampling(self) -> Sampling:
+        """The setting; ValueError if a value is out of range."""
+        return Sampling(self.temperature, self.top_p, self.top_k)
+
+
+@checked
+class _File:
+    """The keys of a file."""
+
+    policy: Policy
+    prms: Annotated[Prms, pydantic.Field(min_length=1)]
+    questions: Questions
+    sampling: Annotated[Several[Annotated[_Entry, nested(_Entry)]], pydantic.Field(min_length=1)]
+    actions: Any = None
+    revisits_per_prm: _Least = 4
+    revisit_arrivals: Count = 4
+    root_draws_per_prm: _Least = 0
+    max_depth: Count = 10
+    seed: _Least = 0
+
+
+def _recipe(file: _File) -> BankRecipe:
+    draws = tuple(
+        Draws(each.sampling(), each.root_draws, each.revisit_draws) for each in file.sampling
     )
-    if parsed.policy.log_probs is False:
+    if len({entry.sampling for entry in draws}) < len(draws):
+        raise BadInputError("sampling: a setting occurs twice: make them distinct")
+    if file.actions is not None:
+        _check_recorded(file.actions, draws)
+    if file.policy.log_probs is False:
         raise BadInputError("policy: log_probs=False: a bank keeps them, leave the key out")
-    if parsed.policy.chat:
+    if file.policy.chat:
         raise BadInputError(
             "policy: chat=True: a bank keeps token ids and log-probabilities, which chat endpoints "
             "do not report: take another backend"
         )
     return BankRecipe(
-        policy=parsed.policy,
-        prms=parsed.prms,
-        questions=parsed.questions,
+        policy=file.policy,
+        prms=file.prms,
+        questions=file.questions,
         allocation=Allocation(
-            draws=draws,
-            revisits_per_prm=_number(content.get(counts[0], 4), counts[0], least=0),
-            revisit_arrivals=float(_number(content.get(counts[1], 4), counts[1], least=1)),
-            root_draws_per_prm=_number(content.get(counts[2], 0), counts[2], least=0),
+            draws,
+            revisits_per_prm=file.revisits_per_prm,
+            revisit_arrivals=float(file.revisit_arrivals),
+            root_draws_per_prm=file.root_draws_per_prm,
         ),
-        max_depth=parsed.max_depth,
-        seed=_number(content.get("seed", 0), "seed", least=0),
+        max_depth=file.max_depth,
+        seed=file.seed,
     )
-
-
-def _parse_draws(entries: Any) -> tuple[Draws, ...]:
-    if not isinstance(entries, list) or not entries:
-        raise BadInputError(
-            "key 'sampling' is missing or empty: list the sampling settings to record, such as "
-            "- {temperature: 1.0, root_draws: 64}"
-        )
-    draws = []
-    for number, entry in enumerate(entries, 1):
-        where = f"sampling, entry {number}"
-        if not isinstance(entry, dict) or "temperature" not in entry or "root_draws" not in entry:
-            raise BadInputError(f"{where}: must be a mapping with 'temperature' and 'root_draws'")
-        for key in entry:
-            if key not in _DRAWS:
-                raise BadInputError(f"{where}: unknown key {key!r}: {known_names(key, _DRAWS)}")
-        try:
-            sampling = Sampling(
-                float(entry["temperature"]), float(entry.get("top_p", 1.0)), entry.get("top_k", 0)
-            )
-        except (TypeError, ValueError) as error:
-            raise BadInputError(f"{where}: {error}") from error
-        root = _number(entry["root_draws"], f"{where}, root_draws", least=1)
-        revisit = _number(entry.get("revisit_draws", 1), f"{where}, revisit_draws", least=1)
-        if revisit > root:
-            raise BadInputError(
-                f"{where}: revisit_draws={revisit} must be at most root_draws={root}"
-            )
-        draws.append(Draws(sampling, root, revisit))
-    samplings = [entry.sampling for entry in draws]
-    if len(set(samplings)) < len(samplings):
-        raise BadInputError("sampling: a setting occurs twice: make them distinct")
-    return tuple(draws)
 
 
 def _check_recorded(name: Any, draws: tuple[Draws, ...]) -> None:
@@ -147,9 +157,3 @@ def _check_recorded(name: Any, draws: tuple[Draws, ...]) -> None:
                 f"{{temperature: {wanted.temperature:g}, top_p: {wanted.top_p:g}, top_k: "
                 f"{wanted.top_k}, root_draws: 16}}"
             )
-
-
-def _number(value: Any, where: str, *, least: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise BadInputError(f"{where}={value!r}: must be an integer of at least {least}")
-    return value

@@ -154,7 +154,6 @@ def quality(
 
 def _score(labelled: LabelledData, specs: Sequence[PrmSpec]) -> tuple[LabelledData, list[str]]:
     """The labelled steps with the scores of every PRM, and the reasons why rows have no scores."""
-    from ..live.calls import note_of
     from ..models.footprint import Work
     from ..models.hub import fetch_models
     from ..models.prm.family import choose_format
@@ -165,6 +164,7 @@ def _score(labelled: LabelledData, specs: Sequence[PrmSpec]) -> tuple[LabelledDa
         model_folder,
         silence_transformers,
     )
+    from ..protocols import facts_of
     from ..scoring.score_labelled import add_scores
     from .progress import ProgressBar
     from .terminal import make_console
@@ -185,7 +185,7 @@ def _score(labelled: LabelledData, specs: Sequence[PrmSpec]) -> tuple[LabelledDa
                 labelled, scorer, spec.label, held_tokens=spec.batch_tokens, on_paths=bar.show
             )
         errors += new
-        if (note := note_of(scorer)) is not None:
+        if (note := facts_of(scorer).note) is not None:
             make_console().print(f"warning: {note}", markup=False, soft_wrap=True)
         del scorer  # before the next one is loaded
     return labelled, errors

@@ -30,11 +30,11 @@ def score(
         output: JSONL file, replaced if it exists.
         loading: how the PRM is loaded.
     """
-    from ..live.calls import note_of
     from ..models.footprint import Work
     from ..models.hub import fetch_models
     from ..models.prm.family import choose_format
     from ..models.source import ModelFolders, check_models, model_folder, silence_transformers
+    from ..protocols import facts_of
     from ..scoring.score_rows import count_rows, score_file
     from ..storage.durable import check_output
     from .progress import ProgressBar
@@ -56,6 +56,6 @@ def score(
         f"{tally.rows} rows, {tally.errors} without scores, {tally.tokens} tokens computed, "
         f"format {prm_format.name}: {output}"
     )
-    if (note := note_of(scorer)) is not None:
+    if (note := facts_of(scorer).note) is not None:
         print(f"warning: {note}")
     return int(tally.errors == tally.rows)

@@ -103,13 +103,12 @@ def solve(
     from ..evaluation.guarantees import guarantees
     from ..evaluation.runners import check_steps, largest_work
     from ..live.abstention import decided
-    from ..live.calls import note_of
     from ..live.searcher import Searcher
     from ..models.backend import check_there
     from ..models.hub import fetch_models
     from ..models.settle import check_shares, settle
     from ..models.source import ModelFolders, check_models, check_world_question
-    from ..protocols import Question
+    from ..protocols import Question, facts_of
     from ..reporting.draw import LEGEND, describe_result, draw_search
     from ..specs.functions import function_lines
     from .terminal import make_console, say
@@ -209,7 +208,7 @@ def solve(
         f"loading models {loading_seconds:.1f} s, compiling {compiling:.1f} s, searching "
         f"{seconds - compiling:.1f} s",
     )
-    if (note := note_of(scorer)) is not None:
+    if (note := facts_of(scorer).note) is not None:
         say(status, f"warning: {note}")
     for guarantee in held.values():
         say(console, guarantee.line)

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import search
 
 from .. import world
-from ..errors import BadInputError, known_names, misspelt, quoted
+from ..errors import BadInputError, known_names, misspelt
 from ..live.method import Fingerprints, Origin
 from ..live.method import SearchMethod as SearchMethod
 from ..specs.calibrations import Calibrations
@@ -323,8 +323,6 @@ def controller_folder(name: str) -> pathlib.Path:
         BadInputError: the name looks like a misspelt name of a shipped controller.
         MissingControllerError: there is no such folder.
     """
-    if not isinstance(name, str):
-        raise BadInputError(f"checkpoint={quoted(name)}: must be a name or a path")
     check_path_text(name, "checkpoint")
     controllers = world.ASSETS / "controllers"
     shipped = controllers / name

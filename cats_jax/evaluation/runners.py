@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from ..errors import BadInputError
-from ..live.calls import note_of
 from ..live.results import SearchResult
 from ..live.searcher import Searcher
 from ..live.whole_answers import whole_answers
@@ -16,7 +15,7 @@ from ..models.backend import check_there
 from ..models.footprint import Work
 from ..models.settle import check_shares
 from ..models.source import ModelSource, check_models, thought_tokens
-from ..protocols import AnswerJudge, Question, StepGenerator, StepScorer
+from ..protocols import AnswerJudge, Question, StepGenerator, StepScorer, facts_of
 from ..specs.recipe import PrmSpec, Recipe
 from .cells import Cell, grid
 from .shared_paths import SharedPaths
@@ -57,9 +56,9 @@ def largest_work(recipe: Recipe) -> Work:
 def check_steps(policy: StepGenerator, recipe: Recipe) -> None:
     """Raise BadInputError if a cell needs single steps, and the policy samples whole answers only.
 
-    Such a policy has the reason in its attribute `whole_only`.
+    Such a policy has the reason in `ModelFacts.whole_only`.
     """
-    reason = getattr(policy, "whole_only", None)
+    reason = facts_of(policy).whole_only
     limited = any(
         each is not None for each in (recipe.budget, recipe.max_tokens, recipe.max_seconds)
     )
@@ -162,7 +161,7 @@ class LocalRunner:
     def _recomputed(self) -> int:
         """Tokens that the loaded models have computed again so far."""
         models = (self._policy, None if self._prm is None else self._prm[1])
-        return sum(getattr(model, "recomputed", 0) for model in models)
+        return sum(facts_of(model).recomputed for model in models)
 
     def _load_policy(self) -> StepGenerator:
         if self._policy is None:
@@ -183,6 +182,6 @@ class LocalRunner:
 
     def _drop_prm(self) -> None:
         """Free the loaded PRM, and show its note as a warning."""
-        if self._prm is not None and (note := note_of(self._prm[1])) is not None:
+        if self._prm is not None and (note := facts_of(self._prm[1]).note) is not None:
             warnings.warn(note, stacklevel=2)
         self._prm = None

@@ -20,7 +20,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..live.calls import certainties_of, generate, is_concurrent, reads_finished_only, score
+from ..live.calls import generate, score
+from ..live.proxies import GeneratorProxy, ScorerProxy
 from ..live.results import SearchResult
 from ..live.tree import why_invalid
 from ..live.whole_answers import AnswerSource, whole_scores
@@ -185,43 +186,35 @@ class _Sampled:
     seconds: float
 
 
-class RememberingGenerator:
+class RememberingGenerator(GeneratorProxy[StepGenerator]):
     """`StepGenerator` that answers from stored samples and calls another one for the rest."""
 
     def __init__(self, policy: StepGenerator, parts: _Parts) -> None:
-        self._policy = policy
+        super().__init__(policy)
         self._parts = parts
         self._scored: set[str] = set()
-        self.concurrent = is_concurrent(policy)
-        self.certainties = certainties_of(policy)
-        self.name = policy.name
-        self.num_parameters = policy.num_parameters
 
     def unscored(self, question: Question) -> Sequence[Path]:
         """See `AnswerSource.unscored`; whole answers from the store count as just sampled."""
-        if not isinstance(self._policy, AnswerSource):
+        if not isinstance(self._model, AnswerSource):
             return []
         part = self._parts.open(question)
         if not part.recalled:
-            return self._policy.unscored(question)
+            return self._model.unscored(question)
         return _paths(part.known) if part.whole and question.id not in self._scored else []
 
     def scored(self, question: Question) -> None:
         """See `AnswerSource.scored`."""
         self._scored.add(question.id)
-        if isinstance(self._policy, AnswerSource):
-            self._policy.scored(question)
-
-    def check_question(self, question: Question) -> None:
-        """Check the question by the wrapped policy; see `StepGenerator.check_question`."""
-        self._policy.check_question(question)
+        if isinstance(self._model, AnswerSource):
+            self._model.scored(question)
 
     def keep_only(self, question: Question, paths: Sequence[Path]) -> None:
         """Pass the call on to the wrapped policy, except for questions answered from the store."""
         if not paths:
             self._scored.discard(question.id)
         if not self._parts.is_recalled(question):
-            self._policy.keep_only(question, paths)
+            super().keep_only(question, paths)
 
     def generate(self, requests: Sequence[StepRequest]) -> Generation:
         """Stored samples with their stored cost; the other samples come from the policy."""
@@ -230,7 +223,7 @@ class RememberingGenerator:
         inside = 0.0
         totals: dict[int, tuple[TokenUsage, float]] = {}
         if new:
-            fresh = generate(self._policy, [requests[i] for i in new])
+            fresh = generate(self._model, [requests[i] for i in new])
             inside = fresh.inside_seconds
             seconds = fresh.seconds or shared_seconds(fresh.usage, inside)
             for place, i in enumerate(new):
@@ -266,23 +259,17 @@ class RememberingGenerator:
         return answer
 
 
-class RememberingScorer:
+class RememberingScorer(ScorerProxy[StepScorer]):
     """`StepScorer` that answers from stored scores and calls another one for the rest."""
 
     def __init__(self, scorer: StepScorer, parts: _Parts) -> None:
-        self._scorer = scorer
+        super().__init__(scorer)
         self._parts = parts
-        self.concurrent = is_concurrent(scorer)
-        self.name = scorer.name
-        self.num_parameters = scorer.num_parameters
-        self.sparsity_total = scorer.sparsity_total
-        self.sparsity_last_layer = scorer.sparsity_last_layer
-        self.finished_only = reads_finished_only(scorer)
 
     def keep_only(self, question: Question, paths: Sequence[Path]) -> None:
         """Pass the call on to the wrapped PRM, except for questions answered from the store."""
         if not self._parts.is_recalled(question):
-            self._scorer.keep_only(question, paths)
+            super().keep_only(question, paths)
 
     def score(self, questions: Sequence[Question], paths: Sequence[Path]) -> Scoring:
         """Stored scores with their stored cost; the other scores come from the PRM."""
@@ -296,7 +283,7 @@ class RememberingScorer:
         inside = 0.0
         answers: dict[int, tuple[float | None, TokenUsage, float]] = {}
         if new:
-            fresh = score(self._scorer, [questions[i] for i in new], [paths[i] for i in new])
+            fresh = score(self._model, [questions[i] for i in new], [paths[i] for i in new])
             inside = fresh.inside_seconds
             seconds = fresh.seconds or shared_seconds(fresh.usage, inside)
             found = zip(fresh.scores, fresh.usage, seconds, strict=True)

@@ -6,8 +6,7 @@ import contextlib
 import time
 from collections.abc import Iterator, Sequence
 
-from ..protocols import Generation, Scoring, StepGenerator, StepScorer, shared_seconds
-from .calls import is_concurrent
+from ..protocols import Generation, Scoring, StepGenerator, StepScorer, facts_of, shared_seconds
 from .new_candidates import NewCandidate
 from .pending_requests import PendingRequest
 from .slots import Slot
@@ -69,7 +68,10 @@ class Accounts:
     def __init__(self, timings: Timings, policy: StepGenerator, scorer: StepScorer | None) -> None:
         """Start without a tick."""
         self._timings = timings
-        self._concurrent = {"policy": is_concurrent(policy), "prm": is_concurrent(scorer)}
+        self._concurrent = {
+            "policy": facts_of(policy).concurrent,
+            "prm": facts_of(scorer).concurrent,
+        }
         self.own_seconds = 0.0
 
     @contextlib.contextmanager

@@ -10,8 +10,7 @@ from typing import Any
 import search
 
 from ..errors import BadInputError
-from ..protocols import Question, StepGenerator, StepScorer
-from .calls import certainties_of
+from ..protocols import Question, StepGenerator, StepScorer, facts_of
 from .method import SearchMethod
 
 
@@ -64,7 +63,7 @@ def check_width(strategy: search.Strategy, label: str, num_candidates: int) -> N
 
 def check_certainty(strategy: search.Strategy, label: str, policy: StepGenerator) -> None:
     """Raise BadInputError if a strategy reads a certainty that a policy can't report."""
-    reported = certainties_of(policy)
+    reported = facts_of(policy).certainties
     if strategy.certainty is not None and strategy.certainty.token not in reported:
         raise BadInputError(missing_certainty(label, strategy.certainty.token, reported))
 

@@ -1,6 +1,6 @@
 """Calls of models, with checks of the returned values by the rules of `contract`.
 
-A call runs in the calling thread, or in its own thread if the model allows that (`is_concurrent`).
+A call runs in the calling thread, or in its own thread if the model allows that (`ModelFacts`).
 """
 
 from __future__ import annotations
@@ -22,35 +22,16 @@ from ..protocols import (
     StepGenerator,
     StepRequest,
     StepScorer,
+    facts_of,
 )
 from .contract import check_answer_scoring, check_answers, check_generation, check_scoring
 
 T = TypeVar("T")
 
 
-def is_concurrent(model: StepGenerator | StepScorer | None) -> bool:
-    """Whether several threads may call a model at a time: its attribute `concurrent`, or False."""
-    return bool(getattr(model, "concurrent", False))
-
-
-def reads_finished_only(scorer: StepScorer) -> bool:
-    """Whether a scorer is an outcome model: its attribute `finished_only`, or False."""
-    return bool(getattr(scorer, "finished_only", False))
-
-
-def certainties_of(policy: StepGenerator) -> frozenset[str]:
-    """The kinds of token certainty that a policy can report: its attribute `certainties`."""
-    return frozenset(getattr(policy, "certainties", ()))
-
-
-def note_of(scorer: StepScorer | None) -> str | None:
-    """A PRM's message for the end of a run, in one line: its attribute `note`, or None."""
-    return getattr(scorer, "note", None)
-
-
 def executor_for(model: StepGenerator | StepScorer | None, most: int) -> Executor:
     """An executor for calls of a model: up to `most` at a time if it is concurrent, else one."""
-    return ThreadPoolExecutor(most) if is_concurrent(model) else CallingThread()
+    return ThreadPoolExecutor(most) if facts_of(model).concurrent else CallingThread()
 
 
 def generate(policy: StepGenerator, requests: Sequence[StepRequest]) -> Generation:

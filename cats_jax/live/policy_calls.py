@@ -7,9 +7,9 @@ from concurrent.futures import Future
 from typing import Any
 
 from ..errors import GeneratorContractError
-from ..protocols import Generation, StepGenerator
+from ..protocols import Generation, StepGenerator, facts_of
 from .accounting import charge_generation
-from .calls import executor_for, generate, is_concurrent
+from .calls import executor_for, generate
 from .live_paths import LivePaths
 from .new_candidates import NewCandidates
 from .pending_requests import PendingRequest
@@ -39,8 +39,9 @@ class PolicyCalls:
     def begin(self, requests: Sequence[PendingRequest], busy: Stopwatch) -> None:
         """Begin the calls for `requests`."""
         groups: dict[int, list[PendingRequest]] = {}
+        alone = facts_of(self._policy).concurrent
         for asked in requests:
-            group = asked.slot.index if is_concurrent(self._policy) else 0
+            group = asked.slot.index if alone else 0
             groups.setdefault(group, []).append(asked)
         with busy("policy"):
             self.live.tell()

@@ -27,7 +27,8 @@ from ..protocols import (
     total_usage,
 )
 from ..specs.rewriting import Rewriting, rewriting_text
-from .calls import generate, is_concurrent
+from .calls import generate
+from .proxies import GeneratorProxy
 from .seeds import stable_seed
 
 
@@ -40,7 +41,7 @@ class _Made:
     seconds: float
 
 
-class Rewriter:
+class Rewriter(GeneratorProxy[StepGenerator]):
     """`StepGenerator` that also serves requests with `rewrites`.
 
     Prompts contain answers and critiques without the thoughts in them. A critique is sampled like
@@ -54,11 +55,8 @@ class Rewriter:
     """
 
     def __init__(self, policy: StepGenerator, rewriting: Rewriting) -> None:
-        self._policy = policy
+        super().__init__(policy)
         self._rewriting = rewriting
-        self.concurrent = is_concurrent(policy)
-        self.name = policy.name
-        self.num_parameters = policy.num_parameters
 
     def check_question(self, question: Question) -> None:
         """Check that the policy can read the question, and the prompts with an empty answer.
@@ -66,13 +64,13 @@ class Rewriter:
         Raises:
             BadInputError: it can't.
         """
-        self._policy.check_question(question)
+        self._model.check_question(question)
         rewriting = self._rewriting
         for prompt in filter(None, (rewriting.critique, rewriting.prompt)):
             texts = {"question": question.text, "answer": "", "critique": ""}
             asked = _asked(question, rewriting_text(prompt, **texts))
             try:
-                self._policy.check_question(asked)
+                self._model.check_question(asked)
             except BadInputError as error:
                 raise BadInputError(
                     f"question {question.id!r}: policy {self.name!r} can't read the prompts of "
@@ -84,13 +82,13 @@ class Rewriter:
 
         Nothing continues a whole answer, so that the policy need not keep `paths`.
         """
-        self._policy.keep_only(question, [()] if paths else ())
+        self._model.keep_only(question, [()] if paths else ())
 
     def generate(self, requests: Sequence[StepRequest]) -> Generation:
         """Sample every request; see `StepGenerator.generate`."""
         rewrites = [i for i, request in enumerate(requests) if request.rewrites]
         if not rewrites:
-            return generate(self._policy, requests)
+            return generate(self._model, requests)
         known = {request.question for request in requests}
         critiques: dict[int, _Made] = {}
         inside = 0.0
@@ -153,10 +151,10 @@ class Rewriter:
             if request.question in known or self._fits(request.question)
         ]
         asked = [requests[i] for i in fits]
-        made = generate(self._policy, asked) if asked else Generation([], [], 0.0)
+        made = generate(self._model, asked) if asked else Generation([], [], 0.0)
         for question in dict.fromkeys(request.question for request in asked):
             if question not in known:
-                self._policy.keep_only(question, ())
+                self._model.keep_only(question, ())
         seconds = made.seconds or shared_seconds(made.usage, made.inside_seconds)
         found = dict(zip(fits, map(_Made, made.samples, made.usage, seconds), strict=True))
         cut = StepSample(Step("", ()), "context", 0.0)
@@ -167,7 +165,7 @@ class Rewriter:
 
     def _fits(self, question: Question) -> bool:
         try:
-            self._policy.check_question(question)
+            self._model.check_question(question)
         except BadInputError:
             return False
         return True

@@ -18,7 +18,7 @@ import search
 from ..compiled_programs import keep_compiled_programs
 from ..errors import BadInputError
 from ..grading.boxed_integer import BoxedIntegerJudge
-from ..protocols import AnswerJudge, Question, StepGenerator, StepScorer
+from ..protocols import AnswerJudge, Question, StepGenerator, StepScorer, facts_of
 from ..specs.recipe import check_num_candidates
 from ..specs.rewriting import load_rewriting
 from .arguments import (
@@ -32,7 +32,6 @@ from .arguments import (
     check_scorer,
     check_width,
 )
-from .calls import reads_finished_only
 from .driver import SearchBatch
 from .jobs import Job, Limits, SearchSettings
 from .method import SearchMethod
@@ -145,7 +144,7 @@ class Searcher:
                 f"budget={budget!r}: must be an integer of at least 1, or None for N * max_depth"
             )
         read = scorer if strategy.uses_scores else None
-        if read is not None and reads_finished_only(read):
+        if read is not None and facts_of(read).finished_only:
             check_outcome_model(strategy, strategy.name, read.name)
             strategy = search.scoring_ends(strategy)
         if calibration is None or isinstance(calibration, str | pathlib.Path):

@@ -30,17 +30,12 @@ from ..protocols import (
     StepSample,
     StepScorer,
     TokenUsage,
+    facts_of,
     shared_seconds,
     total_usage,
 )
-from .calls import (
-    certainties_of,
-    generate,
-    generate_answers,
-    is_concurrent,
-    reads_finished_only,
-    score_answers,
-)
+from .calls import generate, generate_answers, score_answers
+from .proxies import GeneratorProxy, ScorerProxy
 from .tree import why_invalid
 
 
@@ -67,13 +62,13 @@ def whole_scores(scorer: StepScorer, policy: StepGenerator) -> StepScorer:
 
     An outcome model is not wrapped: it scores finished answers only, each in one pass.
     """
-    by_steps = not reads_finished_only(scorer)
+    by_steps = not facts_of(scorer).finished_only
     if by_steps and isinstance(scorer, AnswerScorer) and isinstance(policy, AnswerSource):
         return WholeScores(scorer, policy)
     return scorer
 
 
-class WholeAnswers:
+class WholeAnswers(GeneratorProxy[AnswerGenerator]):
     """`StepGenerator` whose samples are the first steps of whole answers.
 
     All tokens of an answer are charged when it is sampled; its later steps cost nothing. If an
@@ -87,27 +82,19 @@ class WholeAnswers:
     """
 
     def __init__(self, policy: AnswerGenerator, max_depth: int) -> None:
-        self._policy = policy
+        super().__init__(policy)
         self._max_depth = max_depth
-        self.concurrent = is_concurrent(policy)
-        self.certainties = certainties_of(policy)
-        self.name = policy.name
-        self.num_parameters = policy.num_parameters
         # Rests of sampled answers that are not requested yet: question -> path -> rests.
         self._rests: dict[str, dict[Any, deque[Answer]]] = {}
         # Sampled paths that are not passed to the PRM yet, without unusable steps.
         self._unscored: dict[str, list[Path]] = {}
-
-    def check_question(self, question: Question) -> None:
-        """Check the question by the wrapped policy; see `StepGenerator.check_question`."""
-        self._policy.check_question(question)
 
     def keep_only(self, question: Question, paths: Sequence[Path]) -> None:
         """Free a question's cached state except prefixes of `paths`; without paths, all of it."""
         if not paths:
             self._rests.pop(question.id, None)
             self._unscored.pop(question.id, None)
-        self._policy.keep_only(question, paths)
+        super().keep_only(question, paths)
 
     def unscored(self, question: Question) -> list[Path]:
         """See `AnswerSource.unscored`."""
@@ -132,7 +119,7 @@ class WholeAnswers:
         inside = 0.0
         if answers:
             asked = [requests[i] for i in answers]
-            whole = generate_answers(self._policy, asked, self._max_depth)
+            whole = generate_answers(self._model, asked, self._max_depth)
             inside += whole.inside_seconds
             samples = [
                 [self._sampled(requests[i].question, requests[i].path, each) for each in found]
@@ -140,7 +127,7 @@ class WholeAnswers:
             ]
             parts |= zip(answers, _parts(whole, samples), strict=True)
         if last_steps:
-            generation = generate(self._policy, [requests[i] for i in last_steps])
+            generation = generate(self._model, [requests[i] for i in last_steps])
             inside += generation.inside_seconds
             parts |= zip(last_steps, _parts(generation, generation.samples), strict=True)
         # Rests are removed last: a call that broke the contract is repeated question by question.
@@ -208,7 +195,7 @@ class AnswerSource(Protocol):
         ...
 
 
-class WholeScores:
+class WholeScores(ScorerProxy[AnswerScorer]):
     """`StepScorer` that scores each whole answer in one pass.
 
     All of an answer is charged when its first step is scored; its later steps cost nothing.
@@ -219,13 +206,8 @@ class WholeScores:
     """
 
     def __init__(self, scorer: AnswerScorer, answers: AnswerSource) -> None:
-        self._scorer = scorer
+        super().__init__(scorer)
         self._answers = answers
-        self.concurrent = is_concurrent(scorer)
-        self.name = scorer.name
-        self.num_parameters = scorer.num_parameters
-        self.sparsity_total = scorer.sparsity_total
-        self.sparsity_last_layer = scorer.sparsity_last_layer
         # The scores of a question's paths.
         self._known: dict[str, dict[Any, float | None]] = {}
 
@@ -234,7 +216,7 @@ class WholeScores:
         if not paths:
             self._known.pop(question.id, None)
             self._answers.scored(question)
-        self._scorer.keep_only(question, paths)
+        super().keep_only(question, paths)
 
     def score(self, questions: Sequence[Question], paths: Sequence[Path]) -> Scoring:
         """Score the last step of each path; see `StepScorer.score`."""
@@ -250,7 +232,7 @@ class WholeScores:
         inside = 0.0
         if asked:
             scoring = score_answers(
-                self._scorer,
+                self._model,
                 [question for question, _, _ in asked],
                 [path for _, path, _ in asked],
                 [self._steps_known(question, path) for question, path, _ in asked],

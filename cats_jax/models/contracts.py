@@ -16,7 +16,6 @@ from ..errors import BadInputError, ModelContractError, ScorerContractError
 from ..live.calls import (
     generate,
     generate_answers,
-    reads_finished_only,
     score,
     score_answers,
 )
@@ -30,6 +29,7 @@ from ..protocols import (
     StepGenerator,
     StepRequest,
     StepScorer,
+    facts_of,
 )
 
 
@@ -178,7 +178,7 @@ def _check_scorer(
         prefixes = [path[:length] for length in range(1, len(path) + 1)]
         grown.append([scores([question], [p])[0] for p in prefixes][-1])
     same(grown, reference, "grown step by step and at once")
-    if isinstance(scorer, AnswerScorer) and not reads_finished_only(scorer):
+    if isinstance(scorer, AnswerScorer) and not facts_of(scorer).finished_only:
         for known in (0, 1):
             forget()
             _check_answer_scores(scorer, questions, paths, known, tolerance)
@@ -253,7 +253,7 @@ def _request(
 def _check_sampled_tokens(
     generator: StepGenerator, requests: Sequence[StepRequest], generation: Generation
 ) -> None:
-    if getattr(generator, "adds_tokens", False):
+    if facts_of(generator).adds_tokens:
         return
     for request, samples, usage in zip(requests, generation.samples, generation.usage, strict=True):
         tokens = sum(len(sample.step.token_ids) for sample in samples)

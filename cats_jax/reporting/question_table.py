@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rich import box
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -62,11 +62,11 @@ def question_table(
         by_question[row.question].append(row)
     order = list(dict.fromkeys((row.strategy, row.prm) for row in rows))
     shown = len(order)
-    room = width - _width(_table(by_question, order, {}, 0, title))
+    room = width - full_width(_table(by_question, order, {}, 0, title))
     # The text of a question takes precedence over all configurations but the first few.
     while shown and (room < 0 or (texts and shown > _LEAST_SHOWN and room < _LEAST_TEXT + _GAP)):
         shown -= 1
-        room = width - _width(_table(by_question, order[:shown], {}, 0, title))
+        room = width - full_width(_table(by_question, order[:shown], {}, 0, title))
     table = _table(by_question, order[:shown], texts, room - _GAP, title)
     return QuestionTable(table, len(order), shown)
 
@@ -149,6 +149,6 @@ def mark(row: Row | None) -> Text:
     return Text("✓", style="green") if row.correct else Text("✗", style="red")
 
 
-def _width(table: Table) -> int:
-    """Width of a table that is not short of room, in characters."""
-    return Console(width=1_000_000, file=io.StringIO()).measure(table).maximum
+def full_width(view: RenderableType) -> int:
+    """Width of what is printed where room is not short, in characters."""
+    return Console(width=1_000_000, file=io.StringIO()).measure(view).maximum

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
@@ -16,7 +15,7 @@ from ..protocols import AnswerJudge
 from ..runs.folder import Row, Run
 from .draw import describe_result, draw_search
 from .plain_text import one_line
-from .question_table import mark
+from .question_table import full_width, mark
 from .right_path import RightPath, follow_right_path
 from .tables import new_table
 
@@ -95,7 +94,7 @@ def search_view(row: Row, result: SearchResult, fate: RightPath, max_dropped: in
 
 def arrange(views: Sequence[SearchView], width: int) -> list[RenderableType]:
     """Two trees beside each other if the terminal has room for both, else one below the other."""
-    widths = [max(_width(view.tree), view.heading.cell_len) for view in views]
+    widths = [max(full_width(view.tree), view.heading.cell_len) for view in views]
     if len(views) != 2 or sum(widths) + _GAP > width:
         return [Group(view.heading, view.tree, *view.outcome, "") for view in views]
     grid = Table.grid(padding=(0, _GAP, 0, 0), pad_edge=False)
@@ -119,7 +118,3 @@ def fates_of(
             result = run.tree(row)
             found[row.key] = (result, follow_right_path(run, row, result, judge))
     return found
-
-
-def _width(view: RenderableType) -> int:
-    return Console(width=1_000_000, file=io.StringIO()).measure(view).maximum

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ..errors import BadInputError, ScorerContractError
-from ..live.calls import reads_finished_only
-from ..protocols import Path, Question, Step, StepScorer
+from ..protocols import Path, Question, Step, StepScorer, facts_of
 from ..storage.durable import whole_text
 from ..storage.tables import numbered_rows
 
@@ -85,7 +84,7 @@ def score_file(
         for batch in _batches(tasks, scorer, held_tokens):
             tally.tokens += _score([task for task in batch if not task.error], scorer)
             for task in batch:
-                answer = _answer(task, whole=reads_finished_only(scorer))
+                answer = _answer(task, whole=facts_of(scorer).finished_only)
                 lines.write(json.dumps(answer) + "\n")
                 tally.errors += bool(task.error)
             tally.rows += len(batch)
@@ -143,7 +142,7 @@ def _score(tasks: list[_Task], scorer: CountingScorer) -> int:
     An outcome model scores the last step alone. If a score breaks the contract, only its own row
     gets an error.
     """
-    whole = reads_finished_only(scorer)
+    whole = facts_of(scorer).finished_only
     ends = [range(len(task.path) if whole else 1, len(task.path) + 1) for task in tasks]
     asked = [(task, end) for task, places in zip(tasks, ends, strict=True) for end in places]
     questions = [task.question for task, _ in asked]

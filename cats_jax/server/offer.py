@@ -20,7 +20,7 @@ from ..live.searcher import Searcher
 from ..models.backend import check_there
 from ..models.settle import check_shares, settle_format
 from ..models.source import ModelSource, check_models, check_world_question
-from ..protocols import AnswerJudge, Question, StepGenerator, StepScorer
+from ..protocols import AnswerJudge, Question, StepGenerator, StepScorer, facts_of
 from ..specs.recipe import Recipe
 from .refusals import bad_request
 from .requests import SAMPLING, ChatRequest
@@ -245,7 +245,7 @@ class Loaded:
         Raises:
             BadInputError: the policy can't read it.
         """
-        if question.system is not None and not getattr(self.policy, "reads_system", False):
+        if question.system is not None and not facts_of(self.policy).reads_system:
             raise BadInputError(
                 f"policy {self.policy.name!r} reads no system message: leave it out"
             )

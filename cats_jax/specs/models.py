@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping
+from dataclasses import field
+from typing import Annotated, Any, ClassVar, Literal
 
 from ..errors import BadInputError
 from ..protocols import TOKEN_CERTAINTIES
+from ..storage.schema import Amount, Count, PathText, checked, must
 from .functions import CHAT, SHIPPED, is_function_name
 
 HF_KEYS = ("batch_tokens", "kv_cache_gib", "num_threads", "adapter", "head")
@@ -43,17 +44,51 @@ _HONOURED = {
     "a server": ("max_model_len", "log_probs", *SERVER_KEYS),
     _CHAT: (*SERVER_KEYS, "chat", *PAID_KEYS),
 }
-_COUNTS = (
-    "max_model_len",
-    "tensor_parallel_size",
-    "max_num_seqs",
-    "block_size",
-    "batch_tokens",
-    "num_threads",
-)
 _DTYPES = {"hf": ("float32", "bfloat16"), "vllm": ("float32", "bfloat16", "float16")}
-_VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]{0,63}")
-_DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
+_ADDRESSES = ("http://", "https://")
+
+
+def _is_text(pattern: str) -> Callable[[Any], bool]:
+    """Whether a value is a text of a form."""
+    return lambda value: isinstance(value, str) and re.fullmatch(pattern, value) is not None
+
+
+_Name = Annotated[str, must("must be a name", _is_text(r"(?s).+"))]
+_File = Annotated[PathText, must("must be the path of a file or folder", _is_text(r"(?s).+"))]
+_Device = Annotated[
+    str, must("must be cpu, cuda, cuda:N or auto", _is_text(r"auto|cpu|cuda(:\d+)?"))
+]
+# Not quoted: it may be the key itself.
+_Variable = Annotated[
+    str,
+    must(
+        "must be the name of an environment variable in capital letters, such as MY_SERVER_KEY, "
+        "not the key itself",
+        _is_text(r"[A-Z_][A-Z0-9_]{0,63}"),
+        secret=True,
+    ),
+]
+_Share = Annotated[
+    float,
+    must(
+        "must be a share of the GPU's memory in (0, 1], such as 0.45",
+        lambda value: type(value) in (int, float) and 0 < value <= 1,
+    ),
+]
+
+
+def _is_price(value: Any) -> bool:
+    return (
+        isinstance(value, Mapping)
+        and set(value) == {"input", "output"}
+        and all(type(each) in (int, float) and 0 <= each <= 1e9 for each in value.values())
+    )
+
+
+_Price = Annotated[
+    Mapping[str, float],
+    must("must be {input: X, output: Y}, the prices of a million tokens", _is_price),
+]
 
 # Engine arguments that this package sets itself, with the recipe's key for each, or None.
 _OF_CATS = {
@@ -81,7 +116,7 @@ _OF_CATS = {
 }
 
 
-@dataclass(frozen=True)
+@checked
 class ModelSpec:
     """What policies and PRMs have in common: the model, its backend, and the backend's settings.
 
@@ -126,26 +161,26 @@ class ModelSpec:
 
     # A key that is added later needs the default None: manifests made before do not have it, and
     # a missing entry of a manifest reads as null.
-    path: str
-    backend: str = "hf"
-    format: str = "auto"
-    device: str | None = None
+    path: PathText
+    backend: PathText = "hf"
+    format: PathText = "auto"
+    device: _Device | None = None
     dtype: str = "float32"
-    batch_tokens: int = 1 << 16
-    kv_cache_gib: float | None = None
-    num_threads: int | None = None
-    max_model_len: int | None = None
-    gpu_memory_utilization: float = 0.45
-    tensor_parallel_size: int | None = None
+    batch_tokens: Count = 1 << 16
+    kv_cache_gib: Amount | None = None
+    num_threads: Count | None = None
+    max_model_len: Count | None = None
+    gpu_memory_utilization: _Share = 0.45
+    tensor_parallel_size: Count | None = None
     quantization: str | None = None
     enforce_eager: bool | None = None
-    max_num_seqs: int | None = None
-    block_size: int | None = None
+    max_num_seqs: Count | None = None
+    block_size: Count | None = None
     # Not part of the hash: a mapping is not hashable.
     engine_args: Mapping[str, Any] | None = field(default=None, hash=False)
-    served_name: str | None = None
-    api_key_env: str | None = None
-    adapter: str | None = None
+    served_name: _Name | None = None
+    api_key_env: _Variable | None = None
+    adapter: _File | None = None
 
     where: ClassVar[str] = "model"
     """Key of a recipe under which such a model stands, for messages."""
@@ -154,7 +189,11 @@ class ModelSpec:
         if self.device is None and self.backend == "hf":
             object.__setattr__(self, "device", "cpu")
         _check_backend(self)
-        _check_values(self)
+        known = _DTYPES.get(self.backend, _DTYPES["vllm"])
+        if self.dtype not in known and not is_function_name(self.path):
+            raise BadInputError(
+                f"{self.where}: dtype={self.dtype!r}: backend {self.backend} has {', '.join(known)}"
+            )
         _check_engine_args(self)
         is_chat = self.path == CHAT
         if is_chat or (self.backend != "auto" and not is_function_name(self.path)):
@@ -178,7 +217,7 @@ class ModelSpec:
         }
 
 
-@dataclass(frozen=True)
+@checked
 class PolicySpec(ModelSpec):
     """A policy to load; for the settings shared with PRMs, see `ModelSpec`.
 
@@ -203,30 +242,26 @@ class PolicySpec(ModelSpec):
             it.
     """
 
-    path: str = "weak"
+    path: PathText = "weak"
     step_separator: str | None = None
-    max_step_tokens: int = 256
-    max_answer_tokens: int = 2048
-    seed_per: str | None = None
+    max_step_tokens: Count = 256
+    max_answer_tokens: Count = 2048
+    seed_per: Literal["sample", "request"] | None = None
     log_probs: bool | None = None
     chat: bool | None = None
-    price: Mapping[str, float] | None = field(default=None, hash=False)
-    max_cost: float | None = None
-    max_requests_per_minute: float | None = None
-    replies: str | None = None
+    price: _Price | None = field(default=None, hash=False)
+    max_cost: Amount | None = None
+    max_requests_per_minute: Amount | None = None
+    replies: _File | None = None
 
     where: ClassVar[str] = "policy"
+    renamed: ClassVar[Mapping[str, str]] = {"recipe": "format"}
 
     def __post_init__(self) -> None:
         _check_chat(self)
         if self.chat:
             object.__setattr__(self, "path", CHAT)
         super().__post_init__()
-        _check_counts(self, ("max_step_tokens", "max_answer_tokens"))
-        if self.seed_per not in (None, "sample", "request"):
-            raise BadInputError(f"policy: seed_per={self.seed_per!r}: must be sample or request")
-        if self.log_probs is not None and not isinstance(self.log_probs, bool):
-            raise BadInputError(f"policy: log_probs={self.log_probs!r}: must be true or false")
 
     @property
     def certainties(self) -> tuple[str, ...] | None:
@@ -243,7 +278,7 @@ class PolicySpec(ModelSpec):
         return pathlib.Path(str(self.served_name)).name if self.chat else super().name
 
 
-@dataclass(frozen=True)
+@checked
 class PrmSpec(ModelSpec):
     """A process reward model to load; for the settings shared with policies, see `ModelSpec`.
 
@@ -256,9 +291,9 @@ class PrmSpec(ModelSpec):
             read-out, see `models.prm.head_file`. For "hf", which "auto" then chooses.
     """
 
-    label: str = ""
+    label: PathText = ""
     path_score: str | None = None
-    head: str | None = None
+    head: _File | None = None
 
     where: ClassVar[str] = "prms"
 
@@ -288,7 +323,7 @@ def _check_backend(spec: ModelSpec) -> None:
     backend = spec.backend
     if backend in ("auto", "hf", "vllm"):
         return
-    if not isinstance(backend, str) or not backend.startswith(("http://", "https://")):
+    if not backend.startswith(_ADDRESSES):
         raise BadInputError(
             f"{spec.where}: backend={backend!r}: must be hf, vllm, auto, or a server's address "
             "such as http://localhost:8000"
@@ -301,62 +336,8 @@ def _check_backend(spec: ModelSpec) -> None:
         )
 
 
-def _check_counts(spec: ModelSpec, names: Sequence[str]) -> None:
-    for name in names:
-        value = getattr(spec, name)
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
-            raise BadInputError(f"{spec.where}: {name}={value!r}: must be an integer")
-        if value is not None and value < 1:
-            raise BadInputError(f"{spec.where}: {name}={value!r}: must be at least 1")
-
-
-def _check_values(spec: ModelSpec) -> None:
-    _check_counts(spec, _COUNTS)
-    share = spec.gpu_memory_utilization
-    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
-        raise BadInputError(
-            f"{spec.where}: gpu_memory_utilization={share!r}: must be a share of the GPU's memory "
-            "in (0, 1], such as 0.45"
-        )
-    room = spec.kv_cache_gib
-    if room is not None and (isinstance(room, bool) or not isinstance(room, int | float)):
-        raise BadInputError(f"{spec.where}: kv_cache_gib={room!r}: must be a number of GiB")
-    if room is not None and not 0 < room < float("inf"):
-        raise BadInputError(f"{spec.where}: kv_cache_gib={room!r}: must be above 0")
-    if spec.served_name is not None and (
-        not isinstance(spec.served_name, str) or not spec.served_name
-    ):
-        raise BadInputError(f"{spec.where}: served_name={spec.served_name!r}: must be a name")
-    for key in ("adapter", "head"):
-        if (path := getattr(spec, key, None)) is not None and not (isinstance(path, str) and path):
-            raise BadInputError(f"{spec.where}: {key}={path!r}: must be a path")
-    if spec.api_key_env is not None and not (
-        isinstance(spec.api_key_env, str) and _VARIABLE.fullmatch(spec.api_key_env)
-    ):
-        # Not quoted: it may be the key itself.
-        raise BadInputError(
-            f"{spec.where}: api_key_env: must be the name of an environment variable in capital "
-            "letters, such as MY_SERVER_KEY, not the key itself"
-        )
-    if spec.enforce_eager is not None and not isinstance(spec.enforce_eager, bool):
-        raise BadInputError(
-            f"{spec.where}: enforce_eager={spec.enforce_eager!r}: must be true or false"
-        )
-    if spec.device is not None and not _DEVICE.fullmatch(str(spec.device)):
-        raise BadInputError(
-            f"{spec.where}: device={spec.device!r}: must be cpu, cuda, cuda:N or auto"
-        )
-    known = _DTYPES.get(spec.backend, _DTYPES["vllm"])
-    if spec.dtype not in known and not is_function_name(spec.path):
-        raise BadInputError(
-            f"{spec.where}: dtype={spec.dtype!r}: backend {spec.backend} has {', '.join(known)}"
-        )
-
-
 def _check_chat(spec: PolicySpec) -> None:
-    if spec.chat is not None and not isinstance(spec.chat, bool):
-        raise BadInputError(f"policy: chat={spec.chat!r}: must be true or false")
-    if spec.chat and not str(spec.backend).startswith(("http://", "https://")):
+    if spec.chat and not spec.backend.startswith(_ADDRESSES):
         raise BadInputError(
             f"policy: chat: true needs an endpoint, and backend={spec.backend!r} is none: give its "
             "address, such as https://openrouter.ai/api"
@@ -368,41 +349,12 @@ def _check_chat(spec: PolicySpec) -> None:
         )
     if spec.chat and spec.served_name is None:
         raise BadInputError("policy: chat: true needs served_name, the model at the endpoint")
-    price = spec.price
-    if price is not None and not (
-        isinstance(price, Mapping)
-        and set(price) == {"input", "output"}
-        and all(_is_amount(each, zero=True) for each in price.values())
-    ):
-        raise BadInputError(
-            f"policy: price={price!r}: must be {{input: X, output: Y}}, the prices of a million "
-            "tokens"
-        )
-    for name in ("max_cost", "max_requests_per_minute"):
-        value = getattr(spec, name)
-        if value is not None and not _is_amount(value):
-            raise BadInputError(f"policy: {name}={value!r}: must be a number above 0")
     if spec.max_cost is not None and spec.price is None:
         raise BadInputError("policy: max_cost needs price: add price: {input: X, output: Y}")
-    if spec.replies is not None and not (isinstance(spec.replies, str) and spec.replies):
-        raise BadInputError(f"policy: replies={spec.replies!r}: must be the path of a file")
-
-
-def _is_amount(value: Any, *, zero: bool = False) -> bool:
-    """Whether a value is a finite number above 0, or 0 if that is allowed."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return is_number and (0 < value <= 1e9 or (zero and value == 0))
 
 
 def _check_engine_args(spec: ModelSpec) -> None:
-    if spec.engine_args is None:
-        return
-    if not isinstance(spec.engine_args, Mapping):
-        raise BadInputError(
-            f"{spec.where}: engine_args={spec.engine_args!r}: must be a mapping of the names of "
-            "vLLM's engine arguments to values"
-        )
-    for name in spec.engine_args:
+    for name in spec.engine_args or ():
         if name in _OF_CATS:
             key = _OF_CATS[name]
             way_out = f"set it by the key {key!r} of the model" if key else "leave it out"

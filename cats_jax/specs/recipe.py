@@ -9,13 +9,28 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
-from ..errors import BadInputError, known_names, quoted
+import pydantic
+
+from ..errors import BadInputError, quoted
 from ..storage.reading import reading
-from ..storage.yaml_file import load_mapping, naming
+from ..storage.schema import (
+    DISTINCT,
+    Amount,
+    Count,
+    PathText,
+    Several,
+    checked,
+    from_mapping,
+    is_path_text,
+    must,
+    nested,
+)
+from ..storage.yaml_file import naming
+from ..storage.yaml_reading import load_yaml
 from .calibrations import Calibrations, fitted_on, load_calibrations
 from .certificates import Certified, read_certificate
 from .models import PAID_KEYS, PolicySpec, PrmSpec
@@ -31,16 +46,6 @@ MAX_SEEDS = 1000
 
 MAX_TREE_CANDIDATES = 64
 """Largest N for which trees are written by default."""
-
-
-_PATHS = ("path", "label", "format", "backend", "adapter", "head", "dataset", "file", "split",
-          "replies")  # fmt: skip
-"""Keys whose values are or may be paths, or names of files."""
-
-_MAX_LIMIT = (1 << 31) - 1
-
-# A recipe's name is the name of a folder, and a part of other folders' names.
-_NAME = re.compile(r"(?![.])[^/\x00-\x1f\x7f\ud800-\udfff]{1,100}")
 
 
 @dataclass(frozen=True)
@@ -65,7 +70,7 @@ class StrategySpec:
             object.__setattr__(self, "label", self.name)
 
 
-@dataclass(frozen=True)
+@checked
 class QuestionSpec:
     """A selection of questions from the embedded world, a published data set, or a file.
 
@@ -88,27 +93,188 @@ class QuestionSpec:
     """
 
     world: str | None = None
-    dataset: str | None = None
-    file: str | None = None
-    label: str = ""
-    split: str | None = None
+    dataset: PathText | None = None
+    file: PathText | None = None
+    label: PathText = ""
+    split: PathText | None = None
     question_column: str = "question"
     answer_column: str = "answer"
     id_column: str = "id"
-    count: int | None = None
-    start: int = 0
+    count: Annotated[int, pydantic.Field(ge=1)] | None = None
+    start: Annotated[int, pydantic.Field(ge=0)] = 0
     shuffle: int | None = None
     seed: int = 0
-    levels: tuple[int, ...] | None = None
+    levels: Several[int] | None = None
+
+    where: ClassVar[str] = "questions"
 
     def __post_init__(self) -> None:
+        _check_source(self)
         if not self.label:
             file = None if self.file is None else pathlib.Path(self.file).stem
             label = self.dataset or file or f"world-{self.world}"
             object.__setattr__(self, "label", label)
 
 
-@dataclass(frozen=True)
+def _check_source(spec: QuestionSpec) -> None:
+    if spec.world is not None and (spec.dataset is not None or spec.file is not None):
+        raise BadInputError("questions: give 'world' alone, without 'dataset' and 'file'")
+    if spec.world is None and spec.dataset is None and spec.file is None:
+        raise BadInputError(
+            "questions: give 'dataset' (a published one's name), 'file' (a path) or 'world' (a "
+            "set's name)"
+        )
+    if spec.world is not None and spec.count is not None and spec.count > MAX_QUESTIONS:
+        raise BadInputError(
+            f"questions: count={spec.count}: the embedded world gives at most {MAX_QUESTIONS}"
+        )
+    if spec.world is not None and spec.count is None:
+        raise BadInputError("questions: the embedded world's sets are endless: give 'count'")
+    if spec.world is not None and (spec.start or spec.shuffle is not None or spec.split):
+        raise BadInputError(
+            "questions: the embedded world's sets have no 'start', 'shuffle' or 'split': another "
+            "'seed' gives other questions"
+        )
+    if spec.split is not None and spec.file is not None:
+        raise BadInputError("questions: a file has no 'split': give one of the two")
+
+
+Policy = Annotated[PolicySpec, nested(PolicySpec, "path")]
+"""A policy as files name it."""
+
+Prms = Annotated[Several[Annotated[PrmSpec, nested(PrmSpec, "path")]], DISTINCT]
+"""PRMs as files name them."""
+
+Questions = Annotated[
+    Several[Annotated[QuestionSpec, nested(QuestionSpec, "dataset")]],
+    pydantic.Field(min_length=1),
+    DISTINCT,
+]
+"""Question sets as files name them."""
+
+# A recipe's name is the name of a folder, and a part of other folders' names.
+_NAME = re.compile(r"(?![.])[^/\x00-\x1f\x7f\ud800-\udfff]{1,100}")
+_Name = Annotated[
+    str,
+    must(
+        "must be a text of 1 to 100 characters without '/', which does not begin with '.': it "
+        "names a folder",
+        lambda value: isinstance(value, str) and _NAME.fullmatch(value) is not None,
+    ),
+]
+
+
+def check_num_candidates(value: Any) -> int:
+    """The value; raise BadInputError unless it is an integer in 1..`MAX_CANDIDATES`."""
+    if type(value) is not int or not 1 <= value <= MAX_CANDIDATES:
+        raise BadInputError(
+            f"num_candidates={quoted(value)}: N must be an integer from 1 to {MAX_CANDIDATES}"
+        )
+    return value
+
+
+_Candidates = Annotated[
+    int,
+    pydantic.Field(ge=1, le=MAX_CANDIDATES),
+    pydantic.BeforeValidator(check_num_candidates),
+]
+
+
+def parse_strategy(entry: Any) -> StrategySpec:
+    """A strategy from its name, or from a mapping with `name`, `label` and its options.
+
+    A mapping with `certified`, the path of a certificate, stands for the strategy that the
+    certificate chose; see `_certified`.
+
+    Raises:
+        BadInputError: the entry has no name, or its certificate can't be read.
+    """
+    if isinstance(entry, StrategySpec):
+        return entry
+    if isinstance(entry, str):
+        return StrategySpec(entry)
+    if isinstance(entry, dict) and "certified" in entry:
+        return _certified(entry)
+    if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
+        raise BadInputError(
+            f"strategies: {quoted(entry)} must be a name, or a mapping with 'name' and options"
+        )
+    for key in entry:
+        if not isinstance(key, str):
+            raise BadInputError(f"strategies: key {quoted(key)} must be a text")
+    options = {key: _frozen(value) for key, value in entry.items() if key not in ("name", "label")}
+    label = str(entry.get("label", ""))
+    check_path_text(label, "strategies: label")
+    return StrategySpec(entry["name"], label, tuple(sorted(options.items())))
+
+
+@checked
+class _Chosen:
+    certified: PathText
+    label: PathText = "certified"
+    elsewhere: bool = False
+
+    where: ClassVar[str] = "strategies"
+
+
+def _certified(entry: Mapping[str, Any]) -> StrategySpec:
+    """The strategy of a certificate, from a mapping with `certified`, `label` and `elsewhere`."""
+    for key in entry:
+        if key not in ("certified", "label", "elsewhere"):
+            raise BadInputError(
+                f"strategies: {quoted(key)} beside 'certified': the certificate names the strategy "
+                "and its options: leave the key out"
+            )
+    chosen = _Chosen(**entry)
+    what = f"certificate {chosen.certified!r}"
+    strategy, certified = read_certificate(chosen.certified, elsewhere=chosen.elsewhere)
+    with naming(what), reading(what, "make it anew"):
+        check_num_candidates(certified.num_candidates)
+        named = dict(strategy.get("options") or ())
+        options = parse_strategy({**named, "name": strategy["name"]})
+    return StrategySpec(options.name, chosen.label, options.options, certified)
+
+
+def check_path_text(value: Any, where: str) -> None:
+    """Raise BadInputError if a value is not a text that can be a name or a path."""
+    if not is_path_text(value):
+        raise BadInputError(f"{where}={quoted(value)}: must be a name or a path")
+
+
+def _frozen(value: Any) -> Any:
+    """A YAML value made hashable: mappings and lists become tuples."""
+    if isinstance(value, dict):
+        items = sorted(value.items(), key=lambda item: str(item[0]))
+        return tuple((key, _frozen(entry)) for key, entry in items)
+    if isinstance(value, list):
+        return tuple(_frozen(entry) for entry in value)
+    return value
+
+
+_Strategy = Annotated[
+    pydantic.InstanceOf[StrategySpec],
+    pydantic.BeforeValidator(parse_strategy),
+    pydantic.WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string"},
+                {"type": "object", "required": ["name"]},
+                {"type": "object", "required": ["certified"]},
+            ]
+        }
+    ),
+]
+
+
+def _calibrations(value: Any, info: pydantic.ValidationInfo) -> Any:
+    """Calibrations from the name of their file; those that are read already stay as they are."""
+    if value is None or isinstance(value, tuple):
+        return value or ()
+    check_path_text(value, "calibration")
+    return load_calibrations(value, [spec.label for spec in info.data.get("prms", ())])
+
+
+@checked
 class Recipe:
     """A grid of searches: strategies x N x PRMs x seeds x question sets, with one policy.
 
@@ -129,24 +295,35 @@ class Recipe:
         trees: whether search trees are written; by default for N <= 64 only.
     """
 
-    name: str
-    strategies: tuple[StrategySpec, ...]
-    num_candidates: tuple[int, ...]
-    questions: tuple[QuestionSpec, ...]
-    policy: PolicySpec = dataclasses.field(default_factory=PolicySpec)
-    prms: tuple[PrmSpec, ...] = ()
-    calibration: Calibrations = ()
-    fitted_on: frozenset[str] = dataclasses.field(default=frozenset(), metadata={"key": False})
-    seeds: tuple[int, ...] = (0,)
-    max_depth: int = 10
-    budget: int | None = None
-    max_tokens: int | None = None
-    max_seconds: float | None = None
-    in_flight: int = 64
+    name: _Name
+    strategies: Annotated[Several[_Strategy], pydantic.Field(min_length=1), DISTINCT]
+    questions: Questions
+    num_candidates: Annotated[Several[_Candidates], DISTINCT] = ()
+    policy: Policy = dataclasses.field(default_factory=PolicySpec)
+    prms: Prms = ()
+    calibration: Annotated[
+        Calibrations,
+        pydantic.BeforeValidator(_calibrations, json_schema_input_type=str | None),
+    ] = ()
+    fitted_on: Annotated[frozenset[str], pydantic.WithJsonSchema({"not": {}})] = dataclasses.field(
+        default=frozenset(), metadata={"key": False}
+    )
+    seeds: Annotated[Several[int], pydantic.Field(min_length=1, max_length=MAX_SEEDS), DISTINCT] = (
+        0,
+    )
+    max_depth: Count = 10
+    budget: Count | None = None
+    max_tokens: Count | None = None
+    max_seconds: Amount | None = None
+    in_flight: Count = 64
     trees: bool | None = None
 
     def __post_init__(self) -> None:
-        _check(self)
+        if not self.num_candidates:
+            chosen = {each.num_candidates for each in self._certified}
+            if len(self._certified) < len(self.strategies):
+                raise BadInputError("key 'num_candidates' is missing or empty: add it")
+            object.__setattr__(self, "num_candidates", tuple(sorted(chosen)))
 
     def as_config(self) -> dict[str, Any]:
         """All settings as values for the manifest, so that a run resumes with the same ones.
@@ -163,14 +340,16 @@ class Recipe:
     @property
     def chosen_on(self) -> frozenset[str]:
         """Digests of the questions that chose a certified strategy."""
-        certified = [spec.certified for spec in self.strategies if spec.certified is not None]
-        return frozenset().union(*(each.chosen_on for each in certified))
+        return frozenset().union(*(each.chosen_on for each in self._certified))
+
+    @property
+    def _certified(self) -> list[Certified]:
+        return [spec.certified for spec in self.strategies if spec.certified is not None]
 
     @property
     def most_candidates(self) -> int:
         """The largest N of all strategies, including those of certificates."""
-        certified = [spec.certified for spec in self.strategies if spec.certified is not None]
-        return max(*self.num_candidates, *(each.num_candidates for each in certified), 1)
+        return max(*self.num_candidates, *(each.num_candidates for each in self._certified), 1)
 
     def writes_trees(self, num_candidates: int) -> bool:
         """Whether the trees of a cell are written."""
@@ -203,12 +382,11 @@ def load_recipe(path: str | pathlib.Path, overrides: Mapping[str, Any] | None = 
             or a value breaks its rule.
     """
     path = pathlib.Path(path)
-    content = load_mapping(path, "recipe")
-    if not isinstance(content, dict):
-        raise BadInputError(f"recipe {str(path)!r} must be a mapping of keys to values")
-    merged = {"name": path.stem, **content, **(overrides or {})}
+    content = load_yaml(path, "recipe")
+    if isinstance(content, dict):  # any other type is refused below
+        content = {"name": path.stem, **content, **(overrides or {})}
     with naming(f"recipe {str(path)!r}"):
-        return parse_recipe(merged)
+        return parse_recipe(content)
 
 
 def parse_recipe(content: Mapping[str, Any]) -> Recipe:
@@ -217,258 +395,8 @@ def parse_recipe(content: Mapping[str, Any]) -> Recipe:
     Raises:
         BadInputError: an unknown or missing key, or a value that breaks its rule.
     """
-    values = _known(content, Recipe, "recipe")
-    for name in ("name", "strategies", "questions"):
-        if name not in values:
-            raise BadInputError(f"key {name!r} is missing: add it")
-    values["strategies"] = tuple(
-        parse_strategy(entry) for entry in _items(values["strategies"], "strategies")
-    )
-    if "num_candidates" not in values:
-        certified = [spec.certified for spec in values["strategies"]]
-        if None in certified:
-            raise BadInputError("key 'num_candidates' is missing: add it")
-        values["num_candidates"] = sorted({each.num_candidates for each in certified if each})
-    for name in ("num_candidates", "seeds"):
-        if name in values:
-            values[name] = tuple(_items(values[name], name))
-    values["questions"] = tuple(
-        _parse_questions(entry) for entry in _items(values["questions"], "questions")
-    )
-    if "policy" in values:
-        values["policy"] = _nested(values["policy"], PolicySpec, "policy", short="path")
-    if "prms" in values:
-        values["prms"] = tuple(
-            _nested(entry, PrmSpec, "prms", short="path")
-            for entry in _items(values["prms"], "prms")
-        )
-    if values.get("calibration") is None:
-        values.pop("calibration", None)
-    else:
-        labels = [spec.label for spec in values.get("prms", ())]
-        check_path_text(values["calibration"], "calibration")
-        name = values["calibration"]
-        values["calibration"] = load_calibrations(name, labels)
-        values["fitted_on"] = fitted_on(name)
-    for spec in values["strategies"]:
-        if spec.certified is not None:
-            known = values.get("fitted_on", frozenset())
-            values["fitted_on"] = known | spec.certified.fitted_on
-    return Recipe(**values)
-
-
-def parse_strategy(entry: Any) -> StrategySpec:
-    """A strategy from its name, or from a mapping with `name`, `label` and its options.
-
-    A mapping with `certified`, the path of a certificate, stands for the strategy that the
-    certificate chose; see `_certified`.
-
-    Raises:
-        BadInputError: the entry has no name, or its certificate can't be read.
-    """
-    if isinstance(entry, str):
-        return StrategySpec(entry)
-    if isinstance(entry, dict) and "certified" in entry:
-        return _certified(entry)
-    if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
-        raise BadInputError(
-            f"strategies: {quoted(entry)} must be a name, or a mapping with 'name' and options"
-        )
-    for key in entry:
-        if not isinstance(key, str):
-            raise BadInputError(f"strategies: key {quoted(key)} must be a text")
-    options = {key: _frozen(value) for key, value in entry.items() if key not in ("name", "label")}
-    label = str(entry.get("label", ""))
-    check_path_text(label, "strategies: label")
-    return StrategySpec(entry["name"], label, tuple(sorted(options.items())))
-
-
-def _certified(entry: Mapping[str, Any]) -> StrategySpec:
-    """The strategy of a certificate, from a mapping with `certified`, `label` and `elsewhere`."""
-    for key in entry:
-        if key not in ("certified", "label", "elsewhere"):
-            raise BadInputError(
-                f"strategies: {quoted(key)} beside 'certified': the certificate names the strategy "
-                "and its options: leave the key out"
-            )
-    path, elsewhere = entry["certified"], entry.get("elsewhere", False)
-    label = str(entry.get("label", "certified"))
-    if not isinstance(path, str):
-        raise BadInputError(f"strategies: certified={quoted(path)}: must be a path")
-    check_path_text(path, "strategies: certified")
-    check_path_text(label, "strategies: label")
-    if not isinstance(elsewhere, bool):
-        raise BadInputError(f"strategies: elsewhere={quoted(elsewhere)}: must be true or false")
-    strategy, certified = read_certificate(path, elsewhere=elsewhere)
-    with naming(f"certificate {path!r}"), reading(f"certificate {path!r}", "make it anew"):
-        check_num_candidates(certified.num_candidates)
-        named = dict(strategy.get("options") or ())
-        options = parse_strategy({**named, "name": strategy["name"]})
-    return StrategySpec(options.name, label, options.options, certified)
-
-
-def _parse_questions(entry: Any) -> QuestionSpec:
-    spec = _nested(entry, QuestionSpec, "questions", short="dataset")
-    if spec.levels is None:
-        return spec
-    levels = tuple(_items(spec.levels, "questions.levels"))
-    if not all(type(level) is int for level in levels):
-        raise BadInputError(f"questions: levels={quoted(levels)} must be whole numbers")
-    return dataclasses.replace(spec, levels=levels)
-
-
-def check_path_text(value: Any, where: str) -> None:
-    """Raise BadInputError if a value is neither None nor a text that can be a path."""
-    if value is None:
-        return
-    parts = value.split("/") if isinstance(value, str) else None
-    if parts is None or "\0" in value or len(value) > 4000 or max(map(len, parts)) > 200:
-        raise BadInputError(f"{where}={quoted(value)}: must be a name or a path")
-
-
-def check_num_candidates(value: Any) -> None:
-    """Raise BadInputError unless `value` is an integer in 1..`MAX_CANDIDATES`."""
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_CANDIDATES:
-        raise BadInputError(
-            f"num_candidates={quoted(value)}: N must be an integer from 1 to {MAX_CANDIDATES}"
-        )
-
-
-def _check(recipe: Recipe) -> None:
-    if not isinstance(recipe.name, str) or not _NAME.fullmatch(recipe.name):
-        raise BadInputError(
-            f"name={quoted(recipe.name)}: must be a text of 1 to 100 characters without '/', which "
-            "does not begin with '.': it names a folder"
-        )
-    if not recipe.strategies:
-        raise BadInputError("strategies is empty: name at least one")
-    _check_distinct([spec.label for spec in recipe.strategies], "strategies", "label")
-    _check_distinct([spec.label for spec in recipe.prms], "prms", "label")
-    labels = [spec.label for spec in (*recipe.strategies, *recipe.prms, *recipe.questions)]
-    for text in (recipe.name, *labels):
-        if isinstance(text, str) and any("\ud800" <= char <= "\udfff" for char in text):
-            raise BadInputError(
-                f"name or label {text.encode(errors='replace').decode()!r}: holds half of a "
-                "character (a lone surrogate), which is no text: write the character whole"
-            )
-    for name in ("num_candidates", "seeds"):
-        if not getattr(recipe, name):
-            raise BadInputError(f"{name} is empty: give at least one value")
-    for value in recipe.num_candidates:
-        check_num_candidates(value)
-    for seed in recipe.seeds:
-        if isinstance(seed, bool) or not isinstance(seed, int):
-            raise BadInputError(f"seeds: {quoted(seed)} must be an integer")
-    for name in ("num_candidates", "seeds"):
-        _check_distinct(getattr(recipe, name), name, "value")
-    if len(recipe.seeds) > MAX_SEEDS:
-        raise BadInputError(f"seeds: {len(recipe.seeds)} are too many: give at most {MAX_SEEDS}")
-    for name in ("max_depth", "budget", "max_tokens", "in_flight"):
-        value = getattr(recipe, name)
-        if value is not None and (type(value) is not int or not 1 <= value <= _MAX_LIMIT):
-            raise BadInputError(
-                f"{name}={quoted(value)}: must be an integer of at least 1, at most {_MAX_LIMIT}"
-            )
-    seconds = recipe.max_seconds
-    if seconds is not None and (type(seconds) not in (int, float) or not 0 < seconds <= 1e9):
-        raise BadInputError(f"max_seconds={quoted(seconds)}: must be a number above 0, at most 1e9")
-    if recipe.trees is not None and not isinstance(recipe.trees, bool):
-        raise BadInputError(f"trees={quoted(recipe.trees)}: must be true or false")
-    if not recipe.questions:
-        raise BadInputError("questions is empty: name at least one data set")
-    _check_distinct([spec.label for spec in recipe.questions], "questions", "label")
-    for spec in recipe.questions:
-        _check_questions(spec)
-
-
-def _check_questions(spec: QuestionSpec) -> None:
-    if spec.world is not None and (spec.dataset is not None or spec.file is not None):
-        raise BadInputError("questions: give 'world' alone, without 'dataset' and 'file'")
-    if spec.world is None and spec.dataset is None and spec.file is None:
-        raise BadInputError(
-            "questions: give 'dataset' (a published one's name), 'file' (a path) or 'world' (a "
-            "set's name)"
-        )
-    if spec.count is not None and (not isinstance(spec.count, int) or spec.count < 1):
-        raise BadInputError(f"questions: count={quoted(spec.count)}: must be at least 1")
-    if spec.world is not None and spec.count is not None and spec.count > MAX_QUESTIONS:
-        raise BadInputError(
-            f"questions: count={spec.count}: the embedded world gives at most {MAX_QUESTIONS}"
-        )
-    if spec.start < 0:
-        raise BadInputError(f"questions: start={spec.start!r}: must be at least 0")
-    if spec.world is not None and spec.count is None:
-        raise BadInputError("questions: the embedded world's sets are endless: give 'count'")
-    if spec.world is not None and (spec.start or spec.shuffle is not None or spec.split):
-        raise BadInputError(
-            "questions: the embedded world's sets have no 'start', 'shuffle' or 'split': another "
-            "'seed' gives other questions"
-        )
-    if spec.split is not None and spec.file is not None:
-        raise BadInputError("questions: a file has no 'split': give one of the two")
-
-
-def _check_distinct(values: Sequence[Any], name: str, noun: str) -> None:
-    seen = set()
-    for value in values:
-        if value in seen:
-            raise BadInputError(f"{name}: {noun} {quoted(value)} occurs twice: make them distinct")
-        seen.add(value)
-
-
-def _nested(value: Any, kind: type, where: str, short: str | None = None) -> Any:
-    """An instance of a spec from a mapping, or from a text that stands for its `short` field."""
-    if short is not None and isinstance(value, str):
-        value = {short: value}
-    values = _known(value, kind, where)
-    required = [
-        field.name
-        for field in dataclasses.fields(kind)
-        if field.default is dataclasses.MISSING and field.name not in values
-    ]
-    if required:
-        raise BadInputError(f"{where}: key {required[0]!r} is missing: add it")
-    for field in dataclasses.fields(kind):
-        # The annotations here are the few simple types a YAML scalar can have.
-        kinds = {"int": int, "str": str}.get(str(field.type).removesuffix(" | None"))
-        given = values.get(field.name)
-        missing = field.name not in values or (given is None and "None" in str(field.type))
-        # Compared by `type`, because a truth value is an int in Python.
-        if kinds and not missing and type(given) is not kinds:
-            raise BadInputError(
-                f"{where}: {field.name}={quoted(given)} must be of type {field.type}"
-            )
-        if field.name in _PATHS:
-            check_path_text(given, f"{where}: {field.name}")
-    return kind(**values)
-
-
-def _known(value: Any, kind: type, where: str) -> dict[str, Any]:
-    """A mapping as a dictionary; BadInputError if a key is not a field of `kind`."""
-    names = [field.name for field in dataclasses.fields(kind) if field.metadata.get("key", True)]
-    if not isinstance(value, Mapping):
-        raise BadInputError(f"{where}: must be a mapping with the keys {', '.join(names)}")
-    for key in value:
-        if key not in names:
-            known = known_names(key, names)
-            if (where, key) == ("policy", "recipe"):
-                known = "it is now 'format'"
-            raise BadInputError(f"{where}: unknown key {quoted(key)}: {known}")
-    return dict(value)
-
-
-def _items(value: Any, name: str) -> list[Any]:
-    """A value as a list: None is empty, and any other single value is a list of one."""
-    if isinstance(value, list | tuple):
-        return list(value)
-    return [] if value is None else [value]
-
-
-def _frozen(value: Any) -> Any:
-    """A YAML value made hashable: mappings and lists become tuples."""
-    if isinstance(value, dict):
-        items = sorted(value.items(), key=lambda item: str(item[0]))
-        return tuple((key, _frozen(entry)) for key, entry in items)
-    if isinstance(value, list):
-        return tuple(_frozen(entry) for entry in value)
-    return value
+    recipe = from_mapping(Recipe, content, "recipe")
+    name = content.get("calibration")
+    known = fitted_on(name) if isinstance(name, str) else frozenset[str]()
+    known = known.union(*(each.fitted_on for each in recipe._certified))
+    return dataclasses.replace(recipe, fitted_on=known)

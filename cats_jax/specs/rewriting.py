@@ -15,7 +15,8 @@ import re
 from dataclasses import dataclass
 
 from ..errors import BadInputError, known_names
-from ..storage.yaml_file import checked_fields, load_mapping, naming
+from ..storage.yaml_file import checked_fields, naming
+from ..storage.yaml_reading import load_yaml
 
 _PLACES = re.compile(r"\{(question|answer|critique)\}")
 _TAGS = re.compile(r"<(?=[\s/]{0,8}(?:question|answer|critique))", re.IGNORECASE)
@@ -116,7 +117,7 @@ def load_rewriting(choice: str) -> Rewriting:
     """
     if choice.endswith((".yaml", ".yml")):
         where = f"rewriting file {choice!r}"
-        values = checked_fields(where, load_mapping(choice, "rewriting"), Rewriting)
+        values = checked_fields(where, load_yaml(choice, "rewriting"), Rewriting)
         with naming(where):
             return Rewriting(**{"name": pathlib.Path(choice).stem, **values})
     if choice not in REWRITINGS:

@@ -4,25 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import pathlib
 from collections.abc import Iterator
 from typing import Any
 
 from ..errors import BadInputError, known_names, quoted
-from .yaml_reading import load_yaml
-
-
-def load_mapping(path: str | pathlib.Path, what: str) -> Any:
-    """The content of a YAML file.
-
-    Args:
-        path: path of the file.
-        what: name of the kind of file, for messages.
-
-    Raises:
-        BadInputError: the file does not exist, or is not YAML within the limits of `yaml_reading`.
-    """
-    return load_yaml(pathlib.Path(path), what)
 
 
 @contextlib.contextmanager

@@ -32,7 +32,7 @@ _TOO_DEEP = f"it is nested more than {MAX_DEPTH} deep"
 _MERGE = "tag:yaml.org,2002:merge"
 
 
-def load_yaml(path: pathlib.Path, what: str) -> Any:
+def load_yaml(path: str | pathlib.Path, what: str) -> Any:
     """The content of a YAML file.
 
     Args:
@@ -42,6 +42,7 @@ def load_yaml(path: pathlib.Path, what: str) -> Any:
     Raises:
         BadInputError: the file does not exist, or is not valid YAML within the limits.
     """
+    path = pathlib.Path(path)
     if path.is_dir():
         raise BadInputError(f"{what} {str(path)!r} is a folder: name one of the .yaml files in it")
     if not path.is_file():

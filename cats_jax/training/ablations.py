@@ -26,14 +26,14 @@ from ..errors import BadInputError, known_names, quoted
 from ..reporting.statistics import Interval, mean_of_seeds
 from ..storage import durable
 from ..storage.reading import read_json, reading
-from ..storage.yaml_file import load_mapping
+from ..storage.schema import checked, from_mapping
+from ..storage.yaml_file import naming
+from ..storage.yaml_reading import load_yaml
 from .questions import TrainingQuestions, bank_questions
 from .rivals import play_controllers
 from .train import check_calibration, configure, seed_keys, train_seeds
 
 ABLATIONS_FILE = pathlib.Path(__file__).with_name("ablations.yaml")
-
-_KEYS = ("config", "set")
 
 SIZES = (16, 64)
 """Values of N at which the rows are evaluated."""
@@ -64,13 +64,21 @@ class Row:
         return configure(self.config, settings=self.settings, **options)
 
 
+@checked
+class _Entry:
+    """A row as files name it; its settings are texts such as `gae_lambda=1`."""
+
+    config: str = "paper-bank"
+    set: list[Any] = dataclasses.field(default_factory=list)
+
+
 def load_ablations(path: pathlib.Path = ABLATIONS_FILE) -> dict[str, tuple[Row, ...]]:
     """The rows of each table, by name of the table.
 
     Raises:
         BadInputError: there is no such file, or a row is not a training.
     """
-    document = load_mapping(path, "file of ablations")
+    document = load_yaml(path, "file of ablations")
     if not isinstance(document, dict):
         raise BadInputError(f"{str(path)!r} must map names of tables to their rows")
     tables = {}
@@ -276,20 +284,8 @@ def _write(folder: pathlib.Path, result: Result, made_of: dict[str, Any]) -> Non
 
 
 def _row(where: str, label: str, values: Any) -> Row:
-    if not isinstance(values, dict) or not isinstance(values.get("set", []), list):
-        raise BadInputError(
-            f"{where}: must be a mapping, and its `set` a list, such as {{set: [gae_lambda=1]}}"
-        )
-    for key in values:
-        if key not in _KEYS:
-            raise BadInputError(f"{where}: unknown key {key!r}: {known_names(key, _KEYS)}")
-    row = Row(
-        label=label,
-        config=str(values.get("config", "paper-bank")),
-        settings=tuple(map(str, values.get("set", []))),
-    )
-    try:
+    with naming(where):
+        entry = from_mapping(_Entry, values)
+        row = Row(label, entry.config, tuple(map(str, entry.set)))
         row.configuration()
-    except BadInputError as error:
-        raise BadInputError(f"{where}: {error}") from error
     return row

@@ -138,7 +138,7 @@ def test_an_entry_is_a_certificate_alone(tmp_path, certificate):
             parse_strategy(entry)
 
     refused({"certified": certificate, "width": 3}, "'width' beside 'certified'")
-    refused({"certified": 3}, "certified=3: must be a path")
+    refused({"certified": 3}, "certified=3: must be a name or a path")
     refused({"certified": certificate, "elsewhere": "yes"}, "elsewhere='yes': must be true")
     refused({"certified": str(tmp_path / "no.json")}, "no such file: `cats-jax certify RUN")
     content = json.loads(pathlib.Path(certificate).read_text())

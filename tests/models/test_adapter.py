@@ -243,7 +243,7 @@ def test_no_number_after_merging(base, adapter, value):
 def test_a_server_has_its_own(adapter):
     with pytest.raises(BadInputError, match=r"adapter='.*' means nothing to the backend http://h"):
         PolicySpec("m", backend="http://h", adapter=str(adapter))
-    with pytest.raises(BadInputError, match="policy: adapter=3 must be of type str"):
+    with pytest.raises(BadInputError, match="policy: adapter=3: must be the path of a file"):
         _recipe({"path": "weak", "adapter": 3})
 
 

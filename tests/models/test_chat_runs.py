@@ -32,7 +32,7 @@ _SERVED = {"backend": "http://localhost:1", "chat": True, "served_name": "llama3
         ({"price": {"input": 1, "output": -1}}, "price="),
         ({"price": {"input": 1, "output": float("nan")}}, "price="),
         ({"max_requests_per_minute": 0}, "must be a number above 0"),
-        ({"max_cost": "2"}, "must be a number above 0"),
+        ({"max_cost": "2"}, "max_cost='2': must be a number"),
         ({"replies": ""}, "replies='': must be the path"),
     ],
 )

@@ -57,8 +57,8 @@ def test_no_mixture_of_two_points_is_better_than_the_frontiers(pairs, budget):
         assert mixture is None
         return
     assert mixture is not None
-    assert mixture.mean("correct") == pytest.approx(max(best))
-    assert mixture.mean("tokens") <= budget + 1e-9
+    assert mean(mixture, "correct") == pytest.approx(max(best))
+    assert mean(mixture, "tokens") <= budget + 1e-9
 
 
 @given(points)

@@ -69,7 +69,7 @@ REFUSED = {
     'name: "a\\nb"\n': "name='a\\nb': must be a text",
     f"seeds: [{', '.join(map(str, range(1001)))}]\n": "1001 are too many: give at most 1000",
     "seeds: [[1], [1]]\n": "seeds: [1] must be an integer",
-    "budget: 9223372036854775807\n": "must be an integer of at least 1, at most",
+    "budget: 9223372036854775807\n": "budget=9223372036854775807: must be below 2147483648",
     "max_depth: true\n": "max_depth=True: must be an integer",
     f"policy: {'p' * 300}\n": "must be a name or a path",
     f"calibration: {'c/' * 2500}\n": "must be a name or a path",
@@ -86,8 +86,8 @@ def test_a_recipe_that_costs_too_much_or_means_two_things_is_refused(tmp_path, t
     ("questions", "said"),
     [
         ("{world: test, count: 1000000000000}", "gives at most 1000000"),
-        ("{world: test, count: 1, seed: false}", "seed=False must be of type int"),
-        ("{file: [a]}", "file=['a'] must be of type"),
+        ("{world: test, count: 1, seed: false}", "seed=False: must be an integer"),
+        ("{file: [a]}", "file=['a']: must be a name or a path"),
     ],
 )
 def test_a_selection_of_questions_is_bounded(tmp_path, questions, said):

@@ -380,8 +380,8 @@ def test_the_rows_of_the_ablations_are_different_trainings():
         ("a: {b: {sett: [trace]}}", "table 'a', row 'b': unknown key 'sett'"),
         ("a: 3", "table 'a' must map labels to rows"),
         ("a: {b: 5}", "table 'a', row 'b': must be a mapping"),
-        ("a: {b: {set: 3}}", "table 'a', row 'b': must be a mapping, and its `set` a list"),
-        ("a: {b: {set: null}}", "table 'a', row 'b': must be a mapping, and its `set` a list"),
+        ("a: {b: {set: 3}}", "table 'a', row 'b': set=3: must be a list, such as"),
+        ("a: {b: {set: null}}", "table 'a', row 'b': set=None: must be a list, such as"),
         ("a: {b: {set: [cats.vote=loudest]}}", "table 'a', row 'b': .*unknown answer rule"),
     ],
 )

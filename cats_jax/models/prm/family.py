@@ -9,7 +9,8 @@ from typing import Any
 
 from ... import world
 from ...errors import BadInputError
-from ...storage.yaml_file import checked_fields, load_mapping, naming
+from ...storage.yaml_file import checked_fields, naming
+from ...storage.yaml_reading import load_yaml
 from ..folders import check_model_folder, existing_folder
 from ..local_files import LOCAL_FILES, read_config, reason_of
 from ..weights import StoredTensor, stored_tensors
@@ -154,7 +155,7 @@ def load_format(path: str | pathlib.Path, defaults: Mapping[str, Any] | None = N
             or a value breaks its rule.
     """
     where = f"PRM format file {str(path)!r}"
-    content = load_mapping(path, "PRM format")
+    content = load_yaml(path, "PRM format")
     if isinstance(content, dict):  # any other type is refused below
         content = {**(defaults or {}), **content}
         if content.get("layout") in ("conversation", "judge"):

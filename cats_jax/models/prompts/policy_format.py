@@ -13,7 +13,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from ...errors import BadInputError, known_names
-from ...storage.yaml_file import checked_fields, load_mapping, naming
+from ...storage.yaml_file import checked_fields, naming
+from ...storage.yaml_reading import load_yaml
 from .thinking import Thinking
 
 
@@ -131,7 +132,7 @@ def choose_format(choice: str | PolicyFormat, vocabulary: Collection[str]) -> Po
         return detect_format(vocabulary)
     if choice.endswith((".yaml", ".yml")):
         where = f"policy format file {choice!r}"
-        values = checked_fields(where, load_mapping(choice, "policy format"), PolicyFormat)
+        values = checked_fields(where, load_yaml(choice, "policy format"), PolicyFormat)
         with naming(where):
             if values.get("thinking") is not None:
                 content = checked_fields("thinking", values["thinking"], Thinking)

@@ -52,7 +52,7 @@ def key_of(point: Point) -> Key:
     return point.strategy, point.num_candidates, point.prm
 
 
-def mean(point: Point, value: str) -> float:
+def mean(point: Point | Mixture, value: str) -> float:
     """Mean of a column over questions."""
     values = point.by_question(value).values()
     return sum(values) / len(values)
@@ -87,11 +87,6 @@ class Mixture:
             for question, own in one.items()
             if question in two
         }
-
-    def mean(self, value: str) -> float:
-        """Mean over questions of the expected value of a column."""
-        values = self.by_question(value).values()
-        return sum(values) / len(values)
 
 
 def frontier_of(points: Sequence[AnyPoint], cost: str) -> list[AnyPoint]:

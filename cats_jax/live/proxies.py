@@ -1,0 +1,44 @@
+"""Models that stand before other models and pass on what they do not change."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Generic, TypeVar
+
+from ..protocols import Path, Question, StepGenerator, StepScorer, facts_of
+
+Model = TypeVar("Model", bound=StepGenerator | StepScorer)
+Policy = TypeVar("Policy", bound=StepGenerator)
+Prm = TypeVar("Prm", bound=StepScorer)
+
+
+class _Proxy(Generic[Model]):
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self.name = model.name
+        self.num_parameters = model.num_parameters
+
+    def __getattr__(self, name: str) -> Any:
+        """A fact of the model, see `ModelFacts`."""
+        return getattr(facts_of(self._model), name)
+
+    def keep_only(self, question: Question, paths: Sequence[Path]) -> None:
+        """Free a question's cached state except prefixes of `paths`; without paths, all of it."""
+        self._model.keep_only(question, paths)
+
+
+class GeneratorProxy(_Proxy[Policy]):
+    """A policy that calls another one, `_model`; a subclass defines `generate`."""
+
+    def check_question(self, question: Question) -> None:
+        """Check the question by the other policy; see `StepGenerator.check_question`."""
+        self._model.check_question(question)
+
+
+class ScorerProxy(_Proxy[Prm]):
+    """A PRM that calls another one, `_model`; a subclass defines `score`."""
+
+    def __init__(self, model: Prm) -> None:
+        super().__init__(model)
+        self.sparsity_total = model.sparsity_total
+        self.sparsity_last_layer = model.sparsity_last_layer
