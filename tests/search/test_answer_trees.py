@@ -86,7 +86,12 @@ def _asked(request):
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"exploration": 60.0, "max_expand": 2, "full_score": 70.0}],
+    [
+        {},
+        pytest.param(
+            {"exploration": 60.0, "max_expand": 2, "full_score": 70.0}, marks=pytest.mark.slow
+        ),
+    ],
 )
 def test_mctsr_rewrites_the_published_node(options):
     for seed in range(10):
@@ -128,7 +133,8 @@ def _summary(scores):
 
 
 @pytest.mark.parametrize(
-    ("dist_type", "batch_size"), [("gaussian", 1), ("beta", 1), ("gaussian", 3)]
+    ("dist_type", "batch_size"),
+    [("gaussian", 1), pytest.param("beta", 1, marks=pytest.mark.slow), ("gaussian", 3)],
 )
 def test_ab_mcts_a_grows_the_published_node(dist_type, batch_size):
     strategy = search.ab_mcts_a(dist_type=dist_type, batch_size=batch_size)
