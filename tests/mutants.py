@@ -1280,9 +1280,9 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="white space alone is a step",
         file="cats_jax/models/prompts/step_text.py",
-        original="text[start : found.start()].strip():\n                stop = found",
-        mutated="True:\n                stop = found",
-        tests=("tests/models/test_step_text.py", "-k", "closing_token"),
+        original="text[start : found.start()].strip():\n            break",
+        mutated="True:\n            break",
+        tests=("tests/models/test_step_text.py",),
     ),
     Mutant(
         name="a thought goes on beyond its budget",
@@ -1292,11 +1292,11 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/models/test_thinking.py", "-k", "cut_into_steps"),
     ),
     Mutant(
-        name="the pieces of a path depend on what was sampled",
+        name="a thought is prolonged once too often",
         file="cats_jax/models/huggingface/thoughts.py",
-        original="        if end is None or end <= left:",
-        mutated="        if True:",
-        tests=("tests/models/test_thinking.py", "-k", "contract"),
+        original="if thought.waits == self._thinking.waits:",
+        mutated="if thought.waits > self._thinking.waits:",
+        tests=("tests/models/test_thinking.py", "-k", "prolonged"),
     ),
     Mutant(
         name="a path without an answer has the score of a thought",
