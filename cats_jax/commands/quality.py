@@ -156,12 +156,11 @@ def _score(labelled: LabelledData, specs: Sequence[PrmSpec]) -> tuple[LabelledDa
     """The labelled steps with the scores of every PRM, and the reasons why rows have no scores."""
     from ..models.footprint import Work
     from ..models.hub import fetch_models
-    from ..models.prm.family import choose_format
     from ..models.source import (
         ModelFolders,
         check_models,
         check_scores_steps,
-        model_folder,
+        format_to_read,
         silence_transformers,
     )
     from ..protocols import facts_of
@@ -172,7 +171,7 @@ def _score(labelled: LabelledData, specs: Sequence[PrmSpec]) -> tuple[LabelledDa
     silence_transformers()
     fetch_models(specs)
     for spec in specs:  # all are found before the first is loaded
-        choose_format(spec.format, model_folder(spec), spec.head)
+        format_to_read(spec)
     check_scores_steps(specs, "a comparison on labelled steps")
     models = ModelFolders()
     check_models(models, None, specs, Work())

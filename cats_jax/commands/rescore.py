@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import tyro
 
 from ..errors import BadInputError
+from .model_options import ModelOptions
 
 
 def rescore(
@@ -18,6 +19,7 @@ def rescore(
     vote: Literal["best", "weighted", "majority"] | None = None,
     prm: str | None = None,
     prm_format: str = "auto",
+    loading: tyro.conf.OmitArgPrefixes[ModelOptions],
     grader: Annotated[Literal["math", "integer"] | None, tyro.conf.arg()] = None,
     functions: bool = False,
 ) -> int:
@@ -31,9 +33,10 @@ def rescore(
         output: new run folder; default: the old one's name and "-rescored".
         path_score: aggregation of step scores.
         vote: how the answer is chosen among the finished paths.
-        prm: score every path with this PRM: a folder, a name of the embedded world, or confidence,
-            the policy's own.
+        prm: score every path with this PRM: a folder, a name of the embedded world, confidence,
+            the policy's own, or chat-judge, the model --served-name of the endpoint --backend.
         prm_format: format in which that PRM reads a solution.
+        loading: how that PRM is loaded.
         grader: "math" for LaTeX, "integer" for integers in a box; default: as in the run.
         functions: also rescore strategies that the run names as module:function, by running their
             code.
@@ -52,7 +55,10 @@ def rescore(
     if path_score is vote is prm is grader is None:
         raise BadInputError("rescore: say what to change: --path-score, --vote, --prm or --grader")
     old = read_run(run)
-    change = Change(path_score, vote, None if prm is None else PrmSpec(path=prm, format=prm_format))
+    scores_by = None
+    if prm is not None:
+        scores_by = PrmSpec(path=prm, format=prm_format, **loading.settings())
+    change = Change(path_score, vote, scores_by)
     check_scored(old.rows, change)
     name = grader or recorded_grader(old.manifest["config"])
     models = ModelFolders()

@@ -24,16 +24,15 @@ def score(
     be scored.
 
     Args:
-        prm: model folder with safetensors weights of a PRM or an outcome model, or a PRM of the
-            embedded world.
+        prm: model folder with safetensors weights of a PRM or an outcome model, a PRM of the
+            embedded world, or chat-judge, the model --served-name of the endpoint --backend.
         input: JSONL file.
         output: JSONL file, replaced if it exists.
         loading: how the PRM is loaded.
     """
     from ..models.footprint import Work
     from ..models.hub import fetch_models
-    from ..models.prm.family import choose_format
-    from ..models.source import ModelFolders, check_models, model_folder, silence_transformers
+    from ..models.source import ModelFolders, check_models, format_to_read, silence_transformers
     from ..protocols import facts_of
     from ..scoring.score_rows import count_rows, score_file
     from ..storage.durable import check_output
@@ -42,11 +41,10 @@ def score(
 
     spec = loading.spec(prm)
     fetch_models([spec])
-    folder = model_folder(spec)
+    prm_format = format_to_read(spec)
     check_output("--output", output)
     rows = count_rows(input)
     silence_transformers()
-    prm_format = choose_format(spec.format, folder, spec.head)
     models = ModelFolders()
     check_models(models, None, [spec], Work())
     scorer = models.prm(spec)

@@ -30,7 +30,7 @@ from ..models.settle import settle
 from ..models.source import ModelSource, described_format, thought_tokens
 from ..protocols import AnswerJudge
 from ..runs.folder import Run, RunWriter, read_run
-from ..specs.functions import is_function_name
+from ..specs.functions import AT_ENDPOINTS, is_function_name
 from ..specs.recipe import QuestionSpec, Recipe, StrategySpec
 from ..specs.rewriting import load_rewriting
 from ..storage.manifest import make_manifest
@@ -213,14 +213,21 @@ def prepare(
 
 
 def _unrepeatable(recipe: Recipe) -> tuple[str, ...]:
-    """A note that a run on a chat endpoint can't be repeated; empty for other policies."""
+    """Notes that a run on chat endpoints can't be repeated; empty for other models."""
+    judges = tuple(
+        f"the judge {prm.label!r} at {prm.backend} may change without notice, so that this run "
+        "can't be repeated; its FLOPs are not known"
+        for prm in recipe.prms
+        if prm.path in AT_ENDPOINTS
+    )
     if not recipe.policy.chat:
-        return ()
+        return judges
     kept = "" if recipe.policy.replies else "; a file of `replies` would keep its samples"
     return (
         f"the policy at {recipe.policy.backend} may ignore seeds and change without notice, so "
         f"that this run can't be repeated; token ids, log-probabilities and FLOPs of the policy "
         f"are not known{kept}",
+        *judges,
     )
 
 

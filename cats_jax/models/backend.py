@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from ..errors import BadInputError
-from ..specs.functions import CHAT, is_function_name
+from ..specs.functions import AT_ENDPOINTS, is_function_name
 from ..specs.models import ModelSpec, of_backend
 
 Spec = TypeVar("Spec", bound=ModelSpec)
@@ -47,7 +47,7 @@ def check_there(specs: Sequence[ModelSpec]) -> None:
             key is not set.
     """
     for spec in map(choose_backend, specs):
-        if is_function_name(spec.path) and spec.path != CHAT:
+        if is_function_name(spec.path) and spec.path not in AT_ENDPOINTS:
             continue
         if _is_served(spec):
             if spec.api_key_env is not None:

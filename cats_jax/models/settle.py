@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from .. import world
 from ..errors import BadInputError
 from ..protocols import Question
-from ..specs.functions import CHAT, is_function_name
+from ..specs.functions import AT_ENDPOINTS, is_function_name
 from ..specs.models import ModelSpec, PolicySpec, PrmSpec
 from .backend import choose_backend, gpu_numbers, has_vllm
 from .folders import MissingModelError
@@ -107,7 +107,7 @@ def choose_threads(spec: Spec) -> Spec:
     """
     if spec.num_threads is not None:
         return spec
-    if is_function_name(spec.path) and spec.path != CHAT:
+    if is_function_name(spec.path) and spec.path not in AT_ENDPOINTS:
         return dataclasses.replace(spec, num_threads=1)
     if spec.backend not in ("hf", "vllm"):
         return spec

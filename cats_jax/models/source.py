@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 from .. import world
 from ..errors import BadInputError, misspelt
 from ..protocols import StepGenerator, StepScorer
-from ..specs.functions import CHAT, SHIPPED, is_function_name, load_function
+from ..specs.functions import AT_ENDPOINTS, CHAT, SHIPPED, is_function_name, load_function
 from ..specs.models import ModelSpec, PolicySpec, PrmSpec
 from .adapter import Adapter
 from .backend import choose_backend
+from .chat_judge import chat_judge_format
 from .digests import adapter_digests, file_digest, weight_digests
 from .folders import MissingModelError, check_model_folder
 from .footprint import (
@@ -202,8 +203,21 @@ def is_judge(spec: PrmSpec) -> bool:
     return chosen is not None and chosen.layout == "judge"
 
 
+def format_to_read(spec: PrmSpec) -> PRMFormat:
+    """The format of a PRM that is loaded to read given steps.
+
+    Raises:
+        BadInputError: there is no such model, it fits no format, or it reads no given steps.
+    """
+    if spec.path == SHIPPED["chat-judge"]:
+        return chat_judge_format(spec)
+    return choose_format(spec.format, model_folder(spec), spec.head)
+
+
 def _prm_format(spec: PrmSpec) -> PRMFormat | None:
     """The format of a PRM; None for a user's own model and for a missing model."""
+    if spec.path == SHIPPED["chat-judge"]:
+        return chat_judge_format(spec)
     if is_function_name(spec.path):
         return None
     try:
@@ -253,8 +267,8 @@ class ModelFolders:
         """
         if is_function_name(spec.path):
             load_function(spec.path)
-            is_chat = spec.path == CHAT
-            return {"function": spec.path} | ({"name": spec.served_name} if is_chat else {})
+            is_remote = spec.path in AT_ENDPOINTS
+            return {"function": spec.path} | ({"name": spec.served_name} if is_remote else {})
         folder = model_folder(spec)
         head = spec.head if isinstance(spec, PrmSpec) else None
         if isinstance(spec, PrmSpec):
@@ -310,6 +324,8 @@ class ModelFolders:
         """
         if spec.path == CHAT or not is_function_name(spec.path):
             check_format_name(spec)
+        if spec.path == SHIPPED["chat-judge"] and isinstance(spec, PrmSpec):
+            chat_judge_format(spec)
         if is_function_name(spec.path):
             load_function(spec.path)
             return

@@ -17,11 +17,17 @@ from typing import Any
 
 from ..errors import BadInputError, known_names, quoted
 
-SHIPPED = {"confidence": "cats_jax.models.confidence:confidence_scorer"}
+SHIPPED = {
+    "confidence": "cats_jax.models.confidence:confidence_scorer",
+    "chat-judge": "cats_jax.models.chat_judge:chat_judge",
+}
 """Functions of this package that a recipe names in place of a PRM, by their short names."""
 
 CHAT = "cats_jax.models.serving.chat:chat_policy"
 """The function of this package that makes a policy with `chat: true`."""
+
+AT_ENDPOINTS = (CHAT, SHIPPED["chat-judge"])
+"""Functions of this package whose models are those of chat endpoints."""
 
 _NAME = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from ..errors import BadInputError
 from ..protocols import TOKEN_CERTAINTIES
 from ..storage.schema import Amount, Count, PathText, checked, must
-from .functions import CHAT, SHIPPED, is_function_name
+from .functions import AT_ENDPOINTS, CHAT, SHIPPED, is_function_name
 
 HF_KEYS = ("batch_tokens", "kv_cache_gib", "num_threads", "adapter", "head")
 """Settings of the backend "hf" that servers do not have."""
@@ -285,6 +285,8 @@ class PrmSpec(ModelSpec):
     Attributes:
         path: `cats_jax.world.PRM_NAMES` are the embedded world's PRMs; a function returns a
             `StepScorer`. "confidence" is the policy's own confidence, see `models.confidence`.
+            "chat-judge" is the model `served_name` of the chat endpoint `backend` as judge, see
+            `models.chat_judge`.
         label: name in tables and row keys; default: `name`.
         path_score: aggregation of the PRM's step scores, for strategies that don't name one.
         head: .safetensors file of a linear head on the last hidden state, in place of the format's
@@ -302,6 +304,12 @@ class PrmSpec(ModelSpec):
             object.__setattr__(self, "label", self.label or self.path)
             object.__setattr__(self, "path", SHIPPED[self.path])
         super().__post_init__()
+        is_remote = str(self.backend).startswith(("http://", "https://"))
+        if self.path in AT_ENDPOINTS and not (is_remote and self.served_name):
+            raise BadInputError(
+                f"prms: {self.label!r} needs backend, the address of a chat endpoint such as "
+                "https://openrouter.ai/api, and served_name, its model there"
+            )
         if not self.label:
             object.__setattr__(self, "label", self.name)
 

@@ -29,7 +29,7 @@ from ...protocols import (
     total_usage,
 )
 from ...specs.models import PolicySpec
-from ..prompts.policy_format import choose_format
+from ..prompts.policy_format import PolicyFormat, choose_format
 from ..prompts.step_text import check_parameters, without_beginning
 from .chat_endpoint import ChatEndpoint, ChatReply
 from .http_engine import RefusedError
@@ -83,7 +83,7 @@ class ChatPolicy:
         self,
         endpoint: ChatEndpoint,
         *,
-        format: str = "auto",
+        format: str | PolicyFormat = "auto",
         step_separator: str | None = None,
         max_step_tokens: int = 256,
         max_answer_tokens: int = 2048,

@@ -1,0 +1,49 @@
+"""A language model of a chat endpoint as judge: `prms: [{path: chat-judge, ...}]`."""
+
+from __future__ import annotations
+
+from ..errors import BadInputError
+from ..specs.models import PrmSpec
+from .judge import JudgeScorer
+from .prm.family import AUTO, choose_format
+from .prm.format import JUDGE_CRITIQUE, PRMFormat
+from .prm.judge_text import judge_policy_format
+from .prm.verdict import Verdict
+
+
+def chat_judge(spec: PrmSpec) -> JudgeScorer:
+    """The judge of a recipe that names a model of a chat endpoint.
+
+    It writes critiques, because endpoints report no probabilities of tokens that they did not
+    sample. Its number of parameters and its sparsity are not known and count as 0.
+
+    Raises:
+        BadInputError: the format is not that of a judge that writes, or the endpoint refuses the
+            first request.
+        RunStoppedError: the endpoint does not answer.
+    """
+    from .serving.chat import ChatPolicy
+    from .serving.chat_endpoint import ChatEndpoint
+
+    chosen = chat_judge_format(spec)
+    assert isinstance(chosen.read_out, Verdict)
+    endpoint = ChatEndpoint(spec.backend, str(spec.served_name), api_key_env=spec.api_key_env)
+    tokens = chosen.read_out.max_tokens
+    form = judge_policy_format(chosen)
+    return JudgeScorer(chosen, ChatPolicy(endpoint, format=form, max_answer_tokens=tokens))
+
+
+def chat_judge_format(spec: PrmSpec) -> PRMFormat:
+    """The format of a judge at a chat endpoint; "auto" is `judge-critique`.
+
+    Raises:
+        BadInputError: the format is unknown, or not that of a judge that writes.
+    """
+    chosen = JUDGE_CRITIQUE if spec.format == AUTO else choose_format(spec.format, "")
+    if not isinstance(chosen.read_out, Verdict):
+        raise BadInputError(
+            f"PRM {spec.label!r}: format {chosen.name!r} has no verdict to write, and a chat "
+            "endpoint tells no probabilities: take judge-critique, or a file whose read_out has "
+            "the key verdict or pattern"
+        )
+    return chosen

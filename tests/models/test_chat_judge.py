@@ -1,0 +1,140 @@
+"""A model of a chat endpoint as judge, in searches and commands, and what the endpoint bills."""
+
+import json
+import re
+
+import chat_server
+import pytest
+import scripted
+from chat_server import serving
+
+import search
+from cats_jax import cli
+from cats_jax.errors import BadInputError
+from cats_jax.live.searcher import Searcher
+from cats_jax.models.source import ModelFolders, is_judge
+from cats_jax.protocols import Question, Step
+from cats_jax.runs.folder import read_run
+from cats_jax.specs.models import PrmSpec
+
+SECRET = "0123456789abcdef"
+
+
+@pytest.fixture
+def knows(monkeypatch):
+    """Lets the endpoint judge sums as the scripted PRM without noise does."""
+
+    def write(asked, begun, seed):
+        (text,) = re.findall(r"<question>\n(.*?)\n</question>", asked, re.DOTALL)
+        steps = re.findall(r"<step_\d+>\n(.*?)\n</step_\d+>", asked, re.DOTALL)
+        path = tuple(Step(step, (1,)) for step in steps)
+        (score,) = scripted.ScriptedPrm(noise=0.0).score([Question("q", text)], [path]).scores
+        return f"I read {len(steps)} steps.\n\nJudgement: {'Yes' if score else 'No'}"
+
+    monkeypatch.setattr(chat_server, "write", write)
+    monkeypatch.setenv("A_KEY", SECRET)
+
+
+def spec_of(server, **changes):
+    values = {"backend": server.url, "served_name": "m", "api_key_env": "A_KEY", **changes}
+    return PrmSpec("chat-judge", **values)
+
+
+def searched(scorer, strategy):
+    searcher = Searcher(
+        policy=scripted.ScriptedPolicy(),
+        scorer=scorer,
+        strategy=strategy,
+        num_candidates=4,
+        max_depth=6,
+    )
+    return searcher.run(list(scripted.question_set(4).questions))
+
+
+def test_a_search_is_that_with_a_prm_that_knows_the_same(knows):
+    with serving(key=SECRET) as server:
+        spec = spec_of(server)
+        assert is_judge(spec)
+        models = ModelFolders()
+        models.check(spec)
+        assert models.fingerprint(spec)["name"] == "m"
+        judge = models.prm(spec)
+        probed = server.prompt_tokens + server.completion_tokens - server.samples
+        results = searched(judge, search.beam(factor=2))
+        billed = server.prompt_tokens + server.completion_tokens - server.samples - probed
+        expected = searched(scripted.ScriptedPrm(noise=0.0), search.beam(factor=2))
+        assert [each.answer for each in results] == [each.answer for each in expected]
+        scores = [[each.score for each in result.candidates] for result in results]
+        assert scores == [[each.score for each in result.candidates] for result in expected]
+        # The last token of a critique is not read by the model.
+        assert sum(each.ledger.prm_computed for each in results) == billed
+        assert len({json.dumps(body) for body in server.bodies}) == len(server.bodies)
+        assert judge.note is None
+
+
+@pytest.mark.parametrize("command", ["score", "quality"])
+def test_commands_that_read_given_steps(knows, tmp_path, capsys, command):
+    rows = [
+        {"id": "a", "question": "3+4+5", "steps": ["7", "12"], "labels": [1, 1]},
+        {"id": "b", "question": "3+4+5", "steps": ["8", "13"], "labels": [0, 0]},
+    ]
+    file, out = tmp_path / "rows.jsonl", tmp_path / "out.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with serving(key=SECRET) as server:
+        loading = ["--backend", server.url, "--served-name", "m", "--api-key-env", "A_KEY"]
+        if command == "score":
+            files = ["--prm", "chat-judge", "--input", str(file), "--output", str(out)]
+        else:
+            files = [str(file), "--prms", "chat-judge", "--scored", str(out)]
+        assert cli.run([command, *files, *loading]) == 0, capsys.readouterr().err
+    found = [json.loads(line) for line in out.read_text().splitlines()]
+    scores = [row["scores"] for row in found]
+    if command == "quality":
+        scores = [each["chat-judge"] for each in scores]
+    assert scores == [[1.0, 1.0], [0.0, 0.0]]
+    assert SECRET not in out.read_text()
+
+
+@pytest.mark.slow
+def test_a_run_and_its_scores_anew(knows, tmp_path, capsys):
+    content = {
+        "name": "judged",
+        "policy": {"path": "weak", "max_step_tokens": 32},
+        "strategies": ["best_of_n"],
+        "num_candidates": 2,
+        "questions": {"world": "validation", "count": 2},
+        "max_depth": 4,
+    }
+    with serving(key=SECRET) as server:
+        judge = {"path": "chat-judge", "backend": server.url, "served_name": "m"}
+        judge["api_key_env"] = "A_KEY"
+        recipe = tmp_path / "judged.json"
+        recipe.write_text(json.dumps({**content, "prms": [judge]}))
+        # The scripted PRM does not know the world's questions, so a plain verdict is given.
+        chat_server.write = lambda asked, begun, seed: "Judgement: Yes"
+        assert cli.run(["evaluate", str(recipe), "--dry-run"]) == 0
+        assert "is a judge" in capsys.readouterr().out
+        folder, plain = tmp_path / "run", tmp_path / "plain.json"
+        assert cli.run(["evaluate", str(recipe), "--output", str(folder)]) == 0
+        manifest = json.loads((folder / "manifest.json").read_text())
+        assert any("may change without notice" in note for note in manifest["notes"])
+        plain.write_text(json.dumps({**content, "prms": ["exact"]}))
+        before, again = tmp_path / "before", tmp_path / "again"
+        assert cli.run(["evaluate", str(plain), "--output", str(before)]) == 0
+        loading = ["--backend", server.url, "--served-name", "m", "--api-key-env", "A_KEY"]
+        arguments = ["rescore", str(before), "--prm", "chat-judge", "--output", str(again)]
+        assert cli.run([*arguments, *loading]) == 0, capsys.readouterr().err
+        ((one, other),) = [[row.ledger.prm_computed for row in read_run(again).rows]]
+        assert min(one, other) > 0
+        assert cli.run(["solve", "((50*4)-21)+15=?", "--recipe", str(recipe), "-n", "2"]) == 0
+    assert SECRET.encode() not in b"".join(p.read_bytes() for p in tmp_path.rglob("*.json*"))
+
+
+def test_what_can_not_work_is_one_line(knows):
+    for values in ({}, {"backend": "http://h:1"}, {"served_name": "m"}):
+        with pytest.raises(BadInputError, match="needs backend, the address of a chat endpoint"):
+            PrmSpec("chat-judge", **values)
+    with serving(key=SECRET) as server:
+        with pytest.raises(BadInputError, match="has no verdict to write"):
+            ModelFolders().check(spec_of(server, format="judge-probability"))
+        assert server.bodies == []
