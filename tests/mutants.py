@@ -1278,10 +1278,10 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/real/test_tokenizers.py", "-k", "converted_sentencepiece"),
     ),
     Mutant(
-        name="white space alone is a step",
+        name="blank lines before a step are part of its text",
         file="cats_jax/models/prompts/step_text.py",
-        original="text[start : found.start()].strip():\n            break",
-        mutated="True:\n            break",
+        original="        text = self._begin(text)\n        stop, start",
+        mutated="        stop, start",
         tests=("tests/models/test_step_text.py",),
     ),
     Mutant(
