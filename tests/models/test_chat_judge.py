@@ -12,6 +12,7 @@ import search
 from cats_jax import cli
 from cats_jax.errors import BadInputError
 from cats_jax.live.searcher import Searcher
+from cats_jax.models.judge import JudgeScorer
 from cats_jax.models.source import ModelFolders, is_judge
 from cats_jax.protocols import Question, Step
 from cats_jax.runs.folder import read_run
@@ -59,6 +60,7 @@ def test_a_search_is_that_with_a_prm_that_knows_the_same(knows):
         models.check(spec)
         assert models.fingerprint(spec)["name"] == "m"
         judge = models.prm(spec)
+        assert isinstance(judge, JudgeScorer)
         probed = server.prompt_tokens + server.completion_tokens - server.samples
         results = searched(judge, search.beam(factor=2))
         billed = server.prompt_tokens + server.completion_tokens - server.samples - probed

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+from typing import Any
 
 import pytest
 import scripted_engine
@@ -157,6 +158,7 @@ def test_a_thought_is_closed_at_its_budget(folder, plain):
     assert [request.max_tokens for request in engine.asked] == [8, 40]
     made = policy.generate([dataclasses.replace(ONE, seeds=(1, 2), temperature=1.0)])
     assert [each.step for each in made.samples[0]] == [step.step] * 2
+    assert made.sample_usage is not None
     assert made.usage[0].generated == sum(each.generated for each in made.sample_usage[0])
     assert made.sample_usage[0][0].generated == 8 + len(ids_of("Thus \\boxed{4}")) + 1
 
@@ -238,7 +240,7 @@ def greedy_by_hand(folder, prompt, budget, most):
     """The greedy thought and first step by whole forward passes, and the ids put in."""
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
 
-    def grow(ids, limit, stops):
+    def grow(ids: Any, limit, stops) -> Any:
         for count in itertools.count(1):
             with torch.inference_mode():
                 logits = model(torch.tensor([ids])).logits[0, -1]
@@ -293,6 +295,7 @@ THOUGHT = "<think>\n1+2=4\n\n"
 
 @pytest.mark.parametrize("engine", [False, True])
 def test_a_prm_reads_the_answer_s_steps_only(engine):
+    prm: Any
     if engine:
         prm = scripted_engine.prm(scripted_engine.ScriptedPrm())
         reading = None
@@ -396,7 +399,7 @@ def test_the_context_has_room_for_the_thought(folder, tmp_path):
     specs = [
         dataclasses.replace(spec, format=f, max_answer_tokens=1) for f in (str(small), "plain")
     ]
-    lengths = [
+    lengths: list[Any] = [
         settle(dataclasses.replace(each, backend="vllm", device="cpu"), (), [QUESTION], 2)[0]
         for each in specs
     ]
