@@ -73,7 +73,8 @@ def test_without_limits_or_counts_there_is_no_bound(tmp_path):
     assert (found.tokens, found.flops) == (None, None)
     assert found.candidates < 12
     run = searched(tmp_path)
-    run.manifest["formats"] = {f"rewriting {run.rows[0].strategy}": "critique"}
+    formats = {f"rewriting {run.rows[0].strategy}": "critique"}
+    run = dataclasses.replace(run, manifest={**run.manifest, "formats": formats})
     _, found = bounds(run)
     assert (found.tokens, found.flops) == (None, None)
 

@@ -83,6 +83,7 @@ def test_the_lowest_threshold(folder):
     expected = theory.certify_stopping(scores, right, THRESHOLDS, max_loss=0.02, delta=level)
     assert theory.selective_p(1, QUESTIONS, 0.02) > level > theory.selective_p(0, QUESTIONS, 0.02)
     chosen = certificate.chosen
+    assert chosen is not None
     assert chosen == expected.index
     assert THRESHOLDS[chosen] == min(t for t in THRESHOLDS if t > 0.4)
     record = certificate.records()[chosen]

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -405,7 +406,8 @@ def test_the_largest_correlation_of_both_sparsities(rows, expected):
     # Each order once more, by SciPy's coefficient.
 
     def largest(order):
-        return max(abs(stats.spearmanr(column, order).statistic) for column in columns.values())
+        found: list[Any] = [stats.spearmanr(column, order) for column in columns.values()]
+        return max(abs(each.statistic) for each in found)
 
     orders = [largest(order) >= largest(error) - 1e-9 for order in itertools.permutations(error)]
     assert found == pytest.approx(np.mean(orders))
