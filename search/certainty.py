@@ -9,6 +9,7 @@ computes both, so that the state holds one number a row.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 TOKEN_CERTAINTIES = ("top", "all")
 """A token's certainty, >= 0.
@@ -39,7 +40,7 @@ class Certainty:
         ValueError: a value is out of range or unknown.
     """
 
-    token: str
+    token: Literal["top", "all"]
     summary: str = "mean"
     window: int = 2048
 

@@ -172,10 +172,9 @@ def prepare(
     formats |= {f"prm {spec.label}": described_format(spec) for spec in recipe.prms}
     last = max(recipe.policy.max_step_tokens, recipe.policy.max_answer_tokens)
     rewritings = rewritings_of(cells)
-    formats |= {
-        f"rewriting {label}": f"{each.name}: {text_digest(repr(each))}"
-        for label, each in rewritings.items()
-    }
+    for label, each in rewritings.items():
+        formats[f"rewriting {label}"] = each.name
+        asked[f"rewriting {label}"] = {"file": text_digest(repr(each))}
     policy, prms = settle(
         recipe.policy,
         recipe.prms,

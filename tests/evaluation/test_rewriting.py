@@ -1,5 +1,6 @@
 """Methods that rewrite answers in a run: on an engine with its cache, and what is refused."""
 
+import json
 import types
 
 import pytest
@@ -13,6 +14,7 @@ from cats_jax.evaluation.replay import replay
 from cats_jax.evaluation.runners import check_steps
 from cats_jax.models.footprint import MARK_TOKENS, PROMPT_TOKENS
 from cats_jax.models.source import ModelFolders
+from cats_jax.runs import manifests
 from cats_jax.specs.recipe import parse_recipe
 
 
@@ -37,7 +39,7 @@ def test_a_run_on_transformers(tmp_path):
     option = {"name": "mctsr", "rewriting": str(own), "label": "refine"}
     models = ModelFolders()
     prepared = evaluate.prepare(_recipe(strategies=[option]), models)
-    assert prepared.manifest["formats"]["rewriting refine"].startswith("own: ")
+    assert prepared.manifest["formats"]["rewriting refine"] == "own"
     run, _ = evaluate.evaluate(prepared, models, tmp_path / "run")
     assert len(run.rows) == 2
     for row in run.rows:
@@ -48,6 +50,19 @@ def test_a_run_on_transformers(tmp_path):
         rewrites = [node for node in tree.candidates if node.rewrites]
         answers = sum(node.num_tokens for node in tree.candidates)
         assert (row.ledger.generated > answers) == bool(rewrites)
+
+
+def test_a_run_can_not_be_resumed_with_other_prompts(tmp_path):
+    own = tmp_path / "own.yaml"
+    own.write_text('prompt: "{answer}{critique}{question}"\ncritique: "{question}{answer}"\n')
+    option = {"name": "mctsr", "rewriting": str(own), "label": "refine"}
+    prepared = evaluate.prepare(_recipe(strategies=[option]), ModelFolders())
+    before = json.loads(json.dumps(prepared.manifest))
+    own.write_text('prompt: "{critique}{answer}{question}"\ncritique: "{question}{answer}"\n')
+    after = evaluate.prepare(_recipe(strategies=[option]), ModelFolders()).manifest
+    with pytest.raises(BadInputError, match=r"asked\.rewriting refine\.file"):
+        manifests.begin(tmp_path, before, after, filled=True)
+    manifests.begin(tmp_path, before, before, filled=True)
 
 
 def test_what_is_refused_before_a_run():

@@ -233,7 +233,7 @@ def _cell(mixture: Mixture | None, cost: str) -> str:
     if mixture is None:
         return ""
     scale = 1.0 if cost == "tokens" else 1e-6
-    return at_cost(mixture.mean("correct"), scale * mixture.mean(cost))
+    return at_cost(mean(mixture, "correct"), scale * mean(mixture, cost))
 
 
 def _amount(value: float, cost: str) -> str:
