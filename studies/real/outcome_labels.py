@@ -1,6 +1,6 @@
 """Label the steps of a run's finished paths with the grade of the path's answer.
 
-    python studies/real/outcome_labels.py RUN STEPS.jsonl
+    python -m studies.real.outcome_labels RUN STEPS.jsonl
 
 STEPS.jsonl is a file of labelled steps as `cats-jax quality` reads them, with the keys `question`,
 `steps` and `labels`. All steps of a path have one label, 1 if its answer is right and 0 if not.

@@ -1,6 +1,6 @@
 """Magnitude pruning of a language model: zero the smallest weights of each linear layer.
 
-    python studies/real/prune.py MODEL PRUNED --sparsity .3
+    python -m studies.real.prune MODEL PRUNED --sparsity .3
 
 Of each matrix in the decoder's layers, the share `--sparsity` of the entries with the smallest
 absolute values becomes zero (Han et al. 2015, arXiv:1506.02626, without training afterwards).

@@ -1,6 +1,6 @@
 """Hidden states of a frozen language model at the ends of labelled steps: inputs of a PRM head.
 
-    python studies/real/step_states.py MODEL STATES --steps STEPS.jsonl ... --format FORMAT.yaml
+    python -m studies.real.step_states MODEL STATES --steps STEPS.jsonl ... --format FORMAT.yaml
 
 STEPS.jsonl is a file of labelled steps as `cats-jax quality` reads them. FORMAT.yaml says how the
 PRM reads a solution. STATES is a folder that gets a file for each block of solutions. The same
@@ -47,7 +47,8 @@ def step_states(
 
     Returns:
         `states` f16[S, hidden], the last hidden state behind the final norm where the score of each
-        labelled step is read; `labels` i8[S]; `group` i64[S], a number of the step's question.
+        labelled step is read; `labels` i8[S]; `group` i64[S], a number of the step's question;
+        `path` i64[S], the solution's place among the given ones.
     """
     chunks = [encoder.chunks(each.question, each.steps) for each in solutions]
     ids = [list(itertools.chain.from_iterable(each)) for each in chunks]
@@ -56,18 +57,25 @@ def step_states(
     mask = torch.tensor([[1] * len(each) + [0] * (width - len(each)) for each in ids])
     with torch.inference_mode():
         hidden = backbone(input_ids=padded, attention_mask=mask).last_hidden_state
-    states, labels, groups = [], [], []
-    for row, solution, parts in zip(hidden, solutions, chunks, strict=True):
+    states, labels, groups, paths = [], [], [], []
+    for i, (row, solution, parts) in enumerate(zip(hidden, solutions, chunks, strict=True)):
         ends = np.cumsum([len(part) for part in parts])[-len(solution.steps) :] - 1
-        kept = [i for i, label in enumerate(solution.labels) if label is not None]
+        kept = [place for place, label in enumerate(solution.labels) if label is not None]
         states.append(row[ends[kept]].half().numpy())
-        labels += [solution.labels[i] for i in kept]
+        labels += [solution.labels[place] for place in kept]
         groups += [question_number(solution.question)] * len(kept)
+        paths += [i] * len(kept)
     return {
         "states": np.concatenate(states),
         "labels": np.array(labels, np.int8),
         "group": np.array(groups, np.int64),
+        "path": np.array(paths, np.int64),
     }
+
+
+def by_length(file: pathlib.Path) -> list[LabelledSteps]:
+    """The solutions of a file of labelled steps, the shortest first."""
+    return sorted(read_labelled([file]).paths, key=lambda each: len("".join(each.steps)))
 
 
 def question_number(text: str) -> int:
@@ -91,13 +99,14 @@ def main() -> None:
     )
     options.states.mkdir(parents=True, exist_ok=True)
     for file in options.steps:
-        solutions = sorted(read_labelled([file]).paths, key=lambda each: len("".join(each.steps)))
+        solutions = by_length(file)
         starts = range(0, len(solutions), BLOCK)
         for start in starts:
             target = options.states / f"{file.stem}-{start:06d}.safetensors"
             if target.is_file():
                 continue
             arrays = step_states(backbone(), encoder, solutions[start : start + BLOCK])
+            arrays["path"] += start
             unfinished = target.with_suffix(".part")
             save_file(arrays, unfinished)
             unfinished.replace(target)

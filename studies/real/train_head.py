@@ -1,27 +1,33 @@
 """Train the linear head that makes a frozen language model a PRM, by logistic regression.
 
-    python studies/real/train_head.py HEAD.safetensors --states STATES ... [--share .1] [--seed 0]
+    python -m studies.real.train_head HEAD.safetensors STATES --steps STEPS.jsonl ...
 
-STATES is a folder of `step_states`. The strength of the L2 penalty is the one with the smallest log
-loss in cross-validation, whose folds have whole questions. HEAD.safetensors is a file for the key
-`head` of a PRM. HEAD.json beside it has the cross-validated log loss and AUC, the number of
-questions, and a digest of their texts.
+STATES is the folder that `step_states` made from the files STEPS.jsonl. The strength of the L2
+penalty is the one with the smallest log loss in cross-validation, whose folds have whole questions.
+HEAD.safetensors is a file for the key `head` of a PRM. HEAD.json beside it has the cross-validated
+log loss and AUC, the number of questions, and a digest of their texts. HEAD.jsonl has the labelled
+steps with cross-validated scores, for `cats-jax quality HEAD.jsonl --by data`: no score is that of
+a head that was trained on the step's question.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import hashlib
 import json
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import scipy.optimize
 import scipy.special
 import scipy.stats
 from safetensors.numpy import load_file, save_file
+
+from studies.real.step_states import BLOCK, by_length
 
 PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 """Strengths of the penalty, per squared weight of a standardized state."""
@@ -37,25 +43,64 @@ class Steps:
         states: hidden states, f64[S, hidden].
         labels: 1 for a right step, 0 for a wrong one, f64[S].
         group: number of the step's question, i64[S].
+        path: number of the step's solution among those of all files, i64[S].
     """
 
     states: np.ndarray
     labels: np.ndarray
     group: np.ndarray
+    path: np.ndarray
 
     def where(self, chosen: np.ndarray) -> Steps:
         """The steps at which `chosen`, b[S], is true."""
-        return Steps(self.states[chosen], self.labels[chosen], self.group[chosen])
+        return Steps(*(array[chosen] for array in dataclasses.astuple(self)))
 
 
-def load_steps(folders: Sequence[pathlib.Path]) -> Steps:
-    """The steps of all files in folders of `step_states`."""
-    files = [load_file(file) for folder in folders for file in sorted(folder.glob("*.safetensors"))]
+def load_steps(folder: pathlib.Path, files: Sequence[pathlib.Path]) -> Steps:
+    """The steps of the blocks that `step_states` made from some files.
+
+    Raises:
+        SystemExit: a block is missing.
+    """
+    blocks, before = [], 0
+    for file in files:
+        number = len(by_length(file))
+        for start in range(0, number, BLOCK):
+            block = folder / f"{file.stem}-{start:06d}.safetensors"
+            if not block.is_file():
+                raise SystemExit(f"{str(block)!r} is missing: run step_states on {file} again")
+            found = load_file(block)
+            blocks.append({**found, "path": found["path"] + before})
+        before += number
+    joined = {name: np.concatenate([each[name] for each in blocks]) for name in blocks[0]}
     return Steps(
-        np.concatenate([file["states"] for file in files]).astype(np.float64),
-        np.concatenate([file["labels"] for file in files]).astype(np.float64),
-        np.concatenate([file["group"] for file in files]),
+        joined["states"].astype(np.float64),
+        joined["labels"].astype(np.float64),
+        joined["group"],
+        joined["path"],
     )
+
+
+def scored_rows(
+    files: Sequence[pathlib.Path], steps: Steps, scores: np.ndarray, name: str
+) -> Iterator[dict[str, Any]]:
+    """Rows of labelled steps with scores f64[S]; `data` is the name of the row's file.
+
+    Solutions with a step that has no label, or no score, are left out.
+    """
+    number = 0
+    for file in files:
+        for solution in by_length(file):
+            own = scores[steps.path == number]
+            number += 1
+            if len(own) == len(solution.steps):
+                yield {
+                    "question": solution.question,
+                    "steps": list(solution.steps),
+                    "labels": list(solution.labels),
+                    "scores": {name: [round(float(score), 6) for score in own]},
+                    "data": file.stem,
+                }
 
 
 def fit_head(steps: Steps, penalty: float) -> tuple[np.ndarray, float]:
@@ -118,11 +163,13 @@ def main() -> None:
     """Train the head, and write it with what is known of it."""
     parser = argparse.ArgumentParser(description="Train a linear PRM head on hidden states.")
     parser.add_argument("head", type=pathlib.Path)
-    parser.add_argument("--states", type=pathlib.Path, nargs="+", required=True)
+    parser.add_argument("states", type=pathlib.Path)
+    parser.add_argument("--steps", type=pathlib.Path, nargs="+", required=True)
     parser.add_argument("--share", type=float, default=1.0, help="share of the questions")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    steps = some_questions(load_steps(options.states), options.share, options.seed)
+    steps = load_steps(options.states, options.steps)
+    steps = some_questions(steps, options.share, options.seed)
     logits = {each: held_out_logits(steps, each, options.seed) for each in PENALTIES}
     penalty = min(PENALTIES, key=lambda each: log_loss(logits[each], steps.labels))
     weight, bias = fit_head(steps, penalty)
@@ -141,6 +188,10 @@ def main() -> None:
         "questions_digest": hashlib.sha256(questions.tobytes()).hexdigest(),
     }
     options.head.with_suffix(".json").write_text(json.dumps(facts, indent=2) + "\n")
+    scores = scipy.special.expit(logits[penalty])
+    rows = scored_rows(options.steps, steps, scores, options.head.stem)
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    options.head.with_suffix(".jsonl").write_text(text, encoding="utf-8")
     print(json.dumps(facts))
 
 

@@ -69,7 +69,7 @@ def test_a_head_on_the_states_gives_the_scores_of_a_search(base, rows, tmp_path)
 
 def test_blocks_that_are_there_are_not_computed_again(base, rows, tmp_path):
     states = tmp_path / "states"
-    command = [sys.executable, str(ROOT / "studies/real/step_states.py"), str(base), str(states),
+    command = [sys.executable, "-m", "studies.real.step_states", str(base), str(states),
                "--steps", str(rows), "--format", str(FORMAT), "--dtype", "float32"]  # fmt: skip
     subprocess.run(command, check=True, cwd=ROOT)
     (file,) = states.iterdir()
@@ -77,6 +77,30 @@ def test_blocks_that_are_there_are_not_computed_again(base, rows, tmp_path):
     file.write_bytes(b"kept")
     subprocess.run(command, check=True, cwd=ROOT)
     assert file.read_bytes() == b"kept"
+    with pytest.raises(SystemExit, match=r"is missing: run step_states on .*other\.jsonl again"):
+        train_head.load_steps(states, [rows, rows.rename(tmp_path / "other.jsonl")][1:])
+
+
+def test_each_step_gets_its_own_held_out_score(base, rows, tmp_path):
+    """The rows of two files are joined; a solution is found again by its text."""
+    other = tmp_path / "other.jsonl"
+    other.write_text(json.dumps({"question": "2+2=?", "steps": ["2+2=4"], "labels": [1]}) + "\n")
+    encoder = step_states.make_encoder(FORMAT, load_tokenizer(base))
+    backbone = AutoModel.from_pretrained(base).eval()
+    for file in (rows, other):
+        found = step_states.step_states(backbone, encoder, step_states.by_length(file))
+        save_file(found, tmp_path / f"{file.stem}-000000.safetensors")
+    steps = train_head.load_steps(tmp_path, [rows, other])
+    assert steps.path.tolist() == [0, 1, 2, 2, 2, 3]
+    scored = list(train_head.scored_rows([rows, other], steps, np.arange(6) / 8, "mine"))
+    assert [row["scores"]["mine"] for row in scored] == [
+        [0.0],
+        [0.125],
+        [0.25, 0.375, 0.5],
+        [0.625],
+    ]
+    assert [row["steps"][0] for row in scored] == ["3+4=7", "9*9=80", "50*4=200", "2+2=4"]
+    assert [row["data"] for row in scored] == ["steps", "steps", "steps", "other"]
 
 
 def made_steps(questions=60, each=4, hidden=12, noise=0.5, seed=0):
@@ -85,7 +109,7 @@ def made_steps(questions=60, each=4, hidden=12, noise=0.5, seed=0):
     states = rng.normal(size=(questions * each, hidden))
     logits = 2 * states[:, 0] + noise * rng.normal(size=len(states))
     group = np.repeat(np.arange(questions), each)
-    return train_head.Steps(3 * states + 1, (logits > 0).astype(float), group)
+    return train_head.Steps(3 * states + 1, (logits > 0).astype(float), group, group)
 
 
 def test_the_fit_is_a_minimum():
@@ -118,7 +142,7 @@ def test_folds_hold_whole_questions_and_held_out_scores_are_honest():
     logits = train_head.held_out_logits(steps, 0.01, 0)
     assert train_head.auc(logits, steps.labels) > 0.95
     shuffled = train_head.Steps(
-        np.random.default_rng(5).normal(size=(240, 200)), steps.labels, steps.group
+        np.random.default_rng(5).normal(size=(240, 200)), steps.labels, steps.group, steps.path
     )
     # More features than steps: a fit of its own steps separates them, held-out scores can't.
     assert train_head.auc(train_head.held_out_logits(shuffled, 0.01, 0), steps.labels) < 0.6
@@ -141,7 +165,7 @@ def test_a_share_has_whole_questions():
 def test_pruning_zeroes_the_smallest_weights_of_the_layers(base, tmp_path):
     target = tmp_path / "pruned"
     subprocess.run(
-        [sys.executable, str(ROOT / "studies/real/prune.py"), str(base), str(target),
+        [sys.executable, "-m", "studies.real.prune", str(base), str(target),
          "--sparsity", "0.3"], check=True, cwd=ROOT,
     )  # fmt: skip
     before = AutoModel.from_pretrained(base).state_dict()
@@ -174,7 +198,7 @@ def test_the_label_of_a_sampled_step_is_the_grade_of_its_path(tmp_path):
     with RunWriter(tmp_path / "run", made_runs.manifest()) as writer:
         writer.add(row, tree)
     subprocess.run(
-        [sys.executable, str(ROOT / "studies/real/outcome_labels.py"), str(tmp_path / "run"),
+        [sys.executable, "-m", "studies.real.outcome_labels", str(tmp_path / "run"),
          str(tmp_path / "steps.jsonl")], check=True, cwd=ROOT,
     )  # fmt: skip
     assert [
