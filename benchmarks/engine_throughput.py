@@ -44,7 +44,7 @@ from rich.table import Table
 from transformers import PreTrainedTokenizerFast
 
 from cats_jax import datasets, world
-from cats_jax.commands import terminal
+from cats_jax.commands.terminal import make_console
 from cats_jax.controllers.strategies import build_strategy
 from cats_jax.datasets.question_set import QuestionSet
 from cats_jax.grading.boxed_integer import BoxedIntegerJudge
@@ -55,6 +55,7 @@ from cats_jax.models.serving.generator import EngineGenerator
 from cats_jax.models.serving.vllm_engine import VLLMSampler
 from cats_jax.models.source import ModelFolders
 from cats_jax.protocols import Question, StepScorer
+from cats_jax.reporting.printing import show_table
 from cats_jax.specs.calibrations import load_calibrations
 from cats_jax.specs.recipe import PrmSpec, StrategySpec
 
@@ -128,9 +129,7 @@ def main() -> None:
             options.search_and_learn, bare, scorers["hf"], options.num_candidates
         )
     found = rounds(rows, bare, options.repeats)
-    terminal.show_table(
-        terminal.make_console(), table(found, len(asked.questions), options.num_candidates)
-    )
+    show_table(make_console(), table(found, len(asked.questions), options.num_candidates))
 
 
 def rounds(

@@ -21,12 +21,13 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 from rich.table import Table
 
 from cats_jax import world
-from cats_jax.commands import terminal
+from cats_jax.commands.terminal import make_console
 from cats_jax.evaluation.evaluate import evaluate, prepare
 from cats_jax.evaluation.runners import LocalRunner
 from cats_jax.evaluation.wall_times import WallTimes
 from cats_jax.grading.verdict import default_judge
 from cats_jax.models.source import ModelFolders
+from cats_jax.reporting.printing import show_table
 from cats_jax.specs.recipe import parse_recipe
 
 
@@ -50,7 +51,7 @@ def main() -> None:
         ratios = [sorted(each[0][column] / each[i][column] for each in rounds) for column in (0, 1)]
         shown = [f"{statistics.median(r):.1f} ({r[0]:.1f}-{r[-1]:.1f})" for r in ratios]
         table.add_row(str(in_flight), f"{rate:.0f}", *shown)
-    terminal.show_table(terminal.make_console(), table)
+    show_table(make_console(), table)
 
 
 def measure(in_flight: int, questions: int, num_candidates: int) -> tuple[float, float]:

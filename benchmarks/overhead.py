@@ -28,11 +28,12 @@ import numpy as np
 from safetensors.numpy import load_file, save_file
 
 from cats_jax import world
-from cats_jax.commands import terminal
+from cats_jax.commands.terminal import make_console
 from cats_jax.evaluation.evaluate import evaluate, prepare
 from cats_jax.evaluation.wall_times import WallTimes
 from cats_jax.models.source import ModelFolders
 from cats_jax.reporting import run_tables
+from cats_jax.reporting.printing import show_table
 from cats_jax.specs.recipe import parse_recipe
 
 _STRATEGIES = ("best_of_n", "beam", "cats_random")
@@ -45,7 +46,7 @@ def main() -> None:
     parser.add_argument("--strategies", nargs="+", default=_STRATEGIES)
     parser.add_argument("--widths", type=int, nargs="+", default=(1,))
     options = parser.parse_args()
-    console = terminal.make_console()
+    console = make_console()
     for width in options.widths:
         with tempfile.TemporaryDirectory() as folder:
             policy = pathlib.Path(folder, "policy")
@@ -61,7 +62,7 @@ def main() -> None:
                     f"{strategy}, {options.questions} questions, N = {options.num_candidates}, "
                     f"{size / 1e6:.1f} and {prm_size / 1e6:.1f} million parameters"
                 )
-                terminal.show_table(console, run_tables.timing_table(times, title))
+                show_table(console, run_tables.timing_table(times, title))
 
 
 def widen(source: pathlib.Path, folder: pathlib.Path, width: int) -> int:

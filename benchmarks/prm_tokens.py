@@ -26,12 +26,13 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests" / "
 import prm_families
 from rich.table import Table
 
-from cats_jax.commands import terminal
+from cats_jax.commands.terminal import make_console
 from cats_jax.models.huggingface.scorer import HuggingFaceScorer
 from cats_jax.models.serving.scorer import EngineScorer
 from cats_jax.models.serving.vllm_engine import VLLMClassifier
 from cats_jax.models.source import ModelFolders
 from cats_jax.protocols import Question, Step
+from cats_jax.reporting.printing import show_table
 from cats_jax.specs.recipe import PrmSpec
 
 _QUESTION = Question("q", "What is 1+2+3? Add the numbers one by one.")
@@ -49,7 +50,7 @@ def main() -> None:
             prm_families.rlhflow(folder / "rlhflow", dated=False),
         ):
             scorer = ModelFolders().prm(PrmSpec(str(path), backend=options.backend))
-            terminal.show_table(terminal.make_console(), table(scorer, options.steps))
+            show_table(make_console(), table(scorer, options.steps))
 
 
 def table(scorer: EngineScorer | HuggingFaceScorer, lengths: list[int]) -> Table:

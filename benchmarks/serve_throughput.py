@@ -27,7 +27,8 @@ import openai
 from rich.table import Table
 
 from cats_jax import datasets
-from cats_jax.commands import terminal
+from cats_jax.commands.terminal import make_console
+from cats_jax.reporting.printing import show_table
 
 
 def main() -> None:
@@ -54,7 +55,7 @@ def main() -> None:
         shown = f"{statistics.median(ratios):.1f} ({ratios[0]:.1f}-{ratios[-1]:.1f})"
         waited = statistics.median(each[i][1] for each in rounds)
         table.add_row(str(clients), f"{rate:.0f}", shown, f"{waited:.2f}")
-    terminal.show_table(terminal.make_console(), table)
+    show_table(make_console(), table)
 
 
 @contextlib.contextmanager

@@ -38,7 +38,7 @@ from peers.text_scorer import TextScorer
 from rich.table import Table
 
 from cats_jax import datasets, world
-from cats_jax.commands import terminal
+from cats_jax.commands.terminal import make_console
 from cats_jax.controllers.strategies import build_strategy
 from cats_jax.datasets.question_set import QuestionSet
 from cats_jax.grading.boxed_integer import BoxedIntegerJudge
@@ -46,6 +46,7 @@ from cats_jax.live.searcher import Searcher
 from cats_jax.models.serving.http_engine import HTTPSampler, Server
 from cats_jax.models.source import ModelFolders
 from cats_jax.protocols import StepGenerator, StepScorer
+from cats_jax.reporting.printing import show_table
 from cats_jax.specs.recipe import PrmSpec, StrategySpec
 
 POLICY, PRM = "weak", world.PRM_NAMES[0]
@@ -96,7 +97,7 @@ def main() -> None:
         found = rounds(rows, url, options.repeats)
     title = f"{options.questions} questions, {options.in_flight} in flight, N = "
     title += f"{options.num_candidates}, policy {POLICY}, PRM {PRM}"
-    terminal.show_table(terminal.make_console(), table(found, title, options.questions))
+    show_table(make_console(), table(found, title, options.questions))
 
 
 def rounds(
