@@ -1,4 +1,4 @@
-"""Certificates from published scores and solutions, and from PAC-Bayes bounds beside them.
+"""Certificates from published scores and solutions, with PAC-Bayes bounds for comparison.
 
     python -m studies.real.certify_published FOLDER
 
