@@ -1,10 +1,10 @@
-"""Cost of the search core in whole searches: every strategy beside beam search, one core.
+"""Cost of the search core in whole searches: every strategy compared with beam search, one core.
 
     JAX_PLATFORMS=cpu taskset -c 0 .venv/bin/python benchmarks/strategies.py
 
 64 simulated questions are searched from their roots to their ends. The time of all `plan`s and
 `commit`s is divided by the candidates; the simulator, which stands for the models, is not part of
-it. Times are CPU seconds of the process, the smaller one of two searches, after one that compiles.
+it. Times are CPU seconds of the process: the smaller time of two runs, after a run that compiles.
 
 A tick costs the same however few candidates it asks for, because the arrays are padded to N rows.
 Methods that write one path after the other, or that grow one node at a time, therefore cost more

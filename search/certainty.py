@@ -1,9 +1,9 @@
-"""How certain the policy was of a path: the one number a path that methods without a PRM read.
+"""Certainty of a path: one number per path that methods without a PRM read.
 
-A token's certainty is a number of the policy's distribution at the place where the token was
+A token's certainty is computed from the policy's distribution at the place where the token was
 sampled, at temperature 1 and without truncation. It does not depend on which token was drawn. A
-strategy names the kind of token certainty and how the tokens of a path make one number; the bridge
-computes both, so that the state holds one number a row.
+strategy names the kind of token certainty, and how the tokens of a path make one number. The bridge
+to the models computes both, so the state holds one number per row.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Stop at the first good path: the lowest threshold on its score at which little accuracy is lost.
 
 Best-of-N samples N paths and gives the answer of the best score. The stopped search samples the
-same paths one after the other and stops at the first score that reaches a threshold, so that it
-never samples more. A question is harmful if the whole search answers it right and the stopped one
-wrong: their share is an upper bound on the accuracy that is lost.
+same paths one after the other and stops at the first score that reaches a threshold, so it never
+samples more paths. A question is harmful if the whole search answers it right and the stopped
+search answers it wrong. The share of harmful questions is an upper bound on the accuracy that is
+lost.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Models that stand before other models and pass on what they do not change."""
+"""Models that wrap other models and pass on the calls that they do not change."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Rewrites of finished answers, for any policy: a rewrite is an answer to a longer question.
 
 A strategy with `search.Strategy.rewriting` expands finished answers. A child of such a node is a
-rewrite: a whole answer that begins anew. The policy is asked with the prompts of a `Rewriting` in
-place of the question, so that no policy has code of its own for rewrites.
+rewrite: a whole answer that begins anew. The policy gets the prompts of a `Rewriting` in place of
+the question, so no policy needs code of its own for rewrites.
 """
 
 from __future__ import annotations

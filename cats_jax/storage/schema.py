@@ -1,4 +1,4 @@
-"""Dataclasses whose fields pydantic checks as files name them.
+"""Dataclasses for the content of files, whose fields pydantic checks.
 
 An error is one `BadInputError` that names the key, its value, the rule, and the nearest known name.
 """

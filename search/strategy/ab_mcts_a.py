@@ -4,15 +4,16 @@ Inoue et al.: "Wider or Deeper? Scaling LLM Inference-Time Compute with Adaptive
 Search" (2025), arXiv:2503.04412, and the authors' code, SakanaAI/treequest at e6865b7, with one
 action. A node is an answer; a child of it is a rewrite, and a child of the root is a new answer.
 
-The search goes down from the root. At a node that has children it draws a value of two posteriors
-by Thompson sampling. GEN has seen the scores of the node's children, CONT those of all nodes below
-the children. If GEN is at least CONT, the node gets a child. Otherwise the search goes to the child
-with the highest value drawn from the children's posteriors, each of which has seen the scores of
-the child and of all nodes below it. A node without children gets a child.
+The search goes down from the root. At a node that has children it draws one value from each of two
+posteriors, GEN and CONT (Thompson sampling). GEN has seen the scores of the node's children, and
+CONT has seen those of all nodes below the children. If the value of GEN is at least that of CONT,
+the node gets a child. Otherwise the search goes to the child with the highest value drawn from the
+children's posteriors, each of which has seen the scores of the child and of all nodes below it. A
+node without children gets a child.
 
-The posterior of a mean is a Beta distribution with the prior Beta(.5, .5), which adds s and 1 - s
-for a score s, or that of a Gaussian with the normal-inverse-chi-squared prior m = 0, kappa = 1,
-nu = 1 and tau^2 = .1.
+A posterior is that of a mean score. With `dist_type` "beta" it is a Beta distribution with the
+prior Beta(.5, .5), to whose parameters each score s adds s and 1 - s. With "gaussian" it is that of
+a Gaussian's mean with the normal-inverse-chi-squared prior m = 0, kappa = 1, nu = 1 and tau^2 = .1.
 
 What differs from the authors' code:
 

@@ -1,4 +1,4 @@
-"""Trees of whole answers: what methods share that rewrite answers.
+"""Trees of whole answers: what the methods that rewrite answers share.
 
 A node is a whole answer, and a child of it is a rewrite. The frontier holds the nodes that get
 children next. Such a node looks like the question itself, with depth 0 and `done` False, but it has

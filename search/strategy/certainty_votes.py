@@ -5,13 +5,14 @@ Self-Certainty" (2025), arXiv:2502.18581, and the authors' `voting_from_list.py`
 backprop07/Self-Certainty at b17d021. The n paths are ranked by their self-certainty, and the path
 of rank r = 1..n casts (n - r + 1)^p votes for its answer. A path without an answer takes its rank
 and casts no vote. Two things differ. The log-probabilities come from the sampling itself and not
-from a second pass in half precision. A path that was cut is no finished path and takes no rank.
+from a second pass in half precision. A path that was cut does not count as finished and takes no
+rank.
 
 `deepconf`: Fu et al.: "Deep Think with Confidence" (2025), arXiv:2508.15260, and `utils.py` in the
 authors' code, facebookresearch/deepconf at 675529d. A path votes with its confidence; only paths
 with an answer and a confidence of at least a percentile vote. Their code averages what vLLM
-returns: the 20 most likely tokens, and the sampled token where it is not one of these. Here it is
-always the 20 most likely ones, as in the paper.
+returns: the 20 most likely tokens, and the sampled token where it is not one of these. Here the
+average is always over the 20 most likely tokens, as in the paper.
 """
 
 from __future__ import annotations

@@ -8,8 +8,9 @@ included. The confidence is the smallest mean of `window_size` consecutive token
 
 Five things differ from the authors' code. A path is stopped at the end of a step and not at a
 token. N is their `total_budget`. The average is over the 20 most likely tokens alone, see
-`certainty_votes`. A path that was cut at its limit is no finished path, so it does not set the bar.
-If no path of the warm-up has ended, the others are not begun; in their code there always is one.
+`certainty_votes`. A path that was cut at its limit does not count as finished, so it does not set
+the bar. If no path of the warm-up has ended, the others are not begun. In their code at least one
+has always ended.
 """
 
 from __future__ import annotations

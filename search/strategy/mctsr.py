@@ -4,8 +4,8 @@ Zhang et al.: "Accessing GPT-4 level Mathematical Olympiad Solutions via Monte C
 Self-refine with LLaMa-3 8B" (2024), arXiv:2406.07394, and the authors' code,
 trotsky1997/MathBlackBox at 7768f9d. A node is an answer; a child of it is a rewrite after a
 critique. The search begins with one sampled answer and a dummy answer of the lowest reward. An
-answer whose score is s has the reward 200 s - 100, or 50 if that is at least `full_score`. With the
-rewards R of a node a, its father f, its children i, and the number N of a node's rewards:
+answer whose score is s has the reward 200 s - 100; a reward of at least `full_score` counts as 50.
+With the rewards R of a node a, its father f, its children i, and the number N of a node's rewards:
 
     Q(a) = (min R + mean R) / 2,    Q'(a) = (Q(a) + max_i Q(i)) / 2, or Q(a) without children,
     UCT(a) = Q'(a) + exploration * sqrt(ln(N(f) + 1) / (N(a) + 1e-5)),    N(f) = 0 without a father.
@@ -15,13 +15,14 @@ The node of the highest UCT is rewarded once more and gets a child. A node with 
 
 What differs from the authors' code:
 
-- The scorer gives the rewards; to let the policy judge itself, take it as a judge. A scorer gives
-  an answer one score, so that all rewards of a node are equal and Q is this reward. A node that is
-  chosen again is not scored again, but N(a) counts it.
+- The scorer gives the rewards. To let the policy judge itself, take the policy's weights as the
+  judge. A scorer gives an answer one score, so all rewards of a node are equal and Q is this
+  reward. A node that is chosen again is not scored again, but N(a) counts the choice.
 - The authors' code stops when it meets the gold answer, which no search sees here. It gives no
   answer of its own; here the answer of the highest score does.
 - The dummy answer is the question itself: its rewrites are new answers.
-- The authors' code updates Q' of those nodes only that have a child without children.
+- The authors' code updates Q' only of nodes that have a child without children. Here Q' of every
+  node is up to date.
 - N is the number of sampled answers. The authors' temperature is .95.
 """
 

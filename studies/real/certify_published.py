@@ -1,12 +1,12 @@
-"""Certificates from published scores and solutions, and from PAC-Bayes bounds beside them.
+"""Certificates from published scores and solutions, with PAC-Bayes bounds for comparison.
 
     python -m studies.real.certify_published FOLDER
 
 FOLDER has the reference material: `qwen2.5_math_100x8.jsonl` (100 questions of MATH with eight
 solutions each, their grades and rewards), `smollm2/samples_1_660.jsonl.gz` (660 questions of GSM8K
 with 16 solutions each, their grades and step scores) and `prm_steps/steps.jsonl` (labelled steps
-with the scores of six PRMs). Two tables are written: `certificates-real.md` about solutions, and
-`certificates-prms.md` about PRMs.
+with the scores of six PRMs). Four tables are written: `certificates-real.md` about solutions, and
+`certificates-risk.md`, `certificates-heads.md` and `certificates-weights.md` about PRMs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Thoughts of a policy: sampled in pieces, ended at their budget, and joined with a first step."""
+"""Thoughts of a policy: sampled in pieces, ended at their budget, joined with the first step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a PRM reads of a path with thoughts: the steps of the answer by default."""
+"""What a PRM reads of a path with thoughts: by default the steps of the answer only."""
 
 from __future__ import annotations
 
