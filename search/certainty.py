@@ -9,7 +9,6 @@ to the models computes both, so the state holds one number per row.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 TOKEN_CERTAINTIES = ("top", "all")
 """A token's certainty, >= 0.
@@ -40,7 +39,7 @@ class Certainty:
         ValueError: a value is out of range or unknown.
     """
 
-    token: Literal["top", "all"]
+    token: str
     summary: str = "mean"
     window: int = 2048
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 
 import search
 
-from ..protocols import StepRequest, StepSample
+from ..protocols import StepRequest, StepSample, TokenCertainty
 from .seeds import candidate_seed
 from .slots import Slot
 
@@ -50,6 +51,7 @@ def pending_requests(slot: Slot, request: search.Request) -> Iterator[PendingReq
         request: requests of all slots; NumPy arrays `[B, F]`.
     """
     index, job, row = slot.index, slot.job, slot.used
+    certainty = None if slot.certainty is None else cast(TokenCertainty, slot.certainty.token)
     for parent_slot in np.flatnonzero(request.num_samples[index]):
         at = (index, parent_slot)
         count, parent = int(request.num_samples[at]), int(request.embedding[at])
@@ -66,7 +68,7 @@ def pending_requests(slot: Slot, request: search.Request) -> Iterator[PendingReq
             top_k=int(request.top_k[at]),
             to_end=bool(request.to_end[at]),
             rewrites=slot.tree.is_finished(parent),
-            certainty=None if slot.certainty is None else slot.certainty.token,
+            certainty=certainty,
         )
         yield PendingRequest(
             slot=slot,
