@@ -164,6 +164,14 @@ def rewritings_of(cells: Sequence[Cell]) -> dict[str, Rewriting]:
     return {label: load_rewriting(name) for label, name in names.items() if name is not None}
 
 
+def asked_rewrites(cells: Sequence[Cell]) -> dict[str, Any]:
+    """The part of a manifest's entry `asked` about rewrites: the digests of their prompts."""
+    return {
+        f"rewriting {label}": {"files": each.digests()}
+        for label, each in rewritings_of(cells).items()
+    }
+
+
 def check_outcome_models(cells: Sequence[Cell]) -> None:
     """Raise BadInputError if a cell's strategy needs scores that its outcome model can't give.
 

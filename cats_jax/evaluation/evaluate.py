@@ -35,7 +35,14 @@ from ..specs.recipe import QuestionSpec, Recipe, StrategySpec
 from ..specs.rewriting import load_rewriting
 from ..storage.manifest import make_manifest
 from .asked import asked_of
-from .cells import Cell, check_outcome_models, grid, rewritings_of, settled_cells
+from .cells import (
+    Cell,
+    asked_rewrites,
+    check_outcome_models,
+    grid,
+    rewritings_of,
+    settled_cells,
+)
 from .failing import FailureWatch
 from .guarantees import with_guarantees
 from .recording import Observer, Recorder
@@ -171,22 +178,20 @@ def prepare(
     formats = {"policy": described_format(recipe.policy)}
     formats |= {f"prm {spec.label}": described_format(spec) for spec in recipe.prms}
     last = max(recipe.policy.max_step_tokens, recipe.policy.max_answer_tokens)
-    rewritings = rewritings_of(cells)
-    for label, each in rewritings.items():
-        formats[f"rewriting {label}"] = each.name
-        asked[f"rewriting {label}"] = {"file": text_digest(repr(each))}
     policy, prms = settle(
         recipe.policy,
         recipe.prms,
         questions.questions,
         recipe.max_depth,
-        max((each.prompt_tokens(last) for each in rewritings.values()), default=0),
+        max((each.prompt_tokens(last) for each in rewritings_of(cells).values()), default=0),
     )
     recipe = dataclasses.replace(recipe, policy=policy, prms=prms)
     fingerprints = {"policy": models.fingerprint(recipe.policy)}
     for spec in recipe.prms:
         fingerprints[f"prm {spec.label}"] = models.fingerprint(spec)
-    recipe, guarantees = with_guarantees(recipe, fingerprints, asked, questions.contents)
+    wording = asked | asked_rewrites(cells)
+    recipe, guarantees = with_guarantees(recipe, fingerprints, wording, questions.contents)
+    cells = settled_cells(cells, given, recipe)
     notes = (*questions.notes, *foreign_models(recipe.strategies, fingerprints))
     notes += _unrepeatable(recipe)
     for spec in recipe.strategies:
@@ -202,12 +207,13 @@ def prepare(
         seeds=recipe.seeds,
         notes=(*notes, *guarantees),
     )
-    manifest["formats"], manifest["asked"] = formats, asked
+    # By the labels of the rows: a strategy without its guarantee has another label by now.
+    formats |= {f"rewriting {label}": each.name for label, each in rewritings_of(cells).items()}
+    manifest["formats"], manifest["asked"] = formats, asked | asked_rewrites(cells)
     if questions.contents:
         manifest["contents"] = dict(questions.contents)
     manifest["revisions"] = revisions_of(recipe.strategies)
     manifest |= _spent(recipe, questions)
-    cells = settled_cells(cells, given, recipe)
     return Evaluation(recipe, questions, cells, manifest, notes, guarantees)
 
 

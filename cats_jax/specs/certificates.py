@@ -91,6 +91,7 @@ _CONFIG = {
 _STRATEGY = {"name": TEXT, "options": optional(pairs_of(ANYTHING))}
 _OPTIONAL = dict.fromkeys(("revisions", "asked", "contents", "spent"))
 """Entries that files may lack."""
+_TITLES = {"prm": "PRM"}
 
 
 @dataclass(frozen=True)
@@ -248,18 +249,22 @@ def terms(
         "controller": controller,
         "limits": {name: config.get(name) for name in LIMITS},
         "rule of the method": (revisions or {}).get(method["name"]),
-        "asked": None if asked is None else {"policy": asked.get("policy"), "prm": None},
+        "asked": None,
         "functions": [method["name"]] if is_function_name(method["name"]) else [],
         "data sets": [
             _dataset(spec, asked or {}, contents or {}) for spec in config.get("questions", ())
         ],
     }
+    if asked is not None:
+        found["asked"] = {
+            "policy": asked.get("policy"),
+            "prm": None if prm is None else asked.get(f"prm {prm}"),
+            "rewriting": asked.get(f"rewriting {strategy}"),
+        }
     if prm is not None:
         scorer = _labelled(config["prms"], prm)
         found["prm"] = models.get(f"prm {prm}")
         found["prm settings"] = _settings(scorer, _PRM)
-        if asked is not None:
-            found["asked"]["prm"] = asked.get(f"prm {prm}")
     for kind in ("policy", "prm"):
         found["functions"] += [(found[kind] or {}).get("function")]
     found["functions"] = [name for name in found["functions"] if name]
@@ -298,7 +303,8 @@ def _other_asking(there: Any, here: Any) -> list[str]:
     if there is None:
         return ["its run keeps no digests of tokenizers, formats and data files: evaluate again"]
     broken = []
-    for kind, title in (("policy", "policy"), ("prm", "PRM")):
+    for kind in ("policy", "prm", "rewriting"):
+        title = _TITLES.get(kind, kind)
         old, new = there[kind] or {}, here[kind] or {}
         files, others = old.get("files") or {}, new.get("files") or {}
         broken += [
@@ -321,7 +327,7 @@ def _settings(model: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
 
 def _other_model(kind: str, there: Any, here: Any) -> str | None:
     """The clause for another model; models are compared by their files, not by folder names."""
-    title = {"prm": "PRM"}.get(kind, kind)
+    title = _TITLES.get(kind, kind)
     if there == here or (there and here and "sha256" in there and _files(there) == _files(here)):
         return None
     names = [None if each is None else _name(each) for each in (here, there)]

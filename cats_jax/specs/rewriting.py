@@ -10,6 +10,7 @@ text can't contain such a tag.
 
 from __future__ import annotations
 
+import hashlib
 import pathlib
 import re
 from dataclasses import dataclass
@@ -49,6 +50,11 @@ class Rewriting:
                 raise BadInputError(
                     f"rewriting {self.name!r}: {key} must have {shown} once each and no other place"
                 )
+
+    def digests(self) -> dict[str, str]:
+        """SHA-256 of each prompt, by its key; the name of a rewriting does not count."""
+        prompts = {"prompt": self.prompt, "critique": self.critique}
+        return {key: hashlib.sha256(text.encode()).hexdigest() for key, text in prompts.items()}
 
     def prompt_tokens(self, answer_tokens: int) -> int:
         """Most tokens that a prompt of a rewrite has besides the question's.

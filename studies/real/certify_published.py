@@ -5,8 +5,8 @@
 FOLDER has the reference material: `qwen2.5_math_100x8.jsonl` (100 questions of MATH with eight
 solutions each, their grades and rewards), `smollm2/samples_1_660.jsonl.gz` (660 questions of GSM8K
 with 16 solutions each, their grades and step scores) and `prm_steps/steps.jsonl` (labelled steps
-with the scores of six PRMs). Four tables are written: `certificates-real.md` about solutions, and
-`certificates-risk.md`, `certificates-heads.md` and `certificates-weights.md` about PRMs.
+with the scores of six PRMs). The tables `certificates-real.md` and `certificates-selective.md` are
+about solutions, and those of `prm_bounds` about PRMs.
 """
 
 from __future__ import annotations
@@ -18,22 +18,28 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import tyro
-from scipy import optimize, special
+from scipy import special
 
 import theory
 from cats_jax.reporting.selective_answers import THRESHOLDS
-from cats_jax.scoring.labelled import LabelledData, read_labelled
+from cats_jax.scoring.labelled import read_labelled
 from studies.world.results.markdown import Table, share
 
-DELTA = 0.05
+from .prm_bounds import (
+    DELTA,
+    compressed_lines,
+    head_lines,
+    question_steps,
+    risk_lines,
+    weight_lines,
+)
+
 SPLITS = 200
 BOX = re.compile(r"\\boxed\{([^{}]*)\}")
-
-
-# Solutions
 
 
 @dataclass(frozen=True)
@@ -64,6 +70,14 @@ class Solutions:
             top = votes.most_common(1)[0][0] if votes else None
             found.append(top is not None and bool(right[list(answers).index(top)]))
         return np.array(found)
+
+    def majority_share(self, number: int) -> np.ndarray:
+        """Share of the first solutions with the most frequent answer, f64[n] in [0, 1]."""
+        assert self.answers is not None
+        return np.array([
+            max(Counter(filter(None, answers[:number])).values(), default=0) / number
+            for answers in self.answers
+        ])  # fmt: skip
 
 
 def read_rewarded(path: pathlib.Path) -> Solutions:
@@ -96,20 +110,23 @@ def _last(scores: Sequence[float] | None, answer: str) -> float:
 
 
 def halves(
-    certify: Callable[[np.ndarray], bool], false_on: Callable[[np.ndarray], bool], number: int
+    certify: Callable[[np.ndarray], Any], false_on: Callable[[np.ndarray, Any], bool], number: int
 ) -> tuple[int, int]:
     """Of random halves: how often the first certifies a claim, and the second then contradicts it.
 
-    The second half contradicts if its exact test refutes the claim at the level .05.
+    Args:
+        certify: from the questions of a half to what it certifies; None or False for nothing.
+        false_on: whether the exact test of the other half refutes that at the level .05.
+        number: number of questions.
     """
     rng = np.random.default_rng(0)
     certified = contradicted = 0
     for _ in range(SPLITS):
         order = rng.permutation(number)
         used, fresh = order[: number // 2], order[number // 2 :]
-        if certify(used):
+        if (found := certify(used)) not in (None, False):
             certified += 1
-            contradicted += false_on(fresh)
+            contradicted += false_on(fresh, found)
     return certified, contradicted
 
 
@@ -121,7 +138,7 @@ def accuracy_line(name: str, right: np.ndarray, target: float, tests: int) -> li
         return bool(theory.certify([right[used].sum()], used.size, target=target, delta=level)
                     .certified[0])  # fmt: skip
 
-    def refuted(fresh: np.ndarray) -> bool:
+    def refuted(fresh: np.ndarray, _: bool) -> bool:
         return bool(theory.binomial_upper(right[fresh].sum(), fresh.size, delta=DELTA) <= target)
 
     found = halves(above, refuted, number)
@@ -140,7 +157,7 @@ def loss_line(
     def below(used: np.ndarray) -> bool:
         return bool(theory.selective_p(harm[used].sum(), used.size, limit) <= level)
 
-    def refuted(fresh: np.ndarray) -> bool:
+    def refuted(fresh: np.ndarray, _: bool) -> bool:
         return bool(theory.binomial_lower(harm[fresh].sum(), fresh.size, delta=DELTA) >= limit)
 
     found = halves(below, refuted, number)
@@ -150,9 +167,58 @@ def loss_line(
             f"at most {share(float(most))}", said, f"{found[0]}", f"{found[1]}"]  # fmt: skip
 
 
-def solution_lines(folder: pathlib.Path) -> list[list[str]]:
+def selective_line(
+    name: str, score: np.ndarray, right: np.ndarray, grid: np.ndarray, target: float
+) -> list[str]:
+    """Selective answers: the lowest certified threshold of all questions and of random halves.
+
+    Args:
+        name: of the configuration.
+        score: f64[n], of each answer.
+        right: bool[n].
+        grid: f64[G], rising thresholds that were fixed before the data.
+        target: the accuracy of the answered questions.
+    """
+
+    def threshold(used: np.ndarray) -> float | None:
+        found = theory.certify_selective(
+            score[used], right[used], grid, target=target, delta=DELTA
+        ).index
+        return None if found is None else float(grid[found])
+
+    def refuted(fresh: np.ndarray, lowest: float) -> bool:
+        hits = right[fresh][score[fresh] >= lowest]
+        confirmed.append((hits.size, hits.sum(), fresh.size))
+        return bool(hits.size and theory.binomial_upper(hits.sum(), hits.size, delta=DELTA)
+                    <= target)  # fmt: skip
+
+    confirmed: list[tuple[int, int, int]] = []
+    found = halves(threshold, refuted, score.size)
+    line = [name, share(target), f"{score.size}", share(right.mean())]
+    lowest = threshold(np.arange(score.size))
+    given = score >= (np.inf if lowest is None else lowest)
+    line += [f"{given.mean():.1%}", share(right[given].mean()) if given.any() else ""]
+    line.append(f"{found[0]}")
+    answered, hits, asked = np.sum(confirmed, axis=0) if confirmed else (0, 0, 1)
+    line += [f"{answered / asked:.1%}", share(hits / answered)] if answered else ["", ""]
+    return [*line, f"{found[1]}"]
+
+
+def selective_lines(qwen: Solutions, smol: Solutions) -> list[list[str]]:
+    """Selective answers by the reward of the best of eight, and by the share of a vote of 16."""
+    best, votes = qwen.best_of(8), smol.majority_of(16)
+    reward, shares = qwen.scores.max(axis=1), smol.majority_share(16)
+    return [
+        *(selective_line("Qwen2.5-Math, best of 8 by its reward", reward, best, THRESHOLDS, target)
+          for target in (0.85, 0.9)),
+        *(selective_line("SmolLM2, majority of 16 by its share", shares, votes,
+                         np.arange(1, 17) / 16, target)
+          for target in (0.25, 0.5)),
+    ]  # fmt: skip
+
+
+def solution_lines(qwen: Solutions, smol: Solutions) -> list[list[str]]:
     """The claims about the two sets of solutions."""
-    qwen = read_rewarded(folder / "qwen2.5_math_100x8.jsonl")
     full = qwen.best_of(8)
     lines = [
         accuracy_line(f"Qwen2.5-Math, best of {n}", qwen.best_of(n), 0.8, 4) for n in (1, 2, 4, 8)
@@ -171,7 +237,6 @@ def solution_lines(folder: pathlib.Path) -> list[list[str]]:
             f"stopping: loss at most .036 at {paths.mean():.2f} of 8 samples, at most {most:.2f}; "
             f"{stopping.harmful[stopping.index]} harmful"
         )
-    smol = read_samples(folder / "smollm2" / "samples_1_660.jsonl.gz")
     for n in (1, 4, 8, 16):
         lines.append(accuracy_line(f"SmolLM2, majority of {n}", smol.majority_of(n), 0.06, 7))
     for n in (4, 8, 16):
@@ -182,165 +247,6 @@ def solution_lines(folder: pathlib.Path) -> list[list[str]]:
         observed = votes.mean() - other.mean()
         print(f"majority of 16 over {name}: {observed:+.3f}, at least {gain:+.3f} (delta .025)")
     return lines
-
-
-# PRMs
-
-
-def question_steps(
-    labelled: LabelledData, prms: Sequence[str]
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Scores f64[steps, PRMs], labels bool[steps] and the question i64[steps] of labelled steps."""
-    place = {name: i for i, name in enumerate(dict.fromkeys(p.question for p in labelled.paths))}
-    rows = [
-        ([path.scores[prm][step] for prm in prms], label == 1, place[path.question])
-        for path in labelled.paths
-        for step, label in enumerate(path.labels)
-        if label is not None
-    ]
-    scores, labels, questions = zip(*rows, strict=True)
-    return np.array(scores), np.array(labels), np.array(questions)
-
-
-def by_question(losses: np.ndarray, question: np.ndarray) -> np.ndarray:
-    """Mean loss of each question that has steps, f64[n]."""
-    _, index = np.unique(question, return_inverse=True)
-    return np.clip(np.bincount(index, losses) / np.bincount(index), 0.0, 1.0)
-
-
-LOSSES: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
-    "0-1": lambda score, label: ((score >= 0.5) != label).astype(float),
-    "Brier": lambda score, label: (score - label) ** 2,
-    "absolute": lambda score, label: np.abs(score - label),
-}
-
-
-def risk_lines(scores: np.ndarray, labels: np.ndarray, question: np.ndarray) -> list[list[str]]:
-    """Bounds on the risk of each PRM, mean over the PRMs."""
-    lines = []
-    for name, loss in LOSSES.items():
-        found = []
-        for score in scores.T:
-            values = by_question(loss(score, labels), question)
-            mean, n = float(values.mean()), values.size
-            bounds = [
-                float(theory.holdout_bound(mean, num_samples=n, delta=DELTA, method=method))
-                for method in ("hoeffding", "kl")
-            ]
-            found.append([mean, *bounds, theory.betting_upper(values, delta=DELTA)])
-        trivial = by_question(1.0 - labels, question).mean()
-        cells = [trivial, *np.mean(found, axis=0)]
-        lines.append([f"mean of {scores.shape[1]} PRMs", name, *map(share, cells)])
-    return lines
-
-
-def heads(logits: np.ndarray) -> np.ndarray:
-    """Scores of the 693 calibrated heads: 21 slopes and 33 offsets, f64[693, steps]."""
-    slopes, offsets = np.linspace(0.25, 2.25, 21), np.linspace(-4.0, 4.0, 33)
-    grid = np.array([(a, b) for a in slopes for b in offsets])
-    return special.expit(grid[:, :1] * logits[None, :] + grid[:, 1:])
-
-
-def head_lines(
-    scores: np.ndarray, labels: np.ndarray, question: np.ndarray, splits: int = 20
-) -> list[list[str]]:
-    """The calibrated head of least 0-1 risk on 500 questions, with its certificates.
-
-    The other questions show its true risk. By halves, 250 questions choose and 250 certify.
-    """
-    rng, found = np.random.default_rng(0), []
-    number = question.max() + 1
-    for score in scores.T:
-        wrong = (heads(special.logit(np.clip(score, 1e-6, 1 - 1e-6))) >= 0.5) != labels
-        risks = np.array([by_question(each.astype(float), question) for each in wrong])
-        raw = by_question(LOSSES["0-1"](score, labels), question)
-        for _ in range(splits):
-            order = rng.permutation(number)
-            used, fresh = order[:500], order[500:]
-            chosen = risks[:, used].mean(axis=1).argmin()
-            half = risks[:, used[:250]].mean(axis=1).argmin()
-            empirical = float(risks[chosen, used].mean())
-            found.append([
-                raw[fresh].mean(),
-                theory.betting_upper(raw[used], delta=DELTA),
-                risks[half, fresh].mean(),
-                theory.betting_upper(risks[half, used[250:]], delta=DELTA),
-                risks[chosen, fresh].mean(),
-                theory.betting_upper(risks[chosen, used], delta=DELTA / 693),
-                theory.occam_kl_bound(
-                    empirical, np.log(693), num_samples=500, delta=DELTA
-                ),
-            ])  # fmt: skip
-    names = (
-        "raw scores, fresh", "raw scores, betting",
-        "head by halves, fresh", "head by halves, betting",
-        "head of all 500, fresh", "head of all 500, betting with the union over 693",
-        "head of all 500, Occam-kl",
-    )  # fmt: skip
-    means = np.mean(np.asarray(found, float), axis=0)
-    return [[name, share(value)] for name, value in zip(names, means, strict=True)]
-
-
-def pac_bayes_lines(
-    scores: np.ndarray, labels: np.ndarray, question: np.ndarray, splits: int = 5
-) -> list[list[str]]:
-    """A Gaussian head on the PRMs' logits: PAC-Bayes-kl beside hold-out bounds, 0-1 risk.
-
-    The head's mean weights are fitted by logistic regression. Its Gibbs risk is exact:
-    Pr[w x < 0] = Phi(-m x / (s |x|)) for w of mean m and standard deviation s. Ten deviations are
-    tried, which costs ln 10 nats. With a data-dependent prior, 255 questions make the prior and 255
-    others the posterior; the data-free prior is centred at 0. The other questions show the true
-    risk of the weights that 255 questions made.
-    """
-    x = np.column_stack([special.logit(np.clip(scores, 1e-4, 1 - 1e-4)), np.ones(len(labels))])
-    y = np.where(labels, 1.0, -1.0)
-    rng, found = np.random.default_rng(0), []
-    for _ in range(splits):
-        order = rng.permutation(question.max() + 1)
-        first, second, fresh = (np.isin(question, part) for part in np.split(order, [255, 510]))
-        both = first | second
-        prior = _logistic(x[first], y[first], np.zeros(x.shape[1]))
-        held = by_question((y[second] * (x[second] @ prior) <= 0).astype(float), question[second])
-        found.append([
-            _gibbs_bound(x[second], y[second], question[second], prior),
-            _gibbs_bound(x[both], y[both], question[both], np.zeros(x.shape[1])),
-            float(theory.holdout_bound(held.mean(), num_samples=255, delta=DELTA, method="kl")),
-            theory.betting_upper(held, delta=DELTA),
-            by_question((y[fresh] * (x[fresh] @ prior) <= 0).astype(float),
-                        question[fresh]).mean(),
-        ])  # fmt: skip
-    names = (
-        "PAC-Bayes-kl, data-dependent prior", "PAC-Bayes-kl, data-free prior",
-        "hold-out, kl", "hold-out, betting", "fresh questions",
-    )  # fmt: skip
-    means = np.mean(found, axis=0)
-    return [[name, share(value)] for name, value in zip(names, means, strict=True)]
-
-
-def _logistic(x: np.ndarray, y: np.ndarray, start: np.ndarray) -> np.ndarray:
-    def loss(w: np.ndarray) -> tuple[float, np.ndarray]:
-        margin = y * (x @ w)
-        slope = -special.expit(-margin) * y
-        return -special.log_expit(margin).mean() + 1e-3 * w @ w, (slope @ x / len(y) + 2e-3 * w)
-
-    return optimize.minimize(loss, start, jac=True).x
-
-
-def _gibbs_bound(x: np.ndarray, y: np.ndarray, question: np.ndarray, prior: np.ndarray) -> float:
-    """The least PAC-Bayes-kl bound over the mean weights and ten deviations."""
-    number = np.unique(question).size
-    scale = y[:, None] * x / np.linalg.norm(x, axis=1, keepdims=True)
-    bounds = []
-    for deviation in np.geomspace(0.02, 2.0, 10):
-
-        def bound(w: np.ndarray, deviation: float = deviation) -> float:
-            risk = by_question(special.ndtr(-(scale @ w) / deviation), question).mean()
-            kl = float((w - prior) @ (w - prior)) / (2 * deviation**2) + np.log(10)
-            return float(theory.seeger_bound(risk, kl, num_samples=number, delta=DELTA))
-
-        start = prior if prior.any() else _logistic(x, y, prior)
-        bounds.append(optimize.minimize(bound, start, options={"maxiter": 60}).fun)
-    return float(min(bounds))
 
 
 def main(
@@ -354,17 +260,24 @@ def main(
         folder: folder of the reference material.
         results: folder with `tables`.
     """
+    qwen = read_rewarded(folder / "qwen2.5_math_100x8.jsonl")
+    smol = read_samples(folder / "smollm2" / "samples_1_660.jsonl.gz")
     labelled = read_labelled([folder / "prm_steps" / "steps.jsonl"])
     steps = question_steps(labelled, labelled.prms)
     header = ("configuration", "claim", "questions", "observed", "bound of all questions",
               "certified by all", f"certified by half, of {SPLITS}",
               "then refuted by the other half")  # fmt: skip
+    selective = ("configuration", "target", "questions", "accuracy of all", "answered",
+                 "accuracy of these", f"certified by half, of {SPLITS}", "other half answers",
+                 "their accuracy", "then refuted by the other half")  # fmt: skip
     risk = ("PRMs", "loss", "always right", "observed", "Hoeffding", "kl", "betting")
+    weights = [*weight_lines(*steps), *compressed_lines(*steps)]
     tables = [
-        Table("certificates-real", header, solution_lines(folder)),
+        Table("certificates-real", header, solution_lines(qwen, smol)),
+        Table("certificates-selective", selective, selective_lines(qwen, smol)),
         Table("certificates-risk", risk, risk_lines(*steps)),
         Table("certificates-heads", ("calibrated head", "0-1 risk"), head_lines(*steps)),
-        Table("certificates-weights", ("bound", "0-1 risk"), pac_bayes_lines(*steps)),
+        Table("certificates-weights", ("bound", "0-1 risk"), weights),
     ]
     for table in tables:
         (results / "tables" / f"{table.name}.md").write_text(table.markdown(), encoding="utf-8")

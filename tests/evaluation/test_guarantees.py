@@ -265,6 +265,28 @@ def test_tokenizers_formats_and_contexts_are_a_part(tmp_path):
     )
 
 
+def test_the_prompts_of_rewrites_are_a_part(tmp_path):
+    own = tmp_path / "own.yaml"
+    own.write_text('prompt: "{answer}{critique}{question}"\ncritique: "{question}{answer}"\n')
+    option = {"name": "mctsr", "rewriting": str(own), "label": "two"}
+    file = made_certificates.write_certificate(
+        tmp_path / "c.json", scripted.ScriptedModels(), strategies=["majority", option]
+    )
+    served = Offer(recipe(file, prms=["exact"]), name="m", max_prompt_characters=100)
+    served.load(scripted.ScriptedModels())
+    own.write_text('prompt: "{answer}{critique}{question}"\ncritique: "{answer}{question}"\n')
+    with pytest.raises(BadInputError, match="the rewriting's critique is another one"):
+        served.load(scripted.ScriptedModels())
+    evaluation = prepared(file, True)
+    (line,) = evaluation.guarantees
+    assert line.endswith(": the rewriting's critique is another one")
+    # The bounds on costs and the next certificate look for the label of the rows.
+    (cell,) = evaluation.cells
+    assert cell.spec.label == "certified (no guarantee)"
+    for entry in ("asked", "formats"):
+        assert "rewriting certified (no guarantee)" in evaluation.manifest[entry]
+
+
 def test_what_an_earlier_version_did_not_keep(tmp_path, certificate):
     content = json.loads(pathlib.Path(certificate).read_text())
     del content["asked"]
