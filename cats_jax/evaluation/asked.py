@@ -7,36 +7,42 @@ entry and can still be continued.
 from __future__ import annotations
 
 import pathlib
+from collections.abc import Mapping
 from typing import Any
 
+from ..datasets.digests import text_digest
 from ..models.digests import file_digest, text_digests
 from ..models.folders import MissingModelError
 from ..models.source import model_folder
 from ..specs.functions import is_function_name
 from ..specs.models import PolicySpec, PrmSpec
 from ..specs.recipe import Recipe
+from ..specs.rewriting import Rewriting
 
 FORMAT_FILE = "format file"
 """Key of the digest of a format's .yaml file."""
 
 
-def asked_of(recipe: Recipe) -> dict[str, Any]:
+def asked_of(recipe: Recipe, rewritings: Mapping[str, Rewriting]) -> dict[str, Any]:
     """The entry `asked` of a recipe's manifest.
 
     Args:
         recipe: the recipe as its user wrote it. In a settled recipe, contexts depend on the
             questions.
+        rewritings: those of its strategies by label, see `cells.rewritings_of`.
 
     Returns:
         By "policy" and "prm LABEL", `max_model_len` and the digests of the files of the tokenizer,
         the chat template, the sampling defaults and the format; by "questions LABEL", the digest of
-        a data file.
+        a data file; by "rewriting LABEL", that of a strategy's prompts.
     """
     found = {"policy": _of_model(recipe.policy)}
     found |= {f"prm {spec.label}": _of_model(spec) for spec in recipe.prms}
     for spec in recipe.questions:
         if spec.file is not None and pathlib.Path(spec.file).is_file():
             found[f"questions {spec.label}"] = {"file": file_digest(pathlib.Path(spec.file))}
+    for label, each in rewritings.items():
+        found[f"rewriting {label}"] = {"file": text_digest(repr(each))}
     return found
 
 

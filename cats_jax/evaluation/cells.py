@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -162,6 +162,12 @@ def rewritings_of(cells: Sequence[Cell]) -> dict[str, Rewriting]:
     """The rewriting of each strategy that rewrites answers, by the strategy's label."""
     names = {cell.spec.label: cell.strategy.rewriting for cell in cells}
     return {label: load_rewriting(name) for label, name in names.items() if name is not None}
+
+
+def prompt_tokens_of(rewritings: Mapping[str, Rewriting], policy: PolicySpec) -> int:
+    """Most tokens that a prompt of a rewrite has besides the question's; 0 without rewritings."""
+    last = max(policy.max_step_tokens, policy.max_answer_tokens)
+    return max((each.prompt_tokens(last) for each in rewritings.values()), default=0)
 
 
 def check_outcome_models(cells: Sequence[Cell]) -> None:

@@ -35,7 +35,14 @@ from ..specs.recipe import QuestionSpec, Recipe, StrategySpec
 from ..specs.rewriting import load_rewriting
 from ..storage.manifest import make_manifest
 from .asked import asked_of
-from .cells import Cell, check_outcome_models, grid, rewritings_of, settled_cells
+from .cells import (
+    Cell,
+    check_outcome_models,
+    grid,
+    prompt_tokens_of,
+    rewritings_of,
+    settled_cells,
+)
 from .failing import FailureWatch
 from .guarantees import with_guarantees
 from .recording import Observer, Recorder
@@ -167,20 +174,17 @@ def prepare(
     check_outcome_models(cells)
     questions = load_questions(recipe.questions) if questions is None else questions
     check_grading(recipe.questions)
-    asked = asked_of(recipe)
+    rewritings = rewritings_of(cells)
+    asked = asked_of(recipe, rewritings)
     formats = {"policy": described_format(recipe.policy)}
     formats |= {f"prm {spec.label}": described_format(spec) for spec in recipe.prms}
-    last = max(recipe.policy.max_step_tokens, recipe.policy.max_answer_tokens)
-    rewritings = rewritings_of(cells)
-    for label, each in rewritings.items():
-        formats[f"rewriting {label}"] = each.name
-        asked[f"rewriting {label}"] = {"file": text_digest(repr(each))}
+    formats |= {f"rewriting {label}": each.name for label, each in rewritings.items()}
     policy, prms = settle(
         recipe.policy,
         recipe.prms,
         questions.questions,
         recipe.max_depth,
-        max((each.prompt_tokens(last) for each in rewritings.values()), default=0),
+        prompt_tokens_of(rewritings, recipe.policy),
     )
     recipe = dataclasses.replace(recipe, policy=policy, prms=prms)
     fingerprints = {"policy": models.fingerprint(recipe.policy)}

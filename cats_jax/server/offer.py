@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from ..controllers.strategies import foreign_models
 from ..errors import BadInputError, known_names
 from ..evaluation.asked import asked_of
-from ..evaluation.cells import Cell, check_outcome_models, grid
+from ..evaluation.cells import Cell, check_outcome_models, grid, rewritings_of
 from ..evaluation.guarantees import Guarantee, guarantees
 from ..evaluation.runners import check_steps, largest_work
 from ..grading.verdict import default_judge
@@ -211,7 +211,8 @@ class Offer:
         prms = recipe.prms if scored else ()
         fingerprints = {f"prm {prm.label}": models.fingerprint(prm) for prm in prms}
         fingerprints["policy"] = models.fingerprint(recipe.policy)
-        self._guarantees = guarantees(recipe, fingerprints, asked_of(recipe), of_questions=False)
+        asked = asked_of(recipe, rewritings_of([*self._cells.values()]))
+        self._guarantees = guarantees(recipe, fingerprints, asked, of_questions=False)
         check_models(models, recipe.policy, prms, largest_work(recipe))
         broken = [each.line for each in self._guarantees.values() if not each.holds]
         policy = models.policy(recipe.policy)

@@ -248,7 +248,13 @@ def terms(
         "controller": controller,
         "limits": {name: config.get(name) for name in LIMITS},
         "rule of the method": (revisions or {}).get(method["name"]),
-        "asked": None if asked is None else {"policy": asked.get("policy"), "prm": None},
+        "asked": None
+        if asked is None
+        else {
+            "policy": asked.get("policy"),
+            "prm": None,
+            "rewriting": asked.get(f"rewriting {strategy}"),
+        },
         "functions": [method["name"]] if is_function_name(method["name"]) else [],
         "data sets": [
             _dataset(spec, asked or {}, contents or {}) for spec in config.get("questions", ())
@@ -298,6 +304,8 @@ def _other_asking(there: Any, here: Any) -> list[str]:
     if there is None:
         return ["its run keeps no digests of tokenizers, formats and data files: evaluate again"]
     broken = []
+    if there["rewriting"] != here["rewriting"]:
+        broken.append("the prompts of rewrites are other ones")
     for kind, title in (("policy", "policy"), ("prm", "PRM")):
         old, new = there[kind] or {}, here[kind] or {}
         files, others = old.get("files") or {}, new.get("files") or {}

@@ -265,6 +265,18 @@ def test_tokenizers_formats_and_contexts_are_a_part(tmp_path):
     )
 
 
+def test_the_prompts_of_rewrites_are_a_part(tmp_path):
+    own = tmp_path / "own.yaml"
+    own.write_text('prompt: "{question}{answer}"\n')
+    strategies = ["majority", {"name": "mctsr", "label": "two", "rewriting": str(own)}]
+    models = scripted.ScriptedModels()
+    file = made_certificates.write_certificate(tmp_path / "c.json", models, strategies=strategies)
+    assert "no guarantee" not in prepared(file, True, prms=["exact"]).guarantees[0]
+    own.write_text('prompt: "{answer}{question}"\n')
+    (line,) = prepared(file, True, prms=["exact"]).guarantees
+    assert line.endswith(": the prompts of rewrites are other ones")
+
+
 def test_what_an_earlier_version_did_not_keep(tmp_path, certificate):
     content = json.loads(pathlib.Path(certificate).read_text())
     del content["asked"]
