@@ -143,6 +143,13 @@ def test_a_prompt_that_does_not_fit_is_an_invalid_rewrite():
         _run(MCTSR, policy=short)
 
 
+def test_a_search_whose_answers_are_all_cut_names_their_limit():
+    results = _run(MCTSR, policy=Writer(100), num_candidates=2, questions=QUESTIONS)
+    cut = [result.reason for result in results if "tokens" in result.reason]
+    assert cut
+    assert all("raise the policy's max_answer_tokens" in reason for reason in cut)
+
+
 def test_a_policy_that_stands_before_another_can_be_copied():
     twin = copy.copy(Rewriter(Concurrent(), REVISE))
     assert (twin.name, facts_of(twin)) == ("letters", facts_of(Concurrent()))
