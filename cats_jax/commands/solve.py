@@ -99,7 +99,13 @@ def solve(
     """
     from ..controllers.strategies import foreign_models
     from ..evaluation.asked import asked_of
-    from ..evaluation.cells import asked_rewrites, check_outcome_models, grid
+    from ..evaluation.cells import (
+        asked_rewrites,
+        check_outcome_models,
+        grid,
+        prompt_tokens_of,
+        rewritings_of,
+    )
     from ..evaluation.guarantees import guarantees
     from ..evaluation.runners import check_steps, largest_work
     from ..live.abstention import decided
@@ -158,7 +164,8 @@ def solve(
         models.check(spec)
     check_outcome_models([cell])
     wording, asked = asked_of(one) | asked_rewrites([cell]), Question("question", question)
-    chosen, prms = settle(one.policy, one.prms, [asked], one.max_depth)
+    longest = prompt_tokens_of(rewritings_of([cell]), one.policy)
+    chosen, prms = settle(one.policy, one.prms, [asked], one.max_depth, longest)
     one = dataclasses.replace(one, policy=chosen, prms=prms)
     check_there((chosen, *prms))
     fingerprints = {f"prm {each.label}": models.fingerprint(each) for each in prms}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +12,7 @@ import search
 from ..controllers.strategies import build_strategy
 from ..errors import BadInputError
 from ..live.arguments import check_outcome_model, check_width, missing_certainty
-from ..models.source import is_outcome_model
+from ..models.source import is_outcome_model, thought_tokens
 from ..runs.folder import row_key
 from ..specs.calibrations import IDENTITY, CalibrationValues, calibration_of
 from ..specs.functions import SHIPPED
@@ -172,6 +172,12 @@ def asked_rewrites(cells: Sequence[Cell]) -> dict[str, Any]:
     }
 
 
+def prompt_tokens_of(rewritings: Mapping[str, Rewriting], policy: PolicySpec) -> int:
+    """Most tokens that a prompt of a rewrite has besides the question's; 0 without rewritings."""
+    last = max(policy.max_step_tokens, policy.max_answer_tokens)
+    return max((each.prompt_tokens(last) for each in rewritings.values()), default=0)
+
+
 def check_outcome_models(cells: Sequence[Cell]) -> None:
     """Raise BadInputError if a cell's strategy needs scores that its outcome model can't give.
 
@@ -207,9 +213,12 @@ def check_log_probs(
 
 def _check_certainty(label: str, strategy: search.Strategy, policy: PolicySpec) -> None:
     """Raise BadInputError if a search reads a certainty that its policy can't report."""
-    wanted = None if strategy.certainty is None else strategy.certainty.token
-    reported = policy.certainties
-    if wanted is not None and reported is not None and wanted not in reported:
+    if strategy.certainty is None:
+        return
+    wanted = strategy.certainty.token
+    # A thought has tokens that were put in.
+    reported = () if thought_tokens(policy) else policy.certainties
+    if reported is not None and wanted not in reported:
         raise BadInputError(missing_certainty(label, wanted, reported))
 
 

@@ -40,6 +40,7 @@ from .cells import (
     asked_rewrites,
     check_outcome_models,
     grid,
+    prompt_tokens_of,
     rewritings_of,
     settled_cells,
 )
@@ -177,13 +178,12 @@ def prepare(
     asked = asked_of(recipe)
     formats = {"policy": described_format(recipe.policy)}
     formats |= {f"prm {spec.label}": described_format(spec) for spec in recipe.prms}
-    last = max(recipe.policy.max_step_tokens, recipe.policy.max_answer_tokens)
     policy, prms = settle(
         recipe.policy,
         recipe.prms,
         questions.questions,
         recipe.max_depth,
-        max((each.prompt_tokens(last) for each in rewritings_of(cells).values()), default=0),
+        prompt_tokens_of(rewritings_of(cells), recipe.policy),
     )
     recipe = dataclasses.replace(recipe, policy=policy, prms=prms)
     fingerprints = {"policy": models.fingerprint(recipe.policy)}

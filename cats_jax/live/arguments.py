@@ -77,8 +77,8 @@ def missing_certainty(label: str, wanted: str, reported: Collection[str]) -> str
     others = " or ".join(what[kind] for kind in sorted(reported))
     return (
         f"strategy {label!r} reads {what[wanted]}, which the policy does not report"
-        f"{f', but only {others}' if others else ''}: take backend: hf, or another strategy, such "
-        "as majority"
+        f"{f', but only {others}' if others else ''}: take backend: hf and a format without "
+        "thinking, or another strategy, such as majority"
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
-from ..protocols import Path, Question, StepGenerator, StepScorer, facts_of
+from ..protocols import ModelFacts, Path, Question, StepGenerator, StepScorer, facts_of
 
 Model = TypeVar("Model", bound=StepGenerator | StepScorer)
 Policy = TypeVar("Policy", bound=StepGenerator)
@@ -19,7 +19,13 @@ class _Proxy(Generic[Model]):
         self.num_parameters = model.num_parameters
 
     def __getattr__(self, name: str) -> Any:
-        """A fact of the model, see `ModelFacts`."""
+        """A fact of the model, see `ModelFacts`.
+
+        Raises:
+            AttributeError: `name` is no fact. A copy that has no `_model` yet has no other names.
+        """
+        if name not in ModelFacts._fields:
+            raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
         return getattr(facts_of(self._model), name)
 
     def keep_only(self, question: Question, paths: Sequence[Path]) -> None:

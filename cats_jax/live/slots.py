@@ -100,7 +100,9 @@ class Slot:
         # Paths that finished earlier still give an answer. A method with a memory may continue.
         over = nothing_valid and terminal
         if over and not self.alive(observed, "finished"):
-            last = self.step >= settings.max_depth
+            # A rewrite is a whole answer in any step.
+            whole = settings.strategy.rewriting is not None
+            last = whole or self.step >= settings.max_depth
             self.failure = nothing_valid_in(self.tree.candidates, self.step - 1, last=last)
         if self.failure is not None:
             return "failed", self.failure

@@ -47,9 +47,10 @@ def settle(
         longest prompt + (max_depth - 1) max_step_tokens + max(max_step_tokens, max_answer_tokens)
 
     tokens, and those of a thought if its format has one, so that no sample depends on it. If the
-    run rewrites answers, it gets at least the longest prompt, `rewriting_tokens`, and
-    max(max_step_tokens, max_answer_tokens). A PRM's engine, with its other vocabulary, gets twice
-    as many as the formula and 16 per step for the tags of its format; see `prm_context` for judges.
+    run rewrites answers, it gets at least the longest prompt, `rewriting_tokens`, the tokens of a
+    thought, and max(max_step_tokens, max_answer_tokens). A PRM's engine, with its other vocabulary,
+    gets twice as many as the formula and 16 per step for the tags of its format; see `prm_context`
+    for judges.
 
     Args:
         policy: the policy of a recipe.
@@ -140,14 +141,15 @@ def _with_prompts(
 ) -> tuple[PolicySpec, int]:
     """The policy with a context, and the largest number of tokens of a path, prompt included."""
     last = max(policy.max_step_tokens, policy.max_answer_tokens)
-    steps = (max_depth - 1) * policy.max_step_tokens + last + thought_tokens(policy)
+    thought = thought_tokens(policy)
+    steps = (max_depth - 1) * policy.max_step_tokens + last + thought
     if is_function_name(policy.path):
         # A text has at most as many tokens as bytes.
         return policy, max((len(q.text.encode()) for q in questions), default=0) + steps
     model = _without_weights(policy, format=policy.format)
     model.limit_context(policy.max_model_len)
     longest = max(map(model.check_prompt, questions), default=0)
-    needed = min(longest + max(steps, rewriting_tokens + last), model.context)
+    needed = min(longest + max(steps, rewriting_tokens + last + thought), model.context)
     return _with_context(policy, needed), min(longest + steps, model.context)
 
 

@@ -120,6 +120,7 @@ def _check_files(folder: pathlib.Path, spec: PolicySpec | PrmSpec, *, here: bool
     silence_transformers()
     from .huggingface.model import CausalModel
     from .huggingface.prm import RewardModel
+    from .huggingface.thoughts import Thoughts
 
     plain: Any = {"device": "cpu", "dtype": "float32", "num_threads": 1, "adapter": spec.adapter}
     if isinstance(spec, PrmSpec):
@@ -132,6 +133,8 @@ def _check_files(folder: pathlib.Path, spec: PolicySpec | PrmSpec, *, here: bool
     else:
         model = CausalModel(folder, format=spec.format, **plain)
         name = model.format.name
+        if model.format.thinking is not None:
+            Thoughts(model, model.format.thinking)
     if here:
         model.check_computable()
     return name

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import Annotated, Any, ClassVar, Literal
 
-from ..errors import BadInputError
+from ..errors import BadInputError, quoted
 from ..protocols import TOKEN_CERTAINTIES
 from ..storage.schema import Amount, Count, PathText, checked, must
 from .functions import AT_ENDPOINTS, CHAT, SHIPPED, is_function_name
@@ -192,10 +192,11 @@ class ModelSpec:
         known = _DTYPES.get(self.backend, _DTYPES["vllm"])
         if self.dtype not in known and not is_function_name(self.path):
             raise BadInputError(
-                f"{self.where}: dtype={self.dtype!r}: backend {self.backend} has {', '.join(known)}"
+                f"{self.where}: dtype={quoted(self.dtype)}: backend {self.backend} has "
+                f"{', '.join(known)}"
             )
         _check_engine_args(self)
-        is_chat = self.path == CHAT
+        is_chat = self.path in AT_ENDPOINTS
         if is_chat or (self.backend != "auto" and not is_function_name(self.path)):
             _check_honoured(self, _CHAT if is_chat else _kind(self.backend))
 
@@ -303,13 +304,13 @@ class PrmSpec(ModelSpec):
         if self.path in SHIPPED:
             object.__setattr__(self, "label", self.label or self.path)
             object.__setattr__(self, "path", SHIPPED[self.path])
-        super().__post_init__()
-        is_remote = str(self.backend).startswith(("http://", "https://"))
+        is_remote = self.backend.startswith(_ADDRESSES)
         if self.path in AT_ENDPOINTS and not (is_remote and self.served_name):
             raise BadInputError(
                 f"prms: {self.label!r} needs backend, the address of a chat endpoint such as "
                 "https://openrouter.ai/api, and served_name, its model there"
             )
+        super().__post_init__()
         if not self.label:
             object.__setattr__(self, "label", self.name)
 
@@ -376,6 +377,6 @@ def _check_honoured(spec: ModelSpec, kind: str) -> None:
         if name not in _HONOURED[kind]:
             others = " or ".join(other for other, names in _HONOURED.items() if name in names)
             raise BadInputError(
-                f"{spec.where}: {name}={value!r} means nothing to the backend {spec.backend}: "
-                f"leave it out, or take {others}"
+                f"{spec.where}: {name}={quoted(value)} means nothing to the backend "
+                f"{spec.backend}: leave it out, or take {others}"
             )

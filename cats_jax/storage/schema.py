@@ -142,7 +142,9 @@ class _Items:
         return core_schema.no_info_before_validator_function(items, handler(source))
 
     def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:
-        found = handler(schema)
+        # pydantic writes the rules of a text for the number of items.
+        of_lists = {"minLength": "minItems", "maxLength": "maxItems"}
+        found = {of_lists.get(key, key): value for key, value in handler(schema).items()}
         return {"anyOf": [found["items"], found, {"type": "null"}]}
 
 

@@ -35,7 +35,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from ..aggregation import AGGREGATIONS, path_scores
 from ..answers import answer_rule
 from ..interface import Sampling, Strategy
-from ..state import pack
+from ..state import MAX_CANDIDATES, pack
 from ..types import Paths, Request, SearchState
 from .answer_tree import answers_left, ask, check_rewriting, grow, has_child, kept, plant
 from .fixed import check_count
@@ -63,8 +63,8 @@ def ab_mcts_a(
 
     Args:
         dist_type: posterior of a mean score, "gaussian" or "beta".
-        batch_size: answers that are sampled together, at least 1. Their places are drawn from the
-            same posteriors, and two may have the same place.
+        batch_size: answers that are sampled together, at least 1; N if that is less. Their places
+            are drawn from the same posteriors, and two may have the same place.
         rewriting: prompts of a rewrite, a name or a .yaml file; see `Strategy.rewriting`.
         vote: how the answers give the answer of the search.
         sampling: parameters of every answer.
@@ -76,6 +76,8 @@ def ab_mcts_a(
         raise ValueError(f"dist_type must be one of {', '.join(_DRAWS)}, got {dist_type!r}")
     check_count("batch_size", batch_size, 1)
     check_rewriting(rewriting)
+    # No more places than answers are drawn.
+    batch_size = min(batch_size, MAX_CANDIDATES)
     draw = _DRAWS[dist_type]
 
     def plan(params: Any, key: jax.Array, state: SearchState) -> tuple[Request, SampledAnswers]:

@@ -55,6 +55,7 @@ def deepconf_online(
         ValueError: an argument is out of range.
     """
     check_count("warmup_traces", warmup_traces, 1)
+    check_count("window_size", window_size, 1)
     if not 0.0 <= confidence_percentile < 100.0:
         raise ValueError(f"confidence_percentile must be in [0, 100), got {confidence_percentile}")
     certainty = Certainty("top", "least", window_size)

@@ -50,6 +50,8 @@ _LEAST, _SPAN = -100.0, 200.0
 _SUPPRESSED = 50.0
 """Reward of an answer whose reward is at least `full_score`."""
 
+_MOST_EXPLORATION = 1e30
+
 _LAST = AGGREGATIONS["last"]
 
 
@@ -66,7 +68,7 @@ def mctsr(
     """UCT over whole answers, of which one is rewritten in each step; K = N answers.
 
     Args:
-        exploration: C of UCT, >= 0, on the scale of the rewards, -100 to 100.
+        exploration: C of UCT, 0 to 1e30, on the scale of the rewards, -100 to 100.
         max_expand: children from which on a node may be left out, at least 1.
         full_score: reward from which on a reward counts as 50; above 100 none does.
         rewriting: prompts of a rewrite, a name or a .yaml file; see `Strategy.rewriting`.
@@ -76,8 +78,11 @@ def mctsr(
     Raises:
         ValueError: an argument is out of range or unknown.
     """
-    if not exploration >= 0.0:
-        raise ValueError(f"exploration must be >= 0, got {exploration}")
+    # An infinite one times a bonus of 0 is no number.
+    if not 0.0 <= exploration <= _MOST_EXPLORATION:
+        raise ValueError(
+            f"exploration must be a number from 0 to {_MOST_EXPLORATION:g}, got {exploration}"
+        )
     if not full_score >= _LEAST:
         raise ValueError(f"full_score must be a reward >= {_LEAST:g}, got {full_score}")
     check_count("max_expand", max_expand, 1)

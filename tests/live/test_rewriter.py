@@ -1,5 +1,6 @@
 """Rewrites of answers: what the policy is asked, what the tree and the ledger say, and refusals."""
 
+import copy
 import dataclasses
 import json
 
@@ -11,7 +12,7 @@ import search
 from cats_jax.errors import BadInputError
 from cats_jax.live.rewriter import Rewriter
 from cats_jax.live.seeds import candidate_seed, stable_seed
-from cats_jax.protocols import Generation, Step, StepRequest, StepSample
+from cats_jax.protocols import Generation, Step, StepRequest, StepSample, facts_of
 from cats_jax.runs.stored_trees import tree_from_lines, tree_to_lines
 from cats_jax.specs.rewriting import CRITIQUE, REVISE, Rewriting, load_rewriting, rewriting_text
 
@@ -140,6 +141,20 @@ def test_a_prompt_that_does_not_fit_is_an_invalid_rewrite():
     short = Writer(context=len(rewriting_text(CRITIQUE.critique, question="text 0", answer="")))
     with pytest.raises(BadInputError, match=r"'q0': policy 'letters' can't read the prompts of"):
         _run(MCTSR, policy=short)
+
+
+def test_a_search_whose_answers_are_all_cut_names_their_limit():
+    results = _run(MCTSR, policy=Writer(100), num_candidates=2, questions=QUESTIONS)
+    cut = [result.reason for result in results if "tokens" in result.reason]
+    assert cut
+    assert all("raise the policy's max_answer_tokens" in reason for reason in cut)
+
+
+def test_a_policy_that_stands_before_another_can_be_copied():
+    twin = copy.copy(Rewriter(Concurrent(), REVISE))
+    assert (twin.name, facts_of(twin)) == ("letters", facts_of(Concurrent()))
+    with pytest.raises(AttributeError, match="'Rewriter' has no attribute 'generate_answers'"):
+        _ = twin.generate_answers
 
 
 def test_a_stored_tree_keeps_what_a_rewrite_rewrites():

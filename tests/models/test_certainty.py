@@ -229,6 +229,13 @@ def test_a_recipe_is_refused_if_its_engine_reports_none(policy, strategy, fault)
         grid(recipe)
 
 
+def test_a_recipe_is_refused_if_its_policy_thinks(tmp_path):
+    form = tmp_path / "thinks.yaml"
+    form.write_text("thinking: {budget: 8}\n")
+    policy = {"path": "weak", "format": str(form)}
+    test_a_recipe_is_refused_if_its_engine_reports_none(policy, "deepconf", True)
+
+
 def test_paths_are_shared_by_methods_that_read_the_same():
     mapping = {
         "name": "r",

@@ -136,6 +136,9 @@ def test_what_can_not_work_is_one_line(knows):
     for values in ({}, {"backend": "http://h:1"}, {"served_name": "m"}):
         with pytest.raises(BadInputError, match="needs backend, the address of a chat endpoint"):
             PrmSpec("chat-judge", **values)
+    for values in ({"max_model_len": 8}, {"head": "h.safetensors"}, {"device": "cuda"}):
+        with pytest.raises(BadInputError, match=f"{next(iter(values))}=.* means nothing to"):
+            PrmSpec("chat-judge", backend="http://h:1", served_name="m", **values)
     with serving(key=SECRET) as server:
         with pytest.raises(BadInputError, match="has no verdict to write"):
             ModelFolders().check(spec_of(server, format="judge-probability"))

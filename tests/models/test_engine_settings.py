@@ -16,6 +16,7 @@ from cats_jax.errors import BadInputError
 from cats_jax.evaluation import evaluate
 from cats_jax.models import backend
 from cats_jax.models.backend import check_there, choose_backend, gpu_numbers
+from cats_jax.models.prompts.thinking import Thinking
 from cats_jax.models.serving.generator import EngineGenerator
 from cats_jax.models.serving.token_engine import SampleRequest
 from cats_jax.models.serving.vllm_engine import (
@@ -242,7 +243,7 @@ def test_a_run_looks_for_the_prm_s_engine_before_it_loads_the_policy(machine, tm
 # --- contexts ---
 
 
-def test_an_engine_gets_the_context_that_the_run_needs(machine):
+def test_an_engine_gets_the_context_that_the_run_needs(machine, tmp_path):
     machine(1, False)
     questions = world_questions("validation", 8).questions
     policy = PolicySpec("weak", backend="vllm", max_step_tokens=10, max_answer_tokens=25)
@@ -259,6 +260,12 @@ def test_an_engine_gets_the_context_that_the_run_needs(machine):
     # The prompt of a rewrite may be longer than a path; the PRM reads no prompts.
     rewrites, again = settle(policy, (prm,), questions, 3, rewriting_tokens=60)
     assert (rewrites.max_model_len, again) == (longest + 60 + 25, (scorer,))
+    # A rewrite has a thought of its own.
+    own = tmp_path / "thinks.yaml"
+    own.write_text("thinking: {budget: 8}\n")
+    thinks = dataclasses.replace(policy, format=str(own))
+    rewrites, _ = settle(thinks, (), questions, 3, rewriting_tokens=60)
+    assert rewrites.max_model_len == longest + 60 + Thinking(8).most_tokens + 25
     # At most what the model has, and nothing where there is no engine.
     most, (scorer,) = settle(policy, (prm,), questions, max_depth=99)
     assert (most.max_model_len, scorer.max_model_len) == (256, 256)

@@ -25,7 +25,7 @@ from cats_jax.models.prompts.thinking import Thinking
 from cats_jax.models.serving.generator import EngineGenerator
 from cats_jax.models.serving.token_engine import Sampled
 from cats_jax.models.settle import settle
-from cats_jax.models.source import thought_tokens
+from cats_jax.models.source import ModelFolders, thought_tokens
 from cats_jax.protocols import Question, Step, StepRequest
 from cats_jax.specs.models import PolicySpec
 from cats_jax.world import prm_path
@@ -370,6 +370,13 @@ def test_the_switch_of_a_chat_template(folder, tmp_path):
         EngineGenerator(folder, lambda context: None, format=format)
     with pytest.raises(BadInputError, match="thinking has no use with enable_thinking=False"):
         dataclasses.replace(thinking(budget=5), enable_thinking=False)
+
+
+def test_a_tokenizer_without_the_end_tag_is_refused_as_models_are_checked(tmp_path):
+    file = tmp_path / "mine.yaml"
+    file.write_text("thinking: {budget: 5}\n")
+    with pytest.raises(BadInputError, match=r"'mine': thinking: no token of 'weak' .*/thi"):
+        ModelFolders().check(PolicySpec("weak", format=str(file)))
 
 
 def test_prompts_that_open_or_close_the_thought(tmp_path):

@@ -237,7 +237,9 @@ def test_the_best_answer_is_chosen():
 @pytest.mark.parametrize(
     ("make", "options", "message"),
     [
-        (search.mctsr, {"exploration": -1.0}, "exploration must be >= 0, got -1.0"),
+        (search.mctsr, {"exploration": -1.0}, "must be a number from 0 to 1e.30, got -1.0"),
+        (search.mctsr, {"exploration": float("inf")}, "must be a number from 0 to 1e.30, got inf"),
+        (search.mctsr, {"max_expand": 1 << 31}, "max_expand must be below 2..31, got 2147483648"),
         (search.mctsr, {"full_score": float("nan")}, "full_score must be a reward >= -100"),
         (search.mctsr, {"max_expand": 0}, "max_expand must be an integer >= 1, got 0"),
         (search.mctsr, {"rewriting": ""}, "rewriting must be a name or a .yaml file, got ''"),

@@ -35,6 +35,8 @@ def test_the_shipped_recipes_keep_it():
         {"prms": [{"label": "e"}]},
         {"strategies": [{"label": "no name"}]},
         {"questions": {"world": "test", "count": 0}},
+        {"questions": []},
+        {"seeds": []},
     ],
     ids=str,
 )

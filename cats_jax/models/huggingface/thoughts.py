@@ -21,6 +21,7 @@ from ...protocols import (
     TokenUsage,
     total_usage,
 )
+from ...storage.yaml_file import naming
 from ..prompts.step_text import Rest, StepEnd, StepText
 from ..prompts.thinking import Thinking
 from .model import CausalModel
@@ -97,9 +98,11 @@ class Thoughts:
 
     def __init__(self, model: CausalModel, thinking: Thinking):
         self._model, self._thinking = model, thinking
-        self._whole = StepText(model, thinking.end, thinking.end)
         separator = thinking.step_separator
-        self._cut = self._whole if separator is None else StepText(model, separator, thinking.end)
+        with naming(f"policy format {model.format.name!r}: thinking"):
+            self._whole = self._cut = StepText(model, thinking.end, thinking.end)
+            if separator is not None:
+                self._cut = StepText(model, separator, thinking.end)
         self.rules = (self._whole, self._cut)
         if thinking.step_tokens is not None and not self._whole.separators:
             raise BadInputError(

@@ -59,7 +59,7 @@ class Thinking:
             object.__setattr__(self, "close", f"\n{self.end}\n\n")
         if self.close.count(self.end) != 1:
             self._refuse("close", f"must contain {self.end!r} once")
-        if self.waits > MAX_WAITS:
+        if not 0 <= self.waits <= MAX_WAITS:
             self._refuse("waits", f"must be a number from 0 to {MAX_WAITS}")
         if not self.wait.strip() or self.end in self.wait:
             self._refuse("wait", f"must be a text without {self.end!r}, such as 'Wait'")
