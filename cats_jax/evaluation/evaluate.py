@@ -206,13 +206,23 @@ def prepare(
         seeds=recipe.seeds,
         notes=(*notes, *guarantees),
     )
-    manifest["formats"], manifest["asked"] = formats, asked
+    manifest["formats"] = _relabelled(formats, given, recipe)
+    manifest["asked"] = _relabelled(asked, given, recipe)
     if questions.contents:
         manifest["contents"] = dict(questions.contents)
     manifest["revisions"] = revisions_of(recipe.strategies)
     manifest |= _spent(recipe, questions)
     cells = settled_cells(cells, given, recipe)
     return Evaluation(recipe, questions, cells, manifest, notes, guarantees)
+
+
+def _relabelled(entries: Mapping[str, Any], given: Recipe, recipe: Recipe) -> dict[str, Any]:
+    """Entries by "rewriting LABEL" under the labels of the run, see `with_guarantees`."""
+    labels = {
+        f"rewriting {before.label}": f"rewriting {after.label}"
+        for before, after in zip(given.strategies, recipe.strategies, strict=True)
+    }
+    return {labels.get(key, key): value for key, value in entries.items()}
 
 
 def _unrepeatable(recipe: Recipe) -> tuple[str, ...]:

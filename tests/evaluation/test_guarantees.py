@@ -273,8 +273,11 @@ def test_the_prompts_of_rewrites_are_a_part(tmp_path):
     file = made_certificates.write_certificate(tmp_path / "c.json", models, strategies=strategies)
     assert "no guarantee" not in prepared(file, True, prms=["exact"]).guarantees[0]
     own.write_text('prompt: "{answer}{question}"\n')
-    (line,) = prepared(file, True, prms=["exact"]).guarantees
-    assert line.endswith(": the prompts of rewrites are other ones")
+    found = prepared(file, True, prms=["exact"])
+    assert found.guarantees[0].endswith(": the prompts of rewrites are other ones")
+    (spec,) = found.recipe.strategies
+    assert spec.label != "certified"
+    assert f"rewriting {spec.label}" in found.manifest["asked"]
 
 
 def test_what_an_earlier_version_did_not_keep(tmp_path, certificate):
