@@ -840,7 +840,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "cats_jax/grading/comparison.py:_close", "abs(a - b) <= _CLOSE * max(1.0, abs(a), abs(b))",
         "abs(a - b) < 0", "tests/grading/test_grading.py -k labelled_pairs"),
     Mutant("a thought ends with its step", "cats_jax/grading/thinking.py:outside_thinking",
-        "parts, start = ([], 0)", "parts, start, thinking = ([], 0, False)",
+        "parts, start = ([], 0)", "parts, start, closing = ([], 0, None)",
         "tests/grading/test_parts.py -k thinking"),
     Mutant("a comparison has no limit of CPU time", "cats_jax/grading/worker.py:main",
         "signal.setitimer(signal.ITIMER_PROF, seconds)", "signal.setitimer(signal.ITIMER_PROF, 0)",

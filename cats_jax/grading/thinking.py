@@ -20,7 +20,9 @@ TAGS = (
 MARKS = tuple({tag[0] for pair in TAGS for tag in pair})
 """First characters of all tags; a text without them has no tag."""
 
-_OPENING = frozenset(opening.lower() for opening, _ in TAGS)
+_CLOSING = {opening.lower(): closing.lower() for opening, closing in TAGS}
+"""The tag that closes a thought, by the tag that opens it."""
+
 _TAG = re.compile("|".join(re.escape(tag) for pair in TAGS for tag in pair), re.IGNORECASE)
 
 
@@ -36,7 +38,8 @@ def without_thinking(steps: Iterable[str]) -> str:
 def outside_thinking(steps: Iterable[str]) -> list[tuple[str, bool]]:
     """Several steps without the thinking in them.
 
-    A thought may begin in one step and end in another. An unclosed thought ends with the text. If a
+    A thought may begin in one step and end in another. It ends at the closing tag that belongs to
+    its opening tag; other tags in it are part of it. An unclosed thought ends with the text. If a
     closing tag has no opening tag, the prompt opened the thought, and all text of the step before
     the tag is part of it.
 
@@ -44,18 +47,20 @@ def outside_thinking(steps: Iterable[str]) -> list[tuple[str, bool]]:
         For each step its text outside of thoughts, and whether it ends within a thought.
     """
     outside: list[tuple[str, bool]] = []
-    thinking = False
+    closing: str | None = None
     for step in steps:
         parts, start = [], 0
         for tag in _TAG.finditer(step):
-            opens = tag[0].lower() in _OPENING
-            if opens and not thinking:
+            name = tag[0].lower()
+            if closing is not None and name != closing:
+                continue
+            if name in _CLOSING:
                 parts.append(step[start : tag.start()])
-            elif not opens and not thinking:
+            elif closing is None:
                 parts.clear()
-            thinking, start = opens, tag.end()
-        if not thinking:
+            closing, start = _CLOSING.get(name), tag.end()
+        if closing is None:
             parts.append(step[start:])
         # A blank separates the texts before and after a thought.
-        outside.append((" ".join(parts), thinking))
+        outside.append((" ".join(parts), closing is not None))
     return outside

@@ -113,6 +113,10 @@ def test_thinking_holds_no_answer(judge, shared):
     assert [judge.extract(steps[:end]) for end in range(1, 5)] == [None, None, "2", None]
     # The prompt has opened the thought.
     assert judge.extract([r"\boxed{1} </think> \boxed{2}"]) == "2"
+    # Another closing tag is a part of the thought.
+    inside = r"<think> </reasoning> \boxed{9}"
+    assert judge.extract([inside]) is None
+    assert judge.extract([inside, r"<thought> </think> \boxed{2}"]) == "2"
 
 
 def test_a_text_that_is_an_answer():
