@@ -127,6 +127,28 @@ def test_greedy_decoding_is_that_of_the_hugging_face_bridge(policy, hf_policy, q
         assert one.log_prob == pytest.approx(other.log_prob, abs=1e-4)
 
 
+def test_the_certainties_of_tokens_are_those_of_the_hugging_face_bridge(
+    backend, policy, hf_policy, questions
+):
+    """Also of steps in whole answers, and beside a call that does not ask for them."""
+    if backend == "http":
+        assert policy.certainties == frozenset()
+        return
+    assert policy.certainties == {"top"}
+    plain = [request(q, temperature=0.0, to_end=True) for q in questions.questions[:6]]
+    asked = [dataclasses.replace(each, certainty="top") for each in plain]
+    wanted = [sample.certainties for (sample,) in hf_policy.generate(asked).samples]
+    with ThreadPoolExecutor(2) as pool:
+        found, others = pool.map(policy.generate, (asked, plain))
+    for (sample,), expected in zip(found.samples, wanted, strict=True):
+        assert len(sample.certainties) == len(sample.step.token_ids)
+        assert sample.certainties == pytest.approx(expected, abs=1e-3)
+    assert all(sample.certainties is None for (sample,) in others.samples)
+    whole = policy.generate_answers([dataclasses.replace(asked[0], to_end=False)], 8).answers
+    joined = [value for step in whole[0][0] for value in step.certainties]
+    assert joined == pytest.approx(wanted[0], abs=1e-3)
+
+
 def test_a_separator_that_two_tokens_spell_ends_steps_as_on_transformers(
     backend, policy, questions, monkeypatch
 ):
