@@ -1,5 +1,7 @@
 """Certificates from published scores and solutions, in small; needs the reference material."""
 
+import pathlib
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -9,6 +11,8 @@ from cats_jax.scoring.labelled import read_labelled
 from studies.real import certify_published as study
 from studies.real import prm_bounds
 from studies.world.results import linear_heads
+
+RESULTS = pathlib.Path(__file__).resolve().parents[2] / "docs" / "results"
 
 
 def test_qwen(shared):
@@ -79,3 +83,13 @@ def test_the_gibbs_risk_of_a_sharp_head_is_its_risk():
     bound = linear_heads.gibbs_bound(x, y, question, np.array([5.0]))
     most = theory.seeger_bound(2 / 3, np.log(10), num_samples=3, delta=0.05)
     assert bound <= most + 1e-9
+
+
+@pytest.mark.slow
+def test_the_committed_tables_are_what_the_reference_material_gives(shared, tmp_path):
+    (tmp_path / "tables").mkdir()
+    study.main(shared("real"), results=tmp_path)
+    made = sorted((tmp_path / "tables").iterdir())
+    assert len(made) == 5
+    for path in made:
+        assert path.read_text("utf-8") == (RESULTS / "tables" / path.name).read_text("utf-8")

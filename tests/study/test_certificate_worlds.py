@@ -108,3 +108,17 @@ def test_on_the_kept_rows(capsys, tmp_path):
     assert "| accuracy above a target |" in printed
     assert (results / "tables/certificates-worlds.md").read_text() in printed
     assert (results / "figures/certificates.png").stat().st_size > 10_000
+
+
+@pytest.mark.slow
+def test_the_committed_tables_are_what_the_committed_rows_give(tmp_path):
+    results = ROOT / "docs" / "results"
+    (tmp_path / "rows").symlink_to(results / "rows")
+    for name in ("tables", "figures"):
+        (tmp_path / name).mkdir()
+    study(results=tmp_path)
+    made = sorted((tmp_path / "tables").iterdir())
+    assert [path.name for path in made] == ["certificates-fresh.md", "certificates-worlds.md"]
+    for path in made:
+        assert path.read_text("utf-8") == (results / "tables" / path.name).read_text("utf-8")
+    assert (tmp_path / "figures" / "certificates.png").is_file()
