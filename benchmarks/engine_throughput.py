@@ -128,12 +128,12 @@ def main() -> None:
         rows[PEER] = published(
             options.search_and_learn, bare, scorers["hf"], options.num_candidates
         )
-    found = rounds(rows, bare, options.repeats)
+    found = rounds(rows, bare.forget, options.repeats)
     show_table(make_console(), table(found, len(asked.questions), options.num_candidates))
 
 
 def rounds(
-    rows: dict[str, Callable[[], Measured]], bare: Bare, repeats: int
+    rows: dict[str, Callable[[], Measured]], forget: Callable[[], None], repeats: int
 ) -> dict[str, list[Measured]]:
     """What each row measured in each round after the first."""
     found: dict[str, list[Measured]] = {name: [] for name in rows}
@@ -142,7 +142,7 @@ def rounds(
             if repeat < 0 and name == PEER:
                 continue  # nothing of it is compiled
             if name != BARE_SCORED:  # it scores the answers of the row before
-                bare.forget()
+                forget()
             measured = row()
             if repeat >= 0:
                 found[name].append(measured)

@@ -106,7 +106,9 @@ class Bare:
             prompts.append({"prompt_token_ids": list(itertools.chain.from_iterable(chunks))})
         with meter() as used:
             outputs = self._classifier.classify(prompts, use_tqdm=False)
-        computed = sum(len(each.prompt_token_ids) for each in outputs)
+        computed = sum(
+            len(each.prompt_token_ids) - int(each.num_cached_tokens or 0) for each in outputs
+        )
         seconds, processor = generated.seconds + used[0], generated.processor + used[1]
         return Measured(generated.tokens, computed, 0, seconds, processor)
 
@@ -198,7 +200,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 recipe, spec, policy, prm, asked, options.num_candidates
             )
             references[spec.label] = BARE_SCORED if spec.name in SCORES_ANSWERS else BARE
-    found = rounds(rows, bare, options.repeats)  # type: ignore[arg-type]
+    found = rounds(rows, bare.forget, options.repeats)
     title = (
         f"{len(asked.questions)} questions, N = {options.num_candidates}, policy "
         f"{recipe.policy.name}, PRM {recipe.prms[0].label}"

@@ -103,7 +103,7 @@ class _File:
     policy: Policy
     prms: Annotated[Prms, pydantic.Field(min_length=1)]
     questions: Questions
-    sampling: Annotated[Several[Annotated[_Entry, nested(_Entry)]], pydantic.Field(min_length=1)]
+    sampling: Several[Annotated[_Entry, nested(_Entry)]] = ()
     actions: Any = None
     revisits_per_prm: _Least = 4
     revisit_arrivals: Count = 4
@@ -113,6 +113,11 @@ class _File:
 
 
 def _recipe(file: _File) -> BankRecipe:
+    if not file.sampling:
+        raise BadInputError(
+            "key 'sampling' is missing or empty: list the sampling settings to record, such as "
+            "- {temperature: 1.0, root_draws: 64}"
+        )
     draws = tuple(
         Draws(each.sampling(), each.root_draws, each.revisit_draws) for each in file.sampling
     )

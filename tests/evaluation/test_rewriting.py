@@ -2,6 +2,7 @@
 
 import json
 import types
+from typing import Any
 
 import pytest
 from toy_bank import toy_bank
@@ -80,7 +81,7 @@ def test_the_bounds_of_a_dry_run_hold_answers_and_critiques():
 
 
 def test_an_endpoint_that_continues_nothing_can_rewrite():
-    endpoint = types.SimpleNamespace(whole_only="it continues nothing")
-    check_steps(endpoint, _recipe())  # type: ignore[arg-type]
+    endpoint: Any = types.SimpleNamespace(whole_only="it continues nothing")
+    check_steps(endpoint, _recipe())
     with pytest.raises(BadInputError, match=r"beam .* needs single steps: it continues nothing"):
-        check_steps(endpoint, _recipe(strategies=["beam"]))  # type: ignore[arg-type]
+        check_steps(endpoint, _recipe(strategies=["beam"]))
