@@ -58,20 +58,24 @@ class Cell:
 
     @property
     def pool(self) -> str | None:
-        """Name of the pool of whole paths whose first N this cell reads.
-
-        None for a strategy that prunes, because its paths differ at each N.
-        """
-        strategy = self.strategy
-        if not strategy.keeps_all_paths or strategy.width(256) != 256:
-            return None
-        certainty = strategy.certainty and strategy.certainty.token
-        return f"seed {self.seed}, {strategy.sampling}, {certainty}"
+        """Name of the pool of whole paths whose first N this cell reads; see `pool_name`."""
+        return pool_name(self.strategy, self.seed)
 
     def key(self, question_id: str) -> str:
         """Key of the result row of a question in this cell."""
         prm = None if self.prm is None else self.prm.label
         return row_key(self.spec.label, self.num_candidates, prm, self.seed, question_id)
+
+
+def pool_name(strategy: search.Strategy, seed: int) -> str | None:
+    """Name of the pool of whole paths whose first N a strategy reads with a run seed.
+
+    None for a strategy that prunes, because its paths differ at each N.
+    """
+    if not strategy.keeps_all_paths or strategy.width(256) != 256:
+        return None
+    certainty = strategy.certainty and strategy.certainty.token
+    return f"seed {seed}, {strategy.sampling}, {certainty}"
 
 
 def grid(recipe: Recipe) -> tuple[Cell, ...]:

@@ -9,6 +9,7 @@ weighted): in other strategies, scores decide which paths are kept.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import pathlib
@@ -35,7 +36,9 @@ from ..specs.functions import is_function_name
 from ..specs.recipe import PrmSpec, StrategySpec, parse_strategy
 from ..storage.manifest import MANIFEST, make_manifest
 from ..storage.reading import reading
+from .cells import pool_name
 from .guarantees import is_guarantee
+from .shared_paths import SharedPaths
 
 
 @dataclass(frozen=True)
@@ -117,21 +120,28 @@ def rescore(
     if not rows:
         reasons = "; ".join(f"{label}: {reason}" for label, reason in left_out.items())
         raise BadInputError(f"rescore: no row of {str(run.folder)!r} can be rescored ({reasons})")
+    strategies = {label: _strategy(spec) for label, spec in specs.items() if label not in left_out}
     methods = {
-        label: _changed_method(spec, change) if _is_answered_by_tree(_strategy(spec)) else None
-        for label, spec in specs.items()
-        if label not in left_out
+        label: _changed_method(specs[label], change) if _is_answered_by_tree(strategy) else None
+        for label, strategy in strategies.items()
     }
-    with RunWriter(folder, _manifest(run, change, grader)) as writer:
-        for row in rows:
+    manifest = _manifest(run, change, grader)
+    with RunWriter(folder, manifest) as writer, contextlib.closing(SharedPaths()) as shared:
+        # The largest N scores all paths of a pool; the other rows read these scores.
+        for row in sorted(rows, key=lambda row: -row.num_candidates):
             if _new_key(row, change) in writer.keys:
                 continue
             if row.status == "failed":
                 writer.add(dataclasses.replace(row, key=_new_key(row, change), tree=None), None)
                 continue
             result = run.tree(row)
-            if scorer is not None and row.prm is not None:
-                _score(result, scorer)
+            if change.prm is not None and scorer is not None and row.prm is not None:
+                pool = pool_name(strategies[row.strategy], row.seed) or row.strategy
+                prm, end = shared.share_scores(
+                    f"{pool}, PRM {row.prm}", change.prm.label, row.num_candidates, scorer
+                )
+                _score(result, prm)
+                end(result.question, not result.ledger.prm_refused)
             _choose(result, methods[row.strategy], judge)
             writer.add(_new_row(row, result, change, judge), result)
     return Rescored(read_run(folder), left_out)

@@ -95,6 +95,25 @@ class SharedPaths:
 
         return generator, remembering, end
 
+    def share_scores(
+        self, pool: str, prm: str, num_paths: int, scorer: StepScorer
+    ) -> tuple[StepScorer, Callable[[Question, bool], None]]:
+        """Wrap a PRM that scores recorded paths, so that it answers from the store where it can.
+
+        Args:
+            pool: name of the pool whose first `num_paths` paths are scored.
+            prm: label of the PRM.
+            num_paths: N.
+            scorer: called for scores that are not stored.
+
+        Returns:
+            The wrapped PRM, and a function to call when a question ends, with the question and
+            whether its scores are complete and may be stored.
+        """
+        self._forget_other_prms(prm)
+        part = _Parts(self, pool, f"prm {prm}", num_paths)
+        return RememberingScorer(scorer, part), lambda question, keep: part.end(question, keep=keep)
+
     def load(
         self, pool: str, prm: str, question: str, paths: int
     ) -> tuple[dict[Any, Any], int] | None:

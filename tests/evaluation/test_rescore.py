@@ -12,6 +12,7 @@ from cats_jax.errors import BadInputError
 from cats_jax.evaluation import evaluate
 from cats_jax.evaluation.rescore import Change, rescore
 from cats_jax.grading.boxed_integer import BoxedIntegerJudge
+from cats_jax.live.proxies import ScorerProxy
 from cats_jax.models.source import ModelFolders
 from cats_jax.runs.folder import read_run
 from cats_jax.specs.recipe import PrmSpec, parse_recipe
@@ -241,3 +242,29 @@ def test_a_rescored_run_keeps_what_calibrations_saw_and_no_guarantee(tmp_path, r
     found = rescore(changed, tmp_path / "new", Change(vote="weighted"), BoxedIntegerJudge()).run
     assert found.manifest["fitted_on"] == 2
     assert list(found.notes) == ["a plain note"]
+
+
+def test_the_prm_scores_each_path_once(tmp_path):
+    """Votes and smaller N read the scores of the largest N, at the cost of a run with the PRM."""
+    changes = {"strategies": ["best_of_n", "best_of_n_weighted"], "num_candidates": [2, 8]}
+    run = _run(tmp_path / "old", **changes)
+    direct = _run(tmp_path / "direct", prm="bad", **changes)
+    scorer = scripted.ScriptedModels().prm(PrmSpec("bad"))
+    scored = []
+
+    class Counted(ScorerProxy):
+        def score(self, questions, paths):
+            scored.extend(zip(questions, paths, strict=True))
+            return scorer.score(questions, paths)
+
+    change = Change(prm=PrmSpec("bad"))
+    rescored = rescore(run, tmp_path / "new", change, BoxedIntegerJudge(), Counted(scorer))
+    largest = [row for row in run.rows if (row.strategy, row.num_candidates) == ("best_of_n", 8)]
+    nodes = sum(c.score is not None for row in largest for c in run.tree(row).candidates)
+    assert len(scored) == nodes
+    ours, theirs = (
+        {row.key: (row.answer, _without_seconds(row.ledger)) for row in one.rows}
+        for one in (rescored.run, direct)
+    )
+    assert ours == theirs
+    assert [row.key for row in rescored.run.rows] == [row.key for row in direct.rows]
