@@ -207,3 +207,23 @@ def test_the_label_of_a_sampled_step_is_the_grade_of_its_path(tmp_path):
         (("2+2", "it is 4"), (1, 1)),
         (("2+3", "it is 5"), (0, 0)),
     ]
+
+
+def test_labelled_questions_are_left_out_of_the_test_questions(tmp_path):
+    labelled = [{"data": f"set-{i % 2}", **row, "scores": {}} for i, row in enumerate(ROWS)]
+    (tmp_path / "all.jsonl").write_text("".join(json.dumps(row) + "\n" for row in labelled))
+    # The second text differs from the labelled one in a space and a comma.
+    questions = [{"question": text, "answer": "7"} for text in ("2+2=?", "3 + 4=?,", "5=?")]
+    (tmp_path / "gsm8k.jsonl").write_text("".join(json.dumps(row) + "\n" for row in questions))
+    subprocess.run(
+        [sys.executable, "-m", "studies.real.labelled_data", str(tmp_path / "all.jsonl"),
+         str(tmp_path / "data"), "--questions", str(tmp_path / "gsm8k.jsonl")],
+        check=True, cwd=ROOT,
+    )  # fmt: skip
+    found = {
+        file.stem: [json.loads(line) for line in file.read_text().splitlines()]
+        for file in (tmp_path / "data").iterdir()
+    }
+    assert found["set-0"] == [ROWS[0], ROWS[2]]
+    assert found["set-1"] == [ROWS[1]]
+    assert [row["question"] for row in found["gsm8k_unlabelled"]] == ["2+2=?", "5=?"]
