@@ -61,7 +61,7 @@ from cats_jax.specs.recipe import PrmSpec, StrategySpec
 
 POLICY, PRM = "weak", world.PRM_NAMES[0]
 MAX_DEPTH, MAX_STEP_TOKENS, MAX_ANSWER_TOKENS = 10, 32, 64
-FACTOR = 4  # M of beam search
+EXPANSION = 4  # M of beam search
 
 BARE, BARE_SCORED = "bare generate", "bare generate, classify"
 
@@ -237,7 +237,7 @@ class Bare:
 def searcher(
     name: str, policy: EngineGenerator, scorer: StepScorer, num_candidates: int, in_flight: int
 ) -> Searcher:
-    options = (("factor", FACTOR),) if name == "beam" else ()
+    options = (("expansion", EXPANSION),) if name == "beam" else ()
     strategy, params, price, *_ = build_strategy(StrategySpec(name, options=options))
     return Searcher(
         policy=policy,
@@ -294,7 +294,7 @@ def published(
         bare.tokenizer,
         texts,
         num_candidates=num_candidates,
-        factor=FACTOR,
+        expansion=EXPANSION,
         max_depth=MAX_DEPTH,
         max_step_tokens=MAX_STEP_TOKENS,
     )

@@ -40,7 +40,7 @@ CONFIG = dataclasses.replace(
     num_episodes=32,
 )
 CATS = CONFIG.cats
-WIDTH = NUM_CANDIDATES // CATS.factor
+WIDTH = NUM_CANDIDATES // CATS.expansion
 SPARSITY = (math.log10(0.1), math.log10(0.2))
 
 

@@ -25,7 +25,7 @@ class TrainConfig:
         critic_hidden: widths of the critic's hidden layers.
         reward: "paper": reward of a decision from the scores of its children; the return is along
             the paths below it, see `learners.path_returns`. "outcome": terminal_weight * correct
-            - price * cost of the whole question, see `search.CatsConfig.charge`; the return of a
+            - price * cost of the whole question, see `search.CatsConfig.cost_unit`; the return of a
             decision counts the cost from its tick on, see `learners.question_returns`. "outcome"
             also learns from decisions without surviving children.
         gae_lambda: lambda of the truncated lambda-returns, in [0, 1]: 0 is one-step TD as in the
@@ -38,8 +38,8 @@ class TrainConfig:
         prices: prices of a unit of cost (100 candidates or 1000 tokens), in units of a right
             answer. Each question draws one of them uniformly, and the policy sees it. For "outcome"
             only; the paper's reward has its own cost.
-        prm_rates: cost of a PRM token relative to a policy token; drawn and seen like the prices.
-            For `cats.charge="tokens"` only.
+        prm_token_costs: cost of a PRM token relative to a policy token; drawn and seen like the
+            prices. For `cats.cost_unit="tokens"` only.
         default_price: default price of searches with the trained controller.
         entropy_weight: weight of the entropy bonus in the first iteration; falls linearly to 0.
         num_candidates: values of N, drawn uniformly for every question.
@@ -64,7 +64,7 @@ class TrainConfig:
     num_steps: int | None = None
     terminal_weight: float = 0.0
     prices: tuple[float, ...] = (0.0,)
-    prm_rates: tuple[float, ...] = (1.0,)
+    prm_token_costs: tuple[float, ...] = (1.0,)
     default_price: float = 0.0
     entropy_weight: float = 0.0
     num_candidates: tuple[int, ...] = (4, 8, 16, 32, 64)
@@ -97,10 +97,14 @@ class TrainConfig:
             raise ValueError(f"default_price must be a number >= 0, got {self.default_price}")
         if not self.prices or not all(0.0 <= price < math.inf for price in self.prices):
             raise ValueError(f"prices must be numbers >= 0, got {self.prices}")
-        if not self.prm_rates or not all(0.0 <= rate < math.inf for rate in self.prm_rates):
-            raise ValueError(f"prm_rates must be numbers >= 0, got {self.prm_rates}")
-        if self.prm_rates != (1.0,) and self.cats.charge != "tokens":
-            raise ValueError("prm_rates needs cats.charge='tokens': candidates have no PRM tokens")
+        if not self.prm_token_costs or not all(
+            0.0 <= rate < math.inf for rate in self.prm_token_costs
+        ):
+            raise ValueError(f"prm_token_costs must be numbers >= 0, got {self.prm_token_costs}")
+        if self.prm_token_costs != (1.0,) and self.cats.cost_unit != "tokens":
+            raise ValueError(
+                "prm_token_costs needs cats.cost_unit='tokens': candidates have no PRM tokens"
+            )
         if self.reward == "paper" and any(self.prices):
             raise ValueError("prices needs reward='outcome'; 'paper' has cats.reward.cost")
         if self.terminal_weight > 0.0 and self.reward == "paper" and not self.cats.reward.discount:
@@ -177,7 +181,7 @@ CATS_TOKENS = dataclasses.replace(
 )
 """Our controller with prices per 1000 tokens, and a learning rate that falls to 0."""
 
-SELECTIVE = dataclasses.replace(CATS_TOKENS, cats=search.SELECTIVE, prm_rates=(1.0, 4.0))
+SELECTIVE = dataclasses.replace(CATS_TOKENS, cats=search.SELECTIVE, prm_token_costs=(1.0, 4.0))
 """A controller that decides when to call the PRM, at prices per 1000 tokens."""
 
 CLONE = dataclasses.replace(

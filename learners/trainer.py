@@ -48,7 +48,7 @@ class Draws(NamedTuple):
     keys: jax.Array  # key[Q]; of the question and its searches, see `learners.episodes.search_keys`
     num_candidates: jax.Array  # i32[Q]; N
     price: jax.Array  # f32[Q]; of a unit of cost
-    prm_rate: jax.Array  # f32[Q]; see `search.Context`
+    prm_token_cost: jax.Array  # f32[Q]; see `search.Context`
 
 
 class Trainer(NamedTuple):
@@ -162,7 +162,9 @@ def _draw(config: TrainConfig, batch: Batch, key: jax.Array) -> Draws:
         keys=jax.random.split(question_key, number),
         num_candidates=jax.random.choice(size_key, jnp.asarray(batch.sizes, jnp.int32), (number,)),
         price=jax.random.choice(price_key, jnp.asarray(config.prices, jnp.float32), (number,)),
-        prm_rate=jax.random.choice(rate_key, jnp.asarray(config.prm_rates, jnp.float32), (number,)),
+        prm_token_cost=jax.random.choice(
+            rate_key, jnp.asarray(config.prm_token_costs, jnp.float32), (number,)
+        ),
     )
 
 

@@ -52,7 +52,7 @@ print("PRMs:", ", ".join(names["prms"]), "| levels:", names["levels"])
 # %%
 EXACT, LEVEL = names["prms"].index("exact"), 2  # level 3: the tables count from 0
 task = simulation.question(world, jax.random.key(3), level=LEVEL, prm=EXACT)
-strategy = search.beam(factor=4)
+strategy = search.beam(expansion=4)
 expand = simulation.simulator(CAPACITY)
 plan = jax.jit(functools.partial(search.plan, strategy=strategy))
 commit = jax.jit(functools.partial(search.commit, strategy=strategy))
@@ -155,7 +155,7 @@ shown = ("exact", "monte-carlo", "labels-only")
 strategies = {
     "majority": search.majority(),
     "best of N": search.best_of_n(),
-    "beam": search.beam(factor=4),
+    "beam": search.beam(expansion=4),
 }
 results = {}
 for name, chosen in strategies.items():

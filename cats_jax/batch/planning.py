@@ -54,7 +54,7 @@ def plan_run(
     searching: RayOptions = IN_THIS_PROCESS,
     bank: pathlib.Path | None = None,
     claim: AccuracyClaim | None = None,
-    new_only: bool = False,
+    resume: bool = True,
 ) -> Plan:
     """Download the models that are missing, and check a run; no weights are loaded.
 
@@ -65,14 +65,14 @@ def plan_run(
         searching: where questions are searched.
         bank: a step bank to replay in place of calling the models.
         claim: ends the run as soon as it is settled.
-        new_only: whether a folder with rows is refused.
+        resume: whether a folder with rows is continued; otherwise it is refused.
 
     Raises:
         BadInputError: something in the recipe or in the options can't work.
     """
     searching.check()
     folder = pathlib.Path("runs") / recipe.name if folder is None else folder
-    if new_only and (folder / RESULTS).exists():
+    if not resume and (folder / RESULTS).exists():
         raise BadInputError(f"{str(folder)!r} has results already: choose another --output")
     if bank is None:
         fetch_models((recipe.policy, *recipe.prms))

@@ -38,7 +38,7 @@ def solve(
     loading: tyro.conf.OmitArgPrefixes[ModelOptions],
     checkpoint: str | None = None,
     calibration: str | None = None,
-    width: int | None = None,
+    beam_width: int | None = None,
     path_score: str | None = None,
     max_depth: int | None = None,
     max_step_tokens: int | None = None,
@@ -86,7 +86,7 @@ def solve(
         calibration: calibration of the PRM, a file of `cats-jax calibrate` or "none"; default: that
             of the controller's training with these models, or the one shipped for the embedded
             world's.
-        width: K, the number of paths kept; default: the strategy's.
+        beam_width: K, the number of paths kept; default: the strategy's.
         path_score: aggregation of step scores: min, last, mean or product.
         max_depth: most reasoning steps of a path; default: 10.
         max_step_tokens: a longer step is cut and dropped; default: 256.
@@ -142,7 +142,7 @@ def solve(
         "prm_head": prm_head,
         "checkpoint": checkpoint,
         "calibration": calibration,
-        "width": width,
+        "beam_width": beam_width,
         "path_score": path_score,
         "max_depth": max_depth,
         "max_step_tokens": max_step_tokens,
@@ -190,7 +190,7 @@ def solve(
         num_candidates=cell.num_candidates,
         calibration=cell.calibration,
         price=cell.price,
-        prm_rate=cell.prm_rate,
+        prm_token_cost=cell.prm_token_cost,
         seed=one.seeds[0],
         judge=judge,
         max_depth=one.max_depth,
@@ -226,7 +226,7 @@ def solve(
     return int(result.status == "failed")
 
 
-_OF_STRATEGIES = ("checkpoint", "width", "path_score")
+_OF_STRATEGIES = ("checkpoint", "beam_width", "path_score")
 _OF_MODELS = ("policy", "policy_format", "policy_adapter", "prm_format", "prm_adapter", "prm_head")
 _OF_MODELS += ("chat", "calibration", "max_step_tokens")
 _OF_CERTIFICATES = ("strategy", "num_candidates", "calibration", *_OF_STRATEGIES)

@@ -31,9 +31,14 @@ from ..specs.calibrations import with_defaults
 from ..storage import durable
 from ..storage.reading import read_json, reading
 from ..storage.rules import INTEGER, MAPPING, NUMBER, TEXT, TRUTH
-from .checkpoint_migration import excluding_new_features, from_format_2, with_new_features
+from .checkpoint_migration import (
+    excluding_new_features,
+    from_format_2,
+    from_format_3,
+    with_new_features,
+)
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 """Increased whenever an older reader would misunderstand a newer checkpoint."""
 
 JSON_NAME = "checkpoint.json"
@@ -112,7 +117,7 @@ def save(
 def load(path: str | pathlib.Path) -> Checkpoint:
     """Read a checkpoint that fits this version's features and its own action table.
 
-    A configuration of format 2 is rewritten as it is read; the files stay as they are.
+    A configuration of format 2 or 3 is rewritten as it is read; the files stay as they are.
 
     Raises:
         BadInputError: there is no checkpoint, it is damaged, of another format version, trained
@@ -121,10 +126,14 @@ def load(path: str | pathlib.Path) -> Checkpoint:
     path = pathlib.Path(path).absolute()
     document = _read_json(path)
     version = _read_version(path, document)
+    with reading(str(path / JSON_NAME), _WAY_OUT):
+        if version == 2:
+            document = {**document, "train_config": from_format_2(document["train_config"])}
+        if version < FORMAT_VERSION:
+            document = from_format_3(document)
     _check_features(path, document)
     with reading(str(path / JSON_NAME), _WAY_OUT):
         values = document["train_config"]
-        values = values if version > 2 else from_format_2(values)
         values = excluding_new_features(values, len(document["feature_names"]))
         train_config = _train_config(values)
         info = dict(document["info"])
@@ -292,9 +301,9 @@ def _read_json(path: pathlib.Path) -> dict[str, Any]:
 
 def _read_version(path: pathlib.Path, document: dict[str, Any]) -> int:
     version = document.get("format_version")
-    if version not in (2, FORMAT_VERSION):
+    if version not in (2, 3, FORMAT_VERSION):
         raise BadInputError(
-            f"{path} has checkpoint format {quoted(version)}, this version of cats-jax reads 2 and "
+            f"{path} has checkpoint format {quoted(version)}, this version of cats-jax reads 2 to "
             f"{FORMAT_VERSION}: use the version that wrote it, or train again"
         )
     return version
@@ -385,7 +394,7 @@ def _check_like(value: Any, example: Any, name: str) -> None:
 
 
 def _train_config(values: dict[str, Any]) -> learners.TrainConfig:
-    values = {"prm_rates": (1.0,), **values}  # older ones have none
+    values = {"prm_token_costs": (1.0,), **values}  # older ones have none
     _check_like(values, config_document(learners.TrainConfig()), "train_config")
     for name in ("actor_hidden", "critic_hidden"):
         if len(values[name]) > _MAX_LAYERS or not all(0 < n <= _MAX_WIDTH for n in values[name]):
@@ -400,7 +409,7 @@ def _train_config(values: dict[str, Any]) -> learners.TrainConfig:
     learner = dict(values["learner"])
     settings = dict(learner["algorithm"])
     learner["algorithm"] = learners.ALGORITHMS[settings.pop("name")](**settings)
-    lists = ("num_candidates", "prices", "prm_rates", "actor_hidden", "critic_hidden")
+    lists = ("num_candidates", "prices", "prm_token_costs", "actor_hidden", "critic_hidden")
     return learners.TrainConfig(
         **{
             **values,

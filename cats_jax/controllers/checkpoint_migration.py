@@ -8,6 +8,8 @@ import numpy as np
 
 import search
 
+from ..storage.manifest import with_current_names
+
 _RENAMED = {"trace": "gae_lambda", "sample_costs": "prices", "rollouts": "searches_per_question"}
 
 
@@ -40,6 +42,17 @@ def from_format_2(train_config: dict[str, Any]) -> dict[str, Any]:
     cats = dict(train_config["cats"])
     renamed |= {"cats": cats, "default_price": cats.pop("price", 0.0)}
     return {**renamed, "learner": {"algorithm": algorithm, **learner}}
+
+
+def from_format_3(document: dict[str, Any]) -> dict[str, Any]:
+    """A checkpoint's JSON of format 3, with the names of settings and features of format 4.
+
+    Args:
+        document: the JSON value; it is not modified. Its "train_config" may be a rewritten one of
+            format 2.
+    """
+    read = {name: document[name] for name in ("feature_names", "train_config") if name in document}
+    return {**document, **with_current_names(read)}
 
 
 def excluding_new_features(train_config: dict[str, Any], num_features: int) -> dict[str, Any]:

@@ -58,7 +58,7 @@ def replay(
     prm: int,
     num_candidates: int,
     price: float = 0.0,
-    prm_rate: float = 1.0,
+    prm_token_cost: float = 1.0,
     seed: int = 0,
 ) -> Replayed:
     """Search every question of a bank and return correctness and costs.
@@ -72,7 +72,7 @@ def replay(
         num_candidates: N.
         price: price of 100 candidates or 1000 tokens in units of a right answer, an input of the
             controller.
-        prm_rate: cost of a PRM token relative to a policy token, an input of the controller.
+        prm_token_cost: cost of a PRM token relative to a policy token, an input of the controller.
         seed: seed of the random draws.
 
     Raises:
@@ -97,7 +97,7 @@ def replay(
         jnp.int32(prm),
         jnp.int32(num_candidates),
         jnp.float32(price),
-        jnp.float32(prm_rate),
+        jnp.float32(prm_token_cost),
         jax.random.key(seed),
         strategy=strategy,
         capacity=search.state.capacity_for(num_candidates),
@@ -159,7 +159,7 @@ class ReplayRunner:
             prm=prm,
             num_candidates=cell.num_candidates,
             price=cell.price,
-            prm_rate=cell.prm_rate,
+            prm_token_cost=cell.prm_token_cost,
             seed=cell.seed,
         )
         for question in questions:
@@ -259,7 +259,7 @@ def _search_blocks(
     prm: jax.Array,
     num_candidates: jax.Array,
     price: jax.Array,
-    prm_rate: jax.Array,
+    prm_token_cost: jax.Array,
     key: jax.Array,
     *,
     strategy: search.Strategy,
@@ -277,7 +277,7 @@ def _search_blocks(
             strategy=strategy,
             num_candidates=num_candidates,
             max_depth=task.max_depth,
-            context=task.context._replace(price=price, prm_rate=prm_rate),
+            context=task.context._replace(price=price, prm_token_cost=prm_token_cost),
             capacity=capacity,
             frontier_capacity=strategy.width(capacity),
             depth_capacity=max_depth,

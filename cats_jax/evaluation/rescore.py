@@ -284,7 +284,7 @@ def _choose(result: SearchResult, method: SearchMethod | None, judge: AnswerJudg
     if method is not None:
         strategy, params, price, rate, _ = method
         # The tree does not hold the rest of the context.
-        context = search.Context(price, prm_rate=rate)
+        context = search.Context(price, prm_token_cost=rate)
         chosen = int(strategy.answer(params, finished, context, strategy.aggregation))
         values = np.asarray(strategy.aggregation.value(finished.step_scores, finished.depth))
         for row, path in enumerate(paths):

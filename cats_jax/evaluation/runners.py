@@ -138,7 +138,7 @@ class LocalRunner:
             num_candidates=cell.num_candidates,
             calibration=cell.calibration,
             price=cell.price,
-            prm_rate=cell.prm_rate,
+            prm_token_cost=cell.prm_token_cost,
             seed=cell.seed,
             judge=self._judge,
             max_depth=recipe.max_depth,

@@ -38,7 +38,7 @@ def as_method(strategy: Any, params: Any = ()) -> SearchMethod:
         return strategy
     if isinstance(strategy, search.Strategy):
         return SearchMethod(strategy, params)
-    way = "pass a search.Strategy, such as search.beam(factor=4)"
+    way = "pass a search.Strategy, such as search.beam(expansion=4)"
     if isinstance(strategy, str):
         call = "load_controller()" if strategy == "cats" else "search_method(...)"
         way = (
@@ -57,7 +57,7 @@ def check_width(strategy: search.Strategy, label: str, num_candidates: int) -> N
     if width > num_candidates:
         raise BadInputError(
             f"strategy {label!r}: K={width} paths kept, but N={num_candidates} "
-            "candidates a step: K must be at most N; lower the width or raise N"
+            "candidates a step: K must be at most N; lower the beam width or raise N"
         )
 
 

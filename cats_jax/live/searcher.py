@@ -65,7 +65,7 @@ class Searcher:
         num_candidates: int,
         calibration: Sequence[float] | str | pathlib.Path | None = None,
         price: float | None = None,
-        prm_rate: float | None = None,
+        prm_token_cost: float | None = None,
         seed: int = 0,
         params: Any = (),
         judge: AnswerJudge | None = None,
@@ -83,8 +83,9 @@ class Searcher:
             scorer: PRM that scores the steps; needed by strategies with `uses_scores`. An outcome
                 model (`finished_only`) scores finished answers only, and works with strategies
                 without `needs_step_scores`.
-            strategy: search strategy, for example `search.beam(factor=8)`, or a search method, for
-                example `cats_jax.load_controller("cats")`, which has params, price and PRM rate.
+            strategy: search strategy, for example `search.beam(expansion=8)`, or a search method,
+                for example `cats_jax.load_controller("cats")`, which has params, price and PRM
+                rate.
             num_candidates: N in 1..256, cap on the candidates of one reasoning step.
             calibration: calibration of the scorer's scores beside the policy, which strategies with
                 `needs_calibration` read. Either the values of a `search.Calibration` in order; or a
@@ -93,10 +94,10 @@ class Searcher:
                 its training with this policy and PRM, or the one shipped for models of the embedded
                 world.
             price: price of 100 candidates in units of a right answer, >= 0; for a controller with
-                `charge="tokens"`, price of 1000 tokens. A controller that was trained at several
+                `cost_unit="tokens"`, price of 1000 tokens. A controller that was trained at several
                 prices samples less at a higher one. None: that of the search method, otherwise 0.
-            prm_rate: cost of a PRM token relative to a policy token, >= 0. A controller that was
-                trained at several rates calls the PRM less at a higher one. None: that of the
+            prm_token_cost: cost of a PRM token relative to a policy token, >= 0. A controller that
+                was trained at several rates calls the PRM less at a higher one. None: that of the
                 search method, otherwise 1.
             seed: run seed.
             params: parameters of the strategy's controller (CATS); `()` without one, and for a
@@ -133,8 +134,8 @@ class Searcher:
             if not isinstance(value, Integral) or value < 1:
                 raise BadInputError(f"{name}={value!r}: must be an integer of at least 1")
         price = method.price if price is None else price
-        prm_rate = method.prm_rate if prm_rate is None else prm_rate
-        for name, value in (("price", price), ("prm_rate", prm_rate)):
+        prm_token_cost = method.prm_token_cost if prm_token_cost is None else prm_token_cost
+        for name, value in (("price", price), ("prm_token_cost", prm_token_cost)):
             if not isinstance(value, Real) or not 0.0 <= value < math.inf:
                 raise BadInputError(f"{name}={value!r}: must be a number >= 0")
         check_width(strategy, strategy.name, num_candidates)
@@ -177,7 +178,7 @@ class Searcher:
             recorder=recorder,
         )
         sparsity = (0.0, 0.0) if read is None else (read.sparsity_total, read.sparsity_last_layer)
-        context = search.Context(price, *sparsity, search.Calibration(*calibration), prm_rate)
+        context = search.Context(price, *sparsity, search.Calibration(*calibration), prm_token_cost)
         self._context = jax.tree.map(np.float32, context)
         self._budget = num_candidates * max_depth if budget is None else budget
         self._seed = seed

@@ -4,10 +4,10 @@ Let R* of a finished path be 1 if its answer is right and 0 if it is wrong. For 
 question, let epsilon bound |score - R*|. If the selected path leads every path with another answer
 by more than 2 epsilon, its R* is larger than theirs, so its answer is right.
 
-Epsilon is estimated on a held-out run. It is the `level`-quantile, over questions, of a question's
-largest deviation. A certified answer can be wrong only on a question with a larger deviation than
-epsilon. The share of such questions is about 1 - level. If all paths of a question give the same
-answer, there is no lead, and the answer is not certified.
+Epsilon is estimated on a held-out run. It is a quantile, over questions, of a question's largest
+deviation. A certified answer can be wrong only on a question with a larger deviation than epsilon.
+The share of such questions is about 1 - quantile. If all paths of a question give the same answer,
+there is no lead, and the answer is not certified.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from .run_tables import IDENTITY, identity, interval
 from .sheets import Column, Sheet, share, span
 from .statistics import Interval
 
-LEVEL = 0.5
-"""Default level of the quantile. A truth is 0 or 1, so a deviation may be near 1. If most questions
-have a path with such a deviation, a higher level certifies nothing."""
+QUANTILE = 0.5
+"""Default quantile. A truth is 0 or 1, so a deviation may be near 1. If most questions have a path
+with such a deviation, a higher quantile certifies nothing."""
 
 
 @dataclass(frozen=True)
@@ -93,14 +93,14 @@ def describe_certificate(result: SearchResult, epsilon: float, judge: AnswerJudg
 
 
 def certify(
-    run: Run, held_out: Run, *, level: float = LEVEL, judge: AnswerJudge | None = None
+    run: Run, held_out: Run, *, quantile: float = QUANTILE, judge: AnswerJudge | None = None
 ) -> list[CertifiedGroup]:
     """Certificates of each group that both runs have, with scores and trees.
 
     Args:
         run: run whose answers are certified.
         held_out: run of the same strategies, N and PRMs on other questions.
-        level: share of held-out questions on which epsilon holds, in (0, 1].
+        quantile: share of held-out questions on which epsilon holds, in (0, 1].
         judge: decides whether two answers are equal; default: the judge of the run's questions.
 
     Raises:
@@ -123,7 +123,9 @@ def certify(
         own = finished_paths(run, group.rows, judge)
         if not known.scores.size or not own.scores.size:
             continue
-        epsilon = estimate_epsilon(known.scores, known.truths, level=level, units=known.questions)
+        epsilon = estimate_epsilon(
+            known.scores, known.truths, level=quantile, units=known.questions
+        )
         exceeded = exceedance(epsilon.value, own.scores, own.truths, units=own.questions)
         found.append(_certified(run, group, epsilon, exceeded, judge))
     if not found:
@@ -134,21 +136,21 @@ def certify(
     return found
 
 
-def held_out_run(folder: pathlib.Path, level: float) -> Run:
-    """The run that a certificate's epsilon comes from, at a level in (0, 1].
+def held_out_run(folder: pathlib.Path, quantile: float) -> Run:
+    """The run that a certificate's epsilon comes from, at a quantile in (0, 1].
 
     Raises:
-        BadInputError: no run folder, or another level.
+        BadInputError: no run folder, or another quantile.
     """
-    if not 0.0 < level <= 1.0:
-        raise BadInputError(f"--level {level:g}: must be in (0, 1], such as 0.5")
+    if not 0.0 < quantile <= 1.0:
+        raise BadInputError(f"--quantile {quantile:g}: must be in (0, 1], such as 0.5")
     return read_run(folder)
 
 
-def certified_answers(run: Run, held_out: Run, level: float) -> Sheet:
-    """Which share of a run's answers is certified at a level, and how often those are right."""
-    title = f"certified answers: they lead by more than 2 epsilon, level {level:g}"
-    return certificate_sheet(certify(run, held_out, level=level), title)
+def certified_answers(run: Run, held_out: Run, quantile: float) -> Sheet:
+    """Which share of a run's answers is certified at a quantile, and how often those are right."""
+    title = f"certified answers: they lead by more than 2 epsilon, quantile {quantile:g}"
+    return certificate_sheet(certify(run, held_out, quantile=quantile), title)
 
 
 def certificate_sheet(found: Sequence[CertifiedGroup], title: str) -> Sheet:

@@ -264,7 +264,7 @@ class Loaded:
             num_candidates=settings.num_candidates,
             calibration=cell.calibration,
             price=settings.price,
-            prm_rate=cell.prm_rate,
+            prm_token_cost=cell.prm_token_cost,
             seed=settings.seed,
             judge=self.judge,
             max_depth=recipe.max_depth,

@@ -111,7 +111,9 @@ class OnlineSearches:
             judge=self._models.judge,
             max_depth=self._config.max_depth,
             in_flight=self._in_flight,
-            recorder=episode_recorder(self._config.cats.reward.discount, self._config.cats.charge),
+            recorder=episode_recorder(
+                self._config.cats.reward.discount, self._config.cats.cost_unit
+            ),
         )
         results = searcher.run(
             [each.question for each in asked], terms=[each.inputs for each in asked]
@@ -144,7 +146,7 @@ class OnlineSearches:
             prms = np.asarray(which(question_keys))
             data = np.asarray(jax.random.key_data(keys))
             sizes, prices = np.asarray(drawn.num_candidates), np.asarray(drawn.price)
-            rates = np.asarray(drawn.prm_rate)
+            rates = np.asarray(drawn.prm_token_cost)
             for row in range(len(prms)):
                 number, rollout = divmod(row, rollouts)
                 index = question_at(place + number, len(self._questions.questions), self._seed)

@@ -141,7 +141,7 @@ def play_controllers(
         actors: parameters of the controllers' actors, with a leading axis.
         key: PRNG key of the questions, which do not depend on the configuration; consumed.
         sizes: values of N.
-        prices: prices of a unit of cost, see `search.CatsConfig.charge`; the PRM's rate is the
+        prices: prices of a unit of cost, see `search.CatsConfig.cost_unit`; the PRM's rate is the
             first of the configuration's.
         num_questions: number of questions per N and price.
     """
@@ -204,7 +204,7 @@ def _play(
         )
         keys = jax.random.split(key, num_questions)
         every_size, every_price = jnp.full(num_questions, size), jnp.full(num_questions, price)
-        every_rate = jnp.full(num_questions, config.prm_rates[0])
+        every_rate = jnp.full(num_questions, config.prm_token_costs[0])
         outcome = play(params, tables, keys, every_size, every_price, every_rate)[1]
         return (
             jnp.mean(outcome.correct.astype(jnp.float32)),

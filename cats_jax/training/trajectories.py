@@ -46,7 +46,7 @@ def load_rows(
         )
     algorithm = config.learner.algorithm
     imitates = isinstance(algorithm, learners.AWR) and math.isinf(algorithm.temperature)
-    if config.cats.charge == "tokens" and not imitates:
+    if config.cats.cost_unit == "tokens" and not imitates:
         raise BadInputError(
             "--trajectories with a price per 1000 tokens: the tokens of a decision are not "
             "recorded, so that a decision can be imitated and not judged; choose --config clone"
@@ -62,7 +62,7 @@ def load_rows(
         )
     if config.reward == "outcome" and config.gae_lambda == 1.0 and config.num_steps is None:
         rows = outcome_rows(
-            decisions, config.terminal_weight, charged=config.cats.charge == "candidates"
+            decisions, config.terminal_weight, charged=config.cats.cost_unit == "candidates"
         )
     elif config.reward == "paper" and config.gae_lambda == 0.0:
         rows = one_step_rows(decisions, config)

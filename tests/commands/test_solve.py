@@ -32,7 +32,7 @@ def write(path, **changes):
     content = {
         "policy": {"path": "strong", "max_step_tokens": 40, "batch_tokens": 8192},
         "prms": [{"path": "sparse", "batch_tokens": 4096}, {"path": "exact", "label": "other"}],
-        "strategies": [{"name": "beam", "label": "two", "width": 2}, "greedy"],
+        "strategies": [{"name": "beam", "label": "two", "beam_width": 2}, "greedy"],
         "num_candidates": [4, 8],
         "seeds": [3],
         "max_depth": 4,
@@ -89,7 +89,7 @@ def test_a_model_s_settings_reach_policy_and_prm(checked):
 def test_a_recipe_s_first_cell_is_searched(tmp_path, capsys):
     found = searched(capsys, "--recipe", write(tmp_path / "r.json"))
     options = ["--policy", "strong", "--prm", "sparse", "--max-step-tokens", "40", "-n", "4"]
-    options += ["--width", "2", "--max-depth", "4", "--seed", "3", "--calibration", "none"]
+    options += ["--beam-width", "2", "--max-depth", "4", "--seed", "3", "--calibration", "none"]
     assert searched(capsys, *options) == found
     assert "answer" in found
 

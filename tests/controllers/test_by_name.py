@@ -61,7 +61,7 @@ def test_a_controller_brings_calibration_parameters_and_price(cats):
     assert searcher._params is cats.params
     assert float(_context(searcher).price) == pytest.approx(cats.price)
     assert cats.price > 0.0
-    dear = cats_jax.load_controller("cats", price=0.06, width=2)
+    dear = cats_jax.load_controller("cats", price=0.06, beam_width=2)
     assert float(_context(_searcher(dear)).price) == pytest.approx(0.06)
     assert dear.strategy.width(16) == 2
     # As in `solve`, the shipped one beside another policy of the world.
@@ -189,7 +189,7 @@ def test_every_name_of_a_recipe_is_found_everywhere():
     with pytest.raises(BadInputError, match=r"cats_jax.load_controller\(\), not the name 'cats'"):
         _searcher("cats")
     with pytest.raises(BadInputError, match="K=32 paths kept, but N=16"):
-        _searcher(cats_jax.search_method("beam", width=32))
+        _searcher(cats_jax.search_method("beam", beam_width=32))
     with pytest.raises(BadInputError, match="unknown option 'factr'"):
         cats_jax.search_method("beam", factr=2)
 

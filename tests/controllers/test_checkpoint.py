@@ -173,14 +173,14 @@ def test_a_checkpoint_with_fewer_features_decides_by_those(saved, state):
     _make_old(saved, state)
 
     def change(document):  # an earlier version knew none of these
-        for name in ("score_base", "charge"):
+        for name in ("score_base", "cost_unit"):
             del document["train_config"]["cats"][name]
-        del document["train_config"]["prm_rates"]
+        del document["train_config"]["prm_token_costs"]
 
     _edit(saved, change)
     loaded = checkpoint.load(saved)
-    assert loaded.train_config.cats.charge == "candidates"
-    assert loaded.train_config.prm_rates == (1.0,)
+    assert loaded.train_config.cats.cost_unit == "candidates"
+    assert loaded.train_config.prm_token_costs == (1.0,)
     assert loaded.config == _without_later_features()
     _assert_same_weights(loaded.actor, state.actor)
     _assert_same_weights(loaded.critic, state.critic)
@@ -218,7 +218,7 @@ def test_the_shipped_controller_that_pays_for_tokens_reads_likelihoods():
 
 def test_the_rates_of_the_prm_come_back(tmp_path, state):
     cats = dataclasses.replace(search.SELECTIVE, actions=ACTIONS)
-    config = dataclasses.replace(CONFIG, cats=cats, prm_rates=(1.0, 4.0))
+    config = dataclasses.replace(CONFIG, cats=cats, prm_token_costs=(1.0, 4.0))
     loaded = checkpoint.load(checkpoint.save(tmp_path / "controller", state, config))
     assert loaded.train_config == config
     assert loaded.config == cats
@@ -271,6 +271,35 @@ def test_the_price_of_format_2_becomes_the_default_price(saved, state, cats, exp
     old["train_config"]["cats"].update(cats)
     _make_old(saved, state, **old)
     assert checkpoint.load(saved).train_config.default_price == expected
+
+
+def test_format_3_is_read_by_its_former_names(tmp_path, state):
+    features = ("gap", "prm_token_cost")
+    changes = {"cost_unit": "tokens", "score_base": False, "calibrated": True}
+    changes |= {"base": search.Sampling(0.0), "prm_threshold": 0.9, "min_prm_weight": 0.25}
+    cats = dataclasses.replace(
+        CONFIG.cats, expansion=2, excluded_features=features, num_base=1, **changes
+    )
+    config = dataclasses.replace(CONFIG, cats=cats, prm_token_costs=(1.0, 4.0))
+    path = checkpoint.save(tmp_path / "controller", state, config)
+
+    def change(document):
+        document["format_version"] = 3
+        names = document["feature_names"]
+        names[names.index("prm_token_cost")] = "prm_rate"
+        former = document["train_config"]
+        former["prm_rates"] = former.pop("prm_token_costs")
+        former["cats"]["excluded_features"] = ["gap", "prm_rate"]
+        for old, new in {
+            "factor": "expansion",
+            "ask_below": "prm_threshold",
+            "least_weight": "min_prm_weight",
+            "charge": "cost_unit",
+        }.items():
+            former["cats"][old] = former["cats"].pop(new)
+
+    _edit(path, change)
+    assert checkpoint.load(path).train_config == config
 
 
 @pytest.mark.parametrize("algorithm", [learners.A2C(), learners.AWR(), learners.PPO()])

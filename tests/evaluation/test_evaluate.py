@@ -640,9 +640,9 @@ def _wait_for_writing(folder, rng):
 
 
 def test_options_and_labels_of_strategies():
-    beam = build_strategy(parse_strategy({"name": "beam", "factor": 8, "width": 3}))
+    beam = build_strategy(parse_strategy({"name": "beam", "expansion": 8, "beam_width": 3}))
     assert beam.strategy.width(64) == 3
-    again = build_strategy(parse_strategy({"name": "beam", "factor": 8, "width": 3}))
+    again = build_strategy(parse_strategy({"name": "beam", "expansion": 8, "beam_width": 3}))
     assert again == beam  # equal, so that nothing is compiled twice
     spec = parse_strategy(
         {"name": "cats_constant", "label": "few", "action": {"num_extra": 4}, "num_base": 3}

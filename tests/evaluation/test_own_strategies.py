@@ -146,7 +146,7 @@ def test_a_function_of_the_users_own_is_searched_like_a_strategy_of_ours(tmp_pat
 
 
 def test_a_width_and_a_prms_path_score_reach_a_function_of_the_users_own(module):
-    spec = parse_strategy({"name": f"{module}:independent", "width": 3})
+    spec = parse_strategy({"name": f"{module}:independent", "beam_width": 3})
     strategy = build_strategy(spec, "product").strategy
     assert strategy.width(64) == 3
     assert strategy.aggregation == search.AGGREGATIONS["product"]

@@ -127,13 +127,13 @@ def test_a_search_that_leaves_the_prm_out_is_refused():
 def test_price_and_rate_reach_the_strategy():
     def plan(params, key, state):
         context = state.context
-        number = jnp.round(context.price + 10.0 * context.prm_rate).astype(jnp.int32)
+        number = jnp.round(context.price + 10.0 * context.prm_token_cost).astype(jnp.int32)
         return search.request(state, jnp.where(state.step == 0, number, 0)), state.memory
 
     strategy = dataclasses.replace(search.majority(), plan=plan)
     for price, rate in ((2.0, 0.3), (3.0, 0.0)):
         found = replay(
-            toy_bank(), strategy, (), prm=0, num_candidates=9, price=price, prm_rate=rate
+            toy_bank(), strategy, (), prm=0, num_candidates=9, price=price, prm_token_cost=rate
         )
         assert set(found.candidates.tolist()) == {round(price + 10 * rate)}
 

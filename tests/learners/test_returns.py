@@ -19,7 +19,7 @@ ROUNDS, DEPTH, CAPACITY, GAMMA = 2, 4, 16, 0.8
 CATS = search.CatsConfig(
     rounds=ROUNDS,
     num_base=2,
-    factor=4,
+    expansion=4,
     reward=search.RewardWeights(discount=GAMMA),
     actions=search.ActionTable.product(
         num_extra=(0, 1, 3), num_retain=(1, 3), temperature=(1.0,), top_p=(1.0,)
@@ -275,14 +275,16 @@ def _with_prompt(tables, key):
     return task._replace(prompt_tokens=jnp.where(long, PROMPTS[1], PROMPTS[0]))
 
 
-@pytest.mark.parametrize(("score_base", "ask_below"), [(False, None), (True, None), (False, 0.9)])
-def test_the_cost_in_tokens_equals_a_loop_over_the_search(score_base, ask_below):
+@pytest.mark.parametrize(
+    ("score_base", "prm_threshold"), [(False, None), (True, None), (False, 0.9)]
+)
+def test_the_cost_in_tokens_equals_a_loop_over_the_search(score_base, prm_threshold):
     """The question is read at the first tick that asks the PRM, and never without one."""
     config = dataclasses.replace(
         search.SELECTIVE,
         rounds=ROUNDS,
         score_base=score_base,
-        ask_below=ask_below,
+        prm_threshold=prm_threshold,
         actions=ASKING,
     )
     strategy = search.cats(_named, config)
@@ -296,7 +298,7 @@ def test_the_cost_in_tokens_equals_a_loop_over_the_search(score_base, ask_below)
     episode, outcome = jax.device_get(
         jax.jit(play)((), world, keys, jnp.asarray(sizes, jnp.int32), prices, jnp.asarray(rates))
     )
-    column = search.FEATURE_NAMES.index("prm_rate")
+    column = search.FEATURE_NAMES.index("prm_token_cost")
     first_ticks = set()
     everything = search.Recorder(
         init=lambda state: (),
@@ -343,7 +345,7 @@ def test_the_cost_in_tokens_equals_a_loop_over_the_search(score_base, ask_below)
         np.testing.assert_allclose(outcome.cost[index], sum(costs), rtol=1e-5)
         seen = episode.decision.features[index][episode.decision.valid[index], column]
         np.testing.assert_allclose(seen, np.log2(1 + rates[index]) / 4, rtol=1e-5)
-    if ask_below is not None:
+    if prm_threshold is not None:
         # In phase 1, unless the child has no valid text.
         assert first_ticks == {1}
         scored = search.FEATURE_NAMES.index("scored_share")

@@ -330,8 +330,8 @@ def test_limits_are_statuses():
         ({"price": -0.1}, ["price=-0.1", ">= 0"]),
         ({"price": math.nan}, ["price=nan", ">= 0"]),
         ({"price": math.inf}, ["price=inf", ">= 0"]),
-        ({"prm_rate": -0.5}, ["prm_rate=-0.5", ">= 0"]),
-        ({"prm_rate": math.nan}, ["prm_rate=nan", ">= 0"]),
+        ({"prm_token_cost": -0.5}, ["prm_token_cost=-0.5", ">= 0"]),
+        ({"prm_token_cost": math.nan}, ["prm_token_cost=nan", ">= 0"]),
         ({"questions": [QUESTIONS[0], QUESTIONS[0]]}, ["q0", "twice"]),
         ({"questions": [Question("long", "x" * 101)]}, ["long"]),
     ],
@@ -491,7 +491,7 @@ def test_log_probabilities_are_asked_for_only_where_they_are_read():
         assert not search.cats(search.constant_policy, config).needs_log_probs
 
 
-@pytest.mark.parametrize("name", ["price", "prm_rate"])
+@pytest.mark.parametrize("name", ["price", "prm_token_cost"])
 @pytest.mark.parametrize("value", [0.3, 0.7])
 def test_price_and_rate_reach_the_strategy(name, value):
     def plan(params, key, state):

@@ -62,9 +62,9 @@ def test_a_search_is_that_with_a_prm_that_knows_the_same(knows):
         judge = models.prm(spec)
         assert isinstance(judge, JudgeScorer)
         probed = server.prompt_tokens + server.completion_tokens - server.samples
-        results = searched(judge, search.beam(factor=2))
+        results = searched(judge, search.beam(expansion=2))
         billed = server.prompt_tokens + server.completion_tokens - server.samples - probed
-        expected = searched(scripted.ScriptedPrm(noise=0.0), search.beam(factor=2))
+        expected = searched(scripted.ScriptedPrm(noise=0.0), search.beam(expansion=2))
         assert [each.answer for each in results] == [each.answer for each in expected]
         scores = [[each.score for each in result.candidates] for result in results]
         assert scores == [[each.score for each in result.candidates] for result in expected]

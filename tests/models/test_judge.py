@@ -115,7 +115,7 @@ def scores_of(result):
     return [(each.id, each.score, each.path_score) for each in result.candidates]
 
 
-@pytest.mark.parametrize("strategy", [search.best_of_n(), search.beam(factor=2)])
+@pytest.mark.parametrize("strategy", [search.best_of_n(), search.beam(expansion=2)])
 def test_a_search_with_a_judge_is_that_with_a_prm_that_knows_the_same(strategy):
     questions = scripted.question_set(5).questions
 
@@ -562,7 +562,7 @@ def test_a_sampled_judge_keeps_the_contract_of_a_prm(folder, formats):
 def test_evaluate_runs_searches_with_a_judge(folder, formats, tmp_path, kind):
     content = {
         "name": "judged",
-        "strategies": ["best_of_n", {"name": "beam", "factor": 2}],
+        "strategies": ["best_of_n", {"name": "beam", "expansion": 2}],
         "num_candidates": [4],
         "questions": {"world": "test", "count": 3},
         "max_depth": 4,

@@ -214,7 +214,7 @@ def test_a_model_that_ends_within_its_thought_gives_no_answer(folder, plain):
 def test_whole_answers_and_searches(folder, plain):
     format = thinking(budget=40)
     policy, engine = writing(folder, plain, telling(CALM), format)
-    for strategy in (search.best_of_n(), search.majority(), search.beam(factor=2)):
+    for strategy in (search.best_of_n(), search.majority(), search.beam(expansion=2)):
         searcher = Searcher(
             policy=policy, scorer=Halves(), strategy=strategy, num_candidates=2, max_depth=4
         )

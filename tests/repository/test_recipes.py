@@ -71,7 +71,7 @@ def test_the_papers_grid_is_the_papers():
 def test_the_grids_beam_has_width_4_and_its_controllers_their_policy():
     for path, recipe in _recipes("[lq]*.yaml").items():
         options = {spec.name: dict(spec.options) for spec in recipe.strategies}
-        assert options["beam"] == {"factor": 4}
+        assert options["beam"] == {"expansion": 4}
         policy = path.stem.rpartition("-")[0]
         assert options["cats"] == {"checkpoint": f"runs/train/{policy}/seed-0"}
         assert recipe.policy.path.lower() == f"models/{policy}-instruct"

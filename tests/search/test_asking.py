@@ -1,4 +1,4 @@
-"""`CatsConfig.ask_below`: which nodes ask the PRM, accept their child, or decide."""
+"""`CatsConfig.prm_threshold`: which nodes ask the PRM, accept their child, or decide."""
 
 import dataclasses
 
@@ -8,7 +8,9 @@ import pytest
 
 import search
 
-CONFIG = dataclasses.replace(search.CATS_TOKENS, score_base=False, ask_below=0.8, least_weight=0.4)
+CONFIG = dataclasses.replace(
+    search.CATS_TOKENS, score_base=False, prm_threshold=0.8, min_prm_weight=0.4
+)
 STOP = CONFIG.actions.rows.index((0, 1, 1.0, 1.0, 0))
 MORE = CONFIG.actions.rows.index((4, 1, 1.0, 1.0, 0))
 RULE = search.RuleParams(jnp.float32(0.5), jnp.int32(MORE), jnp.int32(STOP))
@@ -97,11 +99,11 @@ def test_a_step_has_one_round_more_to_ask_in():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"score_base": True}, "ask_below=0.8 needs score_base=False"),
-        ({"base": search.Sampling()}, "ask_below=0.8 needs greedy base children"),
-        ({"ask_below": 1.5}, r"ask_below must be in \[0, 1\], got 1.5"),
-        ({"ask_below": -0.1}, r"ask_below must be in \[0, 1\], got -0.1"),
-        ({"least_weight": 1.5}, r"least_weight must be in \[0, 1\], got 1.5"),
+        ({"score_base": True}, "prm_threshold=0.8 needs score_base=False"),
+        ({"base": search.Sampling()}, "prm_threshold=0.8 needs greedy base children"),
+        ({"prm_threshold": 1.5}, r"prm_threshold must be in \[0, 1\], got 1.5"),
+        ({"prm_threshold": -0.1}, r"prm_threshold must be in \[0, 1\], got -0.1"),
+        ({"min_prm_weight": 1.5}, r"min_prm_weight must be in \[0, 1\], got 1.5"),
     ],
 )
 def test_a_configuration_that_could_not_ask_is_refused(changes, message):

@@ -281,7 +281,7 @@ def test_strides_are_primes_above_the_number_of_draws():
 
 def test_a_whole_search_runs(key):
     tables = toy_bank()
-    strategy = search.beam(factor=2)
+    strategy = search.beam(expansion=2)
 
     @jax.jit
     def run(tables, key):

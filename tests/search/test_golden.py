@@ -27,9 +27,9 @@ FRONTIER = 4
 MAX_DEPTH = 4
 
 STRATEGIES = {
-    "beam": lambda: search.beam(factor=2),
+    "beam": lambda: search.beam(expansion=2),
     "particle_filtering": search.particle_filtering,
-    "cats": lambda: search.cats(search.random_policy, search.CatsConfig(rounds=2, factor=2)),
+    "cats": lambda: search.cats(search.random_policy, search.CatsConfig(rounds=2, expansion=2)),
 }
 
 # The questions of a batch differ in everything, so that none can read another's numbers.

@@ -180,7 +180,7 @@ def test_a_learned_answer_keeps_the_contract():
 # A policy of one's own, its features and its reward
 
 ACTIONS = search.ActionTable(((0, 1, 1.0, 1.0, 0), (1, 1, 1.0, 1.0, 0)))
-CONFIG = search.CatsConfig(rounds=1, num_base=1, factor=1, actions=ACTIONS)
+CONFIG = search.CatsConfig(rounds=1, num_base=1, expansion=1, actions=ACTIONS)
 
 
 def sample_at_first(params, key, observation):

@@ -489,17 +489,17 @@ def test_init_needs_a_depth_capacity_for_a_traced_depth():
 
 
 BAD_OPTIONS = [
-    (lambda: search.beam(factor=0), "factor must be >= 1, got 0"),
+    (lambda: search.beam(expansion=0), "expansion must be >= 1, got 0"),
     (lambda: search.best_of_n(vote="loudest"), "unknown answer rule 'loudest'"),
     (lambda: search.dvts(path_score="median"), "unknown aggregation 'median'"),
     (lambda: search.CatsConfig(rounds=0), "rounds must be >= 1, got 0"),
     (lambda: search.CatsConfig(num_base=0), "num_base must be >= 1, got 0"),
     (lambda: search.CatsConfig(score_base=False), "score_base=False needs calibrated=True"),
     (
-        lambda: search.CatsConfig(charge="steps"),
-        "charge must be 'candidates' or 'tokens', got 'steps'",
+        lambda: search.CatsConfig(cost_unit="steps"),
+        "cost_unit must be 'candidates' or 'tokens', got 'steps'",
     ),
-    (lambda: search.CatsConfig(factor=0), "factor must be >= 1, got 0"),
+    (lambda: search.CatsConfig(expansion=0), "expansion must be >= 1, got 0"),
     (lambda: search.CatsConfig(vote="loudest"), "unknown answer rule 'loudest'"),
     (lambda: search.CatsConfig(path_score="median"), "unknown aggregation 'median'"),
     (lambda: search.Sampling(temperature=-1.0), "temperature must be >= 0, got -1.0"),
@@ -516,8 +516,8 @@ def test_a_bad_option_is_named(build, message):
 
 
 def test_equal_options_give_the_same_strategy():
-    assert search.beam(factor=4) is search.beam(factor=4)
-    assert search.beam(factor=4) is not search.beam(factor=2)
+    assert search.beam(expansion=4) is search.beam(expansion=4)
+    assert search.beam(expansion=4) is not search.beam(expansion=2)
 
 
 def test_a_capacity_is_the_smallest_that_holds_the_rows():

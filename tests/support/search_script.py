@@ -349,8 +349,8 @@ def _cats(
         excluded=config.excluded_features,
         calibrated=config.calibrated,
         score_base=config.score_base,
-        ask_below=config.ask_below,
-        least_weight=config.least_weight,
+        prm_threshold=config.prm_threshold,
+        min_prm_weight=config.min_prm_weight,
     )
     return search.cats(policy, config), rules
 
@@ -365,13 +365,13 @@ EXACT: dict[str, tuple[search.Strategy, oracle.Rules]] = {
     ),
     "beam": (search.beam(), oracle.Rules("beam")),
     "beam_mean": (
-        search.beam(factor=2, path_score="mean"),
-        oracle.Rules("beam", "mean", factor=2),
+        search.beam(expansion=2, path_score="mean"),
+        oracle.Rules("beam", "mean", expansion=2),
     ),
     "dvts": (search.dvts(), oracle.Rules("dvts")),
     "step_level_beam": (
         search.step_level_beam(n_generate_sample=3),
-        oracle.Rules("step_level_beam", "last", factor=3, unique=True),
+        oracle.Rules("step_level_beam", "last", expansion=3, unique=True),
     ),
     "vg_search": (search.vg_search(), oracle.Rules("vg_search", "last", granularity=2)),
     "lookahead": (
@@ -388,7 +388,7 @@ EXACT: dict[str, tuple[search.Strategy, oracle.Rules]] = {
     ),
     "particle_gibbs": (
         search.particle_gibbs(num_iterations=3),
-        oracle.Rules("particle_gibbs", "last", factor=3),
+        oracle.Rules("particle_gibbs", "last", expansion=3),
     ),
     "proportional_resampling": (
         search.proportional_resampling(),
@@ -397,7 +397,7 @@ EXACT: dict[str, tuple[search.Strategy, oracle.Rules]] = {
     "rebase": (search.rebase(), oracle.Rules("rebase", "last", "weighted")),
     "mcts": (
         search.mcts(branching=3, max_nodes=96),
-        oracle.Rules("mcts", vote="weighted", factor=3, max_nodes=96),
+        oracle.Rules("mcts", vote="weighted", expansion=3, max_nodes=96),
     ),
     "litesearch": (
         search.litesearch(limit=30),
@@ -450,8 +450,8 @@ PRODUCT: dict[str, tuple[search.Strategy, oracle.Rules]] = {
         excluded_features=("scored_share", "step_best"),
         calibrated=True,
         score_base=False,
-        ask_below=0.6,
-        least_weight=0.7,
+        prm_threshold=0.6,
+        min_prm_weight=0.7,
     ),
     "beam_calibrated": (
         search.beam(path_score="product", calibrated=True),

@@ -128,7 +128,7 @@ def test_the_transitions_are_those_of_the_core(tmp_path, monkeypatch, changes, m
     monkeypatch.setattr(ticks, "_observe", with_output)
     monkeypatch.setattr(SlotStates, "commit", catch)
     # A configuration of its own: programs compiled by other tests report no outputs.
-    strategies = [{**PLAIN, "factor": 3, **changes}]
+    strategies = [{**PLAIN, "expansion": 3, **changes}]
     decisions = collect.load_decisions(
         collected(tmp_path, strategies=strategies, num_candidates=[16], models=models)
     )
@@ -310,7 +310,7 @@ def test_going_on_gives_the_same_rows(tmp_path, decisions):
     assert models.loaded == []
 
 
-@pytest.mark.parametrize("changes", [{}, {"ask_below": 0.9}])
+@pytest.mark.parametrize("changes", [{}, {"prm_threshold": 0.9}])
 def test_asking_in_doubt_is_no_action_of_a_controller(changes):
     spec = parse_strategy({"name": "cats", "checkpoint": "cats-tokens", **changes})
     assert collect._behaviour(spec) == (search.action_table("narrow"), None)

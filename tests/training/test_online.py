@@ -158,7 +158,7 @@ def _small(config, **changes):
 
 CATS = _small(learners.CATS, searches_per_question=2, prices=(0.2, 0.5))
 SELECTIVE = _small(
-    learners.SELECTIVE, searches_per_question=2, prices=(1.0, 20.0), prm_rates=(0.5, 4.0)
+    learners.SELECTIVE, searches_per_question=2, prices=(1.0, 20.0), prm_token_costs=(0.5, 4.0)
 )
 SELECTIVE = dataclasses.replace(
     SELECTIVE,
