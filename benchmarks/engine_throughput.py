@@ -47,7 +47,7 @@ from cats_jax import datasets, world
 from cats_jax.commands.terminal import make_console
 from cats_jax.controllers.strategies import build_strategy
 from cats_jax.datasets.question_set import QuestionSet
-from cats_jax.grading.boxed_integer import BoxedIntegerJudge
+from cats_jax.grading.boxed_integer import BoxedIntegerGrader
 from cats_jax.live.searcher import Searcher
 from cats_jax.models.prm.encoder import StepEncoder
 from cats_jax.models.prm.family import choose_format
@@ -298,13 +298,13 @@ def published(
         max_depth=MAX_DEPTH,
         max_step_tokens=MAX_STEP_TOKENS,
     )
-    judge = BoxedIntegerJudge()
+    grader = BoxedIntegerGrader()
 
     def measure() -> Measured:
         texts.computed = search.engine.generated = 0
         with meter() as used:
             answers = [search.answer(question.text) for question in bare.asked.questions]
-        found = [judge.extract([answer]) for answer in answers]
+        found = [grader.extract([answer]) for answer in answers]
         gold = [bare.asked.answers[question.id] for question in bare.asked.questions]
         right = sum(one == other for one, other in zip(found, gold, strict=True))
         return Measured(search.engine.generated, texts.computed, right, *used)

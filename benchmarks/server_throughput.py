@@ -41,7 +41,7 @@ from cats_jax import datasets, world
 from cats_jax.commands.terminal import make_console
 from cats_jax.controllers.strategies import build_strategy
 from cats_jax.datasets.question_set import QuestionSet
-from cats_jax.grading.boxed_integer import BoxedIntegerJudge
+from cats_jax.grading.boxed_integer import BoxedIntegerGrader
 from cats_jax.live.searcher import Searcher
 from cats_jax.models.serving.http_engine import HTTPSampler, Server
 from cats_jax.models.source import ModelFolders
@@ -188,7 +188,7 @@ def published(peer: ItsHub, name: str, asked: QuestionSet, in_flight: int) -> Ca
 
 
 def extract(text: str) -> str:
-    return BoxedIntegerJudge().extract([text]) or ""
+    return BoxedIntegerGrader().extract([text]) or ""
 
 
 @contextlib.contextmanager

@@ -20,7 +20,7 @@
 # ```
 #
 # Here they are put together by hand, then with `lax.scan` and `vmap` around a simulator that was
-# fitted to the embedded world, and then with parts of our own: another judge, another controller.
+# fitted to the embedded world, and then with parts of our own: another PRM, another controller.
 # No language model runs in this notebook.
 
 # %%
@@ -46,7 +46,7 @@ print("PRMs:", ", ".join(names["prms"]), "| levels:", names["levels"])
 # %% [markdown]
 # ## One search by hand
 #
-# A question of level 3, judged by the PRM `exact`, searched by a beam with $N=8$ candidates per
+# A question of level 3, scored by the PRM `exact`, searched by a beam with $N=8$ candidates per
 # step of which two paths are kept.
 
 # %%
@@ -187,7 +187,7 @@ assert beam[-1] > beam_labels_only[-1] + 0.1
 assert (results["majority", "exact"] == results["majority", "labels-only"]).all()
 
 # %% [markdown]
-# ## Another judge
+# ## Another PRM
 #
 # Any function with the signature of `expand` can be used in its place. Here a share `blur` of the
 # simulator's scores is replaced by uniform random numbers. The search itself does not change; its
@@ -223,7 +223,7 @@ panel.legend(fontsize=8)
 figure.tight_layout()
 
 assert curves[0.0][-1] > curves[0.3][-1] > curves[1.0][-1]
-# A judge that only guesses is worth one candidate, however many are drawn.
+# A PRM that only guesses is worth one candidate, however many are drawn.
 assert abs(curves[1.0][-1] - curves[1.0][0]) < 0.1
 
 # %% [markdown]
@@ -291,5 +291,5 @@ assert adaptive[1, 1] < 0.9 * constant[1, 1]
 #   between them is a function you can replace.
 # * One compilation serves every $N$, and one program every question: thousands of searches in
 #   seconds.
-# * Judges, controllers and strategies compose without touching the loop. `cats_jax.Searcher` puts
+# * PRMs, controllers and strategies compose without touching the loop. `cats_jax.Searcher` puts
 #   the same functions around Hugging Face models; `learners.make_train` trains the controller.

@@ -15,7 +15,7 @@ from .model_options import ModelOptions
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ..protocols import AnswerJudge
+    from ..protocols import AnswerGrader
     from ..specs.recipe import Recipe
 
 
@@ -175,7 +175,7 @@ def solve(
         say(status, f"warning: {line}")
     check_shares(chosen, prms)
     check_models(models, chosen, prms, largest_work(one))
-    judge = _judge(one)
+    grader = _grader(one)
     started = time.perf_counter()
     with status.status("loading the models"):
         loaded = models.policy(chosen)
@@ -192,7 +192,7 @@ def solve(
         price=cell.price,
         prm_token_cost=cell.prm_token_cost,
         seed=one.seeds[0],
-        judge=judge,
+        grader=grader,
         max_depth=one.max_depth,
         budget=one.budget,
         max_tokens=one.max_tokens,
@@ -222,7 +222,7 @@ def solve(
     if epsilon is not None:
         from ..reporting.certificates import describe_certificate
 
-        say(console, describe_certificate(result, epsilon, judge))
+        say(console, describe_certificate(result, epsilon, grader))
     return int(result.status == "failed")
 
 
@@ -427,12 +427,12 @@ def _options(given: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
     return tuple(sorted((name, given[name]) for name in _OF_STRATEGIES if name in given))
 
 
-def _judge(recipe: Recipe) -> AnswerJudge:
-    """The judge of the answers: boxed integers for the embedded world, else LaTeX if installed."""
+def _grader(recipe: Recipe) -> AnswerGrader:
+    """The grader of the answers: boxed integers for the embedded world, else LaTeX if installed."""
     import importlib.util
 
-    from ..grading.verdict import make_judge
+    from ..grading.graders import make_grader
     from ..models.source import is_world_policy
 
     has_math = importlib.util.find_spec("math_verify") is not None
-    return make_judge("math" if has_math and not is_world_policy(recipe.policy) else "integer")
+    return make_grader("math" if has_math and not is_world_policy(recipe.policy) else "integer")

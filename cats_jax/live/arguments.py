@@ -113,13 +113,13 @@ def check_calibration(values: Any) -> None:
         )
 
 
-def check_judge(judge: Any) -> None:
-    """Raise BadInputError unless `judge` has the methods of an `AnswerJudge`."""
-    missing = _missing(judge, ("extract", "equivalent"))
+def check_grader(grader: Any) -> None:
+    """Raise BadInputError unless `grader` has the methods of an `AnswerGrader`."""
+    missing = _missing(grader, ("extract", "equivalent"))
     if missing:
         raise BadInputError(
-            f"judge is {_kind(judge)} without {missing}: pass an AnswerJudge, such as "
-            "BoxedIntegerJudge(), or None"
+            f"grader is {_kind(grader)} without {missing}: pass an AnswerGrader, such as "
+            "BoxedIntegerGrader(), or None"
         )
 
 

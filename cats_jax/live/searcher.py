@@ -17,15 +17,15 @@ import search
 
 from ..compiled_programs import keep_compiled_programs
 from ..errors import BadInputError
-from ..grading.boxed_integer import BoxedIntegerJudge
-from ..protocols import AnswerJudge, Question, StepGenerator, StepScorer, facts_of
+from ..grading.boxed_integer import BoxedIntegerGrader
+from ..protocols import AnswerGrader, Question, StepGenerator, StepScorer, facts_of
 from ..specs.recipe import check_num_candidates
 from ..specs.rewriting import load_rewriting
 from .arguments import (
     as_method,
     check_calibration,
     check_certainty,
-    check_judge,
+    check_grader,
     check_outcome_model,
     check_policy,
     check_questions,
@@ -68,7 +68,7 @@ class Searcher:
         prm_token_cost: float | None = None,
         seed: int = 0,
         params: Any = (),
-        judge: AnswerJudge | None = None,
+        grader: AnswerGrader | None = None,
         max_depth: int = 10,
         budget: int | None = None,
         in_flight: int = 64,
@@ -102,7 +102,7 @@ class Searcher:
             seed: run seed.
             params: parameters of the strategy's controller (CATS); `()` without one, and for a
                 search method, which has its own.
-            judge: decides which answers are the same; default: `BoxedIntegerJudge`.
+            grader: decides which answers are the same; default: `BoxedIntegerGrader`.
             max_depth: number of reasoning steps; the last one runs to the end of the answer.
             budget: cap on all candidates of a question; default `num_candidates * max_depth`.
             in_flight: number of questions searched at once.
@@ -183,9 +183,9 @@ class Searcher:
         self._budget = num_candidates * max_depth if budget is None else budget
         self._seed = seed
         self._params = method.params
-        if judge is not None:
-            check_judge(judge)
-        self._judge = BoxedIntegerJudge() if judge is None else judge
+        if grader is not None:
+            check_grader(grader)
+        self._grader = BoxedIntegerGrader() if grader is None else grader
         self._in_flight = in_flight
         self.timings = Timings()
 
@@ -275,7 +275,7 @@ class Searcher:
             params=self._params,
             policy=self._policy,
             scorer=self._scorer,
-            judge=self._judge,
+            grader=self._grader,
             waiting=waiting,
             # A power of two, so that runs of similar size share one compilation.
             slots=1 << (at_once - 1).bit_length(),

@@ -53,10 +53,10 @@ from ..evaluation.cells import Cell
 from ..evaluation.evaluate import prepare
 from ..evaluation.runners import LocalRunner
 from ..evaluation.wall_times import WallTimes
-from ..grading.verdict import default_judge, grade_answer
+from ..grading.graders import default_grader, grade_answer
 from ..live.results import ROOT, SearchResult
 from ..models.source import ModelSource
-from ..protocols import AnswerJudge
+from ..protocols import AnswerGrader
 from ..specs.recipe import Recipe, StrategySpec
 from ..storage.reading import reading
 from ..storage.table_folder import (
@@ -99,7 +99,7 @@ def collect_decisions(
     models: ModelSource,
     folder: str | pathlib.Path,
     *,
-    judge: AnswerJudge | None = None,
+    grader: AnswerGrader | None = None,
     block_size: int = BLOCK_SIZE,
     report: Callable[[int, int], None] = lambda done, total: None,
 ) -> pathlib.Path:
@@ -110,7 +110,7 @@ def collect_decisions(
             `cats_random`, ...) and share one action table.
         models: source of the recipe's models.
         folder: folder of the trajectories, created if it does not exist.
-        judge: decides whether two answers are equal; default: that of `cats-jax evaluate`.
+        grader: decides whether two answers are equal; default: that of `cats-jax evaluate`.
         block_size: questions per table.
         report: called with the number of finished searches and the number of all searches.
 
@@ -138,14 +138,14 @@ def collect_decisions(
         "question_texts": [text_digest(question.text) for question in known.questions],
         "behaviours_learned": _learned_by(recipe.strategies),
     }
-    judge = default_judge(recipe.questions) if judge is None else judge
+    grader = default_grader(recipe.questions) if grader is None else grader
     blocks = [
         (cell, start, place * len(known.questions) + start)
         for place, cell in enumerate(evaluation.cells)
         for start in range(0, len(known.questions), block_size)
     ]
     with locked(folder, manifest, KIND):
-        runner = LocalRunner(recipe, models, judge, WallTimes())
+        runner = LocalRunner(recipe, models, grader, WallTimes())
         done = 0
         for number, (cell, start, first) in enumerate(blocks):
             questions = known.questions[start : start + block_size]
@@ -160,7 +160,7 @@ def collect_decisions(
                         number=first + offset,
                         cell=cell,
                         budget=recipe.budget or cell.num_candidates * recipe.max_depth,
-                        correct=_is_correct(judge, known, results[question.id]),
+                        correct=_is_correct(grader, known, results[question.id]),
                         behaviour=behaviours[cell.spec.label],
                     )
                 ]
@@ -191,10 +191,10 @@ def _keep_in(results: dict[str, SearchResult]) -> Callable[[SearchResult], None]
     return keep
 
 
-def _is_correct(judge: AnswerJudge, known: QuestionSet, result: SearchResult) -> bool:
+def _is_correct(grader: AnswerGrader, known: QuestionSet, result: SearchResult) -> bool:
     identity = result.question.id
     tolerance = known.tolerances.get(identity)
-    return grade_answer(judge, result.answer, known.answers[identity], tolerance).correct
+    return grade_answer(grader, result.answer, known.answers[identity], tolerance).correct
 
 
 def decision_rows(

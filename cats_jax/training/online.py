@@ -27,12 +27,12 @@ from ..datasets.digests import text_digest
 from ..errors import BadInputError, known_names
 from ..evaluation.cells import check_log_probs
 from ..evaluation.evaluate import check_grading
-from ..grading.verdict import default_judge
+from ..grading.graders import default_grader
 from ..models.backend import check_there
 from ..models.hub import fetch_models
 from ..models.settle import check_shares, settle
 from ..models.source import ModelSource
-from ..protocols import AnswerJudge
+from ..protocols import AnswerGrader
 from ..specs.calibrations import CalibrationValues, calibration_of
 from ..specs.recipe import PrmSpec, Recipe, load_recipe, without_memory
 from ..storage.manifest import make_manifest
@@ -56,7 +56,7 @@ def train_online(
     prms: tuple[str, ...] | None = None,
     seed: int = 0,
     start: checkpoint.Checkpoint | None = None,
-    judge: AnswerJudge | None = None,
+    grader: AnswerGrader | None = None,
     report: Callable[[str], None] = print,
 ) -> pathlib.Path:
     """Train one controller, or resume its training; write `output/seed-0` at the end.
@@ -70,7 +70,7 @@ def train_online(
         prms: labels of the PRMs to train with; default: all of the recipe's.
         seed: seed of the training.
         start: controller whose networks the training starts with; default: random ones.
-        judge: judge of the answers; default: that of `cats-jax evaluate`.
+        grader: grader of the answers; default: that of `cats-jax evaluate`.
         report: called with lines of progress.
 
     Returns:
@@ -108,12 +108,12 @@ def train_online(
         state, keys = learners.make_trainer(config).init(jax.random.key(seed))
         progress = Progress(output, checkpoint.started_from(state, start))
         if progress.iteration < config.num_iterations:
-            judge = default_judge(recipe.questions) if judge is None else judge
+            grader = default_grader(recipe.questions) if grader is None else grader
             check_there((recipe.policy, *recipe.prms))
             check_shares(recipe.policy, recipe.prms)
             for spec in (recipe.policy, *recipe.prms):
                 models.check(spec)
-            loaded = _load(recipe, models, judge, calibrations)
+            loaded = _load(recipe, models, grader, calibrations)
             for question in questions.questions:
                 loaded.policy.check_question(question)
             searches = OnlineSearches(
@@ -247,13 +247,13 @@ def _manifest(
 def _load(
     recipe: Recipe,
     models: ModelSource,
-    judge: AnswerJudge,
+    grader: AnswerGrader,
     calibrations: Mapping[str, CalibrationValues],
 ) -> Models:
     def prm(spec: PrmSpec) -> CalibratedPrm:
         return CalibratedPrm(models.prm(spec), calibrations[spec.label])
 
-    return Models(models.policy(recipe.policy), tuple(prm(spec) for spec in recipe.prms), judge)
+    return Models(models.policy(recipe.policy), tuple(prm(spec) for spec in recipe.prms), grader)
 
 
 def _questions_info(

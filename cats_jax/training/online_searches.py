@@ -23,12 +23,12 @@ from learners.trainer import Batch, Draws
 
 from ..datasets import QuestionSet
 from ..errors import RunStoppedError
-from ..grading.verdict import grade_answer
+from ..grading.graders import grade_answer
 from ..live.calls import score
 from ..live.results import SearchResult
 from ..live.searcher import Searcher
 from ..live.ticks import SearchInputs
-from ..protocols import AnswerJudge, Path, Question, Scoring, StepGenerator, StepScorer, TokenUsage
+from ..protocols import AnswerGrader, Path, Question, Scoring, StepGenerator, StepScorer, TokenUsage
 
 
 @dataclass(frozen=True)
@@ -41,11 +41,11 @@ class CalibratedPrm:
 
 @dataclass(frozen=True)
 class Models:
-    """The loaded models of an on-line training, and the judge of the answers."""
+    """The loaded models of an on-line training, and the grader of the answers."""
 
     policy: StepGenerator
     prms: tuple[CalibratedPrm, ...]
-    judge: AnswerJudge
+    grader: AnswerGrader
 
 
 class Searched(NamedTuple):
@@ -108,7 +108,7 @@ class OnlineSearches:
             num_candidates=max(self._config.num_candidates),
             calibration="none",  # the inputs of each question have that of its PRM
             seed=self._seed,
-            judge=self._models.judge,
+            grader=self._models.grader,
             max_depth=self._config.max_depth,
             in_flight=self._in_flight,
             recorder=episode_recorder(
@@ -202,7 +202,7 @@ class OnlineSearches:
     def _is_right(self, asked: _Asked, result: SearchResult) -> bool:
         known = self._questions
         gold, tolerance = known.answers[asked.original], known.tolerances.get(asked.original)
-        return grade_answer(self._models.judge, result.answer, gold, tolerance).correct
+        return grade_answer(self._models.grader, result.answer, gold, tolerance).correct
 
 
 def question_at(place: int, num_questions: int, seed: int) -> int:

@@ -49,7 +49,7 @@ def load_rows(
     if config.cats.cost_unit == "tokens" and not imitates:
         raise BadInputError(
             "--trajectories with a price per 1000 tokens: the tokens of a decision are not "
-            "recorded, so that a decision can be imitated and not judged; choose --config clone"
+            "recorded, so that a decision can be imitated and not valued; choose --config clone"
         )
     decisions = load_decisions(folder)
     if prms is not None:

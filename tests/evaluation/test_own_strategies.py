@@ -12,7 +12,7 @@ from cats_jax.errors import BadInputError
 from cats_jax.evaluation import evaluate
 from cats_jax.evaluation.cells import grid
 from cats_jax.evaluation.rescore import Change, rescore
-from cats_jax.grading.boxed_integer import BoxedIntegerJudge
+from cats_jax.grading.boxed_integer import BoxedIntegerGrader
 from cats_jax.specs.recipe import parse_recipe, parse_strategy
 
 _QUESTIONS = 4
@@ -204,7 +204,7 @@ def test_rescoring_goes_by_what_a_strategy_says(tmp_path, module):
     names = ("independent", "unshared", "one_score", "one_line")
     strategies = [{"name": f"{module}:{name}", "label": name} for name in names]
     run = _run(tmp_path / "run", _recipe(strategies, num_candidates=[8]))
-    rescored = rescore(run, tmp_path / "last", Change("last"), BoxedIntegerJudge())
+    rescored = rescore(run, tmp_path / "last", Change("last"), BoxedIntegerGrader())
     assert rescored.left_out == {
         "unshared": "its search depends on path scores",
         "one_score": "it has one path score",

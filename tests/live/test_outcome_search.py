@@ -11,7 +11,7 @@ from cats_jax import world
 from cats_jax.cli import run
 from cats_jax.errors import BadInputError
 from cats_jax.evaluation.rescore import Change, rescore
-from cats_jax.grading.boxed_integer import BoxedIntegerJudge
+from cats_jax.grading.boxed_integer import BoxedIntegerGrader
 from cats_jax.live.searcher import Searcher
 from cats_jax.models.huggingface import HuggingFaceGenerator
 from cats_jax.models.huggingface.scorer import HuggingFaceScorer
@@ -168,7 +168,7 @@ def test_a_recipe_with_an_outcome_model_shares_its_paths_and_scores(folder, tmp_
             found,
             tmp_path / "rescored",
             Change(None, None, PrmSpec(path="exact")),
-            BoxedIntegerJudge(),
+            BoxedIntegerGrader(),
             HuggingFaceScorer(world.prm_path("exact"), WORLD),
             grader="integer",
         )

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from cats_jax import cli
 from cats_jax.errors import BadInputError
-from cats_jax.grading.boxed_integer import BoxedIntegerJudge
+from cats_jax.grading.boxed_integer import BoxedIntegerGrader
 from cats_jax.live.ledger import Ledger
 from cats_jax.live.results import Candidate, SearchPath, SearchResult
 from cats_jax.protocols import Question
@@ -16,7 +16,7 @@ from cats_jax.reporting import certificates
 from cats_jax.runs.folder import Row, RunWriter, read_run
 from cats_jax.storage.manifest import make_manifest
 
-JUDGE = BoxedIntegerJudge()
+JUDGE = BoxedIntegerGrader()
 GOLD = "1"
 
 

@@ -17,7 +17,7 @@ import search
 from cats_jax import cli
 from cats_jax.controllers import checkpoint
 from cats_jax.errors import BadInputError
-from cats_jax.grading.boxed_integer import BoxedIntegerJudge
+from cats_jax.grading.boxed_integer import BoxedIntegerGrader
 from cats_jax.live import ticks
 from cats_jax.live.seeds import stable_seed
 from cats_jax.live.slot_states import SlotStates
@@ -55,7 +55,7 @@ def collected(folder, *, models=None, **changes):
         recipe(folder, **changes),
         models or ScriptedModels(),
         pathlib.Path(folder) / "out",
-        judge=BoxedIntegerJudge(),
+        grader=BoxedIntegerGrader(),
         block_size=4,
     )
 
@@ -296,7 +296,7 @@ def test_going_on_gives_the_same_rows(tmp_path, decisions):
             recipe(tmp_path),
             ScriptedModels(),
             tmp_path / "out",
-            judge=BoxedIntegerJudge(),
+            grader=BoxedIntegerGrader(),
             block_size=4,
             report=stop,
         )

@@ -20,7 +20,7 @@ import search
 from cats_jax.controllers import checkpoint
 from cats_jax.datasets.digests import text_digest
 from cats_jax.errors import BadInputError, RunStoppedError, ScorerContractError
-from cats_jax.grading.boxed_integer import BoxedIntegerJudge
+from cats_jax.grading.boxed_integer import BoxedIntegerGrader
 from cats_jax.protocols import Generation, Scoring, Step, StepSample, TokenUsage
 from cats_jax.storage import durable
 from cats_jax.training import online, online_searches
@@ -200,7 +200,7 @@ def _train(folder, config=QUICK, *, models=None, output="out", labels=None, star
         folder / output,
         prms=labels,
         start=start,
-        judge=BoxedIntegerJudge(),
+        grader=BoxedIntegerGrader(),
         report=lambda line: None,
     )
 
@@ -420,7 +420,7 @@ def _models(*prms):
     return online_searches.Models(
         policy=Policy(),
         prms=tuple(online_searches.CalibratedPrm(prm, (0.0, 1.0, 0.0)) for prm in prms),
-        judge=BoxedIntegerJudge(),
+        grader=BoxedIntegerGrader(),
     )
 
 

@@ -18,7 +18,7 @@ from cats_jax.controllers import checkpoint
 from cats_jax.controllers.strategies import build_strategy
 from cats_jax.errors import BadInputError
 from cats_jax.evaluation import evaluate
-from cats_jax.grading.boxed_integer import BoxedIntegerJudge
+from cats_jax.grading.boxed_integer import BoxedIntegerGrader
 from cats_jax.models.huggingface.generator import HuggingFaceGenerator
 from cats_jax.runs.folder import read_run
 from cats_jax.specs.recipe import PolicySpec, PrmSpec, QuestionSpec, parse_recipe
@@ -94,7 +94,7 @@ def _bank(files):
         ),
         max_depth=6,
     )
-    return collect_bank(recipe, ScriptedModels(), files / "bank", judge=BoxedIntegerJudge())
+    return collect_bank(recipe, ScriptedModels(), files / "bank", grader=BoxedIntegerGrader())
 
 
 def _trajectories(files, **options):
@@ -110,7 +110,7 @@ def _trajectories(files, **options):
         }
     )
     folder = files / "trajectories"
-    return collect_decisions(recipe, ScriptedModels(), folder, judge=BoxedIntegerJudge())
+    return collect_decisions(recipe, ScriptedModels(), folder, grader=BoxedIntegerGrader())
 
 
 def test_a_controller_from_a_bank_is_not_asked_what_it_was_taught(files):

@@ -128,7 +128,7 @@ def test_ppo_does_not_learn_from_others_decisions(tmp_path):
 def test_decisions_are_not_judged_by_tokens(monkeypatch, tmp_path):
     monkeypatch.setattr(trajectories, "load_decisions", lambda folder: _decisions())
     tokens = dataclasses.replace(OFFLINE.cats, cost_unit="tokens")
-    with pytest.raises(BadInputError, match="imitated and not judged; choose --config clone"):
+    with pytest.raises(BadInputError, match="imitated and not valued; choose --config clone"):
         trajectories.load_rows(tmp_path, dataclasses.replace(OFFLINE, cats=tokens))
     clone = dataclasses.replace(learners.CLONE, cats=tokens)
     rows, _ = trajectories.load_rows(tmp_path, clone)
