@@ -175,7 +175,7 @@ def _cats(
                 f"{name}={value:g}: this controller was trained at {name}s of {min(known):g} to "
                 f"{max(known):g}: stay in this range, or train another one"
             )
-    searched = _asking(found.config, prm_threshold, min_prm_weight)
+    searched = _with_selective_calls(found.config, prm_threshold, min_prm_weight)
     strategy = search.cats(make_controller(found, mode), searched)
     return SearchMethod(strategy, found.actor, price, rate, origin_of(path.name, found.info))
 
@@ -261,18 +261,18 @@ def _cats_rule(
         threshold=jnp.float32(threshold), sample=jnp.int32(sampling), stop=jnp.int32(stop)
     )
     policy = search.sample_while_below(feature)
-    strategy = search.cats(policy, _asking(settings, prm_threshold, min_prm_weight))
+    strategy = search.cats(policy, _with_selective_calls(settings, prm_threshold, min_prm_weight))
     return SearchMethod(strategy, params, _price(price))
 
 
-def _asking(
+def _with_selective_calls(
     config: search.CatsConfig, prm_threshold: float | None, min_prm_weight: float | None
 ) -> search.CatsConfig:
-    """The configuration with the options for calls of the PRM in doubt; None changes nothing.
+    """The configuration with the options for selective PRM calls; None changes nothing.
 
     Raises:
-        BadInputError: a value is not a number, or searches of the configuration can't call in
-            doubt.
+        BadInputError: a value is not a number, or searches of the configuration can't make such
+            calls.
     """
     given = {
         name: _number(name, value, meaning)

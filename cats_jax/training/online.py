@@ -1,7 +1,7 @@
 """On-line training: the learner with a real policy and real PRMs, as in Algorithm 1.
 
 Every iteration searches questions with sampled actions and makes one update from all decisions. The
-same code makes the updates of trainings in the graph (`learners.make_trainer`). The training is
+same code makes the updates of trainings in the graph (`learners.make_update_fns`). The training is
 saved after every iteration. A killed training resumes with the iteration that was in progress.
 """
 
@@ -85,7 +85,7 @@ def train_online(
     checkpoint.check_start(start, config)
     recipe = _recipe(path, prms)
     config = dataclasses.replace(config, max_depth=recipe.max_depth)
-    strategy = learners.make_trainer(config).strategy
+    strategy = learners.make_update_fns(config).strategy
     calibrations = {
         spec.label: calibration_of(
             spec.label, recipe.calibration, required=strategy.needs_calibration
@@ -105,7 +105,7 @@ def train_online(
         if (controller / checkpoint.JSON_NAME).exists():
             report(f"{output} holds the finished training already: nothing is left to do")
             return controller
-        state, keys = learners.make_trainer(config).init(jax.random.key(seed))
+        state, keys = learners.make_update_fns(config).init(jax.random.key(seed))
         progress = Progress(output, checkpoint.started_from(state, start))
         if progress.iteration < config.num_iterations:
             grader = default_grader(recipe.questions) if grader is None else grader
@@ -147,8 +147,8 @@ def _iterate(
     report: Callable[[str], None],
 ) -> None:
     """Run the remaining iterations."""
-    trainer = learners.make_trainer(config)
-    draw, learn = jax.jit(trainer.draw), _learner(config, trainer)
+    updates = learners.make_update_fns(config)
+    draw, learn = jax.jit(updates.draw), _learner(config, updates)
     total = config.num_iterations
     if progress.iteration:
         report(f"going on after iteration {progress.iteration} of {total}")
@@ -165,8 +165,8 @@ def _iterate(
             _plot(progress, output)
 
 
-def _learner(config: learners.TrainConfig, trainer: learners.Trainer) -> Callable[..., Any]:
-    """`trainer.learn`, compiled, for searches given as `Played`."""
+def _learner(config: learners.TrainConfig, updates: learners.UpdateFns) -> Callable[..., Any]:
+    """`updates.learn`, compiled, for searches given as `Played`."""
     finish = functools.partial(
         episodes_of,
         terminal_weight=config.terminal_weight,
@@ -177,7 +177,7 @@ def _learner(config: learners.TrainConfig, trainer: learners.Trainer) -> Callabl
     def learn(
         state: learners.LearnerState, played: list[Played], index: jax.Array, key: jax.Array
     ) -> tuple[learners.LearnerState, learners.Curves]:
-        return trainer.learn(state, [finish(each) for each in played], index, key)
+        return updates.learn(state, [finish(each) for each in played], index, key)
 
     return learn
 
@@ -260,7 +260,7 @@ def _questions_info(
     config: learners.TrainConfig, questions: QuestionSet, seed: int
 ) -> dict[str, Any]:
     """The checkpoint's entries on the questions that were searched."""
-    per_iteration = sum(batch.num_questions for batch in learners.make_trainer(config).batches)
+    per_iteration = sum(batch.num_questions for batch in learners.make_update_fns(config).batches)
     number, size = config.num_iterations * per_iteration, len(questions.questions)
     # After one epoch all questions were searched.
     rows = sorted({question_at(place, size, seed) for place in range(min(number, size))})

@@ -19,7 +19,7 @@ import numpy as np
 import learners
 import search
 from learners.episodes import Played, episode_recorder, search_keys
-from learners.trainer import Batch, Draws
+from learners.update_fns import Batch, Draws
 
 from ..datasets import QuestionSet
 from ..errors import RunStoppedError
@@ -82,7 +82,7 @@ class OnlineSearches:
         self._models = models
         self._seed = seed
         self._in_flight = in_flight
-        self._trainer = learners.make_trainer(config)
+        self._updates = learners.make_update_fns(config)
 
     def search(self, actor: Any, iteration: int, draws: Sequence[Draws]) -> Searched:
         """Search the questions of an iteration.
@@ -93,7 +93,7 @@ class OnlineSearches:
         Args:
             actor: parameters of the actor.
             iteration: number of the iteration, from 0.
-            draws: draws of each batch, see `learners.Trainer`.
+            draws: draws of each batch, see `learners.UpdateFns`.
 
         Raises:
             RunStoppedError: all searches failed.
@@ -103,7 +103,7 @@ class OnlineSearches:
         searcher = Searcher(
             policy=self._models.policy,
             scorer=_PrmOfQuestion(prms, {each.question: each.prm for each in asked}),
-            strategy=self._trainer.strategy,
+            strategy=self._updates.strategy,
             params=actor,
             num_candidates=max(self._config.num_candidates),
             calibration="none",  # the inputs of each question have that of its PRM
@@ -127,7 +127,7 @@ class OnlineSearches:
             )
         rollouts = self._config.searches_per_question
         played, start = [], 0
-        for batch, drawn in zip(self._trainer.batches, draws, strict=True):
+        for batch, drawn in zip(self._updates.batches, draws, strict=True):
             stop = start + batch.num_questions * rollouts
             price = np.repeat(np.asarray(drawn.price), rollouts)
             played.append(self._played(batch, price, asked[start:stop], results[start:stop]))
@@ -138,7 +138,7 @@ class OnlineSearches:
     def _asked(self, iteration: int, draws: Sequence[Draws]) -> list[_Asked]:
         """The searches of an iteration, batch by batch; those of a question stand together."""
         rollouts = self._config.searches_per_question
-        place = iteration * sum(batch.num_questions for batch in self._trainer.batches)
+        place = iteration * sum(batch.num_questions for batch in self._updates.batches)
         asked: list[_Asked] = []
         for drawn in draws:
             question_keys, keys = search_keys(drawn.keys, rollouts)
@@ -171,7 +171,7 @@ class OnlineSearches:
         asked: Sequence[_Asked],
         results: Sequence[SearchResult],
     ) -> Played:
-        config, strategy = self._config, self._trainer.strategy
+        config, strategy = self._config, self._updates.strategy
         slots = strategy.width(batch.capacity)
         blank = jax.tree.map(np.zeros_like, _in_slots(results[0].records[0], slots))
         rollouts = config.searches_per_question

@@ -253,7 +253,7 @@ def train_seeds(
         report: called with lines of progress.
         start: controller whose networks all seeds start with; default: random ones.
     """
-    training = learners.make_training(config, questions.environment)
+    training = learners.make_train_loop(config, questions.environment)
     total = config.num_iterations
     # All parts have one length: another length would be another program to compile.
     length = total // max(parts for parts in range(1, _PARTS + 1) if total % parts == 0)

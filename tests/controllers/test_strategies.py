@@ -89,7 +89,7 @@ ASKING = {"prm_threshold": 0.8, "min_prm_weight": 0.4}
 
 
 @pytest.mark.parametrize("spec", [RULE, SHIPPED], ids=["rule", "controller"])
-def test_asking_in_doubt_changes_what_the_prm_scores_and_nothing_else(spec):
+def test_selective_prm_calls_change_what_the_prm_scores_and_nothing_else(spec):
     plain = build_strategy(parse_strategy(spec))
     asking = build_strategy(parse_strategy(spec | ASKING))
     before, after = plain.strategy.config, asking.strategy.config

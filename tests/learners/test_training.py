@@ -12,7 +12,7 @@ import pytest
 
 import learners
 import search
-from learners.trainer import buckets
+from learners.update_fns import buckets
 from search.children import children_of
 
 # Only the last action finds right answers; the second one pays for nothing.
@@ -185,7 +185,7 @@ def test_every_question_draws_a_rate_of_the_prm():
         prm_token_costs=(1.0, 4.0),
         num_episodes=256,
     )
-    _, drawn = learners.make_trainer(config).draw(jax.random.key(0))
+    _, drawn = learners.make_update_fns(config).draw(jax.random.key(0))
     pairs = [
         (round(float(price), 4), float(rate))
         for each in drawn
@@ -194,7 +194,7 @@ def test_every_question_draws_a_rate_of_the_prm():
     counts = collections.Counter(pairs)
     assert set(counts) == {(price, rate) for price in (0.1, 0.3) for rate in (1.0, 4.0)}
     assert min(counts.values()) > len(pairs) / 8  # price and rate are drawn by themselves
-    _, drawn = learners.make_trainer(CATS).draw(jax.random.key(0))
+    _, drawn = learners.make_update_fns(CATS).draw(jax.random.key(0))
     assert {float(rate) for each in drawn for rate in each.prm_token_cost} == {1.0}
 
 
@@ -307,7 +307,7 @@ def test_refuses_configurations_without_meaning(options, message):
 def test_a_training_in_parts_is_the_training():
     config = dataclasses.replace(PAPER, num_iterations=4)
     whole = jax.jit(learners.make_train(config, WORLD))((), jax.random.key(3))
-    training = learners.make_training(config, WORLD)
+    training = learners.make_train_loop(config, WORLD)
     advance = jax.jit(training.advance)
     state, keys = training.init(jax.random.key(3))
     curves = []

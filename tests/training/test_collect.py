@@ -311,7 +311,7 @@ def test_going_on_gives_the_same_rows(tmp_path, decisions):
 
 
 @pytest.mark.parametrize("changes", [{}, {"prm_threshold": 0.9}])
-def test_asking_in_doubt_is_no_action_of_a_controller(changes):
+def test_a_selective_prm_call_is_no_action_of_a_controller(changes):
     spec = parse_strategy({"name": "cats", "checkpoint": "cats-tokens", **changes})
     assert collect._behaviour(spec) == (search.action_table("narrow"), None)
 

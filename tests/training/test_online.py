@@ -206,7 +206,7 @@ def _train(folder, config=QUICK, *, models=None, output="out", labels=None, star
 
 
 def _state(config, folder):
-    start, _ = learners.make_trainer(config).init(jax.random.key(0))
+    start, _ = learners.make_update_fns(config).init(jax.random.key(0))
     return Progress(folder, start).state
 
 
@@ -426,9 +426,9 @@ def _models(*prms):
 
 def _search(models, config, count=5):
     config = dataclasses.replace(config, max_depth=MAX_DEPTH)
-    trainer = learners.make_trainer(config)
-    state, keys = trainer.init(jax.random.key(1))
-    _, draws = trainer.draw(keys[0])
+    updates = learners.make_update_fns(config)
+    state, keys = updates.init(jax.random.key(1))
+    _, draws = updates.draw(keys[0])
     return _searches(models, config, count).search(state.actor, 0, draws)
 
 

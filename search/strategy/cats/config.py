@@ -72,7 +72,7 @@ class CatsConfig:
                 "score_base=False needs calibrated=True: a child without a score is compared by "
                 "its P(step right)"
             )
-        self._check_asking()
+        self._check_selective_calls()
         if self.cost_unit not in ("candidates", "tokens"):
             raise ValueError(f"cost_unit must be 'candidates' or 'tokens', got {self.cost_unit!r}")
         FEATURES.check(self.excluded_features)
@@ -81,7 +81,7 @@ class CatsConfig:
         aggregation(self.path_score)
         share_of_candidates(self.expansion)
 
-    def _check_asking(self) -> None:
+    def _check_selective_calls(self) -> None:
         if not 0.0 <= self.min_prm_weight <= 1.0:
             raise ValueError(f"min_prm_weight must be in [0, 1], got {self.min_prm_weight}")
         if self.prm_threshold is None:

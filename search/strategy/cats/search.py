@@ -152,7 +152,7 @@ def _make_plan(
 def _make_asks(
     config: CatsConfig, features: FeatureSet
 ) -> Callable[[Float[Array, "N F"]], tuple[Bool[Array, " N"], Bool[Array, " N"]]]:
-    """The function from features to two masks: nodes without scored children, and nodes in doubt.
+    """The function from features to two masks: nodes without scored children, and nodes to score.
 
     Without `CatsConfig.prm_threshold` both masks are False: the controller decides for all nodes.
     """

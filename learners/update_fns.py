@@ -51,7 +51,7 @@ class Draws(NamedTuple):
     prm_token_cost: jax.Array  # f32[Q]; see `search.Context`
 
 
-class Trainer(NamedTuple):
+class UpdateFns(NamedTuple):
     """The parts of a training run other than its searches; all functions are pure.
 
     Attributes:
@@ -75,13 +75,13 @@ class Trainer(NamedTuple):
     ]
 
 
-def make_trainer(
+def make_update_fns(
     config: TrainConfig,
     *,
     features: search.FeatureSet = search.FEATURES,
     reward: search.RewardFn = search.step_reward,
-) -> Trainer:
-    """The trainer of a configuration.
+) -> UpdateFns:
+    """The draws and updates of a configuration.
 
     Args:
         config: training configuration; static.
@@ -125,7 +125,7 @@ def make_trainer(
         state, metrics = learner.update(state, rows, entropy_weight, key)
         return state, _curves(config, outcome, prices, metrics)
 
-    return Trainer(
+    return UpdateFns(
         strategy=search.cats(policy, config.cats, features=features, reward=reward),
         batches=batches,
         init=init,
