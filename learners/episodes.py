@@ -34,7 +34,7 @@ class Played(NamedTuple):
     Attributes:
         ticks: records of `episode_recorder`, `[steps, num_phases, B, ...]`; zeros after the end of
             a search. Nothing is learned from a search whose records are all zeros.
-        price: price of a unit of cost, see `search.CatsConfig.cost_unit`.
+        price: price of a unit of cost, see `search.cats.CatsConfig.cost_unit`.
         correct: whether the answer is right.
         candidates: number of candidates sampled.
     """
@@ -70,7 +70,7 @@ def make_episodes(
         terminal_weight: reward of a right answer.
         rollouts: searches per question, each with its own random numbers; B = Q * rollouts.
     """
-    config: search.CatsConfig = strategy.config
+    config: search.cats.CatsConfig = strategy.config
     recorder = episode_recorder(config.reward.discount, config.cost_unit)
 
     def begin(
@@ -210,10 +210,10 @@ def episode_recorder(discount: float, cost_unit: str = "candidates") -> search.R
 
     Args:
         discount: gamma, in [0, 1], of transitions to another decision.
-        cost_unit: what the price applies to, see `search.CatsConfig`. The recorded tokens leave out
-            the question, which the PRM reads at its first call.
+        cost_unit: what the price applies to, see `search.cats.CatsConfig`. The recorded tokens
+            leave out the question, which the PRM reads at its first call.
     """
-    decisions = search.decision_recorder(discount)
+    decisions = search.cats.decision_recorder(discount)
 
     def record(memory: Any, tick: search.Tick) -> tuple[Any, Episode]:
         memory, made = decisions.record(memory, tick)

@@ -46,8 +46,8 @@ def make_train(
     config: TrainConfig,
     environment: search.Environment,
     *,
-    features: search.FeatureSet = search.FEATURES,
-    reward: search.RewardFn = search.step_reward,
+    features: search.cats.FeatureSet = search.cats.FEATURES,
+    reward: search.cats.RewardFn = search.cats.step_reward,
 ) -> Callable[[Any, jax.Array], TrainResult]:
     """The function `train(tables, key) -> TrainResult`; pure, consumes the key.
 
@@ -70,8 +70,8 @@ def make_train_loop(
     config: TrainConfig,
     environment: search.Environment,
     *,
-    features: search.FeatureSet = search.FEATURES,
-    reward: search.RewardFn = search.step_reward,
+    features: search.cats.FeatureSet = search.cats.FEATURES,
+    reward: search.cats.RewardFn = search.cats.step_reward,
 ) -> TrainLoop:
     """The loop of `make_train` in parts; pure.
 

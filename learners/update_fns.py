@@ -24,7 +24,7 @@ from .rows import map_blocks, pack
 from .train_config import TrainConfig
 from .types import Curves, Episode, LearnerState, Metrics
 
-BUCKETS = (16, 64, search.MAX_CANDIDATES)
+BUCKETS = (16, 64, search.state.MAX_CANDIDATES)
 """Pool sizes of the batches. A question goes to the smallest one that is at least its N."""
 
 
@@ -78,8 +78,8 @@ class UpdateFns(NamedTuple):
 def make_update_fns(
     config: TrainConfig,
     *,
-    features: search.FeatureSet = search.FEATURES,
-    reward: search.RewardFn = search.step_reward,
+    features: search.cats.FeatureSet = search.cats.FEATURES,
+    reward: search.cats.RewardFn = search.cats.step_reward,
 ) -> UpdateFns:
     """The draws and updates of a configuration.
 
@@ -126,7 +126,7 @@ def make_update_fns(
         return state, _curves(config, outcome, prices, metrics)
 
     return UpdateFns(
-        strategy=search.cats(policy, config.cats, features=features, reward=reward),
+        strategy=search.cats.cats(policy, config.cats, features=features, reward=reward),
         batches=batches,
         init=init,
         draw=draw,
@@ -177,7 +177,7 @@ def _relative_to_others(config: TrainConfig, episodes: Episode, outcome: Outcome
 
 def _experience(
     config: TrainConfig, critic: Network, critic_params: Any, episodes: Episode
-) -> search.Transition:
+) -> search.cats.Transition:
     """Transitions of all episodes, by tick and then by question, as in Algorithm 1."""
     if config.reward == "paper" and config.gae_lambda == 0.0:
         rows = jax.vmap(one_step)(episodes)

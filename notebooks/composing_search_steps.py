@@ -235,11 +235,11 @@ assert abs(curves[1.0][-1] - curves[1.0][0]) < 0.1
 # is low. (With this many questions, differences of accuracy below some .04 are chance.)
 
 # %%
-actions = search.ActionTable.product(
+actions = search.cats.ActionTable.product(
     num_extra=(0, 2, 6), num_retain=(2,), temperature=(1.0,), top_p=(1.0,)
 )
-config = search.CatsConfig(rounds=1, num_base=2, actions=actions)
-MAX_SCORE = search.FEATURE_NAMES.index("max")
+config = search.cats.CatsConfig(rounds=1, num_base=2, actions=actions)
+MAX_SCORE = search.cats.FEATURE_NAMES.index("max")
 
 
 def threshold_policy(params, key, observation):
@@ -251,8 +251,8 @@ def threshold_policy(params, key, observation):
     return action, jnp.zeros(action.shape, jnp.float32)
 
 
-controller = search.cats(threshold_policy, config)
-fixed = search.cats(search.constant_policy, config)
+controller = search.cats.cats(threshold_policy, config)
+fixed = search.cats.cats(search.cats.constant_policy, config)
 figure, panel = plt.subplots(figsize=(5.8, 3.6))
 points = {}
 for label, chosen, settings in (

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
-from .aggregation import AGGREGATIONS, Aggregation
+from .aggregations import AGGREGATIONS, Aggregation
 from .answers import AnswerRule, answer_best
 from .certainty import Certainty
 from .types import Paths, Plan, Request, SearchState
@@ -183,8 +183,8 @@ class Strategy:
 
     def __post_init__(self) -> None:
         for field, lookup in (
-            ("aggregation", 'search.AGGREGATIONS["last"]'),
-            ("answer", 'search.answer_rule("weighted")'),
+            ("aggregation", 'search.aggregations.AGGREGATIONS["last"]'),
+            ("answer", 'search.answers.answer_rule("weighted")'),
         ):
             if isinstance(value := getattr(self, field), str):
                 raise TypeError(

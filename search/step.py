@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
-from .aggregation import path_keys, path_scores
+from .aggregations import path_keys, path_scores
 from .allocation import allocate
 from .calibration import calibrate_children
 from .children import asked_rows

@@ -48,8 +48,9 @@ def load_controller(
             range of the training; default: the training's default.
         prm_token_cost: cost of a PRM token relative to a policy token; default: the first rate of
             the training.
-        prm_threshold: probability of a step below which the PRM is called, see `search.CatsConfig`.
-        min_prm_weight: least weight of the PRM at which it is called, see `search.CatsConfig`.
+        prm_threshold: probability of a step below which the PRM is called, see
+            `search.cats.CatsConfig`.
+        min_prm_weight: least weight of the PRM at which it is called, see `search.cats.CatsConfig`.
         beam_width: K, the number of paths kept; default: a quarter of N.
 
     Raises:

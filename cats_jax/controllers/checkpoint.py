@@ -63,7 +63,7 @@ class Checkpoint(NamedTuple):
 
     actor: Any
     critic: Any
-    config: search.CatsConfig
+    config: search.cats.CatsConfig
     train_config: learners.TrainConfig
     info: dict[str, Any]
 
@@ -106,7 +106,7 @@ def save(
     (path / _PARAMS_NAME / "commit_success.txt").unlink(missing_ok=True)
     document = {
         "format_version": FORMAT_VERSION,
-        "feature_names": list(search.FEATURE_NAMES),
+        "feature_names": list(search.cats.FEATURE_NAMES),
         "train_config": config_document(train_config),
         "info": info or {},
     }
@@ -242,10 +242,10 @@ def make_strategy(checkpoint: Checkpoint, mode: str = "argmax") -> search.Strate
         checkpoint: checkpoint from `load`.
         mode: mode of the policy, "sample" or "argmax", see `learners.make_policy`.
     """
-    return search.cats(make_controller(checkpoint, mode), checkpoint.config)
+    return search.cats.cats(make_controller(checkpoint, mode), checkpoint.config)
 
 
-def make_controller(checkpoint: Checkpoint, mode: str = "argmax") -> search.Policy:
+def make_controller(checkpoint: Checkpoint, mode: str = "argmax") -> search.cats.Policy:
     """The policy of a trained controller, see `make_strategy`."""
     hidden = checkpoint.train_config.actor_hidden
     actor = learners.make_actor(len(checkpoint.config.actions), hidden)
@@ -312,7 +312,7 @@ def _read_version(path: pathlib.Path, document: dict[str, Any]) -> int:
 def _check_features(path: pathlib.Path, document: dict[str, Any]) -> None:
     names = document.get("feature_names")
     names = names if isinstance(names, list) else []
-    expected = list(search.FEATURE_NAMES)
+    expected = list(search.cats.FEATURE_NAMES)
     # Features that were added later get weights of 0.
     if names and names == expected[: len(names)]:
         return
@@ -358,7 +358,7 @@ def _check_shapes(path: pathlib.Path, params: Any, config: learners.TrainConfig)
         if found.get(where) != wanted.get(where):
             raise BadInputError(
                 f"{path}: parameter {where} has shape {found.get(where)}, but "
-                f"{len(search.FEATURE_NAMES)} features and {len(actions)} actions need "
+                f"{len(search.cats.FEATURE_NAMES)} features and {len(actions)} actions need "
                 f"{wanted.get(where)}: checkpoint trained with other features, actions or networks"
             )
 
@@ -403,9 +403,9 @@ def _train_config(values: dict[str, Any]) -> learners.TrainConfig:
         raise ValueError(f"it has more than {_MAX_ACTIONS} actions")
     cats = dict(values["cats"])
     cats["base"] = search.Sampling(**cats["base"])
-    cats["reward"] = search.RewardWeights(**cats["reward"])
+    cats["reward"] = search.cats.RewardWeights(**cats["reward"])
     cats["excluded_features"] = tuple(cats["excluded_features"])
-    cats["actions"] = search.ActionTable(tuple(tuple(row) for row in cats["actions"]["rows"]))
+    cats["actions"] = search.cats.ActionTable(tuple(tuple(row) for row in cats["actions"]["rows"]))
     learner = dict(values["learner"])
     settings = dict(learner["algorithm"])
     learner["algorithm"] = learners.ALGORITHMS[settings.pop("name")](**settings)
@@ -413,7 +413,7 @@ def _train_config(values: dict[str, Any]) -> learners.TrainConfig:
     return learners.TrainConfig(
         **{
             **values,
-            "cats": search.CatsConfig(**cats),
+            "cats": search.cats.CatsConfig(**cats),
             "learner": learners.LearnerConfig(**learner),
             **{name: tuple(values[name]) for name in lists},
         }

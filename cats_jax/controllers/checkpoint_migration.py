@@ -68,10 +68,10 @@ def excluding_new_features(train_config: dict[str, Any], num_features: int) -> d
         KeyError, TypeError: the value is not a configuration.
     """
     cats = train_config["cats"]
-    new = set(search.FEATURE_NAMES[num_features:]) - set(cats["excluded_features"])
+    new = set(search.cats.FEATURE_NAMES[num_features:]) - set(cats["excluded_features"])
     if not new:
         return train_config
-    excluded = [*cats["excluded_features"], *(n for n in search.FEATURE_NAMES if n in new)]
+    excluded = [*cats["excluded_features"], *(n for n in search.cats.FEATURE_NAMES if n in new)]
     return {**train_config, "cats": {**cats, "excluded_features": excluded}}
 
 
@@ -83,7 +83,7 @@ def with_new_features(params: Any, num_features: int) -> Any:
         num_features: number of features it was trained with; they are the first of today's
             features.
     """
-    missing = len(search.FEATURE_NAMES) - num_features
+    missing = len(search.cats.FEATURE_NAMES) - num_features
     first = dict(params["layer_0"])
     first["kernel"] = np.pad(np.asarray(first["kernel"]), ((0, missing), (0, 0)))
     return {**params, "layer_0": first}

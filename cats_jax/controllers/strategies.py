@@ -36,7 +36,7 @@ _CONFIG_OPTIONS = (
     "calibrated",
     "actions",
 )
-"""Fields of `search.CatsConfig` that a recipe may set; `actions` is the name of a table."""
+"""Fields of `search.cats.CatsConfig` that a recipe may set; `actions` is the name of a table."""
 
 
 class MissingControllerError(BadInputError):
@@ -176,7 +176,7 @@ def _cats(
                 f"{max(known):g}: stay in this range, or train another one"
             )
     searched = _with_selective_calls(found.config, prm_threshold, min_prm_weight)
-    strategy = search.cats(make_controller(found, mode), searched)
+    strategy = search.cats.cats(make_controller(found, mode), searched)
     return SearchMethod(strategy, found.actor, price, rate, origin_of(path.name, found.info))
 
 
@@ -197,7 +197,7 @@ def _number(name: str, value: Any, meaning: str) -> float:
 
 
 def _cats_random(*, config: str = "cats", price: float = 0.0, **changes: Any) -> SearchMethod:
-    strategy = search.cats(search.random_policy, _cats_config(config, changes))
+    strategy = search.cats.cats(search.cats.random_policy, _cats_config(config, changes))
     return SearchMethod(strategy, (), _price(price))
 
 
@@ -210,11 +210,11 @@ def _cats_constant(
 ) -> SearchMethod:
     settings = _cats_config(config, changes)
     index = _action_row(action, settings)
-    strategy = search.cats(search.constant_policy, settings)
+    strategy = search.cats.cats(search.cats.constant_policy, settings)
     return SearchMethod(strategy, jnp.int32(index), _price(price))
 
 
-def _action_row(action: tuple[tuple[str, Any], ...], settings: search.CatsConfig) -> int:
+def _action_row(action: tuple[tuple[str, Any], ...], settings: search.cats.CatsConfig) -> int:
     """Index of an action in a configuration's action table."""
     names = ("num_extra", "num_retain", "temperature", "top_p", "top_k")
     wanted = {"num_retain": 1, "temperature": 1.0, "top_p": 1.0, "top_k": 0, **dict(action)}
@@ -257,17 +257,19 @@ def _cats_rule(
         raise BadInputError(
             f"keep={keep!r}: the action table has no action that samples nothing and keeps so many"
         )
-    params = search.RuleParams(
+    params = search.cats.RuleParams(
         threshold=jnp.float32(threshold), sample=jnp.int32(sampling), stop=jnp.int32(stop)
     )
-    policy = search.sample_while_below(feature)
-    strategy = search.cats(policy, _with_selective_calls(settings, prm_threshold, min_prm_weight))
+    policy = search.cats.sample_while_below(feature)
+    strategy = search.cats.cats(
+        policy, _with_selective_calls(settings, prm_threshold, min_prm_weight)
+    )
     return SearchMethod(strategy, params, _price(price))
 
 
 def _with_selective_calls(
-    config: search.CatsConfig, prm_threshold: float | None, min_prm_weight: float | None
-) -> search.CatsConfig:
+    config: search.cats.CatsConfig, prm_threshold: float | None, min_prm_weight: float | None
+) -> search.cats.CatsConfig:
     """The configuration with the options for selective PRM calls; None changes nothing.
 
     Raises:
@@ -298,18 +300,18 @@ def _with_selective_calls(
     return dataclasses.replace(config, score_base=False, **given)
 
 
-def _cats_config(name: str, changes: Mapping[str, Any]) -> search.CatsConfig:
+def _cats_config(name: str, changes: Mapping[str, Any]) -> search.cats.CatsConfig:
     presets = {
-        "cats": search.CATS,
-        "paper": search.PAPER,
-        "tokens": search.CATS_TOKENS,
-        "selective": search.SELECTIVE,
+        "cats": search.cats.CATS,
+        "paper": search.cats.PAPER,
+        "tokens": search.cats.CATS_TOKENS,
+        "selective": search.cats.SELECTIVE,
     }
     if name not in presets:
         raise BadInputError(f"unknown configuration {name!r}: choose one of {', '.join(presets)}")
     changes = dict(changes)
     if "actions" in changes:
-        changes["actions"] = search.action_table(changes["actions"])
+        changes["actions"] = search.cats.action_table(changes["actions"])
     return dataclasses.replace(presets[name], **changes)
 
 
@@ -407,26 +409,26 @@ FACTORIES: Mapping[str, Callable[..., SearchMethod]] = MappingProxyType(
         "best_of_n": _plain(search.best_of_n),
         "best_of_n_weighted": _plain(_best_of_n_weighted),
         "beam": _plain(search.beam),
-        "dvts": _plain(search.dvts),
-        "step_level_beam": _plain(search.step_level_beam),
-        "vg_search": _plain(search.vg_search),
-        "lookahead": _plain(search.lookahead),
-        "particle_filtering": _plain(search.particle_filtering),
-        "particle_gibbs": _plain(search.particle_gibbs),
-        "proportional_resampling": _plain(search.proportional_resampling),
-        "rebase": _plain(search.rebase),
-        "mcts": _plain(search.mcts),
-        "litesearch": _plain(search.litesearch),
-        "mctsr": _plain(search.mctsr),
-        "ab_mcts_a": _plain(search.ab_mcts_a),
-        "speculative_rejection": _plain(search.speculative_rejection),
-        "sequential_halving": _plain(search.sequential_halving),
-        "adaptive_consistency": _plain(search.adaptive_consistency),
-        "early_stopping_consistency": _plain(search.early_stopping_consistency),
-        "self_certainty": _plain(search.self_certainty),
-        "deepconf": _plain(search.deepconf),
-        "deepconf_online": _plain(search.deepconf_online),
-        "sequential_best_of_n": _plain(search.sequential_best_of_n),
+        "dvts": _plain(search.methods.dvts),
+        "step_level_beam": _plain(search.methods.step_level_beam),
+        "vg_search": _plain(search.methods.vg_search),
+        "lookahead": _plain(search.methods.lookahead),
+        "particle_filtering": _plain(search.methods.particle_filtering),
+        "particle_gibbs": _plain(search.methods.particle_gibbs),
+        "proportional_resampling": _plain(search.methods.proportional_resampling),
+        "rebase": _plain(search.methods.rebase),
+        "mcts": _plain(search.methods.mcts),
+        "litesearch": _plain(search.methods.litesearch),
+        "mctsr": _plain(search.methods.mctsr),
+        "ab_mcts_a": _plain(search.methods.ab_mcts_a),
+        "speculative_rejection": _plain(search.methods.speculative_rejection),
+        "sequential_halving": _plain(search.methods.sequential_halving),
+        "adaptive_consistency": _plain(search.methods.adaptive_consistency),
+        "early_stopping_consistency": _plain(search.methods.early_stopping_consistency),
+        "self_certainty": _plain(search.methods.self_certainty),
+        "deepconf": _plain(search.methods.deepconf),
+        "deepconf_online": _plain(search.methods.deepconf_online),
+        "sequential_best_of_n": _plain(search.methods.sequential_best_of_n),
         "cats": _cats,
         "cats_random": _cats_random,
         "cats_constant": _cats_constant,

@@ -147,7 +147,7 @@ class Searcher:
         read = scorer if strategy.uses_scores else None
         if read is not None and facts_of(read).finished_only:
             check_outcome_model(strategy, strategy.name, read.name)
-            strategy = search.scoring_ends(strategy)
+            strategy = search.interface.scoring_ends(strategy)
         if calibration is None or isinstance(calibration, str | pathlib.Path):
             prm = None if read is None else read.name
             calibration = method.calibration(policy.name, prm, calibration)

@@ -128,7 +128,7 @@ def _write(file: TextIO, assets: Assets, parts: list[dict[str, Any]], trees: Tex
     figures = [part.pop("figures") for part in parts]
     index = {
         "version": __version__,
-        "feature_names": list(search.FEATURE_NAMES),
+        "feature_names": list(search.cats.FEATURE_NAMES),
         "parts": parts,
     }
     values = {

@@ -38,7 +38,7 @@ from .certificates import Certified, read_certificate
 from .models import PAID_KEYS, PolicySpec, PrmSpec
 
 MAX_CANDIDATES = 256
-"""Largest N, equal to `search.MAX_CANDIDATES`. A copy, because importing `search` loads JAX."""
+"""Largest N, as `search.state.MAX_CANDIDATES`. A copy, because importing `search` loads JAX."""
 
 MAX_QUESTIONS = 1_000_000
 """Largest number of the embedded world's questions in a recipe: its sets are endless."""

@@ -16,7 +16,7 @@ The rows of one search are consecutive and in order of time. Columns:
     action          row of the manifest's action table
     log_prob        log-probability of the action under the behaviour policy, nats; 0 if that is
                     deterministic
-    reward          reward of section 5.2 of the paper, see `search.step_reward`
+    reward          reward of section 5.2 of the paper, see `search.cats.step_reward`
     granted         candidates that the decision got
     spent           candidates of the whole search before this tick
     remaining       candidates of the whole search from this tick on
@@ -90,7 +90,7 @@ class Decisions:
 
     columns: Mapping[str, np.ndarray]
     feature_names: tuple[str, ...]
-    actions: search.ActionTable
+    actions: search.cats.ActionTable
     manifest: Mapping[str, Any]
 
 
@@ -132,7 +132,7 @@ def collect_decisions(
         **evaluation.manifest,
         **KIND.stamp(),
         "block_size": block_size,
-        "feature_names": list(search.FEATURE_NAMES),
+        "feature_names": list(search.cats.FEATURE_NAMES),
         "actions": [list(row) for row in tables.pop().rows],
         "question_ids": [question.id for question in known.questions],
         "question_texts": [text_digest(question.text) for question in known.questions],
@@ -204,7 +204,7 @@ def decision_rows(
     cell: Cell,
     budget: int,
     correct: bool,
-    behaviour: tuple[search.ActionTable, LogProbs | None],
+    behaviour: tuple[search.cats.ActionTable, LogProbs | None],
 ) -> list[dict[str, Any]]:
     """The decisions of one search, as rows of the table.
 
@@ -276,7 +276,7 @@ def load_decisions(folder: str | pathlib.Path) -> Decisions:
 def _load(folder: pathlib.Path) -> Decisions:
     manifest = read_manifest(folder, KIND)
     names = tuple(manifest["feature_names"])
-    if names != search.FEATURE_NAMES:
+    if names != search.cats.FEATURE_NAMES:
         raise BadInputError(
             f"{KIND.name} {str(folder)!r} has other features than this version: collect it anew"
         )
@@ -295,18 +295,18 @@ def _load(folder: pathlib.Path) -> Decisions:
     return Decisions(
         columns={name: column_array(table[name]) for name in table.column_names},
         feature_names=names,
-        actions=search.ActionTable(tuple(tuple(row) for row in manifest["actions"])),
+        actions=search.cats.ActionTable(tuple(tuple(row) for row in manifest["actions"])),
         manifest=manifest,
     )
 
 
-def _behaviour(spec: StrategySpec) -> tuple[search.ActionTable, LogProbs | None]:
+def _behaviour(spec: StrategySpec) -> tuple[search.cats.ActionTable, LogProbs | None]:
     """A strategy's action table, and its policy's log-probabilities (None: deterministic)."""
     options = dict(spec.options)
     path = controller_of(spec)
     samples = options.get("mode") == "sample"
     config = build_strategy(spec).strategy.config
-    if not isinstance(config, search.CatsConfig):
+    if not isinstance(config, search.cats.CatsConfig):
         raise BadInputError(
             f"strategy {spec.label!r} takes no decisions: collect with cats, cats_random, "
             "cats_constant or cats_rule"
@@ -326,13 +326,13 @@ def _behaviour(spec: StrategySpec) -> tuple[search.ActionTable, LogProbs | None]
 
 
 def _uniform(features: np.ndarray, legal: np.ndarray) -> np.ndarray:
-    """Log-probabilities of `search.random_policy`."""
+    """Log-probabilities of `search.cats.random_policy`."""
     del features
     return np.broadcast_to(-np.log(legal.sum(axis=1, keepdims=True)), legal.shape)
 
 
 def _fill_log_probs(
-    rows: Sequence[dict[str, Any]], behaviour: tuple[search.ActionTable, LogProbs | None]
+    rows: Sequence[dict[str, Any]], behaviour: tuple[search.cats.ActionTable, LogProbs | None]
 ) -> None:
     table, log_probs = behaviour
     if log_probs is None or not rows:

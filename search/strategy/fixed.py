@@ -8,7 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
-from ..aggregation import aggregation
+from ..aggregations import aggregation
 from ..answers import answer_majority, answer_rule
 from ..interface import (
     Sampling,

@@ -29,7 +29,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
-from ..aggregation import aggregation, last
+from ..aggregations import aggregation, last
 from ..answers import answer_rule
 from ..interface import Sampling, Strategy, request, share_of_candidates
 from ..state import with_newest_scores

@@ -694,7 +694,7 @@ def test_a_recipe_records_what_its_action_table_asks_for(tmp_path):
     path = tmp_path / "bank.yaml"
     setting = "  - {{temperature: {}, top_p: {}, top_k: {}, root_draws: 8}}\n".format
     settings = [
-        dataclasses.astuple(each) for each in search.ACTION_TABLES["top-k"].sampling_settings()
+        dataclasses.astuple(each) for each in search.cats.ACTION_TABLES["top-k"].sampling_settings()
     ]
     entries = [setting(*each) for each in settings]
 
@@ -740,7 +740,7 @@ def test_shipped_recipes_can_be_read(policy, part):
     recorded = {entry.sampling for entry in loaded.allocation.draws}
     wanted = {
         search.Sampling(temperature, top_p, top_k)
-        for num_extra, _, temperature, top_p, top_k in search.CATS.actions.rows
+        for num_extra, _, temperature, top_p, top_k in search.cats.CATS.actions.rows
         if num_extra > 0
     }
-    assert wanted | {search.CATS.base, search.Sampling(), search.Sampling(0.0)} <= recorded
+    assert wanted | {search.cats.CATS.base, search.Sampling(), search.Sampling(0.0)} <= recorded

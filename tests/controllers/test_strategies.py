@@ -79,8 +79,8 @@ def test_hand_made_policies_take_the_selective_configuration():
     found = build_strategy(
         parse_strategy({"name": "cats_constant", "config": "selective", "action": action})
     )
-    assert found.strategy.config == search.SELECTIVE
-    assert search.SELECTIVE.actions.rows[int(found.params)][:3] == (1, 1, 0.0)
+    assert found.strategy.config == search.cats.SELECTIVE
+    assert search.cats.SELECTIVE.actions.rows[int(found.params)][:3] == (1, 1, 0.0)
 
 
 RULE = {"name": "cats_rule", "threshold": 0.5, "sample": {"num_extra": 2}, "config": "tokens"}

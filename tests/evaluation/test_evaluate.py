@@ -648,7 +648,7 @@ def test_options_and_labels_of_strategies():
         {"name": "cats_constant", "label": "few", "action": {"num_extra": 4}, "num_base": 3}
     )
     index = int(build_strategy(spec).params)
-    assert search.CATS.actions.rows[index][:2] == (4, 1)
+    assert search.cats.CATS.actions.rows[index][:2] == (4, 1)
     weighted = build_strategy(parse_strategy("best_of_n_weighted"), "last").strategy
     assert weighted.name == "best_of_n_weighted"
-    assert weighted.aggregation == search.AGGREGATIONS["last"]
+    assert weighted.aggregation == search.aggregations.AGGREGATIONS["last"]

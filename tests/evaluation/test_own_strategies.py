@@ -38,8 +38,8 @@ def independent(*, path_score="min", scores=True):
     return search.Strategy(
         name="independent",
         plan=_independent,
-        aggregation=search.aggregation.aggregation(path_score),
-        answer=search.answer_best if scores else search.answer_majority,
+        aggregation=search.aggregations.aggregation(path_score),
+        answer=search.answers.answer_best if scores else search.answers.answer_majority,
         uses_scores=scores,
         keeps_all_paths=True,
     )
@@ -58,9 +58,9 @@ def one_line():
     sampling = search.Sampling(0.0)
     return search.Strategy(
         name="one line",
-        plan=search.same_for_all(lambda state: jnp.int32(1), sampling),
-        width=search.one_path,
-        answer=search.answer_majority,
+        plan=search.interface.same_for_all(lambda state: jnp.int32(1), sampling),
+        width=search.interface.one_path,
+        answer=search.answers.answer_majority,
         sampling=(sampling,),
         uses_scores=False,
         ignores_num_candidates=True,
@@ -73,7 +73,7 @@ def _as_many_as_told(params, key, state):
 
 def told(*, number=1):
     strategy = search.Strategy(
-        name="told", plan=_as_many_as_told, answer=search.answer_majority, uses_scores=False
+        name="told", plan=_as_many_as_told, answer=search.answers.answer_majority, uses_scores=False
     )
     return SearchMethod(strategy, jnp.int32(number), price=0.25)
 
@@ -149,7 +149,7 @@ def test_a_width_and_a_prms_path_score_reach_a_function_of_the_users_own(module)
     spec = parse_strategy({"name": f"{module}:independent", "beam_width": 3})
     strategy = build_strategy(spec, "product").strategy
     assert strategy.width(64) == 3
-    assert strategy.aggregation == search.AGGREGATIONS["product"]
+    assert strategy.aggregation == search.aggregations.AGGREGATIONS["product"]
     # A function without such an option is not given one.
     assert build_strategy(parse_strategy(f"{module}:one_score"), "product")
 

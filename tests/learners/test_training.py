@@ -16,7 +16,7 @@ from learners.update_fns import buckets
 from search.children import children_of
 
 # Only the last action finds right answers; the second one pays for nothing.
-ACTIONS = search.ActionTable(((0, 1, 1.0, 1.0, 0), (2, 1, 0.5, 1.0, 0), (2, 1, 1.5, 1.0, 0)))
+ACTIONS = search.cats.ActionTable(((0, 1, 1.0, 1.0, 0), (2, 1, 0.5, 1.0, 0), (2, 1, 1.5, 1.0, 0)))
 BEST = 2
 RIGHT, WRONG = 1, 0
 CAPACITY = 8
@@ -68,8 +68,8 @@ def _small(config, rounds):
     )
 
 
-TOKENS = search.CatsConfig(cost_unit="tokens")
-NO_DISCOUNT = search.CatsConfig(reward=search.RewardWeights(discount=0.0))
+TOKENS = search.cats.CatsConfig(cost_unit="tokens")
+NO_DISCOUNT = search.cats.CatsConfig(reward=search.cats.RewardWeights(discount=0.0))
 OUTCOME = {"reward": "outcome", "terminal_weight": 1.0}
 
 PAPER = _small(learners.PAPER, 1)
@@ -164,7 +164,7 @@ def test_the_price_decides():
         searches_per_question=1,
     )
     result = jax.jit(learners.make_train(config, WORLD))((), jax.random.key(0))
-    strategy = search.cats(
+    strategy = search.cats.cats(
         learners.make_policy(learners.make_actor(3, (32,)).apply, "argmax"), config.cats
     )
     play = learners.make_episodes(strategy, WORLD, max_depth=3, capacity=CAPACITY)

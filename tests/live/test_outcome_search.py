@@ -84,7 +84,7 @@ def test_best_of_n_takes_the_answer_that_transformers_own_classifier_prefers(fol
     "strategy",
     [
         search.best_of_n(path_score="last", vote="weighted"),
-        search.sequential_best_of_n(path_score="last", stop=0.6),
+        search.methods.sequential_best_of_n(path_score="last", stop=0.6),
     ],
     ids=lambda strategy: strategy.name,
 )
@@ -104,15 +104,15 @@ def test_methods_that_read_the_last_score_answer_as_with_scores_of_all_steps(
     "strategy",
     [
         search.beam(),
-        search.dvts(),
-        search.rebase(),
-        search.particle_filtering(),
-        search.mcts(),
-        search.vg_search(path_score="last"),
-        search.lookahead(path_score="last"),
-        search.speculative_rejection(),
+        search.methods.dvts(),
+        search.methods.rebase(),
+        search.methods.particle_filtering(),
+        search.methods.mcts(),
+        search.methods.vg_search(path_score="last"),
+        search.methods.lookahead(path_score="last"),
+        search.methods.speculative_rejection(),
         search.best_of_n(),
-        search.sequential_best_of_n(path_score="last", abort=0.1),
+        search.methods.sequential_best_of_n(path_score="last", abort=0.1),
     ],
     ids=lambda strategy: strategy.name,
 )

@@ -104,8 +104,8 @@ def chosen_rows(rows, classes, rule, k, aggregation="min"):
             answer=answer,
             weight=jnp.ones(8, jnp.float32),
         )
-        by = search.aggregation.aggregation(aggregation)
-        return search.answer_rule(rule)(None, paths, search.Context(), by)
+        by = search.aggregations.aggregation(aggregation)
+        return search.answers.answer_rule(rule)(None, paths, search.Context(), by)
 
     return choose(jnp.array(classes), scores).tolist()
 
@@ -163,7 +163,7 @@ def test_rules_choose_the_solutions_that_plain_python_chooses(rows, classes, rul
         assert chosen == [expected_rows(row, rule, k) for row in rows], k
 
 
-@pytest.mark.parametrize("name", sorted(search.AGGREGATIONS))
+@pytest.mark.parametrize("name", sorted(search.aggregations.AGGREGATIONS))
 def test_the_best_of_solutions_of_one_step_has_the_best_reward_by_every_path_score(
     rows, classes, name
 ):

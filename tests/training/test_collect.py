@@ -97,7 +97,7 @@ def test_the_transitions_are_those_of_the_core(tmp_path, monkeypatch, changes, m
     """What the core's recorder emits, tick by tick, against the table's predecessors and ends."""
     emitted, pending = [], {}
     observe, commit = ticks._observe, SlotStates.commit
-    recorder = search.decision_recorder(search.CATS.reward.discount)
+    recorder = search.cats.decision_recorder(search.cats.CATS.reward.discount)
 
     @jax.jit
     @jax.vmap
@@ -207,7 +207,7 @@ def test_rewards_and_outcomes_vary(decisions):
     assert 0 < decisions.columns["correct"].mean() < 1
     assert np.ptp(decisions.columns["reward"]) > 0
     assert np.all(np.isfinite(decisions.columns["features"]))
-    assert decisions.columns["features"].shape[1] == len(search.FEATURE_NAMES)
+    assert decisions.columns["features"].shape[1] == len(search.cats.FEATURE_NAMES)
 
 
 def test_on_policy_log_probs_are_the_networks(tmp_path):
@@ -264,7 +264,7 @@ def test_a_random_policy_is_charged_the_price_it_was_given(tmp_path):
 def test_actions_are_those_of_the_named_table(tmp_path):
     strategies = [{**PLAIN, "actions": "top-k"}]
     found = collect.load_decisions(collected(tmp_path, strategies=strategies, num_candidates=[4]))
-    assert found.actions == search.ACTION_TABLES["top-k"]
+    assert found.actions == search.cats.ACTION_TABLES["top-k"]
     taken = {found.actions.rows[row] for row in found.columns["action"]}
     assert {row[4] for row in taken if row[0]} == {0, 20}
     # With all legal actions equally likely.
@@ -313,7 +313,7 @@ def test_going_on_gives_the_same_rows(tmp_path, decisions):
 @pytest.mark.parametrize("changes", [{}, {"prm_threshold": 0.9}])
 def test_a_selective_prm_call_is_no_action_of_a_controller(changes):
     spec = parse_strategy({"name": "cats", "checkpoint": "cats-tokens", **changes})
-    assert collect._behaviour(spec) == (search.action_table("narrow"), None)
+    assert collect._behaviour(spec) == (search.cats.action_table("narrow"), None)
 
 
 def test_bad_input(tmp_path, capsys):

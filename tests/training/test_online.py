@@ -32,7 +32,7 @@ from search.children import children_of
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 # A world of two steps: a step is right if its temperature is above 1, the last step answers.
-ACTIONS = search.ActionTable(((0, 1, 1.0, 1.0, 0), (2, 1, 0.5, 1.0, 0), (2, 2, 1.5, 1.0, 0)))
+ACTIONS = search.cats.ActionTable(((0, 1, 1.0, 1.0, 0), (2, 1, 0.5, 1.0, 0), (2, 2, 1.5, 1.0, 0)))
 MAX_DEPTH = 3
 SPARSITY = {"one": (0.25, 0.125), "two": (0.5, 0.0625)}
 
@@ -165,7 +165,7 @@ SELECTIVE = dataclasses.replace(
     cats=dataclasses.replace(
         SELECTIVE.cats,
         rounds=2,
-        actions=search.ActionTable((*ACTIONS.rows, (1, 1, 0.0, 1.0, 0))),
+        actions=search.cats.ActionTable((*ACTIONS.rows, (1, 1, 0.0, 1.0, 0))),
     ),
 )
 PAPER = _small(learners.PAPER)
@@ -481,7 +481,7 @@ def test_every_search_has_one_prm_which_the_policy_sees():
     assert not one.asked & two.asked
     assert len({name.split(".")[0] for name in one.asked | two.asked}) == 10
     decision = jax.tree.map(lambda leaf: leaf[0, 1, :, 0], played.ticks.decision)  # of the root
-    column = search.FEATURE_NAMES.index("sparsity_total")
+    column = search.cats.FEATURE_NAMES.index("sparsity_total")
     seen = np.round(decision.features[:, column], 4).reshape(10, 2)
     assert np.array_equal(seen[:, 0], seen[:, 1])  # the searches of a question share a PRM
     number = len({name.split(".")[0] for name in one.asked})

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
-from ...aggregation import aggregation
-from ...answers import answer_rule
-from ...interface import Sampling, share_of_candidates
+from ..aggregations import aggregation
+from ..answers import answer_rule
+from ..interface import Sampling, share_of_candidates
 from .actions import ACTION_TABLES, ActionTable
 from .features import COMPUTE_FEATURES, EXTRA_FEATURES, FEATURES
 from .reward import RewardWeights

@@ -15,9 +15,9 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from ...aggregation import AGGREGATIONS, Aggregation, path_keys, path_scores
-from ...ranking import reduce_rows, segment_ranks
-from ...types import Calibration, Paths, SearchState
+from ..aggregations import AGGREGATIONS, Aggregation, path_keys, path_scores
+from ..ranking import reduce_rows, segment_ranks
+from ..types import Calibration, Paths, SearchState
 
 NUM_SORTED_SCORES = 16
 """Number of children whose scores are features. The others only enter features of all children."""

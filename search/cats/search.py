@@ -28,12 +28,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from ...aggregation import Aggregation, aggregation, path_keys, path_scores
-from ...answers import answer_rule
-from ...interface import Strategy, request, share_of_candidates
-from ...ranking import retain
-from ...state import candidates_left, where_rows
-from ...types import Plan, Request, SearchState
+from ..aggregations import Aggregation, aggregation, path_keys, path_scores
+from ..answers import answer_rule
+from ..interface import Strategy, request, share_of_candidates
+from ..ranking import retain
+from ..state import candidates_left, where_rows
+from ..types import Plan, Request, SearchState
 from .config import CATS, CatsConfig
 from .features import (
     CALIBRATION_FEATURES,
