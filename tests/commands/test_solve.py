@@ -134,7 +134,7 @@ def test_what_a_recipe_does_not_leave_open_is_refused(tmp_path, capsys, options,
         (["--dtype", "float64"], "dtype='float64': backend hf has"),
         (["--device", "cuda:7"], "cuda:7.* not there"),
         (["--backend", "vllm"], "vLLM is not installed|does not start|imported"),
-        (["--backend", "hf", "--served-name", "m"], "served_name='m' means nothing"),
+        (["--backend", "hf", "--served-name", "m"], "served_name='m' has no effect"),
         (["--backend", "http://127.0.0.1:9", "--api-key-env", "NO_SUCH"], "NO_SUCH is not set"),
     ],
 )
